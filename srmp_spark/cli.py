@@ -20,23 +20,17 @@ from srmp_spark import __version__
 from srmp_spark.commands import (
     capture,
     doctor,
+    jobs,
     messages,
     queues,
-    replay,
     restore,
     streams,
     subscribe,
 )
 from srmp_spark.commands.common import Commands
 from srmp_spark.errors import SrmpSparkError, with_hint
+from srmp_spark.extras import missing_module
 from srmp_spark.interface import ExitCode, exit_code_of
-
-JOBS = frozenset({"backfill", "ingest"})
-"""Names of the jobs that are no commands.
-
-People try these names as commands because ``replay`` is both a job and a command; the error then
-names the job's script.
-"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -82,10 +76,7 @@ class _Parser(argparse.ArgumentParser):
                 # argparse has no public name for this class.
                 if isinstance(action, argparse._SubParsersAction)  # noqa: SLF001
             )
-            if name in JOBS:
-                message = f"{name} is a job, no command: run python jobs/{name}.py from the clone"
-            else:
-                message = f"unknown command {name}{self._nearest(name, known)}"
+            message = f"unknown command {name}{self._nearest(name, known)}"
         line = with_hint(message, f"see {self.prog} --help")
         self.exit(ExitCode.USAGE, f"srmp-spark: {line}\n")
 
@@ -112,7 +103,7 @@ def parser(word: str | None = None) -> argparse.ArgumentParser:
     return top
 
 
-_OTHERS = (messages, queues, streams, subscribe, doctor, capture, replay, restore)
+_OTHERS = (messages, queues, streams, subscribe, doctor, capture, jobs, restore)
 
 
 def _without_serve() -> tuple[argparse.ArgumentParser, Commands[Any]]:
@@ -138,19 +129,31 @@ def _without_commands() -> tuple[argparse.ArgumentParser, Commands[Any]]:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    parsed = parser(words[0] if words else None).parse_args(words)
     try:
+        parsed = parser(words[0] if words else None).parse_args(words)
         return int(parsed.run(parsed))
     except SrmpSparkError as error:
-        # The error is one line, even if it quotes line breaks of a file or of a peer.
-        print("srmp-spark:", " ".join(str(error).split()), file=sys.stderr)
-        return exit_code_of(type(error))
+        return _told(error)
+    except ModuleNotFoundError as error:
+        missing = missing_module(error)
+        if missing is None:
+            raise
+        return _told(missing)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         # The reader of our output has ended ("| head"), so nobody could read an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _told(error: SrmpSparkError) -> int:
+    """Print the error in one line and return its exit code.
+
+    The error may quote line breaks of a file or of a peer.
+    """
+    print("srmp-spark:", " ".join(str(error).split()), file=sys.stderr)
+    return exit_code_of(type(error))
 
 
 def main() -> NoReturn:

@@ -14,10 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-# "F" is the usual name of this module in Spark programs.
-from pyspark.sql import functions as F  # noqa: N812
-
+from srmp_spark.extras import missing
 from srmp_spark.rows import headers
+
+try:
+    # "F" is the usual name of this module in Spark programs.
+    from pyspark.sql import functions as F  # noqa: N812
+except ModuleNotFoundError:
+    raise missing("spark", "pyspark") from None
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

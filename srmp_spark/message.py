@@ -141,7 +141,7 @@ class Message(NamedTuple):
     """Result of checking the signature.
 
     A codec sets only ``none`` and ``unverified``; the other values are set when the message is
-    accepted (``srmp/signature.py``).
+    accepted (``srmp/signing/signature.py``).
     """
     soap_action: str | None = None
     soap_body: str | None = None

@@ -1,1 +1,1 @@
-"""The API client: what Spark, the jobs and the command line use to talk to a queue manager."""
+"""The API client, with which Spark, the jobs and the commands call a queue manager."""

@@ -1,9 +1,10 @@
-"""The API of a queue manager, one method a call (INTERFACE.md section 3).
+"""The API of a queue manager, one method for each call (INTERFACE.md section 3).
 
-Theory of operation: a queue manager may be restarted, or killed and restarted, at any moment, and that is no error for a
-reader: every call that can be repeated without harm is repeated with growing pauses until :data:`RETRY_SECONDS` have
-passed without any answer; only then it is :class:`ApiUnreachableError`. A refusal (4xx) is final at once and becomes
-:class:`ApiError` with the code, hint and section that the queue manager gave. Each thread has its own connection.
+Theory of operation. A queue manager may be restarted, or killed and restarted, at any moment, and
+that is not an error for a reader. Every call that can be repeated safely is repeated with growing
+pauses. After :data:`RETRY_SECONDS` without an answer the call raises :class:`ApiUnreachableError`.
+A refusal (4xx) is final at once and raises :class:`ApiError` with the code, hint and section that
+the queue manager sent. Each thread has its own connection.
 """
 
 from __future__ import annotations
@@ -33,42 +34,61 @@ from srmp_spark.names import quote_queue_name, split_url
 from srmp_spark.rows.columns import NAMES
 
 CONNECT_SECONDS = 5.0
-"""A queue manager that does not take a connection within this is not there."""
+"""Longest time in seconds to connect; then the queue manager counts as unreachable."""
 SEND_SECONDS = 60.0
-"""Longest a queue manager may take no byte of a long body: its disk may be slow."""
+"""Longest time in seconds in which a queue manager may accept no byte of a long body.
+
+The disk of the queue manager may be slow. After this time the call fails.
+"""
 ANSWER_SECONDS = 60.0
-"""Longest silence within an answer; the slowest normal one is a read of a cold range."""
+"""Longest silence within an answer, in seconds; then the call fails.
+
+The slowest normal answer is a read of rows that are not in memory.
+"""
 REGISTER_SECONDS = 90.0
-"""A register call waits for the present holder's lease to end, up to 60 s after its last call."""
+"""Longest wait in seconds for the answer of a register call.
+
+The call waits until the lease of the present holder ends, up to 60 s after the holder's last call.
+"""
 RETRY_SECONDS = 30.0
-"""How long a repeatable call is tried again while nobody answers: a restart takes seconds; a wrong URL should be told soon."""
+"""Seconds for which a repeatable call is repeated while no queue manager answers.
+
+A restart takes seconds, and a wrong URL should be reported soon.
+"""
 RETRY_PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-"""Pauses between attempts; the last one repeats."""
+"""Pauses in seconds between attempts; the last pause is repeated."""
 WAITING_TOLD_SECONDS = 3.0
-"""After this long without an answer a call says that it is waiting: a restart is shorter, a wrong URL should be seen soon.
-Only a call that waits much longer says it (Spark's): a command's error is one line, and comes soon anyway."""
+"""Seconds without an answer after which a call logs that it is waiting.
+
+A restart is shorter, and a wrong URL should be visible soon. Only calls that wait much longer log
+this (those of Spark): a command reports its error in one line soon anyway.
+"""
 _PLAIN_HTTP_SIGNS = (
     "WRONG_VERSION_NUMBER",
     "wrong version number",
     "record layer failure",
     "RECORD_LAYER_FAILURE",
 )
-"""What OpenSSL says of an answer that is no TLS."""
+"""Texts in errors of OpenSSL that show that the answer was not TLS."""
 ERROR_TEXT_MAX = 500
-"""Characters of an answer that is no JSON (a proxy's page) that stand in an error."""
+"""Most characters of an answer that is not JSON (a proxy's page) that are put into an error."""
 
 CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
-"""Environment variables that name the CAs of an ``https`` API; the first one that is set counts. See :func:`ca_bundle`."""
+"""Environment variables that name the CAs of an ``https`` API.
+
+The first variable that is set counts. See :func:`ca_bundle`.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 def ca_bundle(environment: Mapping[str, str]) -> str | None:
-    """The file, or the folder made by ``openssl rehash``, with the CAs to trust; ``None``: those that come with ``requests``.
+    """Return the path of the trusted CAs, or ``None`` for those that come with ``requests``.
 
-    ``requests`` reads its variable only together with the proxies, which must not stand between us and our own loopback;
-    and ``SSL_CERT_FILE``, which OpenSSL's other users go by, not at all. So both are read here, for every host.
-    Raises :class:`ConfigurationError` if there is nothing at the path.
+    The path is a file, or a folder made by ``openssl rehash``. ``requests`` reads its variable only
+    together with the proxies, which must not be used for our own loopback. ``requests`` does not
+    read ``SSL_CERT_FILE`` at all, although other users of OpenSSL do. So both variables are read
+    here, for every host. Raises :class:`ConfigurationError` if the path does not exist.
     """
     for name in CA_VARIABLES:
         path = environment.get(name)
@@ -80,7 +100,10 @@ def ca_bundle(environment: Mapping[str, str]) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether nothing that is sent to ``host`` leaves this machine. A name like ``127.example.com`` does."""
+    """Return whether data sent to ``host`` stay on this machine.
+
+    A name like ``127.example.com`` is not loopback.
+    """
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -88,34 +111,40 @@ def is_loopback(host: str) -> bool:
 
 
 class QueueRange(NamedTuple):
-    """What ``GET range`` answers: the retained rows of an epoch, and where a batch that starts after ``after`` ends."""
+    """The answer of ``GET range``: the retained rows of an epoch and the end of a batch."""
 
     epoch: str
     first: int
-    """Oldest retained sequence; ``end + 1`` if none is."""
+    """Oldest retained sequence; ``end + 1`` if no row is retained."""
     last: int
-    """Where the batch ends under its limits; ``after`` if there is nothing."""
+    """Last sequence of the batch within its limits; ``after`` if the batch is empty."""
     end: int
     """Last committed sequence of the epoch."""
     next_epoch: str | None = None
-    """The epoch that follows; sequences go on counting in it."""
+    """The epoch that follows; its sequences continue those of this epoch."""
 
 
 class Registration(NamedTuple):
-    """What ``POST register`` answers to the receiver that now holds the lease."""
+    """The answer of ``POST register`` to the receiver that now holds the lease."""
 
     epoch: str
     received: int
-    """All sequences up to here are received."""
+    """All sequences up to this one are received."""
     ahead: tuple[tuple[int, int], ...]
-    """Closed ranges above ``received`` that are received too; the first ones, if ``ahead_after`` says so."""
+    """Closed ranges above ``received`` that are received too.
+
+    If ``ahead_after`` is set, these are only the first ranges.
+    """
     queue_manager: str
     ahead_after: int | None = None
-    """There are more of them, above this sequence: :meth:`QueueManagerClient.all_ahead` asks for them."""
+    """Sequence after which more received ranges exist; ``None`` if ``ahead`` is complete.
+
+    :meth:`QueueManagerClient.all_ahead` requests the other ranges.
+    """
 
 
 class _Bearer(requests.auth.AuthBase):
-    """Sets the token, and keeps ``requests`` from taking one out of a ``.netrc`` instead."""
+    """Sets the token of a request, so that ``requests`` does not use one of a ``.netrc`` file."""
 
     def __init__(self, token: str | None) -> None:
         self._token = token
@@ -127,11 +156,12 @@ class _Bearer(requests.auth.AuthBase):
 
 
 class QueueManagerClient:
-    """One queue manager, by the URL of its API.
+    """Calls the API of one queue manager.
 
-    ``token`` is sent as ``Authorization: Bearer``. The certificate of an ``https`` URL is always checked;
-    :data:`CA_VARIABLES` name a private CA, and count where the call is made: on Spark executors as on the driver.
-    Raises :class:`ConfigurationError` for a URL that is none.
+    ``url`` is the URL of the API. ``token`` is sent as ``Authorization: Bearer``. The certificate
+    of an ``https`` URL is always verified. :data:`CA_VARIABLES` name a private CA; they are read
+    where the call is made, on Spark executors as on the driver. Raises :class:`ConfigurationError`
+    if ``url`` is invalid.
     """
 
     def __init__(
@@ -142,7 +172,13 @@ class QueueManagerClient:
         retry_seconds: float = RETRY_SECONDS,
         allow_plain_token: bool = False,
     ) -> None:
-        """``allow_plain_token``: send the token over plain HTTP beyond loopback, where everybody on the way can read it."""
+        """Check the URL and store the settings; no connection is made.
+
+        ``retry_seconds`` limits how long a call is repeated. ``allow_plain_token`` sends the token
+        over plain HTTP beyond loopback too, where everybody on the path can read it. Raises
+        :class:`ConfigurationError` if the URL is invalid, or if the token would be sent over plain
+        HTTP.
+        """
         try:
             parts = split_url(url.strip())
         except ValueError as error:
@@ -159,42 +195,51 @@ class QueueManagerClient:
         self._is_loopback = is_loopback(parts.host)
         if token and parts.scheme == "http" and not self._is_loopback and not allow_plain_token:
             raise ConfigurationError(
-                f"the token would be sent to {parts.host} over plain HTTP, and everybody "
-                "on the way could read it; write "
-                "https://, or accept it: option allowPlainToken=true, of commands "
-                "--allow-plain-token"
+                f"the token would be sent to {parts.host} over plain HTTP, where everybody "
+                "on the path can read it; write https://, or allow it with the option "
+                "allowPlainToken=true or, for a command, --allow-plain-token"
             )
         self._local = threading.local()
 
     def __repr__(self) -> str:
         return f"<QueueManagerClient {self.url}>"
 
-    # --- reading -----------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def status(self, *, retry: bool = True, queues: str | None = None) -> dict[str, Any]:
-        """``GET status``; without ``retry`` one attempt; ``queues``: a name or glob, of queues and incoming streams."""
+        """Return the status of the queue manager (``GET status``).
+
+        ``queues`` is a name or glob that selects queues and incoming streams. Without ``retry``
+        there is one attempt.
+        """
         parameters = {} if queues is None else {"queues": queues}
         return cast(
             "dict[str, Any]", self._json("GET", "/v1/status", parameters=parameters, retry=retry)
         )
 
     def status_summary(self) -> dict[str, Any]:
-        """``GET status?summary=1``: ``totals``, and what needs a look. A queue manager of before it answers with everything."""
+        """Return ``totals`` and the entries that need attention (``GET status?summary=1``).
+
+        A queue manager of an earlier version returns the whole status.
+        """
         return cast("dict[str, Any]", self._json("GET", "/v1/status", parameters={"summary": 1}))
 
     def delete_consumer(self, queue: str, consumer: str) -> None:
-        """``DELETE consumers/{consumer}``: forget a named consumer and its marks."""
+        """Delete a named consumer and its marks (``DELETE consumers/{consumer}``)."""
         self._json("DELETE", _consumer_path(queue, consumer))
 
     def queues(self) -> list[dict[str, Any]]:
-        """``GET queues``: one object a queue, as in ``status``."""
+        """Return one object for each queue, as in ``status`` (``GET queues``)."""
         answer = self._json("GET", "/v1/queues")
         return cast(
             "list[dict[str, Any]]", answer["queues"] if isinstance(answer, dict) else answer
         )
 
     def queue(self, queue: str) -> dict[str, Any]:
-        """``GET queues/{q}``: the entry of one queue, also of one that is not listed (an empty system queue)."""
+        """Return the entry of one queue (``GET queues/{q}``).
+
+        The call also works for a queue that is not listed (an empty system queue).
+        """
         return cast("dict[str, Any]", self._json("GET", _queue_path(queue)))
 
     def range(
@@ -207,10 +252,13 @@ class QueueManagerClient:
         max_bytes: int | None = None,
         wait: float | None = None,
     ) -> QueueRange:
-        """``GET range``. Without ``after``: from the oldest retained row; without ``epoch``: the current one.
+        """Return the retained rows of an epoch and the end of the next batch (``GET range``).
 
-        ``wait`` (seconds): answer as soon as something lies behind ``after``. Raises :class:`ApiError` with code
-        ``unknown-epoch``, ``trimmed`` or ``past-the-end``.
+        The batch starts after the sequence ``after``, and has at most ``max_rows`` rows and
+        ``max_bytes`` bytes. Without ``after`` the batch starts at the oldest retained row. Without
+        ``epoch`` the batch is of the current epoch. With ``wait`` (seconds) the call answers as
+        soon as a row exists after ``after``. Raises :class:`ApiError` with code ``unknown-epoch``,
+        ``trimmed`` or ``past-the-end``.
         """
         parameters = {
             "epoch": epoch,
@@ -229,7 +277,10 @@ class QueueManagerClient:
         )
 
     def holes(self, queue: str, *, epoch: str, after: int, to: int) -> int:
-        """``GET holes``: how many sequences of (after, to] are counted holes (purged or damaged rows)."""
+        """Return how many sequences of (after, to] are counted holes (``GET holes``).
+
+        A hole is a row that was purged or is damaged.
+        """
         return int(
             self._json(
                 "GET",
@@ -239,10 +290,13 @@ class QueueManagerClient:
         )
 
     def first_since(self, queue: str, *, epoch: str, since: int) -> int | None:
-        """``GET first``, as often as it takes: the first row of an epoch with ``arrived_at`` of at least ``since``.
+        """Return the sequence of the first row of an epoch that arrived at ``since`` or later.
 
-        ``since`` is microseconds since 1970; ``None``: no retained row has arrived so late. Rows need not lie in the order of
-        these times. Raises :class:`ApiError`, and :class:`ConfigurationError` for a queue manager that cannot search.
+        ``since`` is in microseconds since 1970 and is compared with ``arrived_at``. Rows need not
+        be in the order of these times. Return ``None`` if no retained row arrived so late. ``GET
+        first`` is called as often as needed. Raises :class:`ApiError`, and
+        :class:`ConfigurationError` if the queue manager is of an earlier version that cannot
+        search.
         """
         after = 0
         while True:
@@ -253,10 +307,9 @@ class QueueManagerClient:
                 if error.code != "no-such-path":
                     raise
                 raise ConfigurationError(
-                    f"the queue manager at {self.url} is of an earlier version, which "
-                    "cannot search for a time: "
-                    "start this version of it there, or give sequences (startingOffsets, "
-                    "endingOffsets)"
+                    f"the queue manager at {self.url} is of an earlier version that "
+                    "cannot search by time: start this version there, or give sequences "
+                    "(startingOffsets, endingOffsets)"
                 ) from error
             if found["sequence"] is not None or found["looked_to"] >= found["end"]:
                 return cast("int | None", found["sequence"])
@@ -274,10 +327,12 @@ class QueueManagerClient:
         queue_manager: str | None = None,
         columns: Sequence[str] = NAMES,
     ) -> RowsStream:
-        """``GET rows``: the rows of (after, to] as an Arrow IPC stream, or in the denser form of our own readers.
+        """Return the rows of (after, to] as a stream (``GET rows``).
 
-        ``columns``: those that are needed; the denser form may have others as well.
-        ``queue_manager``: whose rows they are. Raises :class:`ApiError` ``another-queue-manager`` if another one answers.
+        The stream is Arrow IPC, or, with ``dense``, the denser form of our own readers if the queue
+        manager supports it. ``columns`` are the columns that are needed; the denser form may have
+        other columns too. ``queue_manager`` is the identifier of the expected queue manager. Raises
+        :class:`ApiError` ``another-queue-manager`` if another one answers.
         """
         parameters: dict[str, Any] = {
             "epoch": epoch,
@@ -301,7 +356,7 @@ class QueueManagerClient:
         if queue_manager is not None and answered not in (None, queue_manager):
             response.close()
             message = (
-                f"rows of queue manager {queue_manager} were asked for, and "
+                f"rows of queue manager {queue_manager} were requested, but "
                 f"{answered} answers at {self.url}"
             )
             raise ApiError(
@@ -309,7 +364,7 @@ class QueueManagerClient:
             )
         return RowsStream(response, f"the queue manager at {self.url}")
 
-    # --- consumers ---------------------------------------------------------------------------------------------------
+    # --- consumers --------------------------------------------------------------------------------
 
     def register(
         self,
@@ -322,12 +377,13 @@ class QueueManagerClient:
         ranged: bool = False,
         timeout: float | None = None,
     ) -> Registration:
-        """Take the lease of a consumer, or renew it.
+        """Acquire or renew the lease of a consumer, and return what it has received.
 
-        Waits while another receiver holds it: :class:`ApiError` ``C00E0009`` naming the holder as soon as that one
-        renews. ``first``: the first sequence this receiver plans; its marks cover nothing below. ``ranged``: its marks say
-        themselves where they begin, unless that is the first sequence.
-        With ``timeout``: one attempt of at most that many seconds.
+        The call waits while another receiver holds the lease. The call raises :class:`ApiError`
+        ``C00E0009`` with the name of the holder as soon as that receiver renews. ``first`` is the
+        first sequence that this receiver plans; its marks cover nothing below. With ``ranged`` each
+        mark states where it begins, unless that is the first sequence. With ``timeout`` there is
+        one attempt of at most that many seconds.
         """
         body: dict[str, Any] = {"holder": holder}
         if epoch is not None:
@@ -351,14 +407,19 @@ class QueueManagerClient:
     def all_ahead(
         self, queue: str, consumer: str, registration: Registration
     ) -> Iterator[tuple[int, int]]:
-        """Yield every closed range above the mark that is received too, ascending: also those that the answer left out."""
+        """Yield every received closed range above the consumer's mark, ascending.
+
+        Ranges that the answer of ``register`` left out are requested.
+        """
         yield from registration.ahead
         if registration.ahead_after is not None:
             yield from self.ahead_of(queue, consumer, registration.ahead_after)
 
     def ahead_of(self, queue: str, consumer: str, after: int = 0) -> Iterator[tuple[int, int]]:
-        """Yield every closed range above the mark and above ``after`` that is received, ascending; none of a consumer that is
-        not known."""
+        """Yield every received closed range above the mark and above ``after``, ascending.
+
+        Yield nothing if the consumer or the queue is unknown.
+        """
         next_after: int | None = after
         while next_after is not None:
             try:
@@ -368,7 +429,8 @@ class QueueManagerClient:
             except ApiError as error:
                 if error.status != 404:
                     raise
-                return  # nobody has read anything by that name, or the queue is gone
+                # No receiver has used this name, or the queue does not exist any longer.
+                return
             yield from _ranges(answer)
             next_after = answer.get("ahead_after")
 
@@ -384,10 +446,11 @@ class QueueManagerClient:
         sequences: Sequence[int] | None = None,
         rejected: bool = False,
     ) -> int:
-        """Mark ``first`` to ``to`` as received, or just ``sequences``; answers the consumer's mark.
+        """Mark sequences as received and return the consumer's mark.
 
-        Without both: what was planned with the lease, up to ``to``.
-        ``rejected``: these rows were read and are not wanted; whoever asked for their end is told so.
+        The sequences are ``first`` to ``to``, or exactly ``sequences``. Without both, they are the
+        planned sequences of the lease up to ``to``. ``rejected`` means that the rows were read and
+        are not wanted; a sender that requested a receipt is notified of the rejection.
         """
         body: dict[str, Any] = {"epoch": epoch, "to": to, "holder": holder}
         if first is not None:
@@ -408,7 +471,10 @@ class QueueManagerClient:
         holder: Mapping[str, Any] | str,
         timeout: float | None = None,
     ) -> None:
-        """Give the lease up. With ``timeout``: one attempt of at most that many seconds."""
+        """Release the lease of a consumer.
+
+        With ``timeout`` there is one attempt of at most that many seconds.
+        """
         self._json(
             "POST",
             _consumer_path(queue, consumer, "release"),
@@ -417,22 +483,29 @@ class QueueManagerClient:
             retry=timeout is None,
         )
 
-    # --- queues and messages -----------------------------------------------------------------------------------------
+    # --- queues and messages ----------------------------------------------------------------------
 
     def put_queue(self, queue: str, **settings: Any) -> dict[str, Any]:  # noqa: ANN401  # settings of a queue are JSON
-        """``PUT queues/{q}``: create it, or look that it is there; one of the other kind is a 409."""
+        """Create a queue, or check that it exists, and return its entry (``PUT queues/{q}``).
+
+        A queue of another kind raises :class:`ApiError` with status 409.
+        """
         return cast("dict[str, Any]", self._json("PUT", _queue_path(queue), body=settings))
 
     def delete_queue(self, queue: str) -> None:
-        """``DELETE queues/{q}``."""
+        """Delete a queue (``DELETE queues/{q}``)."""
         self._json("DELETE", _queue_path(queue))
 
     def purge(self, queue: str) -> dict[str, Any]:
-        """``POST queues/{q}/purge``."""
+        """Purge the rows of a queue and return the answer (``POST queues/{q}/purge``)."""
         return cast("dict[str, Any]", self._json("POST", _queue_path(queue, "purge"), body={}))
 
     def give_up(self, queue: str, first: int, last: int, *, force: bool = False) -> dict[str, Any]:
-        """``POST queues/{q}/give-up``: damaged rows become counted holes; ``force``: also in a queue without damage."""
+        """Turn damaged rows from ``first`` to ``last`` into counted holes; return the answer.
+
+        The call is ``POST queues/{q}/give-up``. With ``force`` it also works in a queue without
+        damage.
+        """
         parameters = {"first": first, "last": last} | ({"force": 1} if force else {})
         return cast(
             "dict[str, Any]",
@@ -440,15 +513,19 @@ class QueueManagerClient:
         )
 
     def pause(self, queue: str) -> None:
-        """``POST queues/{q}/pause``."""
+        """Pause a queue (``POST queues/{q}/pause``)."""
         self._json("POST", _queue_path(queue, "pause"), body={})
 
     def resume(self, queue: str) -> None:
-        """``POST queues/{q}/resume``."""
+        """Resume a paused queue (``POST queues/{q}/resume``)."""
         self._json("POST", _queue_path(queue, "resume"), body={})
 
     def send(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """``POST queues/{q}/messages``. Not repeated by itself: a lost answer may hide an accepted message."""
+        """Send messages to a queue of the queue manager (``POST queues/{q}/messages``).
+
+        Return one entry for each message. The call is not repeated automatically, because a lost
+        answer may hide an accepted message.
+        """
         body = list(messages)
         return cast(
             "list[dict[str, Any]]",
@@ -456,14 +533,14 @@ class QueueManagerClient:
         )
 
     def is_ready(self) -> bool:
-        """``GET /readyz``, one attempt."""
+        """Return whether the queue manager is ready (``GET /readyz``), in one attempt."""
         try:
             self._call("GET", "/readyz", timeout=CONNECT_SECONDS, retry=False)
         except (ApiError, ApiUnreachableError):
             return False
         return True
 
-    # --- transport ---------------------------------------------------------------------------------------------------
+    # --- transport --------------------------------------------------------------------------------
 
     def _json(
         self,
@@ -560,7 +637,7 @@ class QueueManagerClient:
             session = requests.Session()
             session.auth = _Bearer(self._token)
             session.headers[CLIENT_HEADER] = "1"
-            # A proxy from the environment cannot reach our own loopback
+            # A proxy from the environment cannot reach our own loopback.
             session.trust_env = not self._is_loopback
             session.verify = (
                 self.url.lower().startswith("https:") and ca_bundle(os.environ)
@@ -569,7 +646,7 @@ class QueueManagerClient:
         return session
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickled into tasks without its connections."""
+        """Return the state without connections, so that the client can be pickled into tasks."""
         return {key: value for key, value in self.__dict__.items() if key != "_local"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -585,9 +662,8 @@ def _pauses() -> Iterator[float]:
 
 def _unreachable(url: str, error: Exception) -> str:
     wrapped = error.args[0] if error.args else error
-    reason = str(getattr(wrapped, "reason", None) or wrapped).rpartition("): ")[
-        2
-    ]  # urllib3 puts an object's repr in front
+    # urllib3 writes the repr of an object before the reason.
+    reason = str(getattr(wrapped, "reason", None) or wrapped).rpartition("): ")[2]
     if isinstance(error, requests.exceptions.SSLError) and any(
         sign in reason for sign in _PLAIN_HTTP_SIGNS
     ):
@@ -595,7 +671,7 @@ def _unreachable(url: str, error: Exception) -> str:
     elif isinstance(error, requests.exceptions.SSLError):
         hint = f"a private CA is named by {' or '.join(CA_VARIABLES)}=FILE"
     elif url.startswith("http://") and "RemoteDisconnected" in reason:
-        hint = f"somebody listens there and hangs up: if serve has --api-cert, write https://{url.partition('://')[2]}"
+        hint = f"a server there closes the connection: if serve has --api-cert, write https://{url.partition('://')[2]}"
     else:
         hint = "is `srmp-spark serve` running, and is this its --api address?"
     return with_hint(f"no queue manager answers at {url} ({reason})", hint)

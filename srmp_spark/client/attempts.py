@@ -1,8 +1,10 @@
-"""What became of a subscription since a moment: has all of the remote queue come, has it failed, or is it under way?
+"""Decides whether a subscription has read its whole remote queue, has failed, or is in progress.
 
-A queue manager reads its subscriptions in the background and never gives up, so adding one always succeeds. Who adds one wants
-to know whether it works: ``subscribe add``, and a stream of ``format("mqrr")``. Both look at ``status.subscriptions``, where
-``lag_seconds`` and ``failed_seconds`` say how long ago the one and the other was; no clock of another machine is compared.
+The question refers to a moment in the past. A queue manager reads its subscriptions in the
+background and never gives up, so adding a subscription always succeeds. The caller that adds one
+wants to know whether it works: the command ``subscribe add``, and a stream of ``format("mqrr")``.
+Both callers read ``status.subscriptions``, where ``lag_seconds`` and ``failed_seconds`` state how
+many seconds ago the last success and the last failure were. No clocks of two machines are compared.
 """
 
 from __future__ import annotations
@@ -12,27 +14,38 @@ from enum import Enum, auto
 from typing import Any
 
 ROUNDED_SECONDS = 0.001
-"""``status`` has seconds with three decimals: what seems to be after the moment by less than this may be before it."""
+"""Rounding of ``status``, whose seconds have three decimals.
+
+An event that seems to be after the moment by less than this may have been before it.
+"""
 
 
 class Attempt(Enum):
-    """What became of it."""
+    """The state of a subscription since a moment."""
 
     COMPLETE = auto()
-    """What was there at the moment is in our log."""
+    """All messages that were in the remote queue at the moment are in our log."""
     FAILED = auto()
-    """It could not be read: ``last_error`` says why. It is tried again and again."""
+    """The remote queue could not be read, or is not read now; ``last_error`` gives the reason.
+
+    A queue manager retries a failed subscription again and again.
+    """
     HINDERED = auto()
-    """It is read, and something is in the way of some messages: ``last_error`` says what."""
+    """The remote queue is read, but some messages cannot be; ``last_error`` gives the reason."""
     UNDER_WAY = auto()
 
 
 def attempt(entry: Mapping[str, Any], since: float) -> Attempt:
-    """``entry`` of ``status.subscriptions``, asked for ``since`` seconds after the moment; ``inf``: whatever is known."""
+    """Return the state of the subscription ``entry`` of ``status.subscriptions``.
+
+    ``status`` was requested ``since`` seconds after the moment in question. With ``inf``,
+    everything known about the subscription counts.
+    """
     since -= ROUNDED_SECONDS
     lag, failed = entry["lag_seconds"], entry.get("failed_seconds")
     if entry["mode"] is None or entry.get("removing") or entry.get("held"):
-        return Attempt.FAILED  # nobody reads it
+        # The queue manager does not read this subscription.
+        return Attempt.FAILED
     if lag is not None and lag <= since and (failed is None or lag <= failed):
         return Attempt.COMPLETE
     if failed is not None:

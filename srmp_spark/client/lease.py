@@ -1,10 +1,12 @@
-"""Leases of a receiver: taken once, renewed by threads, given up at the end (INTERFACE.md section 1, consumers).
+"""The leases of a receiver: acquired once, renewed by threads, released at the end.
 
-A consumer of a queue is held by one receiver at a time. The keeper renews each lease every :data:`RENEW_SECONDS`, in one
-thread for each queue manager: one that is dead must not keep the leases at the others from being renewed. When
-the queue manager says that somebody else holds it now (this process was frozen for longer than a lease lasts), the
-lease is lost for good and :meth:`LeaseKeeper.check` raises: the receiver must not go on. A queue manager that is away
-for a while loses nobody's lease: it counts from its own last answer.
+INTERFACE.md section 1, consumers. One receiver at a time holds a consumer of a queue. The keeper
+renews each lease every :data:`RENEW_SECONDS`, with one thread for each queue manager: an
+unreachable queue manager must not delay the renewals at the others. If the queue manager states
+that another receiver holds the lease now (this process was frozen for longer than a lease lasts),
+the lease is lost for good and :meth:`LeaseKeeper.check` raises: the receiver must stop. No lease is
+lost while a queue manager is unreachable for some time, because the queue manager counts from its
+own last answer.
 """
 
 from __future__ import annotations
@@ -20,12 +22,18 @@ from srmp_spark.errors import ApiError, SrmpSparkError
 from srmp_spark.interface import SHARING_VIOLATION
 
 RENEW_SECONDS = 10.0
-"""A lease lasts 60 s after the last call: five renewals may get lost."""
+"""Seconds between two renewals. A lease lasts 60 s after the last call, so five may be lost."""
 RENEW_ANSWER_SECONDS = 20.0
-"""A renewal is tried once for this long and then again at its next turn. Two turns of another holder's: if somebody else has
-taken the lease, the queue manager answers when that one renews."""
+"""Longest wait in seconds for the answer of one renewal, which is tried again at its next turn.
+
+The time is two renewal intervals of another holder: if another receiver has the lease, the queue
+manager answers when that receiver renews.
+"""
 RELEASE_SECONDS = 1.0
-"""At the end each release is tried once for this long: a process that must end does not wait for a queue manager."""
+"""Longest wait in seconds for the single attempt to release a lease at the end.
+
+A process that must end does not wait for a queue manager.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +45,10 @@ class _Lease(NamedTuple):
 
 
 class LeaseKeeper:
-    """The leases of one receiver, whom ``holder`` describes (``Holder.here(...).as_dict()``)."""
+    """Keeps the leases of one receiver by renewing them.
+
+    ``holder`` describes the receiver (``Holder.here(...).as_dict()``).
+    """
 
     def __init__(self, holder: Mapping[str, Any], renew_seconds: float = RENEW_SECONDS) -> None:
         self.holder = dict(holder)
@@ -47,7 +58,7 @@ class LeaseKeeper:
         self._lost: ApiError | None = None
         self._stopped = threading.Event()
         self._renewing: set[str] = set()
-        """URLs of the queue managers that have a thread."""
+        """URLs of the queue managers that have a renewing thread."""
 
     def __repr__(self) -> str:
         return f"<LeaseKeeper leases={len(self._leases)} lost={self._lost is not None}>"
@@ -62,9 +73,11 @@ class LeaseKeeper:
         first: int | None = None,
         ranged: bool = False,
     ) -> Registration:
-        """Register and keep; ``first``, ``ranged``: as :meth:`QueueManagerClient.register` takes them.
+        """Acquire a lease, keep renewing it, and return what the consumer has received.
 
-        Raises :class:`ApiError` ``C00E0009`` naming the holder if another receiver lives.
+        ``first`` and ``ranged`` are those of :meth:`QueueManagerClient.register`. Raises
+        :class:`ApiError` ``C00E0009`` with the name of the holder if another receiver holds the
+        lease.
         """
         answer = client.register(
             queue, consumer, holder=self.holder, epoch=epoch, first=first, ranged=ranged
@@ -80,16 +93,19 @@ class LeaseKeeper:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no lease was lost."""
+        """Return whether no lease was lost."""
         return self._lost is None
 
     def check(self) -> None:
-        """Raises the refusal by which a lease was lost, if one was."""
+        """Raise the refusal by which a lease was lost, if one was lost."""
         if self._lost is not None:
             raise self._lost
 
     def release(self) -> None:
-        """Give everything up and stop the threads; never raises, and takes :data:`RELEASE_SECONDS` at most."""
+        """Release all leases and stop the threads.
+
+        Never raises, and takes at most :data:`RELEASE_SECONDS`.
+        """
         self._stopped.set()
         with self._lock:
             leases, self._leases = list(self._leases.values()), {}
@@ -107,7 +123,8 @@ class LeaseKeeper:
             lease.client.release(
                 lease.queue, lease.consumer, holder=self.holder, timeout=RELEASE_SECONDS
             )
-        except SrmpSparkError as error:  # the lease then ends by itself
+        # A lease that is not released ends by itself.
+        except SrmpSparkError as error:
             _log.warning("lease.not_released queue=%s reason=%s", lease.queue, error)
 
     def _renew_for_ever(self, url: str) -> None:

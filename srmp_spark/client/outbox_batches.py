@@ -1,12 +1,14 @@
-"""The sink's two steps, ``/v1/outbox/…``: rows of a batch are staged, then committed, or deleted (INTERFACE.md section 3).
+"""Calls of ``/v1/outbox/…``: the rows of a batch are staged, then committed, or deleted.
 
-Before the commit they are rows and nothing leaves. What they are afterwards, messages with a state, and single messages that
-an operator sends, is :mod:`srmp_spark.client.outgoing_messages`.
+INTERFACE.md section 3 describes the calls; Spark's sink uses them. Before the commit the rows are
+not messages and nothing is sent. After the commit they are messages with a state, as are single
+messages of an operator: :mod:`srmp_spark.client.outgoing_messages`.
 
-A stage is a long body that cannot be made a second time by itself, and a commit a long answer, so both are repeated here by
-other rules than the short calls of :mod:`srmp_spark.client.api`: the caller gives a stage's bytes again from the start, and
-before anything is repeated a short call must be answered. All three calls may be repeated without harm: an attempt replaces
-itself, and the same commit has the same answer.
+A stage has a long body that this module cannot produce again by itself, and a commit has a long
+answer. So both are repeated by other rules than the short calls of :mod:`srmp_spark.client.api`:
+the caller supplies the bytes of a stage again from the start, and a short call must be answered
+before anything is repeated. All three calls can be repeated safely: an attempt replaces itself, and
+the same commit gets the same answer.
 """
 
 from __future__ import annotations
@@ -22,41 +24,57 @@ from srmp_spark.errors import ApiError, ApiUnreachableError
 from srmp_spark.interface import ARROW_STREAM
 
 STAGE_SECONDS = 300.0
-"""From the last byte of a stage to the answer: it is synced and counted in between."""
+"""Longest wait in seconds from the last byte of a stage to the answer.
+
+In this time the stage is synced to disk and counted.
+"""
 COMMIT_SECONDS = 600.0
-"""A commit orders and numbers all rows of a batch, some 10 microseconds a row; that is sixty million."""
+"""Longest wait in seconds for the answer of a commit.
+
+A commit orders and numbers all rows of a batch in some 10 microseconds a row. The time is enough
+for sixty million rows.
+"""
 DELETE_SECONDS = 20.0
-"""Deleting tidies up after a failure, which should not be told later for it."""
+"""Longest wait in seconds for the answer of a delete.
+
+A delete cleans up after a failure, and the report of that failure should not be delayed.
+"""
 PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0)
-"""Between the attempts of a call that broke off; the attempt after the last pause is the last."""
+"""Pauses in seconds between the attempts of a call that failed.
+
+The attempt after the last pause is the last one.
+"""
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
 class StageAnswer(NamedTuple):
-    """What ``POST stage`` answers."""
+    """The answer of ``POST stage``."""
 
     stage: str
-    """Names these rows in the commit."""
+    """Name of these rows in the commit."""
     rows: int
     warning: str | None = None
-    """What the user should know: a queue for dead letters that is not there."""
+    """Text for the user, for instance that a queue for dead letters does not exist."""
 
 
 class CommitAnswer(NamedTuple):
-    """What ``POST commit`` answers."""
+    """The answer of ``POST commit``."""
 
     new: int
-    """Rows that are messages now."""
+    """Number of rows that became messages."""
     known: int
-    """Rows that were messages before."""
+    """Number of rows that were messages before."""
     conflicts: int = 0
-    """Rows that are no messages, because another content has their key or source position."""
+    """Number of rows that did not become messages because of another content.
+
+    The key or source position of these rows was sent before with another content.
+    """
 
 
 class OutboxClient(QueueManagerClient):
-    """One queue manager, by the URL of its API, as Spark's sink uses it."""
+    """Calls the API of one queue manager for Spark's sink."""
 
     def stage(
         self,
@@ -67,10 +85,12 @@ class OutboxClient(QueueManagerClient):
         attempt: int,
         content: Callable[[], Iterable[Any]],
     ) -> StageAnswer:
-        """``POST stage``: rows that a commit can make messages. The same attempt again replaces them.
+        """Stage rows, which a later commit makes messages (``POST stage``).
 
-        ``content()`` gives the pieces of an Arrow IPC stream from the first byte; it is called again when a connection breaks.
-        Raises :class:`ApiError` when the rows are refused, :class:`ApiUnreachableError` when nobody answers any more.
+        The same attempt replaces its rows. ``content()`` returns the pieces of an Arrow IPC stream
+        from the first byte; it is called again if the connection is lost. Raises :class:`ApiError`
+        if the rows are refused. Raises :class:`ApiUnreachableError` if no queue manager answers any
+        longer.
         """
         path = _path(application, batch, "/stage")
         parameters = {"partition": partition, "attempt": attempt}
@@ -100,11 +120,12 @@ class OutboxClient(QueueManagerClient):
         on_key_conflict: str | None = None,
         allow_loop: bool = False,
     ) -> CommitAnswer:
-        """``POST commit``: all rows of the stages become messages, or none.
+        """Make all rows of the stages messages, or none (``POST commit``).
 
-        ``on_key_conflict``: ``fail`` (the default), ``ignore`` or ``dead-letter``, what becomes of a row whose key or source
-        position was sent with another content. ``allow_loop``: a row may return to the queue that it came from. Raises
-        :class:`ApiError` when the rows are refused (409: a row of the first kind, 400: one of the second).
+        ``on_key_conflict`` decides about a row whose key or source position was sent with another
+        content: ``fail`` (the default), ``ignore`` or ``dead-letter``. With ``allow_loop`` a row
+        may return to the queue that it was read from. Raises :class:`ApiError` if the rows are
+        refused: 409 for a key conflict, 400 for a loop.
         """
         path = _path(application, batch, "/commit")
         body: dict[str, Any] = {"stages": list(stages)}
@@ -118,9 +139,10 @@ class OutboxClient(QueueManagerClient):
         return _commit_answer(answer)
 
     def result(self, application: str, batch: str) -> CommitAnswer | None:
-        """Return what the last commit of a batch answered (``GET``); ``None`` if nothing of it was committed.
+        """Return the answer of the last commit of a batch (``GET``).
 
-        Raises :class:`ApiError` and :class:`ApiUnreachableError`; a queue manager of version 0.1 answers 405.
+        Return ``None`` if no row of the batch was committed. Raises :class:`ApiError` and
+        :class:`ApiUnreachableError`; a queue manager of version 0.1 answers 405.
         """
         try:
             return _commit_answer(self._json("GET", _path(application, batch)))
@@ -130,7 +152,7 @@ class OutboxClient(QueueManagerClient):
             raise
 
     def delete(self, application: str, batch: str) -> None:
-        """``DELETE``: drop the stages of a batch that no commit has named. One attempt."""
+        """Delete the stages of a batch that no commit has named (``DELETE``), in one attempt."""
         self._json("DELETE", _path(application, batch), timeout=DELETE_SECONDS, retry=False)
 
     def _until_answered(self, call: Callable[[], _T]) -> _T:
@@ -145,7 +167,9 @@ class OutboxClient(QueueManagerClient):
                 problem = error
             _log.info("outbox.repeated pause_s=%s reason=%s", pause, problem)
             time.sleep(pause)
-            self.status()  # waits for a restart as long as any other call, and tells a refusal that a broken body hides
+            # This call waits for a restart as long as any other call. It also raises a refusal that
+            # a broken body would hide.
+            self.status()
         return call()
 
 

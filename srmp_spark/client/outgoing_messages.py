@@ -1,7 +1,7 @@
-"""Messages that go out, ``/v1/outgoing/…``: send some, ask for their states, decide on them as an operator.
+"""Calls of ``/v1/outgoing/…``: send messages, ask for their states, decide about them.
 
-For the commands ``send`` and ``streams``. Spark hands its rows over another way, in batches that are staged and committed:
-:mod:`srmp_spark.client.outbox_batches`.
+The commands ``send`` and ``streams`` use them. Spark sends rows differently, in batches that are
+staged and committed: :mod:`srmp_spark.client.outbox_batches`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.names import quote_queue_name
 
 WAIT_SECONDS = 10.0
-"""Longest wait in one call; the queue manager allows no more."""
+"""Longest wait of one call in seconds; the queue manager allows no more."""
 
 
 class OutgoingClient(QueueManagerClient):
-    """One queue manager, by the URL of its API, as the commands ``send`` and ``streams`` use it."""
+    """Calls the API of one queue manager for the commands ``send`` and ``streams``."""
 
     def send_away(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """``POST outgoing/messages``; each message names its ``destination``.
+        """Send messages (``POST outgoing/messages``); each message names its ``destination``.
 
-        Not repeated by itself: a lost answer may hide a committed message. With a ``key`` a repeat does no harm.
+        Return one entry for each message. The call is not repeated automatically, because a lost
+        answer may hide a committed message. With a ``key`` the caller can repeat the call safely.
         """
         answer = self._json("POST", "/v1/outgoing/messages", body=list(messages), retry=False)
         return cast("list[dict[str, Any]]", answer)
@@ -31,7 +32,11 @@ class OutgoingClient(QueueManagerClient):
     def states(
         self, destination: str, kind: str, serials: Sequence[int], *, wait: float = 0.0
     ) -> list[str]:
-        """``POST outgoing/states``: at once, or when all have come to their end, or after ``wait`` seconds."""
+        """Return the states of messages of one destination (``POST outgoing/states``).
+
+        The call answers when all of them have a final state, or after ``wait`` seconds; 0 answers
+        at once.
+        """
         body = {
             "destination": destination,
             "kind": kind,
@@ -41,16 +46,21 @@ class OutgoingClient(QueueManagerClient):
         return cast("list[str]", self._json("POST", "/v1/outgoing/states", body=body)["states"])
 
     def decide(self, action: str, destination: str, stream: str | None = None) -> dict[str, Any]:
-        """``POST outgoing/{destination}/pause|resume|resend|reset|drop``."""
+        """Apply an operator's decision to a destination or one of its streams; return the answer.
+
+        The call is ``POST outgoing/{destination}/pause|resume|resend|reset|drop``.
+        """
         path = f"/v1/outgoing/{quote(destination, safe='')}/{action}"
         return cast("dict[str, Any]", self._json("POST", path + _stream(stream)))
 
     def decide_incoming(
         self, action: str, queue: str, stream: str, gap_at: int | None = None
     ) -> dict[str, Any]:
-        """``POST streams/{queue}/accept-gap|reset|drop``; ``gap_at``: accept that gap and no other.
+        """Apply a decision of the operator to an incoming stream of a queue; return the answer.
 
-        Not repeated by itself: a second ``accept-gap`` means more than one.
+        The call is ``POST streams/{queue}/accept-gap|reset|drop``. With ``gap_at`` only the gap at
+        that number is accepted. The call is not repeated automatically, because a second
+        ``accept-gap`` would accept another gap.
         """
         path = f"/v1/streams/{quote_queue_name(queue)}/{action}{_stream(stream)}"
         if gap_at is not None:

@@ -1,7 +1,8 @@
-"""Read an iterator ahead in a thread, by a bounded number of bytes: who uses an item does not wait for the next one.
+"""Reads an iterator ahead in a thread, up to a number of bytes.
 
-An executor reads pieces of the log from the queue manager and writes rows to the JVM. Both are waiting, mostly, and release
-the GIL: done in turn, one partition is as slow as both together.
+The user of an item does not wait for the next item to be read. An executor reads pieces of the log
+from the queue manager and writes rows to the JVM. Both steps mostly wait and release the GIL. Done
+in turn, one partition would take as long as both steps together.
 """
 
 from __future__ import annotations
@@ -15,13 +16,18 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 STOP_SECONDS = 5.0
-"""How long :meth:`ReadAhead.close` waits for its thread, which ``interrupt`` has just woken; a daemon, it holds up nobody."""
+"""Longest time in seconds that :meth:`ReadAhead.close` waits for its thread.
+
+``interrupt`` has just woken the thread. A thread that does not end is a daemon and does not keep
+the process alive.
+"""
 
 
 class ReadAhead(Generic[T]):
-    """The items of ``source``, in order, then what it ended with: its end, or its exception.
+    """Yields the items of ``source`` in order, then ends or raises as ``source`` did.
 
-    At most ``limit`` of ``size`` is read beyond what was asked for, and one item more. Close it: its thread ends then.
+    At most ``limit`` of ``size``, and one item more, is read ahead of the caller. Close it to end
+    its thread.
     """
 
     def __init__(
@@ -32,7 +38,11 @@ class ReadAhead(Generic[T]):
         limit: int,
         interrupt: Callable[[], object],
     ) -> None:
-        """``interrupt`` must make a ``source`` that waits in another thread end at once, in whatever way."""
+        """Start the thread that reads ``source``.
+
+        ``interrupt`` must make a ``source`` that waits in another thread end at once, normally or
+        with an error.
+        """
         self._source = source
         self._size = size
         self._limit = limit
@@ -58,10 +68,11 @@ class ReadAhead(Generic[T]):
                 self._held = 0
                 self._changed.notify_all()
             while items:
-                yield items.popleft()  # nobody but the caller holds it then
+                # Only the caller holds a reference to the item then.
+                yield items.popleft()
 
     def close(self) -> None:
-        """End the thread; what was read ahead is dropped."""
+        """End the thread and discard the items that were read ahead."""
         with self._changed:
             self._closed = True
             over = self._over
@@ -92,7 +103,8 @@ class ReadAhead(Generic[T]):
                     self._changed.wait_for(lambda: self._held <= self._limit or self._closed)
                     if self._closed:
                         break
-        except BaseException as found:  # it is raised where the items are used
+        # The exception is raised in the thread that uses the items.
+        except BaseException as found:
             error = found
         with self._changed:
             self._over, self._error = True, error

@@ -1,12 +1,15 @@
-"""A queue of another machine over RPC, one call after the other ([MS-MQRR] 3.2): what an executor reads and a command opens.
+"""A queue of another machine over RPC, one call after the other ([MS-MQRR] 3.2).
+
+An executor reads such a queue, and commands open one:
 
     with RemoteMachine.connect("windows.example") as machine, machine.open(queue_format) as queue:
         for shown in queue.walk():
             shown.packet, shown.sequence_id, shown.arrived_at
 
-Theory of operation. One connection, one call at a time. Nothing is repeated here: a call that got no answer may have been
-carried out, and what to do then the caller alone knows (:class:`RemoteLostError`). A machine is found by its endpoint mapper,
-port 135, unless a port is given.
+Theory of operation. There is one connection and, except in a walk, one call at a time. Nothing is
+repeated here: a call without an answer may have been executed, and only the caller knows what to do
+then (:class:`RemoteLostError`). The port of a machine is found with its endpoint mapper, port 135,
+unless a port is given.
 """
 
 from __future__ import annotations
@@ -61,26 +64,35 @@ from srmp_spark.mqrr.rpc.endpoint_mapper import (
 from srmp_spark.mqrr.status import Status
 
 CONNECT_SECONDS = 10.0
-"""A machine that does not take a connection within this is not there."""
+"""Longest time in seconds to connect; then the machine counts as unreachable."""
 ANSWER_SECONDS = 60.0
-"""Longest silence before an answer, beyond what a call waits on purpose."""
+"""Longest silence in seconds before an answer, in addition to the wait that a call requests.
+
+Then the connection counts as lost.
+"""
 READ_BYTES = 262_144
 
 
 def refused(status: int, what: str) -> RemoteReadError:
-    """``what`` got this HRESULT or fault; the message says what to do."""
+    """Build the error for ``what``, which got the HRESULT or fault ``status``.
+
+    The message says what to do next.
+    """
     return RemoteReadError(refusal_text(what, status), status)
 
 
 class _Channel:
-    """One bound connection."""
+    """One RPC connection that has been bound."""
 
     def __init__(self, host: str, port: int, settings: ClientSettings, group_id: int = 0) -> None:
         self._where = f"{host}:{port}"
         self._engine = ClientConnection(settings)
         self._results: list[ClientResult] = []
         self._why_lost: str | None = None
-        """Of a connection that is gone: whoever waits is told at once, however it went."""
+        """Reason why the connection was lost; ``None`` while it is open.
+
+        A thread that waits for an answer then gets the error at once.
+        """
         try:
             self._socket = socket.create_connection((host, port), CONNECT_SECONDS)
         except OSError as error:
@@ -99,16 +111,27 @@ class _Channel:
         self.group_id = bound.group_id
 
     def call(self, opnum: int, stub: bytes, wait_s: float = 0.0) -> bytes:
-        """The stub of the answer. Raises :class:`RemoteReadError` for a fault, :class:`RemoteLostError`."""
+        """Make a call and return the stub of its answer.
+
+        The call itself may wait ``wait_s`` seconds on the other machine. Raises
+        :class:`RemoteReadError` for a fault, :class:`RemoteLostError` if the connection is lost.
+        """
         return self.answer(opnum, self.begin(opnum, stub, wait_s), wait_s)
 
     @property
     def calls_at_once(self) -> int:
-        """How many calls may be under way: 1, unless the other machine agreed to more (C706 PFC_CONC_MPX)."""
+        """Return how many calls may be in flight at the same time.
+
+        The result is 1 unless the other machine agreed to several (C706 PFC_CONC_MPX).
+        """
         return self._engine.calls_at_once
 
     def begin(self, opnum: int, stub: bytes, wait_s: float = 0.0, *, more: bool = False) -> int:
-        """Send a call and do not wait; its number. ``more``: it leaves with the next one. Raises :class:`RemoteLostError`."""
+        """Send a call without waiting for its answer, and return its number.
+
+        With ``more`` the call is sent together with the next one. Raises :class:`RemoteLostError`
+        if the connection is lost.
+        """
         self._raise_if_lost()
         number = self._engine.call(opnum, stub, time.monotonic(), timeout_s=wait_s + ANSWER_SECONDS)
         if more:
@@ -120,7 +143,10 @@ class _Channel:
         return number
 
     def answer(self, opnum: int, number: int, wait_s: float = 0.0) -> bytes:
-        """The stub of the answer of a call that was begun. Errors as :meth:`call`."""
+        """Wait for the answer of a call that was begun, and return its stub.
+
+        Raises :class:`RemoteReadError` and :class:`RemoteLostError` as :meth:`call` does.
+        """
 
         def mine(each: ClientResult) -> bool:
             return isinstance(each, Answered | Faulted) and each.call_id == number
@@ -168,17 +194,24 @@ class _Channel:
             raise RemoteLostError(f"{self._where}: {self._why_lost}")
 
     def interrupt(self) -> None:
-        """End it while another thread waits there, for which it is lost then."""
+        """End the connection for another thread that waits there.
+
+        The other thread then raises :class:`RemoteLostError`.
+        """
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End it; handles that were opened over it are run down."""
+        """Close the connection. The other machine runs down its handles."""
         self._socket.close()
 
 
 def find_port(host: str, mapper_port: int = ENDPOINT_MAPPER_PORT) -> int:
-    """The port of RemoteRead, by the endpoint mapper. Raises :class:`RemoteReadError`, :class:`RemoteLostError`."""
+    """Return the TCP port of RemoteRead on ``host``, found with its endpoint mapper.
+
+    Raises :class:`RemoteReadError` if the host serves no RemoteRead, :class:`RemoteLostError` if
+    the host is unreachable or the connection is lost.
+    """
     channel = _Channel(
         host, mapper_port, ClientSettings(interface=ENDPOINT_MAPPER, syntaxes=(NDR,))
     )
@@ -195,7 +228,7 @@ def find_port(host: str, mapper_port: int = ENDPOINT_MAPPER_PORT) -> int:
 
 
 class RemoteMachine:
-    """A connection to the queue manager of another machine."""
+    """One connection to the queue manager of another machine."""
 
     def __init__(self, host: str, port: int, settings: ClientSettings, group_id: int = 0) -> None:
         self.host = host
@@ -207,30 +240,43 @@ class RemoteMachine:
     def connect(
         cls, host: str, port: int | None = None, settings: ClientSettings | None = None
     ) -> RemoteMachine:
-        """Raises :class:`RemoteReadError`, :class:`RemoteLostError`."""
+        """Connect to ``host`` and return the connection.
+
+        Without ``port`` the endpoint mapper is asked for it. Raises :class:`RemoteReadError` if the
+        host refuses, :class:`RemoteLostError` if it is unreachable.
+        """
         return cls(host, find_port(host) if port is None else port, settings or ClientSettings())
 
     def second(self) -> RemoteMachine:
-        """Another connection of the same client, which may use its handles: a call that waits on this one is cancelled over it.
+        """Open another connection of the same client, which may use the handles of this one.
 
-        Raises :class:`RemoteReadError`, :class:`RemoteLostError`."""
+        A call that waits on this connection can be cancelled over the other one. Raises
+        :class:`RemoteReadError` if the host refuses, :class:`RemoteLostError` if it is unreachable.
+        """
         return RemoteMachine(self.host, self._port, self._settings, self._channel.group_id)
 
     def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401  # the response of METHODS
-        """One call. Raises :class:`RemoteReadError` for a fault or an answer that cannot be read, :class:`RemoteLostError`."""
+        """Make one call and return its response.
+
+        The call may wait ``wait_s`` seconds on the other machine. Raises :class:`RemoteReadError`
+        for a fault or an invalid answer, :class:`RemoteLostError` if the connection is lost.
+        """
         return self.begin(opnum, asked, wait_s)()
 
     @property
     def calls_at_once(self) -> int:
-        """How many calls may be under way on this connection."""
+        """Return how many calls may be in flight on this connection at the same time."""
         return self._channel.calls_at_once
 
     def begin(
         self, opnum: int, asked: Parameters, wait_s: float = 0.0, *, more: bool = False
     ) -> Callable[[], Any]:
-        """Send one call; what is returned waits for its answer. ``more``: another one follows now, and it leaves with that.
+        """Send one call and return a function that waits for its response.
 
-        Errors as :meth:`call`, :class:`RemoteLostError` at once."""
+        With ``more`` another call follows now, and both are sent together. The function raises the
+        errors of :meth:`call`. This method raises :class:`RemoteLostError` if the connection is
+        already lost.
+        """
         number = self._channel.begin(opnum, asked.encode(self._channel.syntax), wait_s, more=more)
         return lambda: self._answer(opnum, number, wait_s)
 
@@ -241,11 +287,14 @@ class RemoteMachine:
         except BadStubError as error:
             raise refused(
                 Status.RPC_X_BAD_STUB_DATA,
-                f"{self.host} answers {METHODS[opnum].name} with what is none: {error}",
+                f"{self.host} sent an invalid answer to {METHODS[opnum].name}: {error}",
             ) from None
 
     def checked(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401
-        """:meth:`call`, and an HRESULT other than MQ_OK is a :class:`RemoteReadError`."""
+        """Make one call like :meth:`call` and return its response.
+
+        An HRESULT other than MQ_OK raises :class:`RemoteReadError`.
+        """
         answer = self.call(opnum, asked, wait_s)
         if answer.status != Status.MQ_OK:
             raise refused(answer.status, f"{self.host}, {METHODS[opnum].name}")
@@ -254,7 +303,11 @@ class RemoteMachine:
     def open(
         self, queue: QueueFormat, access: int = ACCESS_PEEK, share: int = SHARE_DENY_NONE
     ) -> RemoteQueue:
-        """Open a queue. Raises :class:`RemoteReadError`, :class:`RemoteLostError`."""
+        """Open a queue of the other machine.
+
+        Raises :class:`RemoteReadError` if the queue cannot be opened, :class:`RemoteLostError` if
+        the connection is lost.
+        """
         try:
             answer = self.call(2, OpenRequest(queue, access, share))
         except RemoteReadError as error:
@@ -264,11 +317,14 @@ class RemoteMachine:
         return RemoteQueue(self, answer.handle, queue.text or "a queue")
 
     def interrupt(self) -> None:
-        """End the connection under another thread, whose call raises :class:`RemoteLostError`; from any thread."""
+        """End the connection for another thread, whose call raises :class:`RemoteLostError`.
+
+        May be called from any thread.
+        """
         self._channel.interrupt()
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection to the other machine."""
         self._channel.close()
 
     def __enter__(self) -> RemoteMachine:
@@ -284,10 +340,10 @@ class RemoteMachine:
 
 
 class RemoteQueue:
-    """An open queue."""
+    """One open queue of another machine."""
 
     def __init__(self, machine: RemoteMachine, handle: ContextHandle, name: str) -> None:
-        """``name``: for errors."""
+        """Wrap an open ``handle``; ``name`` is the name of the queue for errors."""
         self._machine = machine
         self.handle = handle
         self._name = name
@@ -301,7 +357,12 @@ class RemoteQueue:
         max_body: int = ALL,
         **more: Any,  # noqa: ANN401  # fields of StartReceiveRequest
     ) -> tuple[int, StartReceiveResponse]:
-        """R_StartReceive: the request's number and the answer, whatever its status. Errors as :meth:`RemoteMachine.call`."""
+        """Call R_StartReceive and return the number of the request and the answer.
+
+        The status of the answer may be any. ``wait_s`` is the longest wait for a message in
+        seconds, ``max_body`` the limit of the body in bytes. Raises the errors of
+        :meth:`RemoteMachine.call`.
+        """
         request = next(self._requests)
         asked = StartReceiveRequest(
             self.handle,
@@ -315,20 +376,31 @@ class RemoteQueue:
         return request, self._machine.call(7, asked, wait_s)
 
     def end(self, request: int, *, keep: bool = False) -> None:
-        """R_EndReceive: the message is ours, or stays where it is (``keep``)."""
+        """Call R_EndReceive: receive the message, or leave it in the queue (``keep``).
+
+        Raises the errors of :meth:`RemoteMachine.checked`.
+        """
         self._machine.checked(
             9, EndReceiveRequest(self.handle, RR_NACK if keep else RR_ACK, request)
         )
 
     def cancel(self, request: int, over: RemoteMachine) -> bool:
-        """R_CancelReceive over another connection: whether anything with this number waited. Errors as there."""
+        """Call R_CancelReceive over another connection; return whether the request was waiting.
+
+        Raises the errors of :meth:`RemoteMachine.call`, and :class:`RemoteReadError` for other
+        statuses.
+        """
         answer = over.call(8, HandleNumberRequest(self.handle, request))
         if answer.status not in (Status.MQ_OK, Status.STATUS_NOT_FOUND):
             raise refused(answer.status, f"{self._machine.host}, R_CancelReceive of {self._name}")
         return bool(answer.status == Status.MQ_OK)
 
     def peek(self, action: Action = Action.PEEK_CURRENT, **more: Any) -> Shown | None:  # noqa: ANN401
-        """A message; ``None``: there is none. Raises :class:`RemoteReadError` for every other status, and as :func:`shown`."""
+        """Return a message without receiving it, or ``None`` if there is none.
+
+        Raises :class:`RemoteReadError` for any other status, and :class:`RemoteProtocolError` if
+        the message is broken, as :func:`shown` does.
+        """
         _, answer = self.start(action, **more)
         if answer.status in EMPTY:
             return None
@@ -341,11 +413,12 @@ class RemoteQueue:
     def walk(
         self, max_body: int = ALL, unreadable: Unreadable | None = None
     ) -> Generator[Shown, None, None]:
-        """All messages that are there and not locked, by a cursor: what is taken in between is passed over.
+        """Yield all messages that are in the queue and not locked, with a cursor.
 
-        ``unreadable`` is told of a message that does not hold together, which is passed over then; without it that is raised.
-        While some are looked at, the other machine looks for the next ones (:mod:`.walking`): between two, make no other calls
-        on this connection.
+        Messages that are received meanwhile by others are skipped. ``unreadable`` is called for a
+        broken message, which is then skipped; without ``unreadable`` the error is raised. While the
+        caller processes messages, the other machine already searches for the next ones
+        (:mod:`.walking`). So make no other calls on this connection between two messages.
         """
         cursor = self._machine.checked(4, HandleRequest(self.handle)).cursor
 
@@ -376,11 +449,11 @@ class RemoteQueue:
         ]
 
     def purge(self) -> None:
-        """R_PurgeQueue."""
+        """Delete all messages of the queue (R_PurgeQueue)."""
         self._machine.checked(6, HandleRequest(self.handle))
 
     def close(self) -> None:
-        """R_CloseQueue."""
+        """Close the queue on the other machine (R_CloseQueue)."""
         self._machine.checked(3, HandleRequest(self.handle))
 
     def __enter__(self) -> RemoteQueue:

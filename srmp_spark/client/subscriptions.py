@@ -1,4 +1,4 @@
-"""Subscriptions of a queue manager, from outside: which remote queues it reads into its own."""
+"""Calls for the subscriptions of a queue manager: remote queues that it reads into its own."""
 
 from __future__ import annotations
 
@@ -11,21 +11,29 @@ _PATH = "/v1/subscriptions"
 
 
 class SubscriptionsClient(QueueManagerClient):
-    """What ``srmp-spark subscribe`` and ``format("mqrr")`` ask for. Errors as :class:`QueueManagerClient`."""
+    """Calls the API for ``srmp-spark subscribe`` and ``format("mqrr")``.
+
+    Its methods raise the errors of :class:`QueueManagerClient`.
+    """
 
     def subscriptions(self) -> list[dict[str, Any]]:
-        """``GET subscriptions``."""
+        """Return the status of all subscriptions (``GET subscriptions``)."""
         return cast("list[dict[str, Any]]", self._json("GET", _PATH)["subscriptions"])
 
     def subscribe(self, entry: Mapping[str, str | None]) -> dict[str, Any]:
-        """``PUT subscriptions``; repeated it changes nothing. Keys without a value are left out."""
+        """Add a subscription and return its status (``PUT subscriptions``).
+
+        Repeating the call changes nothing. Keys without a value are left out.
+        """
         body = {key: value for key, value in entry.items() if value is not None}
         return cast("dict[str, Any]", self._json("PUT", _PATH, body=body))
 
     def unsubscribe(self, host: str, queue: str, *, unused: bool = False) -> dict[str, Any]:
-        """``DELETE subscriptions``: the status that it has now; ``pending`` above 0: it goes when these are settled.
+        """Remove a subscription and return its current status (``DELETE subscriptions``).
 
-        ``unused``: only if it never read anything, else an :class:`ApiError` with code ``subscription-in-use``.
+        If ``pending`` is above 0, the subscription is removed when that many messages are settled.
+        With ``unused`` it is removed only if it never read anything; otherwise :class:`ApiError`
+        with code ``subscription-in-use`` is raised.
         """
         parameters = {"host": host, "queue": queue, **({"unused": "1"} if unused else {})}
         return cast(
@@ -33,7 +41,10 @@ class SubscriptionsClient(QueueManagerClient):
         )
 
     def resume_subscription(self, host: str, queue: str) -> dict[str, Any]:
-        """``POST subscriptions/resume``: the status of a subscription that is no longer on hold."""
+        """Resume a subscription that is on hold and return its status.
+
+        The call is ``POST subscriptions/resume``.
+        """
         return cast(
             "dict[str, Any]",
             self._json("POST", f"{_PATH}/resume", body={"host": host, "queue": queue}),

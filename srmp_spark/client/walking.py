@@ -1,13 +1,16 @@
-"""A walk through a queue of another machine: a peek for each message, many of them under way, told in the order of the queue.
+"""A walk through a queue of another machine: one peek for each message, many of them in flight.
 
-Theory of operation. A round is some peeks that leave together. While one round is answered the next one is on its way already,
-so neither machine waits for the other. The other machine may carry out its calls in any order, by several threads, but each
-moves the cursor on, and a cursor only goes on: by priority and arrival ([MS-MQDMPR] 3.1.7.1.14). So a message is told when no
-call can still find one before it: a call that leaves after a round was answered whole finds what is behind all of that round.
-With two rounds under way that is one round later.
+Theory of operation. A round is several peeks that are sent together. While one round is answered
+the next one is already in flight, so neither machine waits for the other. The other machine may
+execute the calls in any order and in several threads. But each call moves the cursor on, and a
+cursor only moves forwards: by priority and arrival ([MS-MQDMPR] 3.1.7.1.14). So a message can be
+returned when no call in flight can find a message before it. A call that is sent after a round was
+fully answered finds only messages after that round. With two rounds in flight this is true one
+round later. So the messages are returned in the order of the queue.
 
-A connection that takes one call at a time gets one. So does a machine that answers ILLEGAL_CURSOR_ACTION, because another call
-waits at the cursor for what is about to come: what that call found is told, the refused ones are made again.
+A connection that allows one call at a time gets one. The same is done if the machine answers
+ILLEGAL_CURSOR_ACTION, because another call waits at the cursor for a message to arrive. The
+messages of that round are returned, and the refused calls are made again.
 """
 
 from __future__ import annotations
@@ -27,32 +30,44 @@ from srmp_spark.mqrr.packets.sections import join_sections, whole_packet
 from srmp_spark.mqrr.status import Status
 
 PEEKS_OF_A_ROUND = 16
-"""One round trip, and one turn of the other machine, for all of them."""
+"""Peeks of one round.
+
+The peeks of a round share one round trip and one activation of the other machine.
+"""
 ROUNDS_AT_ONCE = 2
-"""One is answered while the other is on its way. What waits here at most is two rounds of messages of 4 MB: one that just came,
-and the one before it, which is not told yet."""
+"""Rounds in flight: one is answered while the other is being sent.
+
+At most two rounds of messages of 4 MB wait here: the one that was just received, and the one before
+it that is not yet returned.
+"""
 EMPTY = (Status.MQ_ERROR_IO_TIMEOUT, Status.MQ_ERROR_MESSAGE_NOT_FOUND)
-"""Both are "nothing more": which one depends on whether a cursor was used."""
+"""Statuses that both mean "no more messages".
+
+The use of a cursor decides which of the two is returned.
+"""
 
 Later = Callable[[], StartReceiveResponse]
-"""A call that was made: waits for its answer."""
+"""A call in flight, as a function that waits for its answer."""
 Unreadable = Callable[[RemoteProtocolError], object]
 
 
 class Shown(NamedTuple):
-    """A message that a read returned."""
+    """One message that a read returned."""
 
     packet: MessagePacket
     sequence_id: int
-    """The low seven bytes of its lookup identifier."""
+    """Low seven bytes of the message's lookup identifier."""
     arrived_at: int
-    """Seconds since 1970, UTC, by the other machine's clock."""
+    """Time of arrival in seconds since 1970, UTC, by the other machine's clock."""
     raw: bytes
-    """The packet as it came; its first part, if less than all of it was asked for."""
+    """The packet as received. Only its first part if less than the whole packet was requested."""
 
 
 def shown(answer: StartReceiveResponse) -> Shown:
-    """The message of a good answer. Raises :class:`RemoteProtocolError` for one that does not hold together: read it again."""
+    """Parse the message of a successful answer.
+
+    Raises :class:`RemoteProtocolError` if the message is broken; read it again then.
+    """
     if not answer.sections:
         raise RemoteProtocolError("a message without sections", section="[MS-MQRR] 2.2.6")
     packet = join_sections(answer.sections)
@@ -73,10 +88,12 @@ def walk(
     refused: Callable[[int], RemoteReadError],
     unreadable: Unreadable | None,
 ) -> Iterator[Shown]:
-    """The messages that ``peek`` (so many calls with one cursor) finds. ``refused`` makes the error of a status.
+    """Yield the messages that ``peek`` finds, in the order of the queue.
 
-    ``unreadable`` is told of a message that does not hold together, which is passed over then; without it that is raised.
-    Raises what ``refused`` gives, :class:`RemoteReadError`, :class:`RemoteLostError`.
+    ``peek(action, count)`` sends ``count`` calls with one cursor. ``refused`` builds the error for
+    a status. ``unreadable`` is called for a broken message, which is then skipped; without
+    ``unreadable`` the error is raised. Raises the errors that ``refused`` builds,
+    :class:`RemoteReadError`, :class:`RemoteLostError` and :class:`RemoteProtocolError`.
     """
     size = min(PEEKS_OF_A_ROUND, calls_at_once // ROUNDS_AT_ONCE) or 1
     rounds = ROUNDS_AT_ONCE if size > 1 else 1
@@ -107,9 +124,8 @@ def walk(
             if broken is None:
                 yield from held.ready(all_of_them=not under_way)
     finally:
-        for later in (
-            each for calls in under_way for each in calls
-        ):  # nobody wants the rest: the next call is not behind it
+        # The other answers are discarded, so that the next call does not wait behind them.
+        for later in (each for calls in under_way for each in calls):
             with contextlib.suppress(RemoteReadError, RemoteLostError):
                 later()
     if broken is not None:
@@ -118,26 +134,33 @@ def walk(
 
 
 class _InOrder:
-    """Messages that are not told yet."""
+    """Holds messages until no call in flight can find a message before them."""
 
     def __init__(self) -> None:
         self._held: list[Shown] = []
         self._highest = _BEFORE_ALL
-        """Of the rounds that were added …"""
+        """Highest place of all rounds that were added."""
         self._safe = _BEFORE_ALL
-        """… but the last one: what is under way finds what is behind this."""
+        """Highest place of all rounds but the last one.
+
+        Calls in flight find only messages after this place.
+        """
 
     def add(
         self, found: list[StartReceiveResponse], unreadable: Unreadable | None
     ) -> RemoteProtocolError | None:
-        """Add the answers of a round. Return what is wrong with the one that ends the walk: it does not hold together, or the
-        cursor does not go on."""
+        """Add the answers of a round; return the error that ends the walk, or ``None``.
+
+        The walk ends at a broken message (without ``unreadable``), or if the cursor does not
+        ascend.
+        """
         told, self._safe = self._safe, self._highest
         held = set(map(_place, self._held))
         for each in map(_shown_or_why_not, found):
             if isinstance(each, Shown):
                 place = _place(each)
-                # These calls left when all before the last round was answered: they find what is behind that, each once.
+                # These calls were sent when all rounds before the last one were answered. So each
+                # of them finds one message after those rounds.
                 if place <= told or place in held:
                     return not_ascending(_named(place), _named(max(told, place)))
                 held.add(place)
@@ -150,7 +173,10 @@ class _InOrder:
         return None
 
     def ready(self, *, all_of_them: bool) -> list[Shown]:
-        """Those that no call under way can find one before, in order."""
+        """Remove and return the messages that no call in flight can precede, in order.
+
+        With ``all_of_them`` all messages are returned.
+        """
         self._held.sort(key=_place)
         count = len(self._held) if all_of_them else bisect_right(self._held, self._safe, key=_place)
         ready, self._held = self._held[:count], self._held[count:]

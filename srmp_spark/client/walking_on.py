@@ -1,10 +1,13 @@
-"""A walk through a queue of another machine that survives its connection: what a task of Spark reads a remote queue with.
+"""A walk through a queue of another machine that survives lost connections.
 
-Theory of operation. The messages are told in the order of the queue, each once, and the walk ends at the end of the queue, over
-as many connections as that takes. A line that breaks once in a while is walked by cursor again from the head, many calls under
-way at once, and what was told already is passed over. One on which such a walk comes to nothing new is walked by lookup
-identifiers, a call for each message (:mod:`srmp_spark.mqrr.by_number`): a connection that carries one call is one message more.
-What comes while the walk goes on and stands before what was told is not told: it was not there when the walk passed.
+A task of Spark reads a remote queue with such a walk. Theory of operation. The messages are
+returned in the order of the queue, each once. The walk ends at the end of the queue, over as many
+connections as needed. After a rare loss of the connection, the walk starts again by cursor from the
+head, with many calls in flight, and messages that were already returned are skipped. If such a walk
+returns nothing new before the connection is lost again, the walk uses lookup identifiers, with one
+call for each message (:mod:`srmp_spark.mqrr.by_number`). Then each connection that carries one call
+returns one more message. A message that arrives during the walk at a place that the walk has passed
+is not returned, because it was not there when the walk passed.
 """
 
 from __future__ import annotations
@@ -22,10 +25,17 @@ from srmp_spark.mqrr.lookup_identifier import lookup_id_of
 from srmp_spark.mqrr.status import Status
 
 PAUSES_SECONDS = (0.1, 0.1, 0.2, 0.5, 1.0, 2.0)
-"""Before each connection that follows one which told nothing new; after one that did, the first again."""
+"""Pauses in seconds before a new connection if the connections before returned nothing new.
+
+After a connection that returned something new, the first pause is used again.
+"""
 BREAKS_MAX = 12
-"""Connections in a row that told nothing new, some 18 seconds of pauses: one more, and the walk ends with its error. On a line
-that loses every tenth call, 12 connections in a row of which none carries three calls are one case in six million."""
+"""Most connections in a row that return nothing new, with about 18 seconds of pauses.
+
+One more connection that returns nothing new ends the walk with its error. On a line that loses
+every tenth call, 12 such connections in a row, none of which carries three calls, are one case in
+six million.
+"""
 
 _GONE = (Status.MQ_ERROR_MESSAGE_ALREADY_RECEIVED, *EMPTY)
 _HELD = (Status.MQ_ERROR_TRANSACTION_USAGE, Status.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION)
@@ -34,35 +44,39 @@ _log = logging.getLogger(__name__)
 
 
 class WalkOn:
-    """Walks through one queue; iterate a walk once."""
+    """Walks through one remote queue over as many connections as needed. Iterate it once."""
 
     def __init__(
         self,
         connect: Callable[[], RemoteMachine],
         open_queue: Callable[[RemoteMachine], RemoteQueue],
     ) -> None:
-        """Do nothing yet: the walk connects when its first message is asked for."""
+        """Store the two functions; the walk connects when its first message is requested."""
         self._connect = connect
         self._open = open_queue
         self._last: Place | None = None
-        """The last message that was told."""
+        """Place of the last message that was returned."""
         self._by_number = ByNumber()
         self._machine: RemoteMachine | None = None
         self._lock = threading.Lock()
         self._stopped = threading.Event()
 
     def interrupt(self) -> None:
-        """End the walk under another thread, which gets a :class:`RemoteLostError`; from any thread."""
+        """End the walk of another thread, which then raises :class:`RemoteLostError`.
+
+        May be called from any thread.
+        """
         with self._lock:
             self._stopped.set()
             if self._machine is not None:
                 self._machine.interrupt()
 
     def __iter__(self) -> Iterator[Shown]:
-        """Yield all messages.
+        """Yield all messages of the queue.
 
-        Raises :class:`RemoteReadError`, :class:`RemoteProtocolError`; :class:`RemoteLostError` where the first connection
-        cannot be made, or BREAKS_MAX connections in a row told nothing new.
+        Raises :class:`RemoteReadError` if the other machine refuses a call, and
+        :class:`RemoteProtocolError` if a message is broken. Raises :class:`RemoteLostError` if the
+        first connection fails, or if more than BREAKS_MAX connections in a row return nothing new.
         """
         idle, is_first, by_number = 0, True, False
         while True:
@@ -71,7 +85,8 @@ class WalkOn:
                 with self._connected() as machine:
                     queue = self._open(machine)
                     yield from self._numbered(queue) if by_number else self._by_cursor(queue)
-                    with suppress(RemoteLostError):  # everything was told
+                    # All messages were returned, so a lost connection does no harm.
+                    with suppress(RemoteLostError):
                         queue.close()
             except RemoteLostError as error:
                 idle = idle + 1 if self._last == told else 0
@@ -97,7 +112,7 @@ class WalkOn:
         return machine
 
     def _by_cursor(self, queue: RemoteQueue) -> Iterator[Shown]:
-        """Walk from the head, and pass over what was told."""
+        """Walk by cursor from the head, and yield the messages after the last one returned."""
         last = self._last
         for each in queue.walk():
             place = place_of(each)
@@ -106,7 +121,10 @@ class WalkOn:
                 yield each
 
     def _numbered(self, queue: RemoteQueue) -> Iterator[Shown]:
-        """Walk on behind what was told, by lookup identifiers as long as those tell where to go on."""
+        """Continue after the last message returned, by lookup identifiers.
+
+        If the identifiers do not show where to continue, walk by cursor from the head.
+        """
         walk = self._by_number
         walk.connected()
         while True:
@@ -136,7 +154,10 @@ class WalkOn:
 
 
 def place_of(each: Shown) -> Place:
-    """Return where a message stands. Raises :class:`RemoteProtocolError` for a number that no message has."""
+    """Return the place of a message in its queue.
+
+    Raises :class:`RemoteProtocolError` if its number is one that no message can have.
+    """
     packet = each.packet
     lookup_id = lookup_id_of(
         each.sequence_id, priority=packet.priority, transactional=packet.transaction is not None

@@ -1,1 +1,4 @@
-"""PGM, sans-IO (RFC 3208 as [MC-MQSRM] 2.1.3 uses it): packets and ``now`` in, packets and events out."""
+"""PGM (reliable multicast) without I/O: packets and ``now`` in, packets and events out.
+
+The documents are RFC 3208, and [MC-MQSRM] 2.1.3 for the way MSMQ uses it.
+"""

@@ -1,7 +1,8 @@
-"""What comes out of a source and a receiver: packets to send, and events to tell. Values, never actions.
+"""Outputs of a source and a receiver: packets to send and events to report.
 
-Of a receiver every number of a session, from its first one, is in exactly one :class:`Apdu` or one :class:`DataLost`, in order.
-That is the promise "never a silent gap" in one sentence, and what the simulator checks.
+Outputs are values, never actions. A receiver reports every number of a session, from the first one,
+in exactly one :class:`Apdu` or one :class:`DataLost`, in order. This is the promise "never a silent
+gap" in one sentence, and the simulator verifies it.
 """
 
 from __future__ import annotations
@@ -9,51 +10,57 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from srmp_spark.pgm.addresses import Nla, SessionKey
-from srmp_spark.pgm.sequence import span
+from srmp_spark.pgm.wire.addresses import Nla, SessionKey
+from srmp_spark.pgm.wire.sequence import span
 
 
 class Multicast(NamedTuple):
-    """Send ``packet`` to the group."""
+    """Order to send ``packet`` to the group."""
 
     packet: bytes
     router_alert: bool = False
-    """With the IP Router Alert option: "SPMs, NCFs, and RDATA MUST be transmitted with" it (RFC 3208 4)."""
+    """Whether to set the IP Router Alert option.
+
+    RFC 3208 4: "SPMs, NCFs, and RDATA MUST be transmitted with" it.
+    """
     is_local: bool = False
-    """With a TTL of 1 (RFC 3208 6.3)."""
+    """Whether to send with a TTL of 1 (RFC 3208 6.3)."""
 
 
 class Unicast(NamedTuple):
-    """Send ``packet`` to one address."""
+    """Order to send ``packet`` to one address."""
 
     to: Nla
     packet: bytes
 
 
 class LossReason(Enum):
-    """Why data are lost for good."""
+    """Reasons why data are finally lost. The values are texts for the user."""
 
     TRAIL = "the source's window moved on"
-    RETRIES = "nobody repaired it"
-    LIMIT = "a limit of ours was passed"
+    RETRIES = "no repair was received"
+    LIMIT = "a limit of this receiver was exceeded"
     RESET = "the source aborted the session"
-    SILENT = "the source fell silent"
+    SILENT = "the source became silent"
     INCOMPLETE = "another part of its APDU is lost"
-    BROKEN = "the fragments make no APDU"
+    BROKEN = "the fragments form no APDU"
     TOO_LARGE = "the APDU is larger than 64 kilobytes"
     JOINED = "its APDU began before we joined"
-    RESTARTED = "the source began anew under its old identifier"
+    RESTARTED = "the source was restarted under its old identifier"
 
 
 class SessionOpened(NamedTuple):
-    """A source is heard. What it sent before ``first`` is not asked for."""
+    """A source was found. Data that it sent before ``first`` are not requested."""
 
     session: SessionKey
     first: int
 
 
 class Apdu(NamedTuple):
-    """What the application of a source sent at once."""
+    """One block of data that the application of a source sent at once.
+
+    ``first`` and ``last`` are the numbers of its packets.
+    """
 
     session: SessionKey
     first: int
@@ -62,7 +69,7 @@ class Apdu(NamedTuple):
 
 
 class DataLost(NamedTuple):
-    """``first`` to ``last`` will never be told by an :class:`Apdu`."""
+    """The packets ``first`` to ``last`` are lost: no :class:`Apdu` will contain them."""
 
     session: SessionKey
     first: int
@@ -71,32 +78,35 @@ class DataLost(NamedTuple):
 
     @property
     def packets(self) -> int:
-        """How many packets."""
+        """Return the number of lost packets."""
         return span(self.first, self.last)
 
 
 class EndReason(Enum):
-    """How a session ended."""
+    """Reasons why a session ended. The values are texts for the user."""
 
     FINISHED = "finished"
-    """OPT_FIN, and all that came before it is delivered or told as lost."""
+    """OPT_FIN was received, and all data before it were delivered or reported as lost."""
     RESET = "reset"
     SILENT = "silent"
     RESTARTED = "restarted"
-    """Another source speaks under its address and TSI: the process was started again. Its session follows."""
+    """Another source sends under the same address and TSI: its process was restarted.
+
+    The session of the new source follows.
+    """
 
 
 class SessionEnded(NamedTuple):
-    """Nothing more comes of this session."""
+    """A session ended; nothing more of it is reported."""
 
     session: SessionKey
     reason: EndReason
     error_code: int = 0
-    """Of OPT_RST; its meaning is the sending application's."""
+    """Error code of OPT_RST. The sending application defines its meaning."""
 
 
 class SourceRefused(NamedTuple):
-    """SESSIONS_MAX sources are heard already: nothing of this one is taken."""
+    """A new source is ignored because SESSIONS_MAX sessions exist."""
 
     session: SessionKey
 

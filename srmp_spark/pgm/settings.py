@@ -1,6 +1,6 @@
-"""The constants of [MC-MQSRM] 2.1.3.1, in its names and with its values, and what an operator may make of them.
+"""The constants of [MC-MQSRM] 2.1.3.1 with its names and values, and the operator's settings.
 
-Raises :class:`ConfigurationError` for what makes no sense. Times are seconds, sizes octets.
+Invalid settings raise :class:`ConfigurationError`. Times are in seconds, sizes in octets.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.pgm.limits import APDU_MAX, TPDU_MAX, TXW_SQNS_MAX
+from srmp_spark.pgm.wire.limits import APDU_MAX, TPDU_MAX, TXW_SQNS_MAX
 
 TXW_MAX_RTE = 70_000
-"""Octets a second: "70 kilobytes per second"."""
+"""Highest sending rate in octets a second: "70 kilobytes per second"."""
 TXW_SECS = 300.0
 TXW_ADV_SECS = 0.15 * TXW_SECS
 TXW_ADV_IVL = 0.15 * TXW_SECS
@@ -22,61 +22,114 @@ NAK_RDATA_IVL = 2.0
 NAK_NCF_RETRIES = 10
 NAK_DATA_RETRIES = 10
 TOKEN_BUCKET_S = 0.04
-"""Token bucket size: "40 milliseconds" of TXW_MAX_RTE."""
+"""Size of the token bucket in seconds of TXW_MAX_RTE: "40 milliseconds"."""
 NAK_RB_IVL = (0.01, 0.05)
-""""Chosen randomly from the interval [0.05, 0.01] seconds"."""
+"""Range of the random back-off before a NAK, in seconds.
+
+The document says "Chosen randomly from the interval [0.05, 0.01] seconds".
+"""
 AMBIENT_SPM_PACKETS = 50
 AMBIENT_SPM_IVL = 0.5
-""""When either 50 data packets (ODATA or RDATA packets) have been transmitted, or 0.5 seconds have passed"."""
+"""Seconds after which an ambient SPM is sent, or earlier after AMBIENT_SPM_PACKETS packets.
+
+"When either 50 data packets (ODATA or RDATA packets) have been transmitted, or 0.5 seconds have
+passed".
+"""
 RDATA_DELAY = 0.06
-"""The longest RDataDelayTime: "60 msecs"."""
+"""Longest RDataDelayTime in seconds: "60 msecs"."""
 
 TPDU_DEFAULT = 1_472
-"""What Ethernet's 1,500 octets leave behind an IPv4 and a UDP header; raw IP with the Router Alert option needs 4 less."""
+"""Largest packet in octets unless configured: Ethernet's 1,500 without IPv4 and UDP headers.
+
+Raw IP with the Router Alert option needs 4 octets less than UDP.
+"""
 QUEUE_BYTES_MAX = 1_048_576
-"""APDUs that wait for the token bucket: 15 s at TXW_MAX_RTE. Whoever sends keeps the rest."""
+"""Octets of APDUs that may wait for the token bucket: 15 s at TXW_MAX_RTE.
+
+When the queue is full, the sender keeps further APDUs.
+"""
 TXW_BYTES_MAX = 268_435_456
-"""A transmit window of a higher rate is kept in memory, too: 256 MiB. When it is full, sending waits for the trail to move."""
+"""Memory of a transmit window in octets, which matters at higher rates.
+
+When the window is full, sending waits until the trail moves.
+"""
 NCF_RATE_MAX = 1_000.0
-"""NCFs a second. They are outside TXW_MAX_RTE, so a storm of NAKs is answered by as many multicast packets."""
+"""Highest rate of NCFs a second; further NAKs are not confirmed.
+
+NCFs do not count for TXW_MAX_RTE, so without a limit a storm of NAKs would cause as many multicast
+packets.
+"""
 NCF_REPEAT_IVL = 0.02
-"""RFC 3208 5.2: "send the first NCF immediately in response to a NAK and then delay the generation of further NCFs (for
-identical NAKs) by a small interval". Windows has no such defence ([MC-MQSRM] <3>)."""
+"""Seconds between two NCFs for identical NAKs.
+
+RFC 3208 5.2: "send the first NCF immediately in response to a NAK and then delay the generation of
+further NCFs (for identical NAKs) by a small interval". Windows has no such defence ([MC-MQSRM]
+<3>).
+"""
 
 NAK_RATE_MAX = 100.0
-"""NAKs a second for one session, each of up to 63 numbers: far above what 70 KB/s can lose, far below a storm."""
+"""Highest rate of NAKs a second for one session; further NAKs wait.
+
+Each NAK has up to 63 numbers. The rate is far above the losses possible at 70 KB/s, and far below a
+storm.
+"""
 NAK_RATE_ALL_MAX = 200.0
-"""NAKs a second for all sessions of a receiver together: sessions are made up with one packet each, and without a
-common rate SESSIONS_MAX of them would be 6,400 packets a second to whomever their packets name."""
+"""Highest rate of NAKs a second for all sessions of a receiver together; further NAKs wait.
+
+One packet is enough to create a session. Without a common rate, SESSIONS_MAX forged sessions would
+send 6,400 packets a second to the addresses that the forged packets name.
+"""
 REPAIR_SECS = TXW_SECS + TXW_ADV_SECS
-"""How long a number is asked for at most. By the RFC each NCF or NAK that is heard begins the wait anew, so others could keep
-us waiting for ever; by then no window holds it."""
+"""Longest time in seconds for which a missing number is requested; then it is reported as lost.
+
+By the RFC each NCF or NAK that is received restarts the wait, so others could make the receiver
+wait forever. After this time no window holds the number.
+"""
 SESSION_IDLE = TXW_SECS
-"""A session that is not heard of for so long is over: an SPM comes twice a second."""
+"""Seconds without a packet after which a session ends. An SPM is sent twice a second."""
 RXW_SQNS_MAX = 16_384
-"""Numbers from the first that is missing to the last: what TXW_SECS at TXW_MAX_RTE hold in packets of 1,280 octets. A number
-farther ahead gives up the oldest, and that is reported; one forged packet would otherwise cost us a list of 2^31."""
+"""Most numbers from the first missing one to the last; beyond it the oldest are declared lost.
+
+The numbers hold TXW_SECS at TXW_MAX_RTE in packets of 1,280 octets. Losses are reported. Without
+the limit one forged packet would create a list of 2^31 numbers.
+"""
 RXW_BYTES_MAX = 33_554_432
-"""What one session may hold behind a missing number: half as much again as TXW_SECS at TXW_MAX_RTE."""
+"""Octets that one session may buffer after a missing number.
+
+Beyond the limit the oldest missing numbers are declared lost. The limit is 1.5 times TXW_SECS at
+TXW_MAX_RTE.
+"""
 BUFFER_BYTES_MAX = 134_217_728
-"""What all sessions may hold together. The session that passes it pays: its oldest missing numbers are given up."""
+"""Octets that all sessions may buffer together.
+
+In the session that exceeds the limit the oldest missing numbers are declared lost.
+"""
 REPLACED_AFTER = 2 * IHB_MAX
-"""Where SESSIONS_MAX are heard, one that is silent for so long, seconds, makes room: of a source that lives two heartbeats are
-lost then, and of one that keeps to 2.1.3.1 sixty SPMs."""
+"""Seconds of silence after which a session may be replaced if SESSIONS_MAX sessions exist.
+
+A living source would have lost two heartbeats by then; a source that follows 2.1.3.1 would have
+lost sixty SPMs.
+"""
 SESSIONS_MAX = 64
-"""Sources at once in one group and port. A TSI is 64 bits that anybody can make up."""
+"""Most sources at the same time in one group and port; further sources are ignored.
+
+A limit is needed because a TSI is 64 bits that anybody can invent.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
-    """What a source goes by."""
+    """The settings of one source."""
 
     txw_max_rte: float = TXW_MAX_RTE
     txw_secs: float = TXW_SECS
     txw_adv_secs: float = TXW_ADV_SECS
     txw_adv_ivl: float = TXW_ADV_IVL
     advance_delay_max: float = TXW_ADV_SECS
-    """How long the trail waits for pending NAKs. 2.1.3.1 names no end; somebody who asks again and again would stop us."""
+    """Longest time in seconds for which the trail waits for pending NAKs.
+
+    2.1.3.1 sets no end; a receiver that sends NAKs again and again would stop the source.
+    """
     ihb_min: float = IHB_MIN
     ihb_max: float = IHB_MAX
     token_bucket: float = TOKEN_BUCKET_S
@@ -84,7 +137,10 @@ class SourceSettings:
     ambient_spm_ivl: float = AMBIENT_SPM_IVL
     rdata_delay: float = RDATA_DELAY
     join_percent: int = 0
-    """Of the window that late receivers may ask for (OPT_JOIN). Windows sends none ([MC-MQSRM] <3>)."""
+    """Percentage of the window that late receivers may request (OPT_JOIN).
+
+    Windows sends no OPT_JOIN ([MC-MQSRM] <3>).
+    """
     tpdu_max: int = TPDU_DEFAULT
     queue_bytes_max: int = QUEUE_BYTES_MAX
     txw_bytes_max: int = TXW_BYTES_MAX
@@ -116,7 +172,7 @@ class SourceSettings:
             raise ConfigurationError(f"a PGM packet has between 64 and {TPDU_MAX} octets")
         if not 0 <= self.join_percent <= 75 or self.ambient_spm_packets < 1:
             raise ConfigurationError(
-                "late receivers may ask for 0 to 75 percent; ambient SPMs come after at "
+                "late receivers may request 0 to 75 percent; ambient SPMs are sent after at "
                 "least 1 packet"
             )
         if (
@@ -131,7 +187,7 @@ class SourceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverSettings:
-    """What a receiver goes by."""
+    """The settings of one receiver."""
 
     nak_rb_ivl: tuple[float, float] = NAK_RB_IVL
     nak_rpt_ivl: float = NAK_RPT_IVL
@@ -141,14 +197,20 @@ class ReceiverSettings:
     nak_rate_max: float = NAK_RATE_MAX
     nak_rate_all_max: float = NAK_RATE_ALL_MAX
     trust_spm_path: bool = False
-    """Send NAKs to the network element that an SPM names, where it is not the source itself. Whoever forges an SPM
-    chooses then whom our NAKs reach: only where routers of PGM stand between, in a network that nobody else writes to."""
+    """Whether NAKs are sent to the network element that an SPM names, if it is not the source.
+
+    With this setting a forged SPM chooses who receives our NAKs. Set it only if PGM routers stand
+    between, in a network to which no other party can send.
+    """
     repair_secs: float = REPAIR_SECS
     session_idle: float = SESSION_IDLE
     multicast_naks: bool = True
-    """With TTL 1, beside the one to the source: Windows does so always ([MC-MQSRM] <3>, of RFC 3208 6.3)."""
+    """Whether each NAK is also multicast with TTL 1, in addition to the one to the source.
+
+    Windows always does so ([MC-MQSRM] <3>, of RFC 3208 6.3).
+    """
     honour_join: bool = True
-    """Ask for what OPT_JOIN allows when we come late (RFC 3208 9.4.2)."""
+    """Whether a late receiver requests the data that OPT_JOIN allows (RFC 3208 9.4.2)."""
     rxw_sqns_max: int = RXW_SQNS_MAX
     rxw_bytes_max: int = RXW_BYTES_MAX
     buffer_bytes_max: int = BUFFER_BYTES_MAX

@@ -1,29 +1,40 @@
-"""A token bucket (RFC 3208 5.1.2): "Over any arbitrarily chosen interval, the number of bytes the source may transmit MUST NOT
-exceed the token bucket size plus the product of the token rate and the chosen interval."
+"""A token bucket, which limits a rate (RFC 3208 5.1.2).
 
-The leaky bucket that the RFC wants beside it, against bursts within the bucket, is the line: 40 ms of 70 KB/s are two packets.
+"Over any arbitrarily chosen interval, the number of bytes the source may transmit MUST NOT exceed
+the token bucket size plus the product of the token rate and the chosen interval." The RFC also
+wants a leaky bucket against bursts within the token bucket. The network line has that role here: 40
+ms of 70 KB/s are two packets.
 """
 
 from __future__ import annotations
 
 _SLACK_S = 1e-8
-"""How much earlier than due tokens are given out, in seconds of the rate. A monotonic clock of some months is rounded to about
-2 ns: without it, whoever wakes up at :meth:`TokenBucket.when` could find a hair too little, and wake up at the same moment for
-ever. At 100 MB/s it is one octet."""
+"""Seconds by which tokens may be used before they are due.
+
+A monotonic clock of some months is rounded to about 2 ns. Without slack, a caller that wakes up at
+:meth:`TokenBucket.when` could find slightly too few tokens and wake up at the same moment forever.
+At 100 MB/s the slack is one octet.
+"""
 
 
 class TokenBucket:
-    """Full at first."""
+    """Limits a rate: tokens are taken for each octet or packet and refilled with time.
+
+    The bucket is full at first.
+    """
 
     def __init__(self, rate: float, size: float, now: float) -> None:
         self.rate = rate
-        """Tokens a second."""
+        """Tokens that are refilled in a second."""
         self.size = size
         self._tokens = size
         self._at = now
 
     def take(self, count: float, now: float) -> bool:
-        """Take ``count`` tokens, no more than :attr:`size`, if they are there."""
+        """Take ``count`` tokens if the bucket has them, and return whether it had.
+
+        ``count`` must not exceed :attr:`size`.
+        """
         if now > self._at:
             self._tokens = min(self.size, self._tokens + (now - self._at) * self.rate)
             self._at = now
@@ -33,14 +44,18 @@ class TokenBucket:
         return True
 
     def take_up_to(self, count: int, now: float) -> int:
-        """Take whole tokens, as many as are there, ``count`` at most; how many."""
+        """Take as many whole tokens as the bucket has, at most ``count``; return their number."""
         self.take(0, now)
         taken = min(count, int(self._tokens))
         self._tokens -= taken
         return taken
 
     def when(self, count: float) -> float:
-        """When ``count`` tokens are there, by the clock that :meth:`take` was told; in the past if they are."""
+        """Return the time at which the bucket has ``count`` tokens.
+
+        The time is on the clock that was passed to :meth:`take`. If the bucket has the tokens
+        already, the time lies in the past.
+        """
         return self._at + (count - self._tokens) / self.rate
 
     def __repr__(self) -> str:

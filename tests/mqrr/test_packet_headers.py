@@ -123,7 +123,7 @@ def test_a_queue_name_of_a_type_that_may_not_stand_there(place, bits, kinds):
     for kind in range(1, 8):
         changed = put(data, 44, kind << bits, 4) + bytes(40)
         if kind in kinds:
-            with pytest.raises(RemoteProtocolError, match=f"type {kind} may not stand here"):
+            with pytest.raises(RemoteProtocolError, match=f"type {kind} is not allowed here"):
                 parse_user_header(changed, 0, len(changed))
         else:
             header, _, _ = parse_user_header(changed, 0, len(changed))

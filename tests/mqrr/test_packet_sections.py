@@ -122,13 +122,16 @@ FULL = split(WITH_TRAILERS, ALL)[0]
         ([FULL._replace(size_alloc=FULL.size_alloc + 1)], "two sizes differ"),
         ([FULL._replace(data=FULL.data[:-1], size_alloc=FULL.size_alloc - 1)], "of which"),
         ([FIRST, SECOND._replace(size_alloc=1)], "two sizes differ"),
-        ([FIRST._replace(size_alloc=len(FIRST.data) - 4), SECOND], "that says"),
+        ([FIRST._replace(size_alloc=len(FIRST.data) - 4), SECOND], "SectionSizeAlloc is"),
         (
             [FIRST._replace(size_alloc=len(FIRST.data) + 11), SECOND],
             "of a body of 10 were not sent",
         ),
         ([FIRST._replace(size_alloc=0xFFFFFFFF), SECOND], "were not sent"),
-        ([FIRST._replace(data=FIRST.data + bytes(9)), SECOND], "that says|behind the body"),
+        (
+            [FIRST._replace(data=FIRST.data + bytes(9)), SECOND],
+            "SectionSizeAlloc is|after the body",
+        ),
         ([FIRST._replace(type=SectionType.SRMP_FIRST), SRMP_SECOND], "holds the other kind"),
         (
             [SRMP_FIRST._replace(type=SectionType.BINARY_FIRST), SECOND],

@@ -279,7 +279,7 @@ def test_a_bind_below_the_level_that_is_demanded():
     """Nothing is held for who has not signed in: the connection ends with a bind_nak."""
     connection = Server(replace(SERVER, min_auth_level=6), associations(), PEER)
     (closed,) = connection.receive(bind())
-    assert "at least PKT_PRIVACY is demanded" in closed.reason
+    assert "at least PKT_PRIVACY is required" in closed.reason
     (nak,) = pdus(connection.data_to_send())
     assert nak.type == PduType.BIND_NAK
     assert connection.receive(request(1)) == []
@@ -437,4 +437,4 @@ def test_a_request_must_end_and_an_idle_connection_may_wait_for_ever():
     connection.receive(request(2, flags=0), 230.0)
     assert connection.timer() == 200.0 + REQUEST_TIMEOUT_S
     (closed,) = connection.handle_timer(200.0 + REQUEST_TIMEOUT_S)
-    assert (closed.reason, closed.calls) == ("the rest of a request did not come in time", (1,))
+    assert (closed.reason, closed.calls) == ("the rest of a request was not received in time", (1,))

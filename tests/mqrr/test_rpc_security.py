@@ -193,7 +193,7 @@ def test_a_token_without_any_negotiation():
 
 @pytest.mark.parametrize("level", [AuthLevel.CALL, AuthLevel.PKT])
 def test_levels_that_promise_less_than_integrity(level):
-    with pytest.raises(LocalProtocolError, match="take connect, integrity or privacy"):
+    with pytest.raises(LocalProtocolError, match="use connect, integrity or privacy"):
         ClientConnection(ClientSettings(auth_level=level, security=provider(level, server=False)))
     link = secured(INTEGRITY)
     link.client.bind(0.0)

@@ -9,13 +9,13 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from long_samples import shares
 
-from srmp_spark.pgm.receiver import Receiver
-from srmp_spark.pgm.source import Source
-from srmp_spark.testing.pgm import simulation
-from srmp_spark.testing.pgm.planted_bugs import PLANTED_RECEIVERS, PLANTED_SOURCES
-from srmp_spark.testing.pgm.simulation import main, run, run_many
+from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.sending.source import Source
+from tests.kit.pgm import simulation
+from tests.kit.pgm.planted_bugs import PLANTED_RECEIVERS, PLANTED_SOURCES
+from tests.kit.pgm.simulation import main, run, run_many
+from tests.long_samples import shares
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = shares("SRMP_SPARK_PGM_SEEDS", 400, first=150)
@@ -24,13 +24,14 @@ SEEDS_MAX = 1_000
 
 MARKS = {
     "apdu", "damaged packet refused", "end: close", "end: reset", "end: silence", "gentle", "joined late", "lost on the way",
-    "lost: a limit of ours was passed", "lost: another part of its APDU is lost", "lost: its APDU began before we joined",
-    "lost: nobody repaired it", "lost: the source's window moved on", "repairs heard", "source: nak", "source: nak for another",
+    "lost: a limit of this receiver was exceeded", "lost: another part of its APDU is lost",
+    "lost: its APDU began before we joined", "lost: no repair was received", "lost: the source's window moved on",
+    "repairs heard", "source: nak", "source: nak for another",
     "source: nak outside the window", "source: ncf", "source: ncf held back", "source: odata", "source: passed over",
     "source: rdata", "source: spm", "storm", "stranger", "wrapped",
 }  # fmt: skip
 """What must have happened somewhere: a branch that no run reaches is not tested by any."""
-RARE = {"lost: the source aborted the session", "lost: the source fell silent"}
+RARE = {"lost: the source aborted the session", "lost: the source became silent"}
 
 FOUND_BY = {
     "SilentGap": (1, "was next"),
@@ -50,7 +51,7 @@ FOUND_BY = {
     "AnySource": (7, "was told, sent was"),
     "PendingForgotten": (54, "a NAK is pending"),
     "WindowTooShort": (0, "was dropped after"),
-    "LeadOneAhead": (0, "make no APDU"),
+    "LeadOneAhead": (0, "form no APDU"),
     "RepairsEachNak": (0, "nobody asked for"),
     "RepairsTheNext": (0, "nobody asked for"),
     "NoBucket": (0, "TXW_MAX_RTE is passed"),
@@ -65,7 +66,7 @@ FOUND_BY = {
 def test_no_seed_violates_anything_and_everything_happens(seeds: range) -> None:
     runs, marks, _, failed = run_many(seeds)
     assert failed == [], (
-        f"{failed[0]}\nrepeat it: python -m srmp_spark.testing.pgm.simulation --seed "
+        f"{failed[0]}\nrepeat it: python -m tests.kit.pgm.simulation --seed "
         f"{failed[0].seed} --trace"
     )
     assert runs == len(seeds)
@@ -94,7 +95,7 @@ def test_each_planted_bug_is_found(name: str) -> None:
 
 def test_a_seed_is_one_run_under_any_hash_seed() -> None:
     code = (
-        "from srmp_spark.testing.pgm.simulation import run\n"
+        "from tests.kit.pgm.simulation import run\n"
         "print([run(seed, digest=True).digest for seed in range(12)])"
     )  # fmt: skip
     digests = {
@@ -123,6 +124,5 @@ def test_the_command_line(
     monkeypatch.setattr(simulation, "run", lambda seed: run(seed, receiver_class=faulty))
     assert main(["--seeds", "3"]) == 1
     assert (
-        "repeat it: python -m srmp_spark.testing.pgm.simulation --seed 1 --trace"
-        in capsys.readouterr().out
+        "repeat it: python -m tests.kit.pgm.simulation --seed 1 --trace" in capsys.readouterr().out
     )

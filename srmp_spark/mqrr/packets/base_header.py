@@ -1,4 +1,8 @@
-"""BaseHeader, the first 16 bytes of every packet ([MS-MQMQ] 2.2.19.1), and the moment it carries ([MS-MQRR] 2.2.5.1)."""
+"""BaseHeader, the first 16 bytes of every packet ([MS-MQMQ] 2.2.19.1).
+
+Its TimeToReachQueue is a moment in a remote read and a duration elsewhere ([MS-MQRR] 2.2.5.1); this
+module converts between the two.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,9 @@ from srmp_spark.mqrr.packets.wire import fits, require
 SIZE = 16
 VERSION_NUMBER = 0x10
 SIGNATURE = 0x524F494C
-"""``LIOR`` on the wire."""
+"""Signature of every packet: ``LIOR`` on the wire."""
 INFINITE = 0xFFFFFFFF
-"""TimeToReachQueue and TimeToBeReceived: never."""
+"""Value of TimeToReachQueue and TimeToBeReceived that means: the message never expires."""
 PRIORITY_MAX = 7
 PRIORITY_DEFAULT = 3
 
@@ -26,20 +30,31 @@ _PR, _IN, _SH, _DH, _TR = 0x0007, 0x0008, 0x0010, 0x0020, 0x0100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseHeader:
-    """What identifies a packet; its size and the two bits that announce headers are the packet's business."""
+    """Priority, tracing and expiry of one packet.
+
+    The packet and not this header knows its size and which headers follow.
+    """
 
     priority: int = PRIORITY_DEFAULT
-    """0 to 7, 7 first. MUST be 0 in a transactional message, and is ignored there."""
+    """0 to 7; 7 is delivered first. MUST be 0 in a transactional message, and is ignored there."""
     tracing: bool = False
-    """TR; a DebugHeader MUST be there then."""
+    """Flag TR: the message is traced. The packet MUST then have a DebugHeader."""
     time_to_reach_queue: int = INFINITE
-    """In a packet of a remote read a **moment**, seconds since 1970, UTC; in one between queue managers seconds from SentTime.
-    See :func:`absolute_time_to_reach_queue`."""
+    """In a packet of a remote read a **moment**: seconds since 1970, UTC.
+
+    In a packet between queue managers a duration: seconds from SentTime. See
+    :func:`absolute_time_to_reach_queue`.
+    """
     reserved: int = 0
-    """Arbitrary when sent: captures show 0x00, 0xC0 and 0x5A."""
+    """The reserved byte; senders set it to anything: captures show 0x00, 0xC0 and 0x5A."""
 
     def encode(self, *, packet_size: int, session_header: bool, debug_header: bool) -> bytes:
-        """The 16 bytes. Raises :class:`LocalProtocolError` for a number out of its range, and for a packet above 4 MiB."""
+        """Encode the 16 bytes of the header.
+
+        ``packet_size`` is PacketSize in bytes. ``session_header`` and ``debug_header`` announce
+        these headers. Raises :class:`LocalProtocolError` if a number is out of its range or
+        ``packet_size`` is above 4 MiB.
+        """
         flags = (
             fits(self.priority, PRIORITY_MAX, "priority")
             | session_header * _SH
@@ -55,20 +70,24 @@ class BaseHeader:
 
 
 class BaseFields(NamedTuple):
-    """A BaseHeader as read, and what it says of the packet."""
+    """A BaseHeader as parsed, and what the header says about the packet."""
 
     header: BaseHeader
     packet_size: int
-    """Bytes of the packet without the SessionHeader; at most ``PACKET_SIZE_MAX``. Whether they are there is not yet checked."""
+    """Bytes of the packet without the SessionHeader; at most ``PACKET_SIZE_MAX``.
+
+    Whether so many bytes were received is not yet checked.
+    """
     session_header: bool
     debug_header: bool
 
 
 def parse_base_header(data: bytes, end: int) -> BaseFields:
-    """The BaseHeader at the beginning of ``data``.
+    """Parse the BaseHeader at the beginning of ``data``.
 
-    Raises :class:`RemoteProtocolError` for another version or signature and for an internal packet (Flags.IN: establishing a
-    connection or acknowledging a session; never a UserMessage), :class:`LimitExceededError` above 4 MiB.
+    Raises :class:`RemoteProtocolError` if the version or signature is another one, or if the packet
+    is internal. An internal packet (Flags.IN) establishes a connection or acknowledges a session
+    and is never a UserMessage. Raises :class:`LimitExceededError` if PacketSize is above 4 MiB.
     """
     require(0, SIZE, end, "BaseHeader", _SECTION)
     version, reserved, flags, signature, packet_size, time_to_reach_queue = _LAYOUT.unpack_from(
@@ -94,15 +113,17 @@ def parse_base_header(data: bytes, end: int) -> BaseFields:
 
 
 def absolute_time_to_reach_queue(sent_time: int, seconds: int) -> int:
-    """What a server writes ([MS-MQRR] 3.1.4.7): SentTime + TimeToReachQueue.
+    """Return the moment SentTime + TimeToReachQueue that a server writes ([MS-MQRR] 3.1.4.7).
 
-    Infinite stays infinite, and a sum that does not fit into 32 bits is infinite: wrapped around it would have expired long
-    ago.
+    The moment is in seconds since 1970. Infinite stays infinite. A sum that does not fit into 32
+    bits becomes infinite: wrapped around, the message would have expired long ago.
     """
     return INFINITE if seconds == INFINITE else min(sent_time + seconds, INFINITE)
 
 
 def relative_time_to_reach_queue(sent_time: int, moment: int) -> int:
-    """The seconds that a message had, from the moment in a packet of a remote read. Never below 0: clocks and senders
-    differ."""
+    """Return the seconds that a message had to reach its queue, from the moment in a remote read.
+
+    The result is never below 0, because clocks and senders differ. Infinite stays infinite.
+    """
     return INFINITE if moment == INFINITE else max(moment - sent_time, 0)

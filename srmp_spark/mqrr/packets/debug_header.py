@@ -1,4 +1,4 @@
-"""DebugHeader: the queue for reports on the way of a message ([MS-MQMQ] 2.2.20.8)."""
+"""DebugHeader: names the queue for reports about the route of a message ([MS-MQMQ] 2.2.20.8)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ _PUBLIC = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DebugHeader:
-    """Present when BaseHeader.Flags.DH is set. ([MS-MQDMPR] 3.1.7.1.30 puts the bit into the UserHeader: an erratum.)"""
+    """The report queue of one message. Present if BaseHeader.Flags.DH is set.
+
+    [MS-MQDMPR] 3.1.7.1.30 puts the bit into the UserHeader, which is an erratum.
+    """
 
     queue: str | None = None
-    """GUID of a public queue; ``None``: no reports are kept."""
+    """GUID of the public queue for reports; ``None`` means that no reports are kept."""
 
     def encode(self) -> bytes:
-        """4 or 20 bytes."""
+        """Encode the header: 4 bytes without a queue, 20 bytes with one."""
         return (
             _LAYOUT.pack(0, 0)
             if self.queue is None
@@ -32,8 +35,11 @@ class DebugHeader:
 
 
 def parse_debug_header(data: bytes, at: int, end: int) -> tuple[DebugHeader, int]:
-    """The header at ``at`` and where the next one begins. Raises :class:`RemoteProtocolError` if it is cut, or of a type (QT)
-    whose layout nobody documents."""
+    """Parse the header at ``at``; return the header and the offset of the next one.
+
+    Raises :class:`RemoteProtocolError` if the header is cut, or if its queue type (QT) is one
+    without a documented layout.
+    """
     require(at, _LAYOUT.size, end, "DebugHeader", _SECTION)
     flags, _ = _LAYOUT.unpack_from(data, at)
     at += _LAYOUT.size

@@ -1,4 +1,7 @@
-"""Where a message was received from: 16 bytes of the UserHeader, or the ExtendedAddressHeader ([MS-MQRR] 2.2.5.1, 2.2.5.5)."""
+"""The address of the host that a message was received from ([MS-MQRR] 2.2.5.1, 2.2.5.5).
+
+The address is in 16 bytes of the UserHeader or in the ExtendedAddressHeader.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +18,31 @@ _LAYOUT = Struct("<HHI")
 
 
 class AddressType(IntEnum):
-    """AddressType of both headers; others are kept as numbers."""
+    """AddressType of both headers; other values are kept as numbers."""
 
     NONE = 0
-    """"This header MUST be ignored.\""""
+    """No address: "This header MUST be ignored."
+    """
     IPV4 = 1
     IPV6 = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostAddress:
-    """An address as both headers carry it: the UserHeader with 8 bytes, the ExtendedAddressHeader with 16."""
+    """One address as the UserHeader (8 bytes) and the ExtendedAddressHeader (16 bytes) carry it."""
 
     length: int
-    """AddressLength: of the whole address, also where only its first 8 bytes are here."""
+    """AddressLength: bytes of the whole address, even if only its first 8 bytes are here."""
     type: int
     scope: int = 0
     address: bytes
 
     @property
     def text(self) -> str | None:
-        """``192.0.2.1`` or ``2001:db8:0:0:0:0:0:1``; ``None`` where the bytes do not hold a whole address."""
+        """Return the address as ``192.0.2.1`` or ``2001:db8:0:0:0:0:0:1``.
+
+        Return ``None`` if the bytes do not hold a whole address.
+        """
         if self.type == AddressType.IPV4 and len(self.address) >= 4:
             return ".".join(map(str, self.address[:4]))
         if self.type == AddressType.IPV6 and len(self.address) >= 16:
@@ -45,7 +52,11 @@ class HostAddress:
         return None
 
     def encode(self, size: int) -> bytes:
-        """AddressLength, AddressType, AddressScope and ``size`` bytes of address: as much of it as fits, then zeros."""
+        """Encode AddressLength, AddressType, AddressScope and ``size`` bytes of the address.
+
+        A longer address is cut to ``size`` bytes. A shorter address is filled with zeros. Raises
+        :class:`LocalProtocolError` if a number does not fit into its field.
+        """
         return _encode(self, size)
 
 
@@ -63,12 +74,18 @@ NO_ADDRESS = HostAddress(length=0, type=AddressType.NONE, address=b"")
 
 
 def ip_address(packed: bytes, scope: int = 0) -> HostAddress:
-    """An address of 4 or 16 bytes; ``scope`` of an IPv6 one (RFC 2553 3.3)."""
+    """Build a :class:`HostAddress` from an IPv4 address (4 bytes) or an IPv6 address (16 bytes).
+
+    ``scope`` is the scope identifier of an IPv6 address (RFC 2553 3.3).
+    """
     kind = AddressType.IPV4 if len(packed) == 4 else AddressType.IPV6
     return HostAddress(length=len(packed), type=kind, scope=scope, address=packed)
 
 
 def parse_host_address(data: bytes) -> HostAddress:
-    """What :meth:`HostAddress.encode` wrote; of ``data`` all bytes behind the first eight are address."""
+    """Parse an address as :meth:`HostAddress.encode` writes it.
+
+    All bytes of ``data`` after the first eight are the address.
+    """
     length, kind, scope = _LAYOUT.unpack_from(data)
     return HostAddress(length=length, type=kind, scope=scope, address=data[_LAYOUT.size :])

@@ -1,14 +1,17 @@
-"""A whole message packet: which headers it has, in which order, and how long it says it is ([MS-MQRR] 2.2.5).
+"""A whole message packet: which headers it has, their order and its size ([MS-MQRR] 2.2.5).
 
-A packet comes whole or cut: a reader may ask for the first bytes of the body only, and gets two sections (:mod:`.sections`). So
-it is read in two steps that fit the cut, the *head* up to and with the part that is cut, and the *tail* behind it:
+A packet is received whole or cut. A reader may ask for the first bytes of the body only, and
+receives two sections (:mod:`.sections`). So a packet is parsed in two steps that fit the cut. The
+*head* ends with the part that may be cut, and the *tail* is everything after:
 
-=========  ===========================================================  ========================================================
-           head                                                         tail
-=========  ===========================================================  ========================================================
-binary     … MessagePropertiesHeader (its body is cut)                  DebugHeader, SoapHeader, MultiQueueFormatHeader, …
-SRMP       … DebugHeader, SRMPEnvelopeHeader, CompoundMessageHeader     SoapHeader, MultiQueueFormatHeader, …
-=========  ===========================================================  ========================================================
+======  ===========================================  ============================================
+kind    head                                         tail
+======  ===========================================  ============================================
+binary  … MessagePropertiesHeader (its body may be   DebugHeader, SoapHeader,
+        cut)                                         MultiQueueFormatHeader, …
+SRMP    … DebugHeader, SRMPEnvelopeHeader,           SoapHeader, MultiQueueFormatHeader, …
+        CompoundMessageHeader (may be cut)
+======  ===========================================  ============================================
 """
 
 from __future__ import annotations
@@ -62,7 +65,7 @@ _SECTION = "[MS-MQRR] 2.2.5"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePacket:
-    """One message with all its headers. ``None``: the packet does not have this one."""
+    """One message with all its headers; a header that the packet does not have is ``None``."""
 
     base: BaseHeader
     user: UserHeader
@@ -72,7 +75,7 @@ class MessagePacket:
     debug: DebugHeader | None = None
     envelope: SRMPEnvelopeHeader | None = None
     compound: CompoundMessageHeader | None = None
-    """Together with ``envelope`` or not at all: the message came over HTTP."""
+    """Set together with ``envelope`` or not at all. If set, the message was sent over HTTP."""
     soap: SoapHeader | None = None
     multi_queue_format: MultiQueueFormatHeader | None = None
     session: SessionHeader | None = None
@@ -80,27 +83,35 @@ class MessagePacket:
 
     @property
     def id(self) -> str:
-        r"""``{GUID}\N`` of the sender."""
+        r"""Return the message identifier ``{GUID}\N`` that the sender gave the message."""
         return message_id(self.user.source_queue_manager, self.user.message_id)
 
     @property
     def priority(self) -> int:
-        """0 to 7; 0 of a transactional message, whatever its BaseHeader says ([MS-MQMQ] 2.2.19.1)."""
+        """Return the priority, 0 to 7.
+
+        The priority of a transactional message is 0, whatever its BaseHeader says ([MS-MQMQ]
+        2.2.19.1).
+        """
         return 0 if self.transaction is not None else self.base.priority
 
     @property
     def delivery(self) -> Delivery:
-        """MSMQ's three words for how far a message survives."""
+        """Return MSMQ's word for how far the message survives.
+
+        The word is transactional, recoverable or express.
+        """
         if self.transaction is not None:
             return "transactional"
         return "recoverable" if self.user.delivery_mode == DeliveryMode.RECOVERABLE else "express"
 
     @property
     def body(self) -> bytes:
-        """The body of the message.
+        """Return the body of the message.
 
-        Of one that came over HTTP it lies in the compound message. [MS-MQDMPR] 3.1.7.1.32 would put it into the
-        MessagePropertiesHeader as well; the packets that were seen do not. What is in one place only is taken from there.
+        The body of a message that was sent over HTTP lies in the compound message. [MS-MQDMPR]
+        3.1.7.1.32 would put the body into the MessagePropertiesHeader as well, but the packets that
+        were seen do not. If only one place holds a body, that body is returned.
         """
         if self.compound is not None and self.compound.message_body:
             return self.compound.message_body
@@ -108,19 +119,29 @@ class MessagePacket:
 
     @property
     def missing(self) -> int:
-        """Bytes that were not sent because the reader asked for less. A packet with any is no row."""
+        """Return the number of bytes that were not sent because the reader asked for less.
+
+        A packet with missing bytes never becomes a row.
+        """
         return self.properties.missing if self.compound is None else self.compound.missing
 
     def encode(self) -> bytes:
-        """The packet. Raises :class:`LocalProtocolError` for what does not fit, is missing, or is above 4 MiB in all."""
+        """Encode the packet.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field, if a part is
+        missing, or if the packet is above 4 MiB.
+        """
         return self.encode_pieces().joined()
 
     def encode_pieces(self) -> EncodedPacket:
-        """The packet in the three pieces that a reader's limit divides it into. Raises as :meth:`encode`."""
+        """Encode the packet in the three pieces into which a reader's limit divides it.
+
+        Raises :class:`LocalProtocolError` as :meth:`encode` does.
+        """
         if self.missing:
             raise LocalProtocolError(
                 f"{self.missing} bytes of {self.id} are missing; read the message again, "
-                "with all of it"
+                "with its whole body"
             )
         if (self.envelope is None) != (self.compound is None):
             raise LocalProtocolError(
@@ -181,22 +202,25 @@ class MessagePacket:
 
 
 class EncodedPacket(NamedTuple):
-    """The bytes of a packet, divided where a reader's limit may cut."""
+    """The bytes of one packet, divided where a reader's limit may cut."""
 
     head: bytes
-    """"Message packet headers": up to the first byte that the limit counts."""
+    """"Message packet headers": all bytes before the first byte that the limit counts."""
     counted: bytes
-    """What the limit counts: the body of a binary message, the whole CompoundMessageHeader of an SRMP message."""
+    """The bytes that the reader's limit counts.
+
+    In a binary message this is the body, in an SRMP message the whole CompoundMessageHeader.
+    """
     tail: bytes
-    """"Message packet trailers": everything behind, without the padding before it."""
+    """"Message packet trailers": all bytes after ``counted``, without the padding between."""
 
     def joined(self) -> bytes:
-        """The packet."""
+        """Return the bytes of the whole packet, with padding after ``counted``."""
         return pad(self.head + self.counted) + self.tail
 
 
 class Head(NamedTuple):
-    """The first half of a packet as read, and what it says of the second."""
+    """The first half of a packet as parsed, and what this half says about the second half."""
 
     base: BaseHeader
     user: UserHeader
@@ -208,12 +232,12 @@ class Head(NamedTuple):
     compound: CompoundMessageHeader | None
     announced: int
     debug_header: bool
-    """Announced, and still to come."""
+    """Whether a DebugHeader is announced that follows in the second half."""
     session_header: bool
     packet_size: int
-    """With the SessionHeader."""
+    """Bytes of the whole packet, SessionHeader included."""
     at: int
-    """Where the second half begins."""
+    """Offset at which the second half begins."""
 
 
 class _Tail(NamedTuple):
@@ -223,23 +247,24 @@ class _Tail(NamedTuple):
     session: SessionHeader | None
     trailers: Trailers | None
     counted_end: int
-    """Where the last header ends that PacketSize is certain to count."""
+    """Offset of the end of the last header that PacketSize certainly counts."""
 
 
 def parse_message_packet(data: bytes) -> MessagePacket:
-    """A whole packet.
+    """Parse a whole packet.
 
-    Raises :class:`RemoteProtocolError` for one that is cut or does not hold together; never anything else, whatever ``data``
-    is.
+    Raises :class:`RemoteProtocolError` if the packet is cut or inconsistent. No other exception is
+    raised, whatever ``data`` is.
     """
     head = parse_head(data)
     if head.packet_size > len(data):
         raise RemoteProtocolError(
-            f"a packet of {head.packet_size} bytes of which {len(data)} came",
+            f"a packet of {head.packet_size} bytes of which {len(data)} were received",
             section="[MS-MQMQ] 2.2.19.1",
         )
     tail = _parse_tail(head, data, head.at, len(data))
-    # Trailers may lie behind PacketSize: the packet that was seen counts them, the document that defines it does not know them.
+    # Trailers may lie after PacketSize: the packet that was seen counts the trailers, but the
+    # document that defines PacketSize does not know trailers.
     if tail.counted_end > head.packet_size:
         raise RemoteProtocolError(
             f"the headers of a packet of {head.packet_size} bytes end at {tail.counted_end}",
@@ -249,7 +274,11 @@ def parse_message_packet(data: bytes) -> MessagePacket:
 
 
 def parse_head(data: bytes, missing: int = 0) -> Head:
-    """The first half of a packet, or the first section of one whose last ``missing`` bytes were not sent."""
+    """Parse the first half of a packet, or the first section of a packet that was cut.
+
+    ``missing`` is the number of bytes that were not sent at the end of the cut part. Raises
+    :class:`RemoteProtocolError` if a header is cut elsewhere or inconsistent.
+    """
     end = len(data)
     base, packet_size, session_follows, debug_follows = parse_base_header(data, end)
     user, announced, at = parse_user_header(data, BASE_SIZE, end)
@@ -287,7 +316,11 @@ def parse_head(data: bytes, missing: int = 0) -> Head:
 
 
 def parse_second_section(head: Head, data: bytes) -> MessagePacket:
-    """The packet whose first section gave ``head`` and whose second one, if there is any, is ``data``."""
+    """Build the packet from the ``head`` of its first section and the bytes of its second section.
+
+    ``data`` is empty if there is no second section. Raises :class:`RemoteProtocolError` if a header
+    in ``data`` is cut or inconsistent.
+    """
     return _packet(
         head,
         _parse_tail(head, data, 0, len(data)) if data else _Tail(None, None, None, None, None, 0),
@@ -346,9 +379,11 @@ def _next(
     end: int,
     ahead: int,
 ) -> int:
-    """Where the next header begins after one that is not said to be padded: the first of ``places`` where it can.
+    """Return the offset of the next header, after a header whose padding is not documented.
 
-    ``ahead``: bytes of a SessionHeader, which has no mark of its own, before the one that ``begins`` knows.
+    The result is the first of ``places`` at which the next header can begin, or the first place if
+    none fits. ``begins`` tests for the next header with a recognisable mark. ``ahead`` is the size
+    in bytes of a SessionHeader, which has no mark, before that header.
     """
     found = next((at for at in places if begins(data, at + ahead, end)), places[0])
     return min(found, end)

@@ -1,4 +1,7 @@
-"""MessagePropertiesHeader: label, class, correlation, extension and, in a binary message, the body ([MS-MQMQ] 2.2.19.3)."""
+"""MessagePropertiesHeader: label, class, correlation, extension and body ([MS-MQMQ] 2.2.19.3).
+
+The body of a message that was sent over HTTP is elsewhere (:mod:`.srmp_headers`).
+"""
 
 from __future__ import annotations
 
@@ -19,23 +22,25 @@ _ACKNOWLEDGEMENTS_MAX = 0x0F
 
 
 class Acknowledgements(IntFlag):
-    """Which administration acknowledgements the sender asks for."""
+    """The administration acknowledgements that a sender requests."""
 
     NONE = 0
     POSITIVE_ARRIVAL = 1
-    """PA: it reached the queue."""
+    """Bit PA: acknowledge that the message reached the queue."""
     POSITIVE_RECEIVE = 2
-    """PR."""
+    """Bit PR: acknowledge that an application received the message."""
     NEGATIVE_ARRIVAL = 4
-    """NA."""
+    """Bit NA: report that the message did not reach the queue."""
     NEGATIVE_RECEIVE = 8
-    """NR."""
+    """Bit NR: report that no application received the message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePropertiesHeader:
-    """The properties of a message. Algorithms, privacy levels, classes and body types are kept as numbers, also unknown
-    ones."""
+    """The properties of one message, and its body unless it was sent over HTTP.
+
+    Algorithms, privacy levels, classes and body types are kept as numbers, even unknown ones.
+    """
 
     acknowledgements: int = Acknowledgements.NONE
     message_class: int = 0
@@ -43,25 +48,34 @@ class MessagePropertiesHeader:
     body_type: int = 0
     application_tag: int = 0
     allocation_body_size: int = 0
-    """0: as large as the body."""
+    """AllocationBodySize in bytes; 0 means as large as the body."""
     privacy_level: int = 0
     hash_algorithm: int = 0
     encryption_algorithm: int = 0
     label: str = ""
-    """Without its NUL."""
+    """The label without its closing NUL."""
     extension_data: bytes = b""
     message_body: bytes = b""
-    """Empty in a message that came over HTTP: its body lies in the CompoundMessageHeader."""
+    """The body of the message; empty if the message was sent over HTTP.
+
+    Then the CompoundMessageHeader has the body.
+    """
     missing: int = 0
-    """Bytes of the body that the reader did not ask for ([MS-MQRR] 2.2.6, the first of two sections)."""
+    """Bytes at the end of the body that the reader did not ask for.
+
+    Only the first of two sections can have missing bytes ([MS-MQRR] 2.2.6).
+    """
 
     @property
     def message_size(self) -> int:
-        """MessageSize: bytes of the whole body, also where a part of it is missing."""
+        """Return MessageSize: bytes of the whole body, including missing bytes."""
         return len(self.message_body) + self.missing
 
     def encode_before_body(self) -> bytes:
-        """Everything before the body. Raises :class:`LocalProtocolError` for what does not fit."""
+        """Encode everything before the body.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field.
+        """
         if len(self.correlation_id) != CORRELATION_SIZE:
             raise LocalProtocolError(
                 f"CorrelationID has {CORRELATION_SIZE} bytes, not {len(self.correlation_id)}"
@@ -85,12 +99,15 @@ class MessagePropertiesHeader:
         return head + label + self.extension_data
 
     def encode(self) -> bytes:
-        """The whole header. Raises :class:`LocalProtocolError` for what does not fit, and when a part of the body is
-        missing."""
+        """Encode the whole header with body and padding.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field, or if a part of
+        the body is missing.
+        """
         if self.missing:
             raise LocalProtocolError(
                 f"{self.missing} bytes of the body are missing; read the message again, "
-                "with all of it"
+                "with its whole body"
             )
         return pad(self.encode_before_body() + self.message_body)
 
@@ -98,10 +115,11 @@ class MessagePropertiesHeader:
 def parse_message_properties_header(
     data: bytes, at: int, end: int, *, missing: int = 0
 ) -> tuple[MessagePropertiesHeader, int]:
-    """The header at ``at`` and where the next one begins. The last ``missing`` bytes of the body were not sent.
+    """Parse the header at ``at``; return the header and the offset of the next one.
 
-    Raises :class:`RemoteProtocolError` for a label, an extension or a body that is longer than what is left and for a body
-    shorter than ``missing``, :class:`LimitExceededError` for a label above 250 WCHARs.
+    The last ``missing`` bytes of the body were not sent. Raises :class:`RemoteProtocolError` if a
+    label, an extension or a body is longer than the bytes that are left, or if the body is shorter
+    than ``missing``. Raises :class:`LimitExceededError` if the label has more than 250 WCHARs.
     """
     start = at
     require(at, FIXED_SIZE, end, "MessagePropertiesHeader", _SECTION)

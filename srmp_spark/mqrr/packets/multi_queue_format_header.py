@@ -1,7 +1,9 @@
-"""MultiQueueFormatHeader: all queues that a message was sent to ([MS-MQMQ] 2.2.20.1 to 2.2.20.3, 2.2.18.1.4).
+"""MultiQueueFormatHeader: all queues that a message was sent to ([MS-MQMQ] 2.2.20.1 to 2.2.20.3).
 
-Names of queue managers and lists are said to begin at a multiple of four after their two-byte type; for a public name the
-sentence is missing. It is written aligned as well, and read by whichever way ends where HeaderSize says.
+[MS-MQMQ] 2.2.18.1.4 says that names of queue managers and lists begin at a multiple of four after
+their two-byte type. For a public name the sentence is missing. A public name is written aligned as
+well. When read, a public name is tried aligned and unaligned: the variant that ends where
+HeaderSize says is accepted.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from srmp_spark.mqrr.packets.wire import fits, pad, padded, require, write_wchar
 from srmp_spark.names import NULL_GUID
 
 DESTINATION_ID, ADMIN_ID, RESPONSE_ID, SIGNATURE_ID = 0x0064, 0x00C8, 0x012C, 0x015E
-"""HeaderID of the three lists, ID of the signature."""
+"""Identifiers: HeaderID of the three lists, and ID of the signature."""
 
 _ADDRESS_SECTION, _SIGNATURE_SECTION, _ELEMENT_SECTION = (
     "[MS-MQMQ] 2.2.20.2",
@@ -30,7 +32,7 @@ _U16, _U32 = Struct("<H"), Struct("<I")
 
 
 class FormatType(IntEnum):
-    """FormatType of an element."""
+    """FormatType of one element of a list."""
 
     PUBLIC = 1
     PRIVATE = 2
@@ -46,11 +48,14 @@ class FormatNameElement:
     guid: str = NULL_GUID
     private_id: int = 0
     direct: str = ""
-    """As it came, with or without ``DIRECT=``: the document does not say, and no packet is public."""
+    """The direct name as received, with or without ``DIRECT=``.
+
+    The document does not say whether ``DIRECT=`` is part of the name, and no packet is public.
+    """
 
     @property
     def format_name(self) -> str:
-        """The format name ([MS-MQMQ] 2.1)."""
+        """Return the format name of the queue ([MS-MQMQ] 2.1)."""
         if self.type is FormatType.PUBLIC:
             return f"PUBLIC={self.guid}"
         if self.type is FormatType.PRIVATE:
@@ -60,7 +65,11 @@ class FormatNameElement:
         return self.direct if self.direct[:7].upper() == "DIRECT=" else f"DIRECT={self.direct}"
 
     def encode(self, before: int) -> bytes:
-        """The element, ``before`` bytes behind the beginning of its header."""
+        """Encode the element for offset ``before`` (in bytes) of its header.
+
+        Raises :class:`LocalProtocolError` if a number is out of range or a direct name contains a
+        NUL.
+        """
         out = _U16.pack(self.type)
         if self.type is FormatType.DIRECT:
             return out + write_wchars(self.direct)
@@ -72,7 +81,7 @@ class FormatNameElement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiQueueFormatHeader:
-    """The three lists and a signature."""
+    """The destination, administration and response queues of one message, and a signature."""
 
     destination: tuple[FormatNameElement, ...]
     administration: tuple[FormatNameElement, ...] = ()
@@ -80,7 +89,10 @@ class MultiQueueFormatHeader:
     signature: bytes = b""
 
     def encode(self) -> bytes:
-        """All four parts, each padded. Raises :class:`LocalProtocolError` for what does not fit."""
+        """Encode all four parts, each padded.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field.
+        """
         out = b""
         lists = (
             (DESTINATION_ID, self.destination),
@@ -105,17 +117,20 @@ def _encode_list(header_id: int, elements: tuple[FormatNameElement, ...]) -> byt
 
 
 def begins_multi_queue_format_header(data: bytes, at: int, end: int) -> bool:
-    """Whether one can begin at ``at``: its first list has an identifier."""
+    """Return whether a MultiQueueFormatHeader can begin at ``at``.
+
+    The function looks for the identifier of the first list.
+    """
     return at + _ADDRESS.size <= end and _U16.unpack_from(data, at + 4)[0] == DESTINATION_ID
 
 
 def parse_multi_queue_format_header(
     data: bytes, at: int, end: int
 ) -> tuple[MultiQueueFormatHeader, int]:
-    """The header at ``at`` and where its signature ends, without padding.
+    """Parse the header at ``at``; return the header and the offset of its end, without padding.
 
-    Raises :class:`RemoteProtocolError` for a list or a name that does not fit, :class:`LimitExceededError` for one that is
-    longer than its limit.
+    Raises :class:`RemoteProtocolError` if a list or a name is cut. Raises
+    :class:`LimitExceededError` if a list or a name exceeds its limit.
     """
     destination, at = _parse_list(DESTINATION_ID, data, at, end)
     administration, at = _parse_list(ADMIN_ID, data, at, end)
@@ -140,7 +155,11 @@ def parse_multi_queue_format_header(
 def _parse_list(
     header_id: int, data: bytes, start: int, end: int
 ) -> tuple[tuple[FormatNameElement, ...], int]:
-    """An MQFAddressHeader and where it ends."""
+    """Parse the MQFAddressHeader at ``start``; return its elements and the offset of its end.
+
+    Raises :class:`RemoteProtocolError` if the list is cut or has another identifier,
+    :class:`LimitExceededError` if it has more than ``FORMAT_NAMES_MAX`` elements.
+    """
     require(start, _ADDRESS.size, end, "MQFAddressHeader", _ADDRESS_SECTION)
     size, found, _, count = _ADDRESS.unpack_from(data, start)
     if found != header_id or size < _ADDRESS.size:
@@ -195,7 +214,12 @@ def _parse_elements(
 
 
 def _parse_direct(data: bytes, at: int, limit: int) -> tuple[str, int]:
-    """A name up to its NUL and where the next element begins. An odd byte at the end is no WCHAR."""
+    """Parse a direct name up to its NUL; return the name and the offset of the next element.
+
+    An odd byte at the end is ignored, because a WCHAR has two bytes. Raises
+    :class:`RemoteProtocolError` if the NUL is missing, :class:`LimitExceededError` if the name is
+    too long.
+    """
     stop = min(limit, at + 2 * DIRECT_NAME_WCHARS_MAX)
     stop -= stop - at & 1
     text = data[at:stop].decode("utf-16-le", "surrogatepass")

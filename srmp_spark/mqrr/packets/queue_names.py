@@ -1,7 +1,8 @@
-"""Queue names inside a packet: eight types, three layouts ([MS-MQMQ] 2.2.18.1.5, 2.2.18.1.7, table of 2.2.19.2).
+"""Queue names inside a packet: eight types, three layouts ([MS-MQMQ] 2.2.18.1.5, 2.2.18.1.7).
 
-Most of them leave out what the reader can know from the rest of the packet, such as the queue manager that sent it.
-:func:`format_name` puts it back: the text that MSMQ calls a format name ([MS-MQMQ] 2.1).
+Most types leave out what the reader knows from the rest of the packet, such as the queue manager
+that sent the packet. The table of types is in [MS-MQMQ] 2.2.19.2. :func:`format_name` restores the
+full text that MSMQ calls a format name ([MS-MQMQ] 2.1).
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ class QueueNameType(IntEnum):
 
     NONE = 0
     SAME_AS_ADMIN = 1
-    """Of a response queue alone: it is the administration queue."""
+    """Only for a response queue: the response queue is the administration queue."""
     PRIVATE_ON_SOURCE = 2
     PRIVATE_ON_DESTINATION = 3
     PRIVATE_ON_ADMIN_HOST = 4
-    """Of a response queue alone: on the queue manager that hosts the administration queue."""
+    """Only for a response queue: a private queue of the administration queue's queue manager."""
     PUBLIC = 5
     PRIVATE_ELSEWHERE = 6
     DIRECT = 7
@@ -40,26 +41,34 @@ _T = QueueNameType
 DESTINATION_TYPES = frozenset({_T.NONE, _T.PRIVATE_ON_DESTINATION, _T.PUBLIC, _T.DIRECT})
 ADMIN_TYPES = DESTINATION_TYPES | {_T.PRIVATE_ON_SOURCE, _T.PRIVATE_ELSEWHERE}
 RESPONSE_TYPES = frozenset(_T)
-"""What may stand in each of the three places; anything else "MUST be treated as an error" ([MS-MQMQ] 2.2.19.2)."""
+"""Types that a response queue may have.
+
+This set and the two before it list the types of the three places. Any other type "MUST be treated
+as an error" ([MS-MQMQ] 2.2.19.2).
+"""
 _BY_ID = (_T.PRIVATE_ON_SOURCE, _T.PRIVATE_ON_DESTINATION, _T.PRIVATE_ON_ADMIN_HOST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueName:
-    """One queue name of a UserHeader. ``type`` says which of the other fields it has."""
+    """One queue name of a UserHeader; ``type`` says which of the other fields are used."""
 
     type: QueueNameType
     guid: str = NULL_GUID
-    """Of the queue (``PUBLIC``), of its queue manager (``PRIVATE_ELSEWHERE``)."""
+    """GUID of the queue (``PUBLIC``) or of its queue manager (``PRIVATE_ELSEWHERE``)."""
     private_id: int = 0
-    """PrivateQueueIdentifier of the types with ``PRIVATE`` in their names: the number that its queue manager gave the queue."""
+    """PrivateQueueIdentifier: the number that the queue's queue manager gave the queue.
+
+    Used by the types with ``PRIVATE`` in their names.
+    """
     direct: str = ""
-    r"""``OS:host\private$\orders``: a direct format name without ``DIRECT=`` (``DIRECT``)."""
+    r"""``OS:host\private$\orders``: a direct format name without ``DIRECT=`` (type ``DIRECT``)."""
 
     def encode(self, before: int) -> bytes:
-        """The bytes of the name, ``before`` bytes behind the beginning of its header.
+        """Encode the name for offset ``before`` (in bytes) of its header.
 
-        Raises :class:`LocalProtocolError` for a direct name of 65,536 bytes or more and for numbers out of their range.
+        Raises :class:`LocalProtocolError` if a direct name needs 65,536 bytes or more, or if a
+        number is out of range.
         """
         if self.type is _T.DIRECT:
             return _encode_direct(self.direct, before % 4)
@@ -87,19 +96,20 @@ SAME_AS_ADMIN = QueueName(type=_T.SAME_AS_ADMIN)
 
 
 def direct_queue(name: str) -> QueueName:
-    """``OS:host\\private$\\orders`` as a queue name."""
+    r"""Return ``OS:host\private$\orders`` as a queue name of type ``DIRECT``."""
     return QueueName(type=_T.DIRECT, direct=name)
 
 
 def parse_queue_name(
     kind: int, allowed: frozenset[QueueNameType], data: bytes, start: int, at: int, end: int
 ) -> tuple[QueueName, int]:
-    """The name of type ``kind`` at ``at``, in a header that begins at ``start``; and where the next field begins.
+    """Parse the name of type ``kind`` at ``at``; return the name and the offset of the next field.
 
-    Raises :class:`RemoteProtocolError` for a type that may not stand here and for a name that does not fit.
+    ``start`` is the offset of the header that contains the name. Raises
+    :class:`RemoteProtocolError` if ``kind`` is not in ``allowed``, or if the name is cut.
     """
     if kind not in allowed:
-        raise RemoteProtocolError(f"queue name type {kind} may not stand here", section=_SECTION)
+        raise RemoteProtocolError(f"queue name type {kind} is not allowed here", section=_SECTION)
     if kind == _T.DIRECT:
         require(at, _U16.size, end, "Count of a direct format name", _SECTION)
         (size,) = _U16.unpack_from(data, at)
@@ -129,10 +139,11 @@ def parse_queue_name(
 def format_name(
     name: QueueName, *, source: str, destination: str, admin: QueueName = NO_QUEUE
 ) -> str | None:
-    """The format name of a queue in a packet; ``None`` if there is none or if the packet does not say where it is.
+    """Return the format name of a queue in a packet.
 
-    ``source`` and ``destination`` are the GUIDs of the two queue managers, ``admin`` the administration queue, for a response
-    queue that is named after it.
+    Return ``None`` if there is no queue, or if the packet does not say where the queue is.
+    ``source`` and ``destination`` are the GUIDs of the two queue managers. ``admin`` is the
+    administration queue, which a response queue may refer to.
     """
     if name.type is _T.SAME_AS_ADMIN:
         return format_name(admin, source=source, destination=destination)
@@ -154,7 +165,10 @@ def format_name(
 
 
 def _host_of(admin: QueueName, *, source: str, destination: str) -> str | None:
-    """The queue manager of an administration queue, where its name says it: a public or direct one does not."""
+    """Return the GUID of the queue manager of an administration queue.
+
+    Return ``None`` for a public or a direct name, because such a name does not contain the GUID.
+    """
     hosts = {
         _T.PRIVATE_ON_SOURCE: source,
         _T.PRIVATE_ON_DESTINATION: destination,
@@ -164,7 +178,11 @@ def _host_of(admin: QueueName, *, source: str, destination: str) -> str | None:
 
 
 def require_type(name: QueueName, allowed: frozenset[QueueNameType], place: str) -> int:
-    """The type of ``name``, which must be one that ``place`` may have. Raises :class:`LocalProtocolError`."""
+    """Return the type of ``name``.
+
+    Raises :class:`LocalProtocolError` if the type is not in ``allowed``. ``place`` names the field
+    in the error.
+    """
     if name.type not in allowed:
         raise LocalProtocolError(f"{place} may not be of type {name.type.name}")
     return name.type

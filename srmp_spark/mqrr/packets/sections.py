@@ -1,9 +1,11 @@
-"""A packet in one section or two: a reader may ask for the first bytes of the body only ([MS-MQRR] 2.2.6, 2.2.7, 3.1.4.7).
+"""Packets in one or two sections: a reader may limit the body ([MS-MQRR] 2.2.6, 2.2.7, 3.1.4.7).
 
-The limit counts the bytes of the body in a binary message, and those of the whole CompoundMessageHeader (its 16 bytes before
-the data included) in an SRMP message. Where there is more, the first section ends with the last byte that the limit allows,
-and a second one holds what follows the body. All sizes inside say how large everything *would* be, so the sections joined are
-no packet. Nothing is said about the padding behind a body that was cut: none is written, and up to three bytes are accepted.
+In a binary message the limit counts the bytes of the body. In an SRMP message the limit counts the
+bytes of the whole CompoundMessageHeader, including the 16 bytes before its data. If there is more,
+the first section ends with the last byte that the limit allows, and a second section holds what
+follows the body. All sizes inside state how large everything *would* be, so the joined sections are
+not a packet. The document does not mention padding after a body that was cut: none is written, and
+up to three bytes are accepted.
 """
 
 from __future__ import annotations
@@ -23,13 +25,16 @@ from srmp_spark.mqrr.packets.message_packet import (
 from srmp_spark.mqrr.packets.wire import pad
 
 ALL = 0xFFFFFFFF
-"""dwMaxBodySize and dwMaxCompoundMessageSize of a reader that wants everything. 0 is allowed too: the headers alone."""
+"""dwMaxBodySize and dwMaxCompoundMessageSize of a reader that wants the whole message.
+
+0 is allowed too and requests the headers alone.
+"""
 
 _SECTION = "[MS-MQRR] 2.2.6"
 
 
 class SectionType(IntEnum):
-    """[MS-MQRR] 2.2.7."""
+    """Type of a section ([MS-MQRR] 2.2.7)."""
 
     FULL_PACKET = 0
     BINARY_FIRST = 1
@@ -43,12 +48,14 @@ _SECOND_OF = {_T.BINARY_FIRST: _T.BINARY_SECOND, _T.SRMP_FIRST: _T.SRMP_SECOND}
 
 
 class SectionBuffer(NamedTuple):
-    """One section. SectionSize is the length of ``data``."""
+    """One section of a packet. SectionSize is the length of ``data``."""
 
     type: int
     size_alloc: int
-    """Bytes that the section would have with the whole body in it. "The bytes present" are SectionSize, against 3.1.4.7's
-    prose."""
+    """Bytes that the section would have with the whole body in it.
+
+    SectionSize counts the bytes that are present, although the prose of 3.1.4.7 says otherwise.
+    """
     data: bytes
 
 
@@ -59,7 +66,11 @@ def split_sections(
     max_body_size: int,
     max_compound_message_size: int,
 ) -> tuple[SectionBuffer, ...]:
-    """The sections that a server returns for ``packet``, whose bytes are ``encoded``."""
+    """Return the sections that a server sends for ``packet``, whose bytes are ``encoded``.
+
+    ``max_body_size`` is the limit in bytes for binary messages, ``max_compound_message_size`` for
+    messages that were sent over HTTP.
+    """
     return cut_sections(
         encoded,
         srmp=packet.compound is not None,
@@ -71,7 +82,11 @@ def split_sections(
 def cut_sections(
     encoded: EncodedPacket, *, srmp: bool, max_body_size: int, max_compound_message_size: int
 ) -> tuple[SectionBuffer, ...]:
-    """The same from the bytes alone; ``srmp``: the message came over HTTP, and the other limit counts."""
+    """Return the sections for a reader's limits, from the bytes of a packet alone.
+
+    If ``srmp`` is set, the message was sent over HTTP and ``max_compound_message_size`` applies.
+    Otherwise ``max_body_size`` applies. The limits are in bytes.
+    """
     limit = max_compound_message_size if srmp else max_body_size
     if limit >= len(encoded.counted):
         data = encoded.joined()
@@ -86,17 +101,19 @@ def cut_sections(
 
 
 def whole_packet(sections: Sequence[SectionBuffer]) -> tuple[bytes, MessagePacket]:
-    """Return the bytes of a packet that was read with all of its body, and what a reader of these bytes finds in them.
+    """Return the bytes of a packet that was read with its whole body, and the parsed packet.
 
-    A server may give a whole body in a first section. That section alone is no packet, so what is returned was read once more.
-    Raises :class:`RemoteProtocolError` as :func:`join_sections`, and for sections that do not make a whole packet.
+    A server may send a whole body in a first section. The section alone is not a packet, so the
+    joined bytes are parsed again. Raises :class:`RemoteProtocolError` as :func:`join_sections`
+    does, and if the sections do not make a whole packet.
     """
     packet = join_sections(sections)
     if len(sections) == 1 and sections[0].type == _T.FULL_PACKET:
         return sections[0].data, packet
     if packet.missing:
         raise RemoteProtocolError(
-            f"{packet.missing} bytes of {packet.id} were not sent, and all of them were asked for",
+            f"{packet.missing} bytes of {packet.id} were not sent, although the whole body was "
+            "requested",
             section=_SECTION,
         )
     first, *second = sections
@@ -105,10 +122,11 @@ def whole_packet(sections: Sequence[SectionBuffer]) -> tuple[bytes, MessagePacke
 
 
 def join_sections(sections: Sequence[SectionBuffer]) -> MessagePacket:
-    """The packet of the sections that a read returned; what the reader did not ask for is its ``missing``.
+    """Parse the packet from the sections that a read returned.
 
-    Raises :class:`RemoteProtocolError` for sections that do not belong together, and for a packet that is broken or cut
-    otherwise.
+    The bytes that the reader did not ask for are counted in ``missing`` of the packet. Raises
+    :class:`RemoteProtocolError` if the sections do not belong together, or if the packet is broken
+    or cut elsewhere.
     """
     kinds = tuple(section.type for section in sections)
     if kinds == (_T.FULL_PACKET,):
@@ -125,11 +143,12 @@ def join_sections(sections: Sequence[SectionBuffer]) -> MessagePacket:
         )
     first = sections[0]
     missing = first.size_alloc - len(first.data)
-    # Up to three bytes of padding behind the cut are in SectionSize and not in SectionSizeAlloc.
+    # Up to three bytes of padding after the cut are in SectionSize and not in SectionSizeAlloc.
     extra = max(-missing, 0)
     if extra > 3:
         raise RemoteProtocolError(
-            f"a section of {len(first.data)} bytes that says {first.size_alloc}", section=_SECTION
+            f"a section of {len(first.data)} bytes whose SectionSizeAlloc is {first.size_alloc}",
+            section=_SECTION,
         )
     head = parse_head(first.data, max(missing, 0))
     if (head.compound is not None) != (kinds[0] == _T.SRMP_FIRST):
@@ -139,7 +158,7 @@ def join_sections(sections: Sequence[SectionBuffer]) -> MessagePacket:
         )
     if len(first.data) - head.at > 3:
         raise RemoteProtocolError(
-            f"{len(first.data) - head.at} bytes behind the body of a first section",
+            f"{len(first.data) - head.at} bytes after the body of a first section",
             section=_SECTION,
         )
     if len(sections) == 2 and sections[1].size_alloc != len(sections[1].data):

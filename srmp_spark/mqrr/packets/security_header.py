@@ -1,7 +1,8 @@
-"""SecurityHeader: sender, signature, certificate, encryption key ([MS-MQMQ] 2.2.20.6).
+"""SecurityHeader: sender, signature, certificate and encryption key ([MS-MQMQ] 2.2.20.6).
 
-Which parts of SecurityData are there is told by their sizes. The bit AI ("SecurityData is present") is 0 in the packet that
-[MS-MQQB] 4.1.7 prints, with a SID of 28 bytes behind it: it is kept and not believed.
+The sizes say which parts of SecurityData are present. Bit AI ("SecurityData is present") is 0 in
+the packet that [MS-MQQB] 4.1.7 prints, although a SID of 28 bytes follows. So the bit is kept but
+not used.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _ST_MAX = 0xF
 
 
 class SenderIdType(IntEnum):
-    """ST."""
+    """Field ST: the kind of identifier in SecurityID."""
 
     NONE = 0
     SID = 1
@@ -31,7 +32,7 @@ class SenderIdType(IntEnum):
 
 
 class ProviderInfo(NamedTuple):
-    """The cryptographic provider of a signature that is not the default one."""
+    """The cryptographic provider of a signature, if it is not the default provider."""
 
     type: int
     name: str
@@ -39,31 +40,40 @@ class ProviderInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityHeader:
-    """What is said about the sender; nothing of it is checked here."""
+    """The security fields of one message, which this class does not verify."""
 
     sender_id_type: int = SenderIdType.NONE
     authenticated: bool = False
-    """AU: 0 between queue managers. In a remote read it may say what the queue manager found of the signature."""
+    """Bit AU: 0 between queue managers.
+
+    In a remote read the bit may state whether the queue manager verified the signature.
+    """
     authentication_level: int = 0
-    """AS: 0 between queue managers, too. [MS-MQDMPR] 3.1.7.1.31 reads 0, 1, 3 or 5 (none, signatures of MSMQ 1.0, 2.0, 3.0)
-    from AU, which has one bit: this must be meant."""
+    """Field AS: also 0 between queue managers.
+
+    [MS-MQDMPR] 3.1.7.1.31 reads 0, 1, 3 or 5 (none, signatures of MSMQ 1.0, 2.0, 3.0) from AU. AU
+    has one bit, so the document must mean this field.
+    """
     body_encrypted: bool = False
-    """EB: the receiving queue manager decrypts, so a remote read should not see it."""
+    """Bit EB: the body is encrypted.
+
+    The receiving queue manager decrypts the body, so a remote read should not see this bit.
+    """
     default_provider: bool = False
-    """DE."""
+    """Bit DE: the signature was made with the default provider."""
     security_data_announced: bool = True
-    """AI, as it came."""
+    """Bit AI, as received; the sizes of the parts count instead."""
     security_id: bytes = b""
     encryption_key: bytes = b""
     signature: bytes = b""
     sender_cert: bytes = b""
     provider_info: bytes = b""
-    """ProviderType and ProviderName as they came; :meth:`provider` reads them."""
+    """ProviderType and ProviderName as received; :meth:`provider` parses them."""
 
     def provider(self) -> ProviderInfo | None:
-        """Type and name of the provider, ``None`` if the header names none.
+        """Return the type and name of the provider; ``None`` if the header names no provider.
 
-        Raises :class:`RemoteProtocolError` for less than the four bytes of the type.
+        Raises :class:`RemoteProtocolError` if there are fewer than the four bytes of the type.
         """
         if not self.provider_info:
             return None
@@ -72,7 +82,10 @@ class SecurityHeader:
         return ProviderInfo(int.from_bytes(self.provider_info[:4], "little"), name)
 
     def encode(self) -> bytes:
-        """16 bytes and the parts, each padded. Raises :class:`LocalProtocolError` for a part that is too long."""
+        """Encode 16 bytes and the parts, each padded.
+
+        Raises :class:`LocalProtocolError` if a part is too long.
+        """
         flags = (
             fits(self.sender_id_type, _ST_MAX, "ST")
             | self.authenticated * _AU
@@ -100,11 +113,12 @@ class SecurityHeader:
 
 
 def parse_security_header(data: bytes, at: int, end: int) -> tuple[SecurityHeader, int]:
-    """The header at ``at`` and where the next one begins.
+    """Parse the header at ``at``; return the header and the offset of the next one.
 
-    Raises :class:`RemoteProtocolError` for a part that does not fit, :class:`LimitExceededError` for a certificate above 65,535
-    bytes. All sizes 0 ("At least one … MUST be nonzero"), or a SecurityID of the type that says there is none, are forbidden to
-    senders and harmless to us: a message that is refused here could never be read.
+    Raises :class:`RemoteProtocolError` if a part is cut. Raises :class:`LimitExceededError` if the
+    certificate has more than 65,535 bytes. Senders must not set all sizes to 0 ("At least one …
+    MUST be nonzero"), or send a SecurityID with the type that means none. A header that breaks
+    these rules is harmless, and a refused message could never be read, so the header is accepted.
     """
     require(at, _LAYOUT.size, end, "SecurityHeader", _SECTION)
     flags, *sizes = _LAYOUT.unpack_from(data, at)

@@ -1,7 +1,7 @@
-"""SessionHeader: an acknowledgement between two queue managers that rides on a message ([MS-MQMQ] 2.2.20.4).
+"""SessionHeader: an acknowledgement between queue managers inside a message ([MS-MQMQ] 2.2.20.4).
 
-It belongs to a session of [MS-MQQB], so a stored message should have none; where BaseHeader.Flags.SH is set it is there, and
-PacketSize does not count it.
+The header belongs to a session of [MS-MQQB], so a stored message should have none. The header is
+present if BaseHeader.Flags.SH is set. PacketSize does not count the header.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LAYOUT = Struct("<HHIHHHH")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHeader:
-    """Counts of a session."""
+    """The sequence and acknowledgement numbers of one session between two queue managers."""
 
     ack_sequence_number: int = 0
     recoverable_msg_ack_seq_number: int = 0
@@ -29,7 +29,10 @@ class SessionHeader:
     window_size: int = WINDOW_SIZE
 
     def encode(self) -> bytes:
-        """16 bytes. Raises :class:`LocalProtocolError` for numbers out of their range."""
+        """Encode the 16 bytes of the header.
+
+        Raises :class:`LocalProtocolError` if a number is out of range.
+        """
         return _LAYOUT.pack(
             fits(self.ack_sequence_number, U16_MAX, "AckSequenceNumber"),
             fits(self.recoverable_msg_ack_seq_number, U16_MAX, "RecoverableMsgAckSeqNumber"),
@@ -42,7 +45,10 @@ class SessionHeader:
 
 
 def parse_session_header(data: bytes, at: int, end: int) -> tuple[SessionHeader, int]:
-    """The header at ``at`` and where the next one begins. Raises :class:`RemoteProtocolError` if it is cut."""
+    """Parse the header at ``at``; return the header and the offset of the next one.
+
+    Raises :class:`RemoteProtocolError` if the header is cut.
+    """
     require(at, SIZE, end, "SessionHeader", "[MS-MQMQ] 2.2.20.4")
     ack, recoverable_ack, flags, user, recoverable, window, _ = _LAYOUT.unpack_from(data, at)
     header = SessionHeader(

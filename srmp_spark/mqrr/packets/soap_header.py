@@ -1,8 +1,9 @@
-"""SoapHeader: SOAP header and body that an application gave ([MS-MQMQ] 2.2.20.7).
+"""SoapHeader: the SOAP header and body that an application set ([MS-MQMQ] 2.2.20.7).
 
-Two texts of an even number of bytes, and no word on padding between them or after them, although every header is said to begin
-at a multiple of four. No packet with one is public. So none is written, and 0 to 3 bytes are accepted: the two parts have
-identifiers to tell.
+The header holds two texts of an even number of bytes. The document does not mention padding between
+or after the texts, although every header is said to begin at a multiple of four. No packet with a
+SoapHeader is public. So no padding is written, and 0 to 3 bytes of padding are accepted: each text
+has an identifier by which its beginning is recognised.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ _HEADER_SECTION_ID, _BODY_SECTION_ID = 0x0320, 0x0384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoapHeader:
-    """Two texts, kept as they are."""
+    """The SOAP header and SOAP body of one message, kept as received."""
 
     header: str
     body: str
 
     def encode(self) -> bytes:
-        """The header, not padded. Raises :class:`LocalProtocolError` for a NUL in a text."""
+        """Encode the header without padding.
+
+        Raises :class:`LocalProtocolError` if a text contains a NUL.
+        """
         out = b""
         for section_id, text in ((_HEADER_SECTION_ID, self.header), (_BODY_SECTION_ID, self.body)):
             data = write_wchars(text)
@@ -41,7 +45,10 @@ class SoapHeader:
 
 
 def parse_soap_header(data: bytes, at: int, end: int) -> tuple[SoapHeader, int]:
-    """The header at ``at`` and where it ends, without padding. Raises :class:`RemoteProtocolError`."""
+    """Parse the header at ``at``; return the header and the offset of its end, without padding.
+
+    Raises :class:`RemoteProtocolError` if a text is cut or has another identifier.
+    """
     start = at
     header, at = _parse_part(_HEADER_SECTION_ID, data, at, end)
     aligned = start + padded(at - start)

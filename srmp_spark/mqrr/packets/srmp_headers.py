@@ -1,7 +1,8 @@
-"""SRMPEnvelopeHeader and CompoundMessageHeader: a message that came over HTTP, as it came ([MS-MQRR] 2.2.5.1.2).
+"""SRMPEnvelopeHeader and CompoundMessageHeader: a message sent over HTTP ([MS-MQRR] 2.2.5.1.2).
 
-The first holds the SOAP envelope as text, the second the whole POST and where in it the body of the message lies. HeaderId has
-no value in the document; packets seen carry 0 and 500, so both are kept and none is required.
+The first header holds the SOAP envelope as text. The second header holds the whole POST as received
+and the place of the message's body in the POST. The document gives HeaderId no value. The packets
+that were seen carry 0 and 500, so both values are written and any value is accepted.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from srmp_spark.mqrr.packets.wire import fits, pad, padded, read_wchars, require
 
 ENVELOPE_HEADER_ID = 0
 COMPOUND_HEADER_ID = 500
-"""What the only packets seen carry."""
+"""HeaderId of a CompoundMessageHeader: the value of the only packets that were seen."""
 COMPOUND_FIXED_SIZE = 16
 
 _ENVELOPE_SECTION, _COMPOUND_SECTION = "[MS-MQRR] 2.2.5.1.2.1", "[MS-MQRR] 2.2.5.1.2.2"
@@ -25,25 +26,29 @@ _COMPOUND = Struct("<HHIII")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SRMPEnvelopeHeader:
-    """The SOAP envelope of the message."""
+    """The SOAP envelope of one message."""
 
     header_id: int = ENVELOPE_HEADER_ID
     data: str
-    """Without its NUL."""
+    """The envelope without its closing NUL."""
 
     def encode(self) -> bytes:
-        """The header, padded. Raises :class:`LocalProtocolError` for what does not fit."""
+        """Encode the header with padding.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field.
+        """
         text = write_wchars(self.data)
         length = fits(len(text) // 2, U32_MAX, "DataLength")
         return pad(_ENVELOPE.pack(fits(self.header_id, U16_MAX, "HeaderId"), 0, length) + text)
 
 
 def parse_srmp_envelope_header(data: bytes, at: int, end: int) -> tuple[SRMPEnvelopeHeader, int]:
-    """The header at ``at`` and where the next one begins.
+    """Parse the header at ``at``; return the header and the offset of the next one.
 
-    DataLength counts **WCHARs** and the NUL: [MS-MQRR] says "length", the packet that was seen settles it (539 for 1,078
-    bytes). In CVE-2023-21554 the doubled count had wrapped around 32 bits when it was compared with what was left. Raises
-    :class:`RemoteProtocolError` for a text that does not fit.
+    DataLength counts **WCHARs** including the NUL. [MS-MQRR] says only "length"; the packet that
+    was seen decides it (539 for 1,078 bytes). In CVE-2023-21554 the doubled count wrapped around 32
+    bits before it was compared with the bytes that were left. Raises :class:`RemoteProtocolError`
+    if the text is cut.
     """
     require(at, _ENVELOPE.size, end, "SRMPEnvelopeHeader", _ENVELOPE_SECTION)
     header_id, _, length = _ENVELOPE.unpack_from(data, at)
@@ -56,29 +61,39 @@ def parse_srmp_envelope_header(data: bytes, at: int, end: int) -> tuple[SRMPEnve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompoundMessageHeader:
-    """The POST of the message: request line, fields, content."""
+    """The HTTP POST of one message: request line, header fields and content."""
 
     header_id: int = COMPOUND_HEADER_ID
     data: bytes
     msg_body_offset: int
     msg_body_size: int
-    """Where in ``data`` the body of the message lies."""
+    """Size of the message's body in bytes; the body begins at ``msg_body_offset`` of ``data``."""
     missing: int = 0
-    """Bytes of the header that the reader did not ask for ([MS-MQRR] 2.2.6, the first of two sections): the end of ``data``,
-    and where less than 16 bytes came all that stands before it."""
+    """Bytes of the header that the reader did not ask for, in the first of two sections.
+
+    Usually these are the last bytes of ``data`` ([MS-MQRR] 2.2.6). If fewer than 16 bytes were
+    sent, the fields before ``data`` are missing too.
+    """
 
     @property
     def size(self) -> int:
-        """ "size in bytes of CompoundMessageHeader", which dwMaxCompoundMessageSize is compared with ([MS-MQRR] 3.1.4.7)."""
+        """Return the "size in bytes of CompoundMessageHeader", fixed part included.
+
+        The server compares dwMaxCompoundMessageSize with this size ([MS-MQRR] 3.1.4.7).
+        """
         return COMPOUND_FIXED_SIZE + len(self.data)
 
     @property
     def message_body(self) -> bytes:
-        """The body of the message, or what of it is there."""
+        """Return the body of the message, or the part of the body that is present."""
         return self.data[self.msg_body_offset : self.msg_body_offset + self.msg_body_size]
 
     def encode_unpadded(self) -> bytes:
-        """The header without its padding. Raises :class:`LocalProtocolError` for what does not fit, or is not all there."""
+        """Encode the header without padding.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field, if bytes are
+        missing, or if the body does not lie in the data.
+        """
         if self.missing:
             raise LocalProtocolError(
                 f"{self.missing} bytes of the compound message are missing; read the message again"
@@ -96,18 +111,23 @@ class CompoundMessageHeader:
         )
 
     def encode(self) -> bytes:
-        """The header, padded. Raises as :meth:`encode_unpadded`."""
+        """Encode the header with padding.
+
+        Raises :class:`LocalProtocolError` as :meth:`encode_unpadded` does.
+        """
         return pad(self.encode_unpadded())
 
 
 def parse_compound_message_header(
     data: bytes, at: int, end: int, *, missing: int = 0
 ) -> tuple[CompoundMessageHeader, int]:
-    """The header at ``at`` and where the next one begins. The last ``missing`` bytes of the header were not sent.
+    """Parse the header at ``at``; return the header and the offset of the next one.
 
-    HTTPBodySize, MsgBodySize and MsgBodyOffset are bytes; a body must lie in the data by both, where an empty one lies does not
-    matter. A reader may have asked for less than the 16 bytes before the data: then nothing is known but how much there is.
-    Raises :class:`RemoteProtocolError`.
+    The last ``missing`` bytes of the header were not sent. HTTPBodySize, MsgBodySize and
+    MsgBodyOffset count bytes. A body must lie in the data; the offset of an empty body does not
+    matter. A reader may have asked for less than the 16 bytes before the data: then only the number
+    of missing bytes is known. Raises :class:`RemoteProtocolError` if a part is cut elsewhere or the
+    body does not lie in the data.
     """
     if missing and end - at < COMPOUND_FIXED_SIZE:
         if missing < COMPOUND_FIXED_SIZE - (end - at):

@@ -1,7 +1,8 @@
-"""What follows the UserMessage in a packet of a remote read ([MS-MQRR] 2.2.5.2 to 2.2.5.5).
+"""The headers after the UserMessage in a packet of a remote read ([MS-MQRR] 2.2.5.2 to 2.2.5.5).
 
-SubqueueHeader and ExtendedAddressHeader "MUST" be there; Windows Server 2003 sends no trailer at all ([MS-MQRR] <5>), and
-packets seen since have an ExtensionHeader with Flags 0 or 2. So the reader goes by HeaderSize and Flags and by nothing else.
+SubqueueHeader and ExtendedAddressHeader "MUST" be present. Windows Server 2003 sends no trailer at
+all ([MS-MQRR] <5>). Packets seen since then have an ExtensionHeader with Flags 0 or 2. So the
+parser follows only HeaderSize and Flags.
 """
 
 from __future__ import annotations
@@ -25,19 +26,31 @@ _U32 = Struct("<I")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubqueueHeader:
-    """Where a message is that was moved, or is being moved. To be ignored where ``subqueue_name`` is empty."""
+    """The subqueue of one message that was moved or is being moved.
+
+    Ignore the header if ``subqueue_name`` is empty.
+    """
 
     acknowledgement_class: int = 0
-    """Bits 1 to 16 of its field if the diagram is literal (bit 0 is TM, always 0); no packet with a value is public."""
+    """Bits 1 to 16 of its field, if the diagram is literal (bit 0 is TM, always 0).
+
+    No packet with a value is public.
+    """
     abort_counter: int = 0
     move_counter: int = 0
     last_move_time: int = 0
-    """"Milliseconds since 1970" in 32 bits: it begins anew every 49.7 days, so it is no moment and stays a number."""
+    """"Milliseconds since 1970" in 32 bits.
+
+    The number wraps around every 49.7 days, so it gives no moment and is kept as a number.
+    """
     subqueue_name: str = ""
     target_subqueue_name: str = ""
 
     def encode(self) -> bytes:
-        """148 bytes. Raises :class:`LocalProtocolError` for what does not fit."""
+        """Encode the 148 bytes of the header.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field.
+        """
         head = _SUBQUEUE.pack(
             SUBQUEUE_SIZE,
             fits(self.acknowledgement_class, U16_MAX, "AcknowledgementClass") << 1,
@@ -54,29 +67,36 @@ class SubqueueHeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterHeader:
-    """The dead-letter queue that the application asked for."""
+    """The dead-letter queue that the application requested for one message."""
 
     path_name: str
 
     def encode(self) -> bytes:
-        """The header, padded with zeros. Raises :class:`LocalProtocolError` for what does not fit."""
+        """Encode the header, padded with zeros.
+
+        Raises :class:`LocalProtocolError` if the name does not fit into the header.
+        """
         name = pad(write_wchars(self.path_name))
         return _U32.pack(fits(_U32.size + len(name), U32_MAX, "HeaderSize")) + name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trailers:
-    """ExtensionHeader and what it announces. An absent one is ``None``."""
+    """The ExtensionHeader of one packet and the headers that it announces (``None``: absent)."""
 
     dead_letter_queue_invalid: bool = False
-    """DI; says something only beside a DeadLetterHeader."""
+    """Bit DI: the dead-letter queue is invalid. The bit has a meaning only with a DeadLetterHeader.
+    """
     subqueue: SubqueueHeader | None = None
     dead_letter: DeadLetterHeader | None = None
     received_from: HostAddress | None = None
-    """The ExtendedAddressHeader. To be ignored where its type is 0."""
+    """The ExtendedAddressHeader. Ignore the address if its type is 0."""
 
     def encode(self) -> bytes:
-        """All of them in the order of the document. Raises :class:`LocalProtocolError` for what does not fit."""
+        """Encode all trailers in the order of the document.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field.
+        """
         flags = self.dead_letter_queue_invalid * _DI
         parts = []
         if self.subqueue is not None:
@@ -98,21 +118,25 @@ class Trailers:
 
 
 REQUIRED_TRAILERS = Trailers(subqueue=SubqueueHeader(), received_from=NO_ADDRESS)
-"""What a server writes for a message that was never moved and whose peer is unknown: the two headers that MUST be there."""
+"""The trailers of a message that was never moved and whose peer is unknown.
+
+A server writes these two headers because both MUST be present.
+"""
 
 
 def begins_trailers(data: bytes, at: int, end: int) -> bool:
-    """Whether an ExtensionHeader can begin at ``at``, or the packet ends there."""
+    """Return whether an ExtensionHeader can begin at ``at``, or the packet ends there."""
     return at == end or (
         at + EXTENSION_SIZE <= end and _U32.unpack_from(data, at)[0] == EXTENSION_SIZE
     )
 
 
 def parse_trailers(data: bytes, at: int, end: int) -> tuple[Trailers, int]:
-    """The trailers that begin at ``at`` and where they end.
+    """Parse the trailers that begin at ``at``; return the trailers and the offset of their end.
 
-    Each header may be larger than we know it: later versions append fields, and HeaderSize says by how much. Raises
-    :class:`RemoteProtocolError` for one that is smaller, or larger than what is left.
+    Each header may be larger than this code expects: later versions append fields, and HeaderSize
+    says how many bytes. Raises :class:`RemoteProtocolError` if a header is smaller than expected or
+    larger than the bytes that are left.
     """
     start = at
     require(at, EXTENSION_SIZE, end, "ExtensionHeader", "[MS-MQRR] 2.2.5.2")

@@ -1,4 +1,4 @@
-"""TransactionHeader: where a transactional message stands in its sequence ([MS-MQMQ] 2.2.20.5, 2.2.18.1.2)."""
+"""TransactionHeader: the place of a message in its sequence ([MS-MQMQ] 2.2.20.5, 2.2.18.1.2)."""
 
 from __future__ import annotations
 
@@ -13,29 +13,38 @@ _SECTION = "[MS-MQMQ] 2.2.20.5"
 _LAYOUT = Struct("<IQII")
 _CG, _FA, _FM, _LM = 1, 2, 4, 8
 TRANSACTION_ID_MAX = (1 << 20) - 1
-"""Flags.ID: 20 bits."""
+"""Largest transaction identifier: Flags.ID has 20 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionHeader:
-    """The presence of this header makes a message transactional."""
+    """The transaction of one message and its place in the sequence.
+
+    The presence of this header makes a message transactional.
+    """
 
     final_ack: bool = False
-    """FA: the sender wants to hear of the end of the message."""
+    """Flag FA: the sender requests a final acknowledgement of the message."""
     first_in_transaction: bool = False
     last_in_transaction: bool = False
     transaction_id: int = 0
-    """20 bits, the same in all messages of a transaction."""
+    """20 bits, identical in all messages of a transaction."""
     sequence_id: int
-    """TxSequenceID as one number, which is how two are compared: TimeStamp above, Ordinal below."""
+    """TxSequenceID as one number: TimeStamp in the high half, Ordinal in the low half.
+
+    Two identifiers are compared by this number.
+    """
     sequence_number: int
     """TxSequenceNumber: 1 for the first message of the sequence."""
     previous_sequence_number: int
-    """0: there is none before."""
+    """PreviousTxSequenceNumber: 0 if there is no message before."""
     connector_queue_manager: str | None = None
 
     def encode(self) -> bytes:
-        """20 or 36 bytes. Raises :class:`LocalProtocolError` for numbers out of their range."""
+        """Encode the header: 20 bytes, or 36 with a connector queue manager.
+
+        Raises :class:`LocalProtocolError` if a number is out of range.
+        """
         flags = (
             (self.connector_queue_manager is not None) * _CG
             | self.final_ack * _FA
@@ -57,7 +66,10 @@ class TransactionHeader:
 
 
 def parse_transaction_header(data: bytes, at: int, end: int) -> tuple[TransactionHeader, int]:
-    """The header at ``at`` and where the next one begins. Raises :class:`RemoteProtocolError` if it is cut."""
+    """Parse the header at ``at``; return the header and the offset of the next one.
+
+    Raises :class:`RemoteProtocolError` if the header is cut.
+    """
     require(at, _LAYOUT.size, end, "TransactionHeader", _SECTION)
     flags, sequence_id, sequence_number, previous = _LAYOUT.unpack_from(data, at)
     at += _LAYOUT.size

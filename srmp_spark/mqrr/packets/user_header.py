@@ -1,4 +1,7 @@
-"""UserHeader: who sent the message, and which queues it names ([MS-MQMQ] 2.2.19.2, overlay of [MS-MQRR] 2.2.5.1)."""
+"""UserHeader: the sender of a message and the queues that it names ([MS-MQMQ] 2.2.19.2).
+
+[MS-MQRR] 2.2.5.1 lays a second meaning over one of its fields.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,11 @@ from srmp_spark.names import NULL_GUID
 
 FIXED_SIZE = 48
 HOP_COUNT_BITS_MAX = 0x1F
-"""RC has five bits. [MS-MQMQ] 2.2.19.2 ends at 0x1D; a message that came with more is served as it came."""
+"""Largest hop count that fits: RC has five bits.
+
+[MS-MQMQ] 2.2.19.2 ends at 0x1D. A message that was received with a larger count is served
+unchanged.
+"""
 
 _SECTION = "[MS-MQMQ] 2.2.19.2"
 _LAYOUT = Struct("<16s16sIIII")
@@ -35,31 +42,35 @@ _JN, _JP, _CQ = 1 << 8, 1 << 9, 1 << 22
 
 
 class DeliveryMode(IntEnum):
-    """DM."""
+    """Field DM: whether a message survives a restart of a queue manager."""
 
     EXPRESS = 0
     RECOVERABLE = 1
-    """Also every transactional message: one with a TransactionHeader."""
+    """Stored on disk.
+
+    Every transactional message (a message with a TransactionHeader) is recoverable too.
+    """
 
 
 class Announced:
-    """The bits of UserHeader.Flags that say which headers follow. They belong to the packet.
+    """The bits of UserHeader.Flags that say which headers follow. The bits belong to the packet.
 
-    Plain numbers: an IntFlag takes a microsecond for each question, and a packet asks six.
+    The bits are plain numbers: an IntFlag takes a microsecond for each test, and a packet needs
+    six.
     """
 
     SECURITY = 1 << 19
-    """SH."""
+    """Bit SH: a SecurityHeader follows."""
     TRANSACTION = 1 << 20
-    """TH."""
+    """Bit TH: a TransactionHeader follows."""
     MESSAGE_PROPERTIES = 1 << 21
-    """MP: MUST always be set."""
+    """Bit MP: a MessagePropertiesHeader follows. The bit MUST always be set."""
     MULTI_QUEUE_FORMAT = 1 << 23
-    """MQ."""
+    """Bit MQ: a MultiQueueFormatHeader follows."""
     SRMP = 1 << 25
-    """AH: the message came over HTTP; envelope and compound message follow."""
+    """Bit AH: the message was sent over HTTP; envelope and compound message follow."""
     SOAP = 1 << 28
-    """HH."""
+    """Bit HH: a SoapHeader follows."""
 
 
 _ANNOUNCED = (
@@ -74,25 +85,27 @@ _ANNOUNCED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserHeader:
-    """Source, destination and life of a message."""
+    """The source, the destination and the lifetime of one message."""
 
     source_queue_manager: str = NULL_GUID
-    """GUID of the original sender."""
+    """GUID of the queue manager that sent the message first."""
     queue_manager_address: bytes = NULL_GUID_BYTES
-    """16 bytes with two meanings: see :attr:`destination_queue_manager` and :attr:`received_from`."""
+    """16 bytes with two meanings: see :attr:`destination_queue_manager` and :attr:`received_from`.
+    """
     time_to_be_received: int = INFINITE
-    """Seconds from SentTime, in packets of a remote read too."""
+    """Seconds from SentTime, also in packets of a remote read."""
     sent_time: int = 0
-    """Seconds since 1970, UTC."""
+    """Moment when the message was sent, in seconds since 1970, UTC."""
     message_id: int = 0
-    r"""With ``source_queue_manager`` the identifier ``{GUID}\N``."""
+    r"""Number of the message; with ``source_queue_manager`` it forms the identifier ``{GUID}\N``.
+    """
     hop_count: int = 0
-    """RC: routing servers that had the message."""
+    """Field RC: number of routing servers that the message passed."""
     delivery_mode: int = DeliveryMode.EXPRESS
     negative_journaling: bool = False
-    """JN: the sender keeps what could not be delivered in its dead-letter queue."""
+    """Bit JN: the sender keeps an undeliverable message in its dead-letter queue."""
     positive_journaling: bool = False
-    """JP."""
+    """Bit JP: the sender keeps a delivered message in its journal."""
     destination_queue: QueueName = NO_QUEUE
     admin_queue: QueueName = NO_QUEUE
     response_queue: QueueName = NO_QUEUE
@@ -100,17 +113,21 @@ class UserHeader:
 
     @property
     def destination_queue_manager(self) -> str:
-        """The GUID beside a destination that is no direct name; the NULL GUID beside one that is.
+        """Return the GUID of the destination's queue manager; the NULL GUID for a direct name.
 
-        [MS-MQMQ] calls it the destination's, [MS-MQRR] 2.2.5.1 "the host from which the message was received, as specified in
-        [MS-MQMQ]". We take the definition and not the remark.
+        [MS-MQMQ] says that the GUID is the destination's. [MS-MQRR] 2.2.5.1 calls it "the host from
+        which the message was received, as specified in [MS-MQMQ]". This code follows the definition
+        in [MS-MQMQ] and not the remark.
         """
         return NULL_GUID if self._is_direct else guid_text(self.queue_manager_address)
 
     @property
     def received_from(self) -> HostAddress | None:
-        """The address that [MS-MQRR] lays over the GUID of a message to a direct name; 8 bytes, so of an IPv6 one the first
-        half (all of it is in the ExtendedAddressHeader)."""
+        """Return the address that a message to a direct name was received from; else ``None``.
+
+        [MS-MQRR] lays the address over the GUID. Only 8 bytes fit, so an IPv6 address has only its
+        first half here. The ExtendedAddressHeader has the whole address.
+        """
         return parse_host_address(self.queue_manager_address) if self._is_direct else None
 
     @property
@@ -118,7 +135,11 @@ class UserHeader:
         return self.destination_queue.type is QueueNameType.DIRECT
 
     def format_names(self) -> tuple[str | None, str | None, str | None]:
-        """Format names of destination, administration and response queue."""
+        """Return the format names of destination, administration and response queue.
+
+        A name is ``None`` if the packet does not name this queue or does not say where the queue
+        is.
+        """
         source, destination = self.source_queue_manager, self.destination_queue_manager
         admin = self.admin_queue
         queues = (self.destination_queue, admin, self.response_queue)
@@ -128,9 +149,10 @@ class UserHeader:
         return first, second, third
 
     def encode(self, announced: int) -> bytes:
-        """The header with the bits that announce others (:class:`Announced`).
+        """Encode the header with the bits that announce other headers (:class:`Announced`).
 
-        Raises :class:`LocalProtocolError` for a queue of a type that its place may not have, and for numbers out of range.
+        Raises :class:`LocalProtocolError` if a queue has a type that is not allowed in its place,
+        or if a number is out of range.
         """
         if len(self.queue_manager_address) != GUID_SIZE:
             raise LocalProtocolError(
@@ -161,9 +183,10 @@ class UserHeader:
 
 
 def parse_user_header(data: bytes, at: int, end: int) -> tuple[UserHeader, int, int]:
-    """The header at ``at``, the headers that it announces (:class:`Announced`), and where the next one begins.
+    """Parse the header at ``at``; return the header, the announced headers and the next offset.
 
-    Raises :class:`RemoteProtocolError` for a queue name that may not stand where it stands or does not fit.
+    The announced headers are bits of :class:`Announced`. Raises :class:`RemoteProtocolError` if a
+    queue name is cut or has a type that is not allowed in its place.
     """
     start = at
     require(at, FIXED_SIZE, end, "UserHeader", _SECTION)
@@ -198,5 +221,8 @@ def parse_user_header(data: bytes, at: int, end: int) -> tuple[UserHeader, int, 
 
 
 def address_overlay(address: HostAddress) -> bytes:
-    """``queue_manager_address`` of a message to a direct name that came from ``address``."""
+    """Encode ``address`` as ``queue_manager_address`` of a message to a direct name.
+
+    ``address`` is the host that the message was received from.
+    """
     return address.encode(OVERLAY_SIZE - 8)

@@ -1,4 +1,4 @@
-"""What all headers share: the check before each read, padding, WCHAR texts ([MS-MQMQ] 2.2.18)."""
+"""Helpers of all headers: the check before each read, padding, WCHAR texts ([MS-MQMQ] 2.2.18)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 
 
 def require(at: int, size: int, end: int, what: str, section: str) -> None:
-    """``size`` bytes must lie between ``at`` and ``end``. Raises :class:`RemoteProtocolError` with the name of the field."""
+    """Check that ``size`` bytes lie between the offsets ``at`` and ``end``.
+
+    Raises :class:`RemoteProtocolError` with the name of the field (``what``) if fewer bytes are
+    left.
+    """
     if size > end - at:
         raise RemoteProtocolError(
             f"{what} needs {size} bytes and {max(0, end - at)} are left in the packet",
@@ -15,25 +19,36 @@ def require(at: int, size: int, end: int, what: str, section: str) -> None:
 
 
 def padded(size: int) -> int:
-    """``size`` rounded up to four bytes: where the next header begins, from the start of this one."""
+    """Return ``size`` (in bytes) rounded up to a multiple of four.
+
+    The result is the offset of the next header, counted from the start of this header.
+    """
     return size + 3 & ~3
 
 
 def pad(data: bytes) -> bytes:
-    """``data`` with zeros up to the next four bytes."""
+    """Return ``data`` followed by zeros up to the next multiple of four bytes."""
     return data + bytes(-len(data) % 4)
 
 
 def read_wchars(data: bytes, at: int, count: int) -> str:
-    """A text of at most ``count`` WCHARs, up to its first NUL. The caller has made sure that ``2 × count`` bytes are there."""
+    """Decode a text of at most ``count`` WCHARs at ``at``; the text ends at its first NUL.
+
+    The caller has checked that ``2 × count`` bytes are there.
+    """
     if not count or not (data[at] or data[at + 1]):
-        return ""  # most fields of a packet that may hold a text hold none
+        # This is quick because most text fields of a packet are empty.
+        return ""
     text = data[at : at + 2 * count].decode("utf-16-le", "surrogatepass")
     return text.partition("\0")[0]
 
 
 def write_wchars(text: str) -> bytes:
-    """``text`` and its NUL, UTF-16LE. Raises :class:`LocalProtocolError` for a NUL inside: no reader would see what follows."""
+    """Encode ``text`` and a closing NUL as UTF-16LE.
+
+    Raises :class:`LocalProtocolError` if ``text`` contains a NUL: no reader would see what follows
+    the NUL.
+    """
     if "\0" in text:
         raise LocalProtocolError(
             f"a text on the wire ends with its first NUL, and one stands inside: {text[:50]!r}"
@@ -42,8 +57,11 @@ def write_wchars(text: str) -> bytes:
 
 
 def fits(value: int, high: int, what: str) -> int:
-    """``value``, if it lies in [0, ``high``]. Raises :class:`LocalProtocolError`: the caller made a header that nobody can
-    send."""
+    """Return ``value`` if it lies in [0, ``high``].
+
+    Raises :class:`LocalProtocolError` otherwise: the caller made a header that cannot be sent.
+    ``what`` names the field in the error.
+    """
     if not 0 <= value <= high:
         raise LocalProtocolError(f"{what} is a number from 0 to {high}, not {value}")
     return value

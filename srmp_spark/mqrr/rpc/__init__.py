@@ -1,23 +1,34 @@
-"""Connection-oriented DCE/RPC, what RemoteRead needs of it (C706 chapters 9 and 12, [MS-RPCE] 2.2.2 and 3.3). Sans-IO.
+"""The part of connection-oriented DCE/RPC that RemoteRead needs, without I/O.
 
-Theory of operation. A connection carries PDUs. The client binds: it offers presentation contexts, pairs of an interface and a
-transfer syntax, and the server accepts at most one syntax per interface. Then each request names a context and a number of a
-method, and is answered by a response or a fault with its ``call_id``. Requests and responses longer than a fragment come in
-several PDUs. Connections of one client form an *association*; context handles live in it and not in a connection, so a second
-connection can use what the first one opened, and when the last one is gone the handles are run down.
+The documents are C706 chapters 9 and 12, and [MS-RPCE] 2.2.2 and 3.3.
 
-===========================  ===================================================================================================
-:mod:`.pdu`                  the 16 bytes that all PDUs begin with, the authentication trailer that they may end with, the
-stream :mod:`.binding`              bind, bind_ack, bind_nak, alter_context, alter_context_resp: contexts and results
-:mod:`.calls`                request, response, fault, cancel, orphaned, shutdown, auth3; fragments
-:mod:`.verification_trailer` what a client puts behind its stub so that a server can tell what was changed on the way
-:mod:`.negotiation`          which contexts a server accepts, features of bind time
-:mod:`.associations`         association groups, context handles, rundown
-:mod:`.security`             the port to a security provider: none is in here
-:mod:`.server_connection`    a connection as the server sees it
-:mod:`.client_connection`    a connection as the client sees it
-:mod:`.endpoint_mapper`      the call that asks for the port of an interface
-===========================  ===================================================================================================
+Theory of operation. A connection carries PDUs. First the client binds. A bind offers presentation
+contexts; each is a pair of an interface and a transfer syntax. The server accepts at most one
+syntax for each interface. Then each request names a context and the number of a method. A request
+is answered by a response or a fault with its ``call_id``. A request or response that is longer than
+a fragment is sent in several PDUs.
 
-Both sides are little-endian. A peer that says otherwise is refused: none is known, and NDR64 allows nothing else.
+Connections of one client form an *association*. Context handles live in the association and not in
+a connection, so a second connection can use a handle that the first one opened. When the last
+connection of an association is closed, its handles are run down.
+
+============================  ==================================================================
+:mod:`.pdu`                   the 16 bytes at the beginning of all PDUs, the authentication
+                              trailer at the end, the stream
+:mod:`.binding`               bind, bind_ack, bind_nak, alter_context, alter_context_resp:
+                              contexts and results
+:mod:`.calls`                 request, response, fault, cancel, orphaned, shutdown, auth3;
+                              fragments
+:mod:`.verification_trailer`  a copy of the header after the stub, by which a server detects
+                              changes in transit
+:mod:`.negotiation`           which contexts a server accepts, features of bind time
+:mod:`.associations`          association groups, context handles, rundown
+:mod:`.security`              the interface to a security provider; no provider is here
+:mod:`.server_connection`     a connection as the server sees it
+:mod:`.client_connection`     a connection as the client sees it
+:mod:`.endpoint_mapper`       the call that asks for the port of an interface
+============================  ==================================================================
+
+Both sides are little-endian. A peer with another byte order is refused: no such peer is known, and
+NDR64 allows only little-endian.
 """

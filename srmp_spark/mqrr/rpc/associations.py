@@ -1,8 +1,10 @@
-"""Association groups of a server, and the context handles that live in them ([MS-RPCE] 3.3.1.1.1, 3.3.1.4.1, 3.3.1.5.7).
+"""Association groups of a server, and the context handles in them ([MS-RPCE] 3.3.1.1.1).
 
-A client whose call blocks on one connection cancels it over another one that names the same group, so a handle must be known to
-both, and to no connection of anybody else. When the last connection of a group is gone its handles are **run down**: what they
-stood for comes back, for its owner to undo (a queue to close, messages to unlock).
+A client whose call blocks on one connection cancels the call over another connection of the same
+group. So a handle must be known to all connections of the group, and to no other connection. When
+the last connection of a group is closed, its handles are **run down** ([MS-RPCE] 3.3.1.4.1,
+3.3.1.5.7): the values of the handles are returned to their owner, who undoes them (closes a queue,
+unlocks messages).
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from srmp_spark.mqrr.rpc.limits import ASSOCIATIONS_MAX, HANDLES_MAX
 Value = TypeVar("Value")
 _SECTION = "[MS-RPCE] 3.3.1.5.7"
 _TRIES = 16
-"""New identifiers asked for until one is free; random ones of 32 bits are free at the first."""
+"""Number of attempts to find a free identifier.
+
+Random identifiers of 32 bits are practically always free at the first attempt.
+"""
 
 
 class Association(Generic[Value]):
@@ -29,15 +34,19 @@ class Association(Generic[Value]):
     def __init__(self, group_id: int, peer: str, new_uuid: Callable[[], bytes]) -> None:
         self.id = group_id
         self.peer = peer
-        """The IP address that its first connection came from."""
+        """IP address of the client's first connection."""
         self.connections = 0
         self.handles_elsewhere: int | None = None
-        """Open handles that another process keeps for this association; ``None``: no other process keeps any."""
+        """Open handles that another process keeps; ``None`` if no other process keeps any."""
         self._handles: dict[bytes, Value] = {}
         self._new_uuid = new_uuid
 
     def open(self, value: Value) -> ContextHandle:
-        """A new handle for ``value``. Raises :class:`LimitExceededError` when there are too many."""
+        """Create and return a context handle for ``value``.
+
+        Raises :class:`LimitExceededError` if ``HANDLES_MAX`` handles are open,
+        :class:`LocalProtocolError` if the new UUID is zero or in use.
+        """
         if len(self._handles) >= HANDLES_MAX:
             raise LimitExceededError(
                 "HANDLES_MAX", HANDLES_MAX, len(self._handles) + 1, section="[MS-RPCE] 3.3.1.4.1"
@@ -51,25 +60,28 @@ class Association(Generic[Value]):
         return ContextHandle(0, uuid)
 
     def find(self, handle: ContextHandle) -> Value | None:
-        """What a handle stands for; ``None``: none of ours, and the fault is nca_s_fault_context_mismatch."""
+        """Return the value of a context handle.
+
+        Return ``None`` if the handle is unknown; the fault is then nca_s_fault_context_mismatch.
+        """
         return self._handles.get(handle.uuid) if handle.attributes == 0 else None
 
     def close(self, handle: ContextHandle) -> Value | None:
-        """What a handle stood for, which it no longer does."""
+        """Remove a context handle and return its value, or ``None`` if the handle is unknown."""
         return self._handles.pop(handle.uuid, None) if handle.attributes == 0 else None
 
     def run_down(self) -> tuple[Value, ...]:
-        """What all handles stood for."""
+        """Remove all context handles and return their values."""
         values = tuple(self._handles.values())
         self._handles.clear()
         return values
 
     def __len__(self) -> int:
-        """Return the number of open handles, wherever they are kept."""
+        """Return the number of open handles, in this process and in the other one."""
         return len(self._handles) + (self.handles_elsewhere or 0)
 
     def __bool__(self) -> bool:
-        """Always: an association without handles is one."""
+        """Return True always, because an association without handles is one too."""
         return True
 
     def __repr__(self) -> str:
@@ -80,7 +92,10 @@ class Association(Generic[Value]):
 
 
 class Associations(Generic[Value]):
-    """All association groups of a server. ``new_id`` and ``new_uuid`` are random: who guesses one may use it."""
+    """All association groups of a server.
+
+    ``new_id`` and ``new_uuid`` must return random values: a client that guesses one may use it.
+    """
 
     __slots__ = ("_groups", "_new_id", "_new_uuid")
 
@@ -90,10 +105,12 @@ class Associations(Generic[Value]):
         self._new_uuid = new_uuid
 
     def join(self, group_id: int, peer: str) -> Association[Value]:
-        """The association of a new connection from ``peer``: a new one for 0, else the one with this identifier.
+        """Return the association for a new connection from ``peer``, and count the connection.
 
-        Raises :class:`RemoteProtocolError` for one that is not there or belongs to another address, :class:`LimitExceededError`
-        when there are too many.
+        ``group_id`` 0 creates an association; any other number joins the association with this
+        identifier. Raises :class:`RemoteProtocolError` if that association does not exist or
+        belongs to another IP address. Raises :class:`LimitExceededError` if ``ASSOCIATIONS_MAX``
+        groups exist.
         """
         if group_id:
             association = self._groups.get(group_id)
@@ -121,7 +138,10 @@ class Associations(Generic[Value]):
         )
 
     def leave(self, association: Association[Value]) -> tuple[Value, ...]:
-        """A connection is gone. What must be run down: nothing, unless it was the last one."""
+        """Remove one connection from its association and return the values to run down.
+
+        The result is empty unless the connection was the last one.
+        """
         association.connections -= 1
         if association.connections > 0:
             return ()
@@ -129,5 +149,5 @@ class Associations(Generic[Value]):
         return association.run_down()
 
     def __len__(self) -> int:
-        """Association groups."""
+        """Return the number of association groups."""
         return len(self._groups)

@@ -1,4 +1,7 @@
-"""The PDUs of a negotiation: bind, bind_ack, bind_nak, alter_context, alter_context_resp (C706 12.6.4, [MS-RPCE] 2.2.2.9)."""
+"""The PDUs of a negotiation: bind, bind_ack, bind_nak, alter_context, alter_context_resp.
+
+The documents are C706 12.6.4 and [MS-RPCE] 2.2.2.9.
+"""
 
 from __future__ import annotations
 
@@ -25,39 +28,42 @@ _MAX16 = 0xFFFF
 
 
 class SyntaxId(NamedTuple):
-    """p_syntax_id_t: an interface or a transfer syntax."""
+    """p_syntax_id_t: identifies an interface or a transfer syntax."""
 
     uuid: str
     version: int
-    """Major version in the low 16 bits, minor version in the high ones."""
+    """Major version in the low 16 bits, minor version in the high 16 bits."""
 
 
 NDR_ID, NDR64_ID = (SyntaxId(syntax.uuid, syntax.version) for syntax in TransferSyntax)
 NULL_SYNTAX = SyntaxId(NULL_GUID, 0)
 REMOTE_READ = SyntaxId("1a9134dd-7b39-45ba-ad88-44d01ca47f28", 1)
-"""RemoteRead 1.0: [MS-MQRR] 1.9."""
+"""The interface RemoteRead 1.0 ([MS-MQRR] 1.9)."""
 
 
 class Context(NamedTuple):
-    """p_cont_elem_t: one offer of a client."""
+    """p_cont_elem_t: one presentation context that a client offers."""
 
     id: int
-    """p_cont_id: what requests will name."""
+    """p_cont_id: the number by which requests name this context."""
     interface: SyntaxId
     transfer_syntaxes: tuple[SyntaxId, ...]
 
 
 class Bind(NamedTuple):
-    """bind and alter_context, which look the same."""
+    """The body of a bind or of an alter_context, which have the same layout."""
 
     max_transmit: int
     max_receive: int
     group_id: int
-    """assoc_group_id; 0: a new association."""
+    """assoc_group_id: the association group to join; 0 requests a new group."""
     contexts: tuple[Context, ...]
 
     def encode(self) -> bytes:
-        """The body. Raises :class:`LocalProtocolError` for what does not fit."""
+        """Encode the body.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field.
+        """
         out = [
             _BIND.pack(
                 fits(self.max_transmit, _MAX16, "max_xmit_frag"),
@@ -76,7 +82,10 @@ class Bind(NamedTuple):
 
 
 def parse_bind(body: bytes) -> Bind:
-    """A bind or alter_context. Raises :class:`RemoteProtocolError` for one that is cut."""
+    """Parse the body of a bind or alter_context.
+
+    Raises :class:`RemoteProtocolError` if the body is cut.
+    """
     _need(body, 0, _BIND.size, "bind", _BIND_SECTION)
     max_transmit, max_receive, group_id, count = _BIND.unpack_from(body)
     at = _BIND.size
@@ -102,17 +111,17 @@ def parse_bind(body: bytes) -> Bind:
 
 
 class ResultCode(IntEnum):
-    """p_cont_def_result_t."""
+    """p_cont_def_result_t: the server's decision about one presentation context."""
 
     ACCEPTANCE = 0
     USER_REJECTION = 1
     PROVIDER_REJECTION = 2
     NEGOTIATE_ACK = 3
-    """An answer to the features of bind time; the reason holds the bits: [MS-RPCE] 2.2.2.4."""
+    """Answer to the features of bind time; the reason holds the bits ([MS-RPCE] 2.2.2.4)."""
 
 
 class RejectReason(IntEnum):
-    """p_provider_reason_t: why a context was not accepted."""
+    """p_provider_reason_t: the reason why a presentation context was not accepted."""
 
     NOT_SPECIFIED = 0
     ABSTRACT_SYNTAX_NOT_SUPPORTED = 1
@@ -121,7 +130,10 @@ class RejectReason(IntEnum):
 
 
 class Result(NamedTuple):
-    """p_result_t: the answer to one context, by its place."""
+    """p_result_t: the answer to one presentation context.
+
+    Results have the order of the contexts.
+    """
 
     result: int
     reason: int = 0
@@ -129,17 +141,20 @@ class Result(NamedTuple):
 
 
 class BindAck(NamedTuple):
-    """bind_ack and alter_context_resp."""
+    """The body of a bind_ack or of an alter_context_resp."""
 
     max_transmit: int
     max_receive: int
     group_id: int
     secondary_address: str
-    """The port as text. Nobody uses it: [MS-RPCE] 3.3.1.5.5."""
+    """The server's port as text. No client uses it ([MS-RPCE] 3.3.1.5.5)."""
     results: tuple[Result, ...]
 
     def encode(self) -> bytes:
-        """The body. Raises :class:`LocalProtocolError` for what does not fit."""
+        """Encode the body.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field.
+        """
         address = (
             f"{self.secondary_address}\0".encode("ascii", "replace")
             if self.secondary_address
@@ -167,7 +182,10 @@ class BindAck(NamedTuple):
 
 
 def parse_bind_ack(body: bytes) -> BindAck:
-    """A bind_ack or alter_context_resp. Raises :class:`RemoteProtocolError` for one that is cut."""
+    """Parse the body of a bind_ack or alter_context_resp.
+
+    Raises :class:`RemoteProtocolError` if the body is cut.
+    """
     _need(body, 0, _ACK.size, "bind_ack", _ACK_SECTION)
     max_transmit, max_receive, group_id, length = _ACK.unpack_from(body)
     at = _ACK.size
@@ -187,7 +205,7 @@ def parse_bind_ack(body: bytes) -> BindAck:
 
 
 class NakReason(IntEnum):
-    """provider_reject_reason of a bind_nak: [MS-RPCE] 2.2.2.5."""
+    """provider_reject_reason of a bind_nak ([MS-RPCE] 2.2.2.5)."""
 
     REASON_NOT_SPECIFIED = 0
     TEMPORARY_CONGESTION = 1
@@ -198,13 +216,19 @@ class NakReason(IntEnum):
 
 
 class BindNak(NamedTuple):
-    """The refusal of a bind. What follows the versions, extended error information, is ignored as [MS-RPCE] 2.2.2.9 allows."""
+    """The body of a bind_nak, which refuses a bind.
+
+    Extended error information after the versions is ignored, as [MS-RPCE] 2.2.2.9 allows.
+    """
 
     reason: int
     versions: tuple[tuple[int, int], ...] = ((5, 0),)
 
     def encode(self) -> bytes:
-        """The body. Raises :class:`LocalProtocolError` for what does not fit."""
+        """Encode the body.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field.
+        """
         if len(self.versions) > 0xFF:
             raise LocalProtocolError("a bind_nak names at most 255 versions")
         return _NAK.pack(
@@ -213,7 +237,7 @@ class BindNak(NamedTuple):
 
 
 def parse_bind_nak(body: bytes) -> BindNak:
-    """A bind_nak. Raises :class:`RemoteProtocolError` for one that is cut."""
+    """Parse the body of a bind_nak. Raises :class:`RemoteProtocolError` if it is cut."""
     _need(body, 0, _NAK.size, "bind_nak", _NAK_SECTION)
     reason, count = _NAK.unpack_from(body)
     _need(body, _NAK.size, 2 * count, "the versions of a bind_nak", _NAK_SECTION)

@@ -1,7 +1,9 @@
-"""The PDUs of calls: request, response, fault, cancel, orphaned, shutdown, auth3; and fragments (C706 12.6.4, [MS-RPCE] 2.2.2).
+"""The PDUs of calls: request, response, fault, cancel, orphaned, shutdown, auth3; and fragments.
 
-A stub that does not fit into one PDU is cut, each piece but the last a multiple of 16 bytes long so that nothing needs padding,
-and put together again by ``call_id``. ``alloc_hint`` says in each PDU how much stub is left, or 0.
+The documents are C706 12.6.4 and [MS-RPCE] 2.2.2. A stub that does not fit into one PDU is cut.
+Each piece but the last is a multiple of 16 bytes long, so that it needs no padding. The receiver
+joins the pieces by ``call_id``. ``alloc_hint`` states in each PDU how many bytes of stub are left,
+or 0.
 """
 
 from __future__ import annotations
@@ -47,16 +49,16 @@ class Request(NamedTuple):
     opnum: int
     stub: bytes
     object: bytes | None = None
-    """The UUID of an object, which RemoteRead has none of."""
+    """UUID of an object; ``None`` in RemoteRead, which has no objects."""
 
     @property
     def stub_at(self) -> int:
-        """Where the stub begins, in the body of its PDU."""
+        """Return the offset of the stub in the body of its PDU, in bytes."""
         return CALL_HEADER_SIZE + (0 if self.object is None else OBJECT_SIZE)
 
 
 def parse_request(pdu: Pdu) -> Request:
-    """The request in a PDU. Raises :class:`RemoteProtocolError` for one that is cut."""
+    """Parse the request in a PDU. Raises :class:`RemoteProtocolError` if the request is cut."""
     body = pdu.body
     at = CALL_HEADER_SIZE + (OBJECT_SIZE if pdu.flags & OBJECT_UUID else 0)
     if len(body) < at:
@@ -83,7 +85,7 @@ class Response(NamedTuple):
 
 
 def parse_response(pdu: Pdu) -> Response:
-    """The response in a PDU. Raises :class:`RemoteProtocolError` for one that is cut."""
+    """Parse the response in a PDU. Raises :class:`RemoteProtocolError` if the response is cut."""
     if len(pdu.body) < _RESPONSE.size:
         raise RemoteProtocolError(
             f"a response with a body of {len(pdu.body)} bytes", section=_RESPONSE_SECTION
@@ -93,14 +95,17 @@ def parse_response(pdu: Pdu) -> Response:
 
 
 class Fault(NamedTuple):
-    """A call that failed below its method, or a ``void`` one that failed."""
+    """The failure of one call before its method ran, or of a method that returns ``void``."""
 
     status: int
     context_id: int = 0
     cancel_count: int = 0
 
     def encode(self) -> bytes:
-        """The body, without any stub. Raises :class:`LocalProtocolError` for a status that a server MUST NOT send."""
+        """Encode the body, without any stub.
+
+        Raises :class:`LocalProtocolError` if the status is one that a server MUST NOT send.
+        """
         if self.status in NEVER_IN_A_FAULT:
             raise LocalProtocolError(
                 f"no server may send the fault {self.status:#x} ([MS-RPCE] 3.3.3.5.1)"
@@ -110,10 +115,12 @@ class Fault(NamedTuple):
 
 
 def parse_fault(pdu: Pdu) -> Fault:
-    """The fault in a PDU; stub data behind it is ignored. Raises :class:`RemoteProtocolError` for one that is cut."""
-    if (
-        len(pdu.body) < 12
-    ):  # the four reserved bytes at the end say nothing, and not everybody sends them
+    """Parse the fault in a PDU; stub data after the fault is ignored.
+
+    Raises :class:`RemoteProtocolError` if the fault is cut.
+    """
+    # The four reserved bytes at the end have no meaning, and some peers do not send them.
+    if len(pdu.body) < 12:
         raise RemoteProtocolError(
             f"a fault with a body of {len(pdu.body)} bytes", section=_FAULT_SECTION
         )
@@ -124,27 +131,33 @@ def parse_fault(pdu: Pdu) -> Fault:
 
 
 def encode_cancel(call_id: int) -> bytes:
-    """co_cancel: the caller no longer wants to wait (C706 12.6.4.6)."""
+    """Encode co_cancel: the caller no longer wants to wait for the call (C706 12.6.4.6)."""
     return encode_pdu(PduType.CO_CANCEL, FIRST_FRAGMENT | LAST_FRAGMENT, call_id, b"")
 
 
 def encode_orphaned(call_id: int) -> bytes:
-    """orphaned: the caller is no longer there (C706 12.6.4.8)."""
+    """Encode orphaned: the caller has abandoned the call (C706 12.6.4.8)."""
     return encode_pdu(PduType.ORPHANED, FIRST_FRAGMENT | LAST_FRAGMENT, call_id, b"")
 
 
 def encode_shutdown() -> bytes:
-    """shutdown: the server asks the client to close the connection (C706 12.6.4.11)."""
+    """Encode shutdown: the server asks the client to close the connection (C706 12.6.4.11)."""
     return encode_pdu(PduType.SHUTDOWN, FIRST_FRAGMENT | LAST_FRAGMENT, 0, b"")
 
 
 def encode_auth3(call_id: int, auth: AuthTrailer) -> bytes:
-    """The last leg of a negotiation with an odd number of them; nobody answers it ([MS-RPCE] 2.2.2.10)."""
+    """Encode auth3, the last of an odd number of legs of a negotiation ([MS-RPCE] 2.2.2.10).
+
+    An auth3 is not answered.
+    """
     return encode_pdu(PduType.AUTH3, FIRST_FRAGMENT | LAST_FRAGMENT, call_id, bytes(4), auth)
 
 
 class Piece(NamedTuple):
-    """A fragment to be sent: the flags and the body of its PDU, and where in the body the stub begins."""
+    """One fragment to be sent: the flags and body of its PDU.
+
+    ``stub_at`` is the offset of the stub in the body, in bytes.
+    """
 
     flags: int
     body: bytes
@@ -160,7 +173,11 @@ def request_pieces(
     token_size: int = 0,
     object_uuid: bytes | None = None,
 ) -> Iterator[Piece]:
-    """A request in fragments of at most ``fragment`` bytes, each with a token of ``token_size`` bytes (0: none)."""
+    """Yield a request in fragments of at most ``fragment`` bytes.
+
+    Each fragment leaves room for a token of ``token_size`` bytes (0: no token). Raises
+    :class:`LocalProtocolError` if no room is left for the stub.
+    """
     flags = 0 if object_uuid is None else OBJECT_UUID
     object_bytes = object_uuid or b""
     for first, piece, left in _cut(
@@ -175,7 +192,10 @@ def request_pieces(
 def response_pieces(
     context_id: int, stub: bytes, *, fragment: int, token_size: int = 0
 ) -> Iterator[Piece]:
-    """A response in fragments, as :func:`request_pieces`."""
+    """Yield a response in fragments of at most ``fragment`` bytes.
+
+    The fragments are like those of :func:`request_pieces`.
+    """
     for first, piece, left in _cut(stub, fragment, CALL_HEADER_SIZE, token_size):
         head = _RESPONSE.pack(left, context_id, 0)
         yield Piece(first | (LAST_FRAGMENT if left == len(piece) else 0), head + piece, len(head))
@@ -184,19 +204,26 @@ def response_pieces(
 def _cut(
     stub: bytes, fragment: int, header: int, token_size: int
 ) -> Iterator[tuple[int, bytes, int]]:
-    """(FIRST_FRAGMENT or 0, the piece, bytes of stub that were left with it)."""
+    """Yield (FIRST_FRAGMENT or 0, the piece, bytes of stub left including the piece).
+
+    Raises :class:`LocalProtocolError` if a fragment leaves no room for the stub.
+    """
     room = fragment - HEADER_SIZE - header - (SEC_TRAILER_SIZE + token_size if token_size else 0)
-    room -= room % 16  # so that no piece but the last needs padding before its trailer
+    # Pieces are multiples of 16 bytes, so only the last piece needs padding before its trailer.
+    room -= room % 16
     if room <= 0:
         raise LocalProtocolError(
-            f"a fragment of {fragment} bytes leaves no room for stub behind a token of {token_size}"
+            f"a fragment of {fragment} bytes leaves no room for stub after a token of {token_size}"
         )
     for at in range(0, max(len(stub), 1), room):
         yield (0 if at else FIRST_FRAGMENT), stub[at : at + room], len(stub) - at
 
 
 class Assembly:
-    """The stub of one call as its fragments come in. One piece of memory: a sender may make them as small as it likes."""
+    """Joins the fragments of one call into its stub.
+
+    The fragments are appended to one buffer, because a sender may make them very small.
+    """
 
     __slots__ = ("_count", "_data", "call_id", "first", "limit", "limit_name")
 
@@ -210,8 +237,11 @@ class Assembly:
         self._count = 0
 
     def add(self, fragment: Request | Response) -> None:
-        """The next piece. Raises :class:`RemoteProtocolError` when context or method differ from the first one's,
-        :class:`LimitExceededError` for too many bytes and for too many fragments."""
+        """Append the next fragment.
+
+        Raises :class:`RemoteProtocolError` if context or method differ from the first fragment's.
+        Raises :class:`LimitExceededError` if there are too many bytes or too many fragments.
+        """
         if fragment.context_id != self.first.context_id or (
             isinstance(fragment, Request)
             and isinstance(self.first, Request)
@@ -226,7 +256,8 @@ class Assembly:
             len(self._data) + len(fragment.stub), self.limit, self.limit_name, "[MS-RPCE] 3.3.3.5.4"
         )
         if not self._data:
-            self._data = fragment.stub  # most calls are this one fragment, and need no copy
+            # Most calls have one fragment and need no copy.
+            self._data = fragment.stub
             return
         if isinstance(self._data, bytes):
             self._data = bytearray(self._data)
@@ -234,9 +265,10 @@ class Assembly:
 
     @property
     def size(self) -> int:
-        """Bytes of stub so far."""
+        """Return the number of stub bytes received so far."""
         return len(self._data)
 
     def stub(self) -> bytes:
-        """All of it."""
-        return bytes(self._data)  # of bytes, the same bytes
+        """Return the bytes of the whole stub."""
+        # This copies only a bytearray: ``bytes`` returns an immutable value unchanged.
+        return bytes(self._data)

@@ -1,9 +1,12 @@
-"""One connection as its client sees it: calls in, bytes out; bytes and ``now`` in, answers out ([MS-RPCE] 3.3.2).
+"""One connection at its client: calls in, bytes out; bytes and ``now`` in, answers out.
 
-Theory of operation: :mod:`.client_states`. The owner connects, calls :meth:`ClientConnection.bind`, sends
-:meth:`ClientConnection.data_to_send` and feeds what comes. Each bind and each call has a deadline
-(:meth:`ClientConnection.timer`); one that passes closes the connection, because an answer that comes later would be about a
-call that nobody knows any more. What became of it the other side alone can tell.
+The document is [MS-RPCE] 3.3.2. Theory of operation: :mod:`.client_states`. The owner connects the
+transport, calls :meth:`ClientConnection.bind`, sends the bytes of
+:meth:`ClientConnection.data_to_send`, and passes received bytes to
+:meth:`ClientConnection.receive`. Each bind and each call has a deadline
+(:meth:`ClientConnection.timer`). A deadline that passes closes the connection, because a later
+answer would belong to a call that is no longer known. Only the server knows whether it carried out
+such a call.
 """
 
 from __future__ import annotations
@@ -75,16 +78,16 @@ from srmp_spark.mqrr.rpc.verification_trailer import VerificationTrailer, append
 from srmp_spark.mqrr.status import NEVER_EXECUTED, status_text
 
 _AUTH_CONTEXT_ID = 1
-"""Any number: a connection has one security context."""
+"""Number of the security context. Any number works, because a connection has one context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """What a client asks for."""
+    """The offers and time-outs of one client connection."""
 
     interface: SyntaxId = REMOTE_READ
     syntaxes: Sequence[TransferSyntax] = (NDR, NDR64)
-    """Offered in this order, each in a context of its own, as Windows does."""
+    """Transfer syntaxes in the order of the offer, each in a context of its own, as in Windows."""
     offer_features: bool = True
     multiplexing: bool = True
     fragment: int = FRAGMENT_MAX
@@ -94,46 +97,58 @@ class ClientSettings:
 
 
 class Bound(NamedTuple):
-    """The negotiation is over: calls may be made."""
+    """The negotiation is complete and calls may be made."""
 
     syntax: TransferSyntax
     group_id: int
-    """For further connections that shall use this one's context handles."""
+    """Association group for further connections that use the context handles of this one."""
 
 
 class Answered(NamedTuple):
-    """A response."""
+    """A response to one call was received."""
 
     call_id: int
     stub: bytes
 
 
 class Faulted(NamedTuple):
-    """A fault: of the call below its method, or of a method that returns nothing."""
+    """The server answered one call with a fault.
+
+    The call failed before its method ran, or its method returns nothing and failed.
+    """
 
     call_id: int
     status: int
     not_executed: bool = False
-    """The server says that nothing of the call was carried out; without that it may have been (C706 12.6.3.1)."""
+    """Whether the server states that it executed no part of the call.
+
+    If not set, the call may have been executed (C706 12.6.3.1).
+    """
 
 
 class ShutdownAsked(NamedTuple):
-    """The server wants the connection closed: make no more calls on it, close it when none waits."""
+    """The server wants the connection closed.
+
+    Make no more calls on this connection, and close it when no call waits.
+    """
 
 
 class Closed(NamedTuple):
-    """The connection is of no more use. Send what is left to send, then close the transport."""
+    """The connection can no longer be used.
+
+    Send the data that is left to send, then close the transport.
+    """
 
     reason: str
     calls: tuple[int, ...]
-    """Those that will have no answer: whether the server carried them out is not known."""
+    """Calls that get no answer. Whether the server executed them is not known."""
 
 
 ClientResult = Bound | Answered | Faulted | ShutdownAsked | Closed
 
 
 class _Pending:
-    """A call that waits."""
+    """One call that waits for its answer."""
 
     __slots__ = ("assembly", "deadline")
 
@@ -152,7 +167,8 @@ class ClientConnection:
             )
         if settings.security is not None and settings.auth_level not in LEVELS:
             raise LocalProtocolError(
-                f"authentication level {settings.auth_level}; take connect, integrity or privacy"
+                f"authentication level {settings.auth_level} is not supported; use connect, "
+                "integrity or privacy"
             )
         self._settings = settings
         self._state = ClientState.ESTABLISHED
@@ -177,17 +193,19 @@ class ClientConnection:
             )
         )
 
-    # --- what the owner calls -----------------------------------------------------------------------------------------------
+    # --- methods for the owner --------------------------------------------------------------------
 
     @property
     def state(self) -> ClientState:
-        """For logs and tests."""
+        """Return the state of this connection, for logs and tests."""
         return self._state
 
     def bind(self, now: float, *, group_id: int = 0) -> None:
-        """Begin. ``group_id`` of :class:`Bound` joins the association of another connection.
+        """Begin the negotiation.
 
-        Raises :class:`SecurityError` when the security provider cannot begin, without credentials for instance.
+        ``group_id`` of :class:`Bound` joins the association of another connection. Raises
+        :class:`SecurityError` if the security provider cannot begin, for instance without
+        credentials.
         """
         self._move(ClientEvent.SEND_BIND)
         self._group_id = group_id
@@ -199,19 +217,26 @@ class ClientConnection:
 
     @property
     def calls_at_once(self) -> int:
-        """How many calls may wait at the same time: one, unless the server agreed to more."""
+        """Return how many calls may wait at the same time.
+
+        The result is 1 unless the server agreed to several calls.
+        """
         return CALLS_MAX if self._multiplexing else 1
 
     @property
     def calls_left(self) -> int:
-        """How many calls this connection can still make: identifiers end (``CALL_ID_MAX``). Replace it in time."""
+        """Return how many calls this connection can still make, because ``CALL_ID_MAX`` is a limit.
+
+        Replace the connection before the result is 0.
+        """
         return CALL_ID_MAX - self._call_id
 
     def call(self, opnum: int, stub: bytes, now: float, *, timeout_s: float | None = None) -> int:
-        """Make a call and give its number. ``timeout_s``: for one that may wait on purpose.
+        """Make a call and return its number.
 
-        Raises :class:`LocalProtocolError` before :class:`Bound`, after :class:`Closed`, for a second call at a time where the
-        server did not agree to that, and when there are no :attr:`calls_left`.
+        ``timeout_s`` replaces the usual time-out in seconds, for a call that may wait on purpose.
+        Raises :class:`LocalProtocolError` before :class:`Bound`, after :class:`Closed`, if a call
+        waits and the server did not agree to several, and if there are no :attr:`calls_left`.
         """
         if self.calls_left <= 0:
             raise LocalProtocolError(
@@ -249,20 +274,25 @@ class ClientConnection:
         return call_id
 
     def cancel(self, call_id: int) -> None:
-        """Ask the server to answer a call now. Its answer still comes."""
+        """Ask the server to answer a call now. The answer is still received."""
         if call_id in self._calls:
             self._out.append(encode_cancel(call_id))
 
     def orphan(self, call_id: int) -> None:
-        """Leave a call alone: no answer will come. The connection is closed, for the server may not know orphans."""
+        """Abandon a call: no answer is received.
+
+        The connection is closed, because the server may not support orphaned calls.
+        """
         if call_id in self._calls:
             self._out.append(encode_orphaned(call_id))
-            self._close(ClientEvent.GONE, f"call {call_id} was given up")
+            self._close(ClientEvent.GONE, f"call {call_id} was abandoned")
 
     def receive(self, data: bytes, pdus_max: int | None = None) -> list[ClientResult]:
-        """Return what became of ``data``. Never raises for what a server sends: a protocol error closes the connection.
+        """Process received bytes and return the results.
 
-        ``pdus_max``: after that many PDUs the rest waits for the next call, which may be one without data (:attr:`is_behind`).
+        Never raises for bytes that a server sends: a protocol error closes the connection. After
+        ``pdus_max`` PDUs the rest waits for the next call, which may be a call without data
+        (:attr:`is_behind`).
         """
         if not self._is_closed():
             try:
@@ -277,36 +307,39 @@ class ClientConnection:
 
     @property
     def is_behind(self) -> bool:
-        """Whether a PDU that was received waits for the next :meth:`receive`."""
+        """Return whether a PDU that was received waits for the next :meth:`receive`."""
         return not self._is_closed() and self._stream.is_behind
 
     @property
     def unfinished_bytes(self) -> int:
-        """Bytes of answers of which the last fragment has not arrived."""
+        """Return the bytes of answers whose last fragment was not yet received."""
         return sum(each.assembly.size for each in self._calls.values() if each.assembly is not None)
 
     def data_to_send(self) -> bytes:
-        """What is to be sent, once."""
+        """Return the bytes to be sent and remove them from this connection."""
         data = b"".join(self._out)
         self._out.clear()
         return data
 
     def timer(self) -> float | None:
-        """When :meth:`handle_timer` is to be called; ``None``: nothing waits."""
+        """Return the time at which to call :meth:`handle_timer`; ``None`` if nothing waits."""
         deadlines = [pending.deadline for pending in self._calls.values()]
         if self._deadline is not None:
             deadlines.append(self._deadline)
         return min(deadlines, default=None)
 
     def handle_timer(self, now: float) -> list[ClientResult]:
-        """Close the connection if a deadline has passed."""
+        """Close the connection if a deadline has passed, and return the results."""
         due = self.timer()
         if due is not None and due <= now and self._state is not ClientState.CLOSED:
             self._close(ClientEvent.TIMED_OUT, "the server did not answer in time")
         return self._take_results()
 
     def lost(self, reason: str = "the transport connection is gone") -> list[ClientResult]:
-        """The transport is gone, or the owner is about to close it."""
+        """Close this connection because the transport is lost or about to be closed.
+
+        Returns the results, among them :class:`Closed`.
+        """
         if self._state is not ClientState.CLOSED:
             self._close(ClientEvent.GONE, reason)
         return self._take_results()
@@ -317,7 +350,7 @@ class ClientConnection:
             f"calls={sorted(self._calls)}>"
         )
 
-    # --- PDUs ---------------------------------------------------------------------------------------------------------------
+    # --- PDUs -------------------------------------------------------------------------------------
 
     def _is_closed(self) -> bool:
         return self._state is ClientState.CLOSED
@@ -369,7 +402,7 @@ class ClientConnection:
         else:
             self._response(pdu)
 
-    # --- negotiation --------------------------------------------------------------------------------------------------------
+    # --- negotiation ------------------------------------------------------------------------------
 
     def _send_contexts(self, kind: PduType, token: bytes) -> None:
         settings, security = self._settings, self._security
@@ -404,7 +437,8 @@ class ClientConnection:
             if not self._choose(ack):
                 self._close(
                     ClientEvent.REFUSED,
-                    "the server accepts neither the interface nor a transfer syntax of ours",
+                    "the server accepts neither the interface nor a transfer syntax that was "
+                    "offered",
                 )
                 return
         if security is not None and not self._secured(security, pdu):
@@ -416,7 +450,11 @@ class ClientConnection:
         self._results.append(Bound(syntax, self._group_id))
 
     def _choose(self, ack: BindAck) -> bool:
-        """Whether a context was accepted. More results than contexts, or a syntax that was not offered there, are an error."""
+        """Store the accepted context and return whether there is one.
+
+        Raises :class:`RemoteProtocolError` if there are more results than contexts, or if a syntax
+        is accepted that was not offered in its context.
+        """
         for context_id, result in enumerate(ack.results):
             if result.result != ResultCode.ACCEPTANCE:
                 continue
@@ -434,7 +472,11 @@ class ClientConnection:
         return False
 
     def _secured(self, security: ConnectionSecurity, pdu: Pdu) -> bool:
-        """Whether the negotiation is over, perhaps with an auth3. Raises :class:`SecurityError`."""
+        """Continue the security negotiation and return whether it is complete.
+
+        May queue an auth3 or another alter_context. Raises :class:`SecurityError` if the
+        negotiation fails.
+        """
         context = security.context
         if context.complete:
             return True
@@ -448,7 +490,7 @@ class ClientConnection:
         if trailer is None:
             if not content:
                 raise SecurityError(
-                    "the security provider has nothing more to say and is not content"
+                    "the security provider sends no further token but is not complete"
                 )
             return True
         if content and context.odd_legs:
@@ -459,13 +501,13 @@ class ClientConnection:
         self._send_contexts(PduType.ALTER_CONTEXT, trailer.token)
         return False
 
-    # --- calls --------------------------------------------------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------------
 
     def _response(self, pdu: Pdu) -> None:
         pending = self._calls.get(pdu.call_id)
         if pending is None:
             raise RemoteProtocolError(
-                f"a response to call {pdu.call_id}, which nobody made",
+                f"a response to call {pdu.call_id}, which was not made",
                 section="[MS-RPCE] 3.3.2.5.2",
             )
         self._move(ClientEvent.ANSWER)
@@ -495,7 +537,7 @@ class ClientConnection:
             return
         if self._calls.pop(pdu.call_id, None) is None:
             raise RemoteProtocolError(
-                f"a fault of call {pdu.call_id}, which nobody made", section="[MS-RPCE] 3.3.2.5.1"
+                f"a fault of call {pdu.call_id}, which was not made", section="[MS-RPCE] 3.3.2.5.1"
             )
         self._move(ClientEvent.ANSWER)
         self._results.append(

@@ -1,9 +1,11 @@
-"""The states of a connection as its client sees it ([MS-RPCE] 3.3.2, figure 18), in one table.
+"""The states of a connection at its client ([MS-RPCE] 3.3.2, figure 18), in one table.
 
-Theory of operation. The client binds and waits (``WAIT_BIND_ACK``); where its security provider needs more legs it goes on with
-alter_context (``WAIT_ALTER_CONTEXT_RESP``), or ends with an auth3 that nobody answers. Then it calls. A call that waits for its
-answer is no state of the connection: with concurrent multiplexing there may be several. Whatever else comes is a protocol error
-and closes the connection; so do a call that takes too long and a server's shutdown once nothing waits.
+Theory of operation. The client binds and waits (``WAIT_BIND_ACK``). If its security provider needs
+more legs, the client continues with alter_context (``WAIT_ALTER_CONTEXT_RESP``), or ends with an
+auth3, which is not answered. Then the client makes calls. A call that waits for its answer does not
+change the state of the connection: with concurrent multiplexing there may be several. Any other PDU
+is a protocol error and closes the connection. A call that takes too long closes the connection too.
+A shutdown of the server is reported to the owner, who closes the connection when no call waits.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from srmp_spark.mqrr.rpc.pdu import PduType
 
 
 class ClientState(Enum):
-    """Of a connection."""
+    """State of one connection at its client."""
 
     ESTABLISHED = auto()
     WAIT_BIND_ACK = auto()
@@ -25,18 +27,18 @@ class ClientState(Enum):
 
 
 class ClientEvent(Enum):
-    """What moves it."""
+    """Events that change the state of a connection at its client."""
 
     SEND_BIND = auto()
     ACCEPTED = auto()
-    """The last answer of the negotiation."""
+    """The last answer of the negotiation was received."""
     CONTINUES = auto()
-    """An answer, and the security provider needs another leg."""
+    """An answer was received, and the security provider needs another leg."""
     REFUSED = auto()
-    """bind_nak, a fault, or no context accepted."""
+    """The server sent bind_nak or a fault, or accepted no context."""
     CALL = auto()
     ANSWER = auto()
-    """Response or fault, whole or in part."""
+    """A response or a fault was received, whole or in part."""
     SHUTDOWN = auto()
     TIMED_OUT = auto()
     PROTOCOL_ERROR = auto()
@@ -70,4 +72,4 @@ MAY_COME: Mapping[ClientState, frozenset[PduType]] = {
     _S.CONTEXT_NEGOTIATED: frozenset({PduType.RESPONSE, PduType.FAULT, PduType.SHUTDOWN}),
     _S.CLOSED: frozenset(),
 }
-"""Which PDUs a state knows what to do with."""
+"""PDU types that are allowed in each state."""

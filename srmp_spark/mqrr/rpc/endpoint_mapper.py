@@ -1,10 +1,12 @@
-"""ept_map: on which TCP port does a host serve an interface? Both sides of it, in NDR ([MS-RPCE] 2.2.1.2, C706
-appendix O).
+"""The call ept_map, which asks a host on which TCP port it serves an interface.
 
-The endpoint mapper listens at port 135. Since Windows Vista it is how a client finds RemoteRead; R_GetServerPort was before.
-What it is asked and what it answers are *towers*: floors, one on the other, of which each names a layer.
+This module has the client's side and the server's side, in NDR. The documents are [MS-RPCE] 2.2.1.2
+and C706 appendix O. The endpoint mapper listens at port 135. Since Windows Vista clients find
+RemoteRead with ept_map; before, they used R_GetServerPort. Question and answer are *towers*. A
+tower is a list of floors, and each floor names a layer:
 
-    1 interface · 2 transfer syntax · 3 connection-oriented RPC · 4 TCP and its port · 5 IP and its address
+    1 interface · 2 transfer syntax · 3 connection-oriented RPC
+    4 TCP and its port · 5 IP and its address
 """
 
 from __future__ import annotations
@@ -24,31 +26,37 @@ from srmp_spark.mqrr.status import status_text
 ENDPOINT_MAPPER = SyntaxId("e1af8308-5d1f-11c9-91a4-08002b14a0fa", 3)
 ENDPOINT_MAPPER_PORT = 135
 EPT_MAP = 3
-"""The opnum."""
+"""Operation number (opnum) of ept_map."""
 NOT_REGISTERED = 0x16C9A0D6
-""""There are no elements that satisfy the specified search criteria": this host serves no RemoteRead."""
+"""Status "There are no elements that satisfy the specified search criteria".
+
+The host serves no RemoteRead.
+"""
 MAX_TOWERS = 4
-"""Towers asked for: a host serves an interface on one port, or on one for each of its addresses."""
+"""Number of towers that a client requests.
+
+A host serves an interface on one port, or on one port for each of its addresses.
+"""
 
 _SECTION = "C706 appendix L"
 _U16, _U32 = Struct("<H"), Struct("<I")
 _UUID_PROTOCOL, _RPC_CO, _TCP, _IP = 0x0D, 0x0B, 0x07, 0x09
 _FLOORS_MAX = 16
-"""Floors of a tower: five say everything."""
+"""Most floors of a tower; a tower with more is refused. Five floors are enough for TCP."""
 _REFERENT = 0x00020000
 
 
 class Tower(NamedTuple):
-    """A way to an interface over TCP."""
+    """One address at which an interface is served over TCP."""
 
     interface: SyntaxId
     transfer_syntax: SyntaxId
     port: int
     address: bytes
-    """Four bytes; zeros: wherever the mapper was asked."""
+    """Four bytes of an IPv4 address. Zeros mean the address at which the mapper was asked."""
 
     def encode(self) -> bytes:
-        """The tower's octets."""
+        """Encode the tower as the octets of its floors."""
         floors = [
             (_syntax_floor(self.interface), _U16.pack(self.interface.version >> 16)),
             (_syntax_floor(self.transfer_syntax), _U16.pack(self.transfer_syntax.version >> 16)),
@@ -66,7 +74,11 @@ def _syntax_floor(syntax: SyntaxId) -> bytes:
 
 
 def parse_tower(octets: bytes) -> Tower | None:
-    """A tower over TCP; ``None`` for one over anything else. Raises :class:`RemoteProtocolError` for one that is cut."""
+    """Parse a tower over TCP. Return ``None`` if the tower describes another transport.
+
+    Raises :class:`RemoteProtocolError` if the tower is cut, has too many floors, or has a field of
+    another size.
+    """
     _need(octets, 0, _U16.size)
     (count,) = _U16.unpack_from(octets)
     if count > _FLOORS_MAX:
@@ -114,7 +126,7 @@ def _need(octets: bytes, at: int, size: int) -> None:
 
 
 def encode_map_request(interface: SyntaxId) -> bytes:
-    """The stub of an ept_map that asks for ``interface`` in NDR over TCP."""
+    """Encode the stub of an ept_map that asks for ``interface`` in NDR over TCP."""
     octets = Tower(interface, NDR_ID, 0, bytes(4)).encode()
     stub = (
         _U32.pack(_REFERENT)
@@ -128,9 +140,10 @@ def encode_map_request(interface: SyntaxId) -> bytes:
 
 
 def decode_map_request(stub: bytes) -> Tower | None:
-    """The tower that a client asks for; ``None`` for one over anything but TCP.
+    """Decode the tower that a client asks for; return ``None`` for another transport.
 
-    Raises :class:`RemoteProtocolError` for a stub that does not hold together.
+    Raises :class:`BadStubError` or another :class:`RemoteProtocolError` if the stub is cut or
+    inconsistent.
     """
     need(stub, 0, 4, "ept_map")
     at = 4 + (16 if _U32.unpack_from(stub)[0] else 0)
@@ -146,22 +159,22 @@ def decode_map_request(stub: bytes) -> Tower | None:
 
 
 class MapResponse(NamedTuple):
-    """What an endpoint mapper answers."""
+    """The answer of an endpoint mapper."""
 
     towers: tuple[Tower, ...]
-    """Those over TCP."""
+    """The towers over TCP; towers of other transports are left out."""
     status: int
-    """0, or why there is none: :data:`NOT_REGISTERED`."""
+    """0, or the reason why there is no tower, such as :data:`NOT_REGISTERED`."""
 
     def port(self, interface: SyntaxId) -> int | None:
-        """The port of the first tower for ``interface``; ``None``: there is none."""
+        """Return the TCP port of the first tower for ``interface``; ``None`` if there is none."""
         return next(
             (tower.port for tower in self.towers if tower.interface == interface and tower.port),
             None,
         )
 
     def encode(self) -> bytes:
-        """The stub."""
+        """Encode the stub of the response."""
         count = len(self.towers)
         stub = bytes(20) + b"".join(map(_U32.pack, (count, MAX_TOWERS, 0, count)))
         stub += b"".join(_U32.pack(_REFERENT + 4 * number) for number in range(count))
@@ -172,7 +185,7 @@ class MapResponse(NamedTuple):
         return stub + _U32.pack(self.status)
 
     def explain(self) -> str:
-        """For a person, when there is no port."""
+        """Return a text for the user that explains why there is no port."""
         if self.status == NOT_REGISTERED:
             return (
                 "the endpoint mapper knows no RemoteRead on this host; is Message "
@@ -182,7 +195,11 @@ class MapResponse(NamedTuple):
 
 
 def decode_map_response(stub: bytes) -> MapResponse:
-    """The response of ept_map. Raises :class:`RemoteProtocolError` for one that does not hold together."""
+    """Decode the stub of an ept_map response.
+
+    Raises :class:`BadStubError` or another :class:`RemoteProtocolError` if the stub is cut or
+    inconsistent.
+    """
     need(stub, 0, 36, "ept_map")
     (count,) = _U32.unpack_from(stub, 20)
     most, offset, actual = (_U32.unpack_from(stub, at)[0] for at in (24, 28, 32))

@@ -1,8 +1,9 @@
-"""Which presentation contexts a server accepts, and the features of bind time ([MS-RPCE] 3.3.1.5.3, 3.3.1.5.6).
+"""Presentation contexts that a server accepts, and features of bind time ([MS-RPCE] 3.3.1.5.3).
 
-A client offers each transfer syntax in a context of its own, or several in one. The server accepts at most one for an
-interface: the one it prefers if that was offered, else the first that it knows. One more context carries no syntax but a bit
-mask, in a UUID with a known beginning: features that both sides may have.
+A client offers each transfer syntax in a context of its own, or several syntaxes in one context.
+The server accepts at most one syntax for an interface: its preferred syntax if that was offered,
+else the first syntax that it knows. One more context carries a bit mask instead of a syntax, in a
+UUID with a known beginning. The bits are features that both sides may have ([MS-RPCE] 3.3.1.5.6).
 """
 
 from __future__ import annotations
@@ -14,28 +15,31 @@ from srmp_spark.mqrr.ndr.transfer_syntax import NDR64, TransferSyntax
 from srmp_spark.mqrr.rpc.binding import Context, RejectReason, Result, ResultCode, SyntaxId
 
 FEATURES_PREFIX = bytes.fromhex("2c1cb76c12984045")
-"""6CB71C2C-9812-4540, as it lies on the wire; the eight bytes behind it are the mask."""
+"""The bytes of 6CB71C2C-9812-4540 on the wire. The eight bytes after them are the bit mask."""
 FEATURES_VERSION = 1
 SECURITY_CONTEXT_MULTIPLEXING = 0x01
 KEEP_CONNECTION_ON_ORPHAN = 0x02
 PREFERRED = NDR64
-"""What a server accepts where it is offered: Windows of 64 bits prefers it too."""
+"""Transfer syntax that a server accepts if it is offered. Windows of 64 bits prefers it too."""
 
 _SYNTAXES = {SyntaxId(syntax.uuid, syntax.version): syntax for syntax in TransferSyntax}
 
 
 def transfer_syntax_of(syntax: SyntaxId) -> TransferSyntax | None:
-    """The transfer syntax that an identifier names, if it is one that we know."""
+    """Return the transfer syntax that ``syntax`` identifies, or ``None`` if it is unknown."""
     return _SYNTAXES.get(syntax)
 
 
 def syntax_id(syntax: TransferSyntax) -> SyntaxId:
-    """The identifier of a transfer syntax."""
+    """Return the identifier of a transfer syntax."""
     return SyntaxId(syntax.uuid, syntax.version)
 
 
 def features_of(syntax: SyntaxId) -> int | None:
-    """The mask of features in a transfer syntax that is none; ``None`` in one that is."""
+    """Return the bit mask of features that ``syntax`` carries.
+
+    Return ``None`` if ``syntax`` identifies a transfer syntax instead.
+    """
     raw = guid_bytes(syntax.uuid)
     if raw[:8] != FEATURES_PREFIX or syntax.version != FEATURES_VERSION:
         return None
@@ -43,14 +47,18 @@ def features_of(syntax: SyntaxId) -> int | None:
 
 
 def features_syntax(features: int) -> SyntaxId:
-    """How a client writes its mask."""
+    """Encode a client's bit mask of features as a syntax identifier."""
     return SyntaxId(guid_text(FEATURES_PREFIX + features.to_bytes(8, "little")), FEATURES_VERSION)
 
 
 def offers(
     interface: SyntaxId, syntaxes: Sequence[TransferSyntax], features: int | None
 ) -> tuple[Context, ...]:
-    """The contexts of a client's bind: one for each transfer syntax, as Windows does, and one for features."""
+    """Return the contexts of a client's bind.
+
+    There is one context for each transfer syntax, as in Windows, and one for ``features`` unless
+    that is ``None``.
+    """
     contexts = [
         Context(number, interface, (syntax_id(syntax),)) for number, syntax in enumerate(syntaxes)
     ]
@@ -66,9 +74,11 @@ def answer(
     features: int,
     syntaxes: Collection[TransferSyntax] = tuple(TransferSyntax),
 ) -> tuple[tuple[Result, ...], Mapping[int, tuple[SyntaxId, TransferSyntax]], int]:
-    """A server's results, one for each context in their order; what was accepted, by p_cont_id; and the features agreed on.
+    """Return a server's results, the accepted contexts and the agreed features.
 
-    ``syntaxes``: those that its interfaces are served in.
+    There is one result for each context, in the same order. The accepted contexts are a mapping
+    from p_cont_id to interface and transfer syntax. ``syntaxes`` are the transfer syntaxes in which
+    the interfaces are served. ``features`` is the bit mask of the server.
     """
     contexts, known = tuple(contexts), frozenset(interfaces)
     chosen = {interface: _choose(interface, contexts, syntaxes) for interface in known}
@@ -113,7 +123,10 @@ def answer(
 def _choose(
     interface: SyntaxId, contexts: Iterable[Context], served: Collection[TransferSyntax]
 ) -> TransferSyntax | None:
-    """The transfer syntax for an interface: the preferred one if it is offered, else the first that is known."""
+    """Return the transfer syntax for an interface, or ``None`` if no known one is offered.
+
+    The preferred syntax is chosen if it is offered, else the first one that is served.
+    """
     offered = [
         syntax
         for context in contexts

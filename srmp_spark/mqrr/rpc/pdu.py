@@ -1,7 +1,10 @@
-"""What all PDUs share: the common header (C706 12.6.3.1), the authentication trailer ([MS-RPCE] 2.2.2.11), and the stream.
+"""The parts that all PDUs share: common header, authentication trailer, and the stream of PDUs.
 
-0 version 5 · 1 minor 0 · 2 PTYPE · 3 flags · 4 data representation (4) · 8 frag_length u16 · 10 auth_length u16 · 12
-call_id u32 16 body … padding · sec_trailer (8) at frag_length − auth_length − 8 · token (auth_length)
+The documents are C706 12.6.3.1 (header) and [MS-RPCE] 2.2.2.11 (trailer). Layout by offset:
+
+    0 version 5 · 1 minor 0 · 2 PTYPE · 3 flags · 4 data representation (4)
+    8 frag_length u16 · 10 auth_length u16 · 12 call_id u32 · 16 body … padding
+    sec_trailer (8) at frag_length − auth_length − 8 · token (auth_length)
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from srmp_spark.mqrr.rpc.limits import FRAGMENT_LENGTH_MAX, TOKEN_MAX
 HEADER_SIZE = 16
 SEC_TRAILER_SIZE = 8
 VERSION, MINOR_VERSION = 5, 0
-"""The only ones ([MS-RPCE] 3.3.1.5.1)."""
+"""The only supported RPC version ([MS-RPCE] 3.3.1.5.1)."""
 DREP = b"\x10\0\0\0"
-"""Little-endian integers, ASCII, IEEE floating point."""
+"""Data representation: little-endian integers, ASCII, IEEE floating point."""
 
 _SECTION = "C706 12.6.3.1"
 _HEADER = Struct("<BBBB4sHHI")
@@ -47,19 +50,19 @@ class PduType(IntEnum):
 FIRST_FRAGMENT = 0x01
 LAST_FRAGMENT = 0x02
 SUPPORT_HEADER_SIGN = 0x04
-"""In bind, alter_context, their answers and auth3 …"""
+"""Meaning of this bit in bind, alter_context, their answers and auth3 ([MS-RPCE] 2.2.2.3)."""
 PENDING_CANCEL = 0x04
-"""… and in all others: [MS-RPCE] 2.2.2.3."""
+"""Meaning of the same bit in all other PDUs ([MS-RPCE] 2.2.2.3)."""
 CONCURRENT_MULTIPLEXING = 0x10
 DID_NOT_EXECUTE = 0x20
 MAYBE = 0x40
-"""Ignored: [MS-RPCE] 2.2.2.2."""
+"""Flag that is ignored ([MS-RPCE] 2.2.2.2)."""
 OBJECT_UUID = 0x80
 WHOLE = FIRST_FRAGMENT | LAST_FRAGMENT
 
 
 class AuthLevel(IntEnum):
-    """[MS-RPCE] 2.2.1.1.8."""
+    """Authentication level of a connection ([MS-RPCE] 2.2.1.1.8)."""
 
     NONE = 1
     CONNECT = 2
@@ -70,37 +73,37 @@ class AuthLevel(IntEnum):
 
 
 class AuthTrailer(NamedTuple):
-    """sec_trailer and the token behind it."""
+    """The sec_trailer of one PDU and the token after it."""
 
     type: int
-    """The security provider: 9 SPNEGO, 10 NTLM, 16 Kerberos."""
+    """Number of the security provider: 9 SPNEGO, 10 NTLM, 16 Kerberos."""
     level: int
     context_id: int
     token: bytes
     pad_length: int = 0
-    """Bytes between the body and the trailer, as they came."""
+    """Bytes of padding between the body and the trailer, as received."""
 
 
 class Pdu(NamedTuple):
-    """One PDU, taken apart as far as all PDUs are alike."""
+    """One PDU, split into the parts that all PDUs share."""
 
     type: int
     flags: int
     call_id: int
     body: bytes
-    """Behind the common header; without padding, trailer and token."""
+    """The bytes after the common header, without padding, trailer and token."""
     auth: AuthTrailer | None = None
     raw: bytes = b""
-    """All of it as it came: a signature is about these bytes."""
+    """The whole PDU as received. A signature covers these bytes."""
 
     @property
     def is_first(self) -> bool:
-        """The first fragment of a call, or the only one."""
+        """Return whether this is the first or only fragment of a call."""
         return bool(self.flags & FIRST_FRAGMENT)
 
     @property
     def is_last(self) -> bool:
-        """The last fragment of a call, or the only one."""
+        """Return whether this is the last or only fragment of a call."""
         return bool(self.flags & LAST_FRAGMENT)
 
 
@@ -113,10 +116,12 @@ def encode_pdu(
     *,
     stub_at: int | None = None,
 ) -> bytes:
-    """A PDU. With ``auth`` the trailer is aligned to 16 bytes from the stub, which begins ``stub_at`` bytes into ``body``.
+    """Encode a PDU of type ``kind``.
 
-    PDUs of a negotiation have no stub; what they hold ends at a multiple of 4, and so begins their trailer. Raises
-    :class:`LocalProtocolError` for one above 65,535 bytes.
+    With ``auth``, the trailer is aligned to 16 bytes from the stub. The stub begins ``stub_at``
+    bytes into ``body``. PDUs of a negotiation have no stub (``stub_at`` is ``None``): their trailer
+    begins at a multiple of 4. Raises :class:`LocalProtocolError` if the PDU is larger than 65,535
+    bytes, if the token is empty or too long, or if a number is out of range.
     """
     if auth is None:
         size = fits(HEADER_SIZE + len(body), FRAGMENT_LENGTH_MAX, "frag_length")
@@ -155,10 +160,11 @@ def encode_pdu(
 
 
 def parse_pdu(data: bytes) -> Pdu:
-    """One whole PDU, as :class:`PduStream` cuts them.
+    """Parse one whole PDU, as :class:`PduStream` cuts PDUs from a stream.
 
-    Raises :class:`RemoteProtocolError` for another version, a data representation that is not little-endian, and an
-    authentication trailer that does not lie behind the header.
+    Raises :class:`RemoteProtocolError` if the version is unknown or the peer is not little-endian.
+    The same error is raised if frag_length is not the size of ``data``, or if the authentication
+    trailer does not fit after the header.
     """
     if len(data) < HEADER_SIZE:
         raise RemoteProtocolError(f"a PDU of {len(data)} bytes", section=_SECTION)
@@ -196,14 +202,17 @@ def _other_version(beginning: bytes) -> str:
     if beginning.startswith(b"HTTP/"):
         return (
             f"RPC version {beginning[0]}: this is an HTTP server, and has no remote read; "
-            "give the RPC port (2103 at Windows, "
-            "`rpc` in the ready line of ours), or none, and the endpoint mapper (135) is asked"
+            "give the RPC port (2103 on Windows, `rpc` in the ready line of `srmp-spark serve`), "
+            "or no port, so that the endpoint mapper (135) is asked"
         )
     return f"RPC version {beginning[0]}; only 5.0 is known"
 
 
 class PduStream:
-    """PDUs out of a stream of bytes: what is left waits for more. At most one PDU of 65,535 bytes waits here."""
+    """Cuts PDUs out of a stream of bytes and keeps an incomplete PDU for later.
+
+    An incomplete PDU has at most 65,535 bytes.
+    """
 
     __slots__ = ("_buffer",)
 
@@ -211,10 +220,11 @@ class PduStream:
         self._buffer = bytearray()
 
     def receive(self, data: bytes) -> Iterator[bytes]:
-        """The PDUs that ``data`` completes, one after the other: what is whole counts, whatever comes behind it.
+        """Add ``data`` and yield each PDU that is complete.
 
-        Raises :class:`RemoteProtocolError` at a beginning that is no PDU, as soon as it can be told: what follows could not be
-        cut any more.
+        Complete PDUs are yielded even if the bytes after them are invalid. Raises
+        :class:`RemoteProtocolError` as soon as the next bytes cannot begin a PDU, because the rest
+        of the stream can no longer be cut.
         """
         self.add(data)
         buffer = self._buffer
@@ -242,22 +252,25 @@ class PduStream:
 
     @property
     def is_behind(self) -> bool:
-        """Whether what waits is enough for :meth:`receive` to give another PDU, or to tell that it is none."""
+        """Return whether :meth:`receive` can yield a PDU or raise without further data."""
         buffer = self._buffer
         return len(buffer) >= 10 and (
             buffer[0] != VERSION or len(buffer) >= (buffer[8] | buffer[9] << 8)
         )
 
     def __len__(self) -> int:
-        """Bytes that wait."""
+        """Return the number of bytes that were received but not yet yielded."""
         return len(self._buffer)
 
     def __bool__(self) -> bool:
-        """Always: a stream is there also when nothing waits in it."""
+        """Return True always, because an empty stream is a stream too."""
         return True
 
 
 def check_length(size: int, limit: int, name: str, section: str) -> None:
-    """Raises :class:`LimitExceededError` when ``size`` passes ``limit``."""
+    """Raise :class:`LimitExceededError` if ``size`` exceeds ``limit``.
+
+    ``name`` is the name of the limit and ``section`` its place in the document, for the error.
+    """
     if size > limit:
         raise LimitExceededError(name, limit, size, section=section)

@@ -1,10 +1,12 @@
-"""The port to a security provider, and what it protects of a PDU ([MS-RPCE] 2.2.2.11, 3.3.1.5.2.2). No provider is in here.
+"""The interface to a security provider, and what the provider protects of a PDU.
 
-A provider hands tokens to and fro until it is ``complete``, and then signs and encrypts. What it is given of each PDU are three
-pieces in their order: the header (for a request or a response 24 bytes, 40 with an object), the body (stub, verification
-trailer, padding), the sec_trailer. At the level of privacy the body is encrypted; header and trailer are signed with it where
-both sides said in their bind that they can. CALL and PKT, which promise less than integrity and are asked for by nobody here,
-are refused.
+The documents are [MS-RPCE] 2.2.2.11 and 3.3.1.5.2.2. No provider is in this module. A provider
+exchanges tokens until it is ``complete``, and then signs and encrypts. The provider receives three
+pieces of each PDU, in this order: the header (24 bytes of a request or response, 40 with an
+object), the body (stub, verification trailer, padding), and the sec_trailer. At the privacy level
+the body is encrypted. Header and trailer are signed together with the body if both sides stated in
+their bind that they can. The levels CALL and PKT promise less than integrity, and no client here
+requests them, so they are refused.
 """
 
 from __future__ import annotations
@@ -24,75 +26,88 @@ from srmp_spark.mqrr.rpc.pdu import (
 )
 
 LEVELS = (AuthLevel.CONNECT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY)
-"""The levels of a security context; without one the level is ``NONE``."""
+"""The allowed levels of a security context; without a context the level is ``NONE``."""
 
 
 class SecurityError(RemoteProtocolError):
-    """A token or a signature that does not hold, or a peer without the one it agreed to send. Nothing of the PDU is used."""
+    """A token or signature is invalid or missing. No part of the PDU is used."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, status_hint=401, section="[MS-RPCE] 3.3.1.5.2")
 
 
 class SecurityContext(Protocol):
-    """One side of a negotiation, and what comes of it. The provider knows the level that it was made for."""
+    """One side of a security negotiation, which then signs and encrypts.
+
+    The provider knows the authentication level for which it was made.
+    """
 
     auth_type: int
     """RPC_C_AUTHN_…: 9 SPNEGO, 10 NTLM, 16 Kerberos."""
     complete: bool
     supports_header_signing: bool
     odd_legs: bool
-    """The client has the last word, in an auth3 that nobody answers: NTLM."""
+    """Whether the client sends the last leg, in an auth3 that is not answered (NTLM)."""
     identity: str | None
-    """Who the other side is, once it is known."""
+    """Name of the peer, once the peer is authenticated; else ``None``."""
     token_size: int
     """Bytes of the signature in each PDU."""
 
     def step(self, token: bytes) -> bytes:
-        """The next token, for the other side's; ``b""``: nothing more to say. Raises :class:`SecurityError`."""
+        """Return the next token, in answer to the peer's ``token``.
+
+        Return ``b""`` if no token is to be sent. Raises :class:`SecurityError` if the peer's token
+        is invalid.
+        """
         ...
 
     def protect(
         self, header: bytes, body: bytes, trailer: bytes, *, sign_header: bool
     ) -> tuple[bytes, bytes]:
-        """The body as it is sent, and the token."""
+        """Return the body as it is sent (signed or encrypted), and the token."""
         ...
 
     def unprotect(
         self, header: bytes, body: bytes, trailer: bytes, token: bytes, *, sign_header: bool
     ) -> bytes:
-        """The body as it was written. Raises :class:`SecurityError`."""
+        """Return the body as the peer wrote it.
+
+        Raises :class:`SecurityError` if the token is invalid.
+        """
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionSecurity:
-    """The one security context of a connection. More than one ([MS-RPCE] 3.3.1.5.4) is never agreed on."""
+    """The security context of one connection.
+
+    A connection never agrees on more than one ([MS-RPCE] 3.3.1.5.4).
+    """
 
     context: SecurityContext
     level: int
     context_id: int
     sign_header: bool = False
-    """Both sides set PFC_SUPPORT_HEADER_SIGN."""
+    """Whether both sides set PFC_SUPPORT_HEADER_SIGN."""
     failed: bool = False
-    """The last leg came in an auth3 and did not hold: the first request is told."""
+    """Whether the last leg, an auth3, was invalid. The first request then gets a fault."""
 
     @property
     def protects(self) -> bool:
-        """Whether each request and response carries a token."""
+        """Return whether each request and response carries a token."""
         return self.level >= AuthLevel.PKT_INTEGRITY
 
     @property
     def token_size(self) -> int:
-        """Bytes of the token in each request and response; 0: none."""
+        """Return the bytes of the token in each request and response, or 0 without tokens."""
         return self.context.token_size if self.protects else 0
 
     def is_complete(self) -> bool:
-        """Whether nothing more is to be negotiated."""
+        """Return whether the security negotiation is complete."""
         return self.context.complete
 
     def trailer(self, token: bytes) -> AuthTrailer | None:
-        """The trailer of a PDU of the negotiation."""
+        """Return the authentication trailer with ``token``, or ``None`` for an empty token."""
         return (
             AuthTrailer(self.context.auth_type, self.level, self.context_id, token)
             if token
@@ -103,7 +118,11 @@ class ConnectionSecurity:
 def encode_piece(
     kind: int, call_id: int, piece: Piece, flags: int, security: ConnectionSecurity | None
 ) -> bytes:
-    """The PDU of a fragment, protected as agreed."""
+    """Encode the PDU of one fragment, protected as negotiated.
+
+    Raises :class:`LocalProtocolError` if the security provider returns a body or token of another
+    size.
+    """
     if security is None or not security.protects:
         return encode_pdu(kind, piece.flags | flags, call_id, piece.body)
     trailer = security.trailer(bytes(security.token_size))
@@ -122,9 +141,11 @@ def encode_piece(
 
 
 def open_piece(pdu: Pdu, stub: bytes, stub_at: int, security: ConnectionSecurity | None) -> bytes:
-    """The stub of a fragment, whose protection was looked at. ``stub`` is as it came, ``stub_at`` where it begins in the body.
+    """Verify and decrypt one fragment, and return its stub.
 
-    Raises :class:`SecurityError` for a token that does not hold, is not there, or belongs to another context or level.
+    ``stub`` is the stub as received; it begins ``stub_at`` bytes into the body. Raises
+    :class:`SecurityError` if a token is invalid, is missing, or belongs to another context or
+    level.
     """
     if security is None or not security.context.complete:
         if pdu.auth is not None:
@@ -145,7 +166,8 @@ def open_piece(pdu: Pdu, stub: bytes, stub_at: int, security: ConnectionSecurity
             "not the one agreed on"
         )
     if not security.protects:
-        return stub  # connect: "an authentication token that is optional"
+        # At level CONNECT there is "an authentication token that is optional".
+        return stub
     at, end = HEADER_SIZE + stub_at, len(pdu.raw) - len(auth.token) - SEC_TRAILER_SIZE
     if at > end - auth.pad_length:
         raise SecurityError("a token whose padding reaches into the header")

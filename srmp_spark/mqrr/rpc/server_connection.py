@@ -1,9 +1,11 @@
-"""One connection as its server sees it: bytes in, calls out; answers in, bytes out ([MS-RPCE] 3.3.3).
+"""One connection at its server: bytes in, calls out; answers in, bytes out ([MS-RPCE] 3.3.3).
 
-Theory of operation: :mod:`.server_states`. The owner feeds what came (:meth:`ServerConnection.receive`), does what the events
-say, answers calls whenever it likes, and sends :meth:`ServerConnection.data_to_send`. What begins and does not end, a
-negotiation or a request, has a deadline (:meth:`ServerConnection.timer`). A call that blocks, such as a read that waits for a
-message, blocks nothing here. When the transport is gone the owner says :meth:`ServerConnection.lost`.
+Theory of operation: :mod:`.server_states`. The owner passes received bytes to
+:meth:`ServerConnection.receive`, handles the events, answers calls at any time, and sends the bytes
+of :meth:`ServerConnection.data_to_send`. A negotiation or a request that has begun has a deadline
+(:meth:`ServerConnection.timer`). A call that blocks, such as a read that waits for a message, does
+not block this connection. When the transport is lost, the owner calls
+:meth:`ServerConnection.lost`.
 """
 
 from __future__ import annotations
@@ -68,26 +70,37 @@ NO_SECURITY = "no security provider is set up here"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """What all connections of a server have in common."""
+    """The settings that all connections of a server share."""
 
     interfaces: Mapping[SyntaxId, frozenset[int]]
-    """Each interface with the opnums that it has."""
+    """Each interface and the operation numbers (opnums) of its methods."""
     port: int
-    """The secondary address of a bind_ack, as text."""
+    """TCP port of the server, sent as text in the secondary address of a bind_ack."""
     syntaxes: Collection[TransferSyntax] = tuple(TransferSyntax)
-    """Those that the interfaces are served in."""
+    """The transfer syntaxes in which the interfaces are served."""
     min_auth_level: int = AuthLevel.NONE
-    """A bind below it is refused with a bind_nak, and the connection is closed: nothing is held for who
-    has not signed in. Windows since Vista demands packet privacy ([MS-MQRR] appendix B <19>)."""
+    """Lowest accepted authentication level.
+
+    A bind with a lower level is refused with a bind_nak and the connection is closed: nothing is
+    kept for an unauthenticated client. Windows since Vista demands packet privacy ([MS-MQRR]
+    appendix B <19>).
+    """
     accept_security: Callable[[int, int, str], SecurityContext | None] | None = None
-    """(authentication type, level, IP address of the client) → a new acceptor, or ``None`` for a type that is not set up."""
+    """Function that creates the server's side of a security negotiation.
+
+    (authentication type, level, IP address of the client) → a new context, or ``None`` for a type
+    that is not set up.
+    """
     fragment: int = FRAGMENT_MAX
     stub_max: int = STUB_MAX
-    """Bytes of a request in all its fragments; more is the fault 5. Interfaces whose requests are short ask for less."""
+    """Largest request in bytes, all fragments together; a larger one gets fault 5.
+
+    Interfaces with short requests set less.
+    """
 
 
 class _RefusedError(Exception):
-    """A bind that is answered with a bind_nak."""
+    """A bind was refused and is answered with a bind_nak."""
 
     def __init__(self, reason: NakReason, message: str) -> None:
         super().__init__(message)
@@ -95,7 +108,10 @@ class _RefusedError(Exception):
 
 
 class ServerConnection:
-    """The server's side of one transport connection from ``peer``, an IP address, that was accepted at ``now``."""
+    """The server's side of one transport connection.
+
+    ``peer`` is the IP address of the client. The connection was accepted at ``now``.
+    """
 
     def __init__(
         self, settings: ServerSettings, associations: Associations[Any], peer: str, now: float
@@ -118,31 +134,31 @@ class ServerConnection:
         self._security: ConnectionSecurity | None = None
         self._legs = 0
         self._late_pdus = 0
-        """Cancels and orphaned PDUs since the last request whose calls were over already."""
+        """Cancels and orphaned PDUs since the last request that named calls which were over."""
         self._deadline: float | None = now + NEGOTIATION_TIMEOUT_S
 
-    # --- what the owner calls -----------------------------------------------------------------------------------------------
+    # --- methods for the owner --------------------------------------------------------------------
 
     @property
     def state(self) -> ServerState:
-        """For logs and tests."""
+        """Return the state of this connection, for logs and tests."""
         return self._state
 
     @property
     def is_behind(self) -> bool:
-        """Whether a PDU that was received waits for the next :meth:`receive`."""
+        """Return whether a PDU that was received waits for the next :meth:`receive`."""
         return not self._is_closed() and self._stream.is_behind
 
     @property
     def is_signed_in(self) -> bool:
-        """Whether the negotiation is over, with an identity where one is demanded."""
+        """Return whether the negotiation is complete, and successful if security was negotiated."""
         if self._state not in (ServerState.CONTEXT_NEGOTIATED, ServerState.RECV_PDU):
             return False
         return self._security is None or not self._security.failed
 
     @property
     def is_idle(self) -> bool:
-        """Whether the peer holds nothing here: no handle is open and no call waits for its answer."""
+        """Return whether the client has no open handle and no unanswered call."""
         return not self._calls and not (self._association is not None and len(self._association))
 
     def hold(self, data: bytes) -> None:
@@ -153,9 +169,10 @@ class ServerConnection:
     def receive(
         self, data: bytes, now: float, pdus_max: int | None = None
     ) -> list[ConnectionEvent]:
-        """Return what became of ``data``, and of ``pdus_max`` PDUs of it: :attr:`is_behind` tells whether others wait.
+        """Process received bytes and return the events.
 
-        Never raises for what a peer sends: a protocol error closes the connection.
+        Never raises for bytes that a client sends: a protocol error closes the connection. At most
+        ``pdus_max`` PDUs are processed; :attr:`is_behind` states whether others wait.
         """
         if not self._is_closed():
             try:
@@ -169,29 +186,35 @@ class ServerConnection:
         return self._take_events()
 
     def timer(self) -> float | None:
-        """When :meth:`handle_timer` is to be called; ``None``: this connection owes us nothing."""
+        """Return the time at which to call :meth:`handle_timer`.
+
+        Return ``None`` if neither a negotiation nor a request is incomplete.
+        """
         return self._deadline
 
     def handle_timer(self, now: float) -> list[ConnectionEvent]:
-        """Close the connection if a deadline has passed."""
+        """Close the connection if a deadline has passed, and return the events."""
         if self._deadline is not None and self._deadline <= now:
             negotiating = self._state in (ServerState.ESTABLISHED, ServerState.NEGOTIATING_SECURITY)
             what = (
                 "the negotiation did not end"
                 if negotiating
-                else "the rest of a request did not come"
+                else "the rest of a request was not received"
             )
             self._close(ServerEvent.TIMED_OUT, f"{what} in time")
         return self._take_events()
 
     def data_to_send(self) -> bytes:
-        """What is to be sent, once."""
+        """Return the bytes to be sent and remove them from this connection."""
         data = b"".join(self._out)
         self._out.clear()
         return data
 
     def respond(self, call_id: int, stub: bytes) -> bool:
-        """Answer a call. False: nobody waits for it any more, and nothing is sent."""
+        """Answer a call with a response.
+
+        Return False if the call no longer waits for an answer; then nothing is sent.
+        """
         context_id = self._calls.pop(call_id, None)
         if context_id is None or self._state is ServerState.CLOSED:
             return False
@@ -203,7 +226,11 @@ class ServerConnection:
         return True
 
     def fail(self, call_id: int, status: int) -> bool:
-        """Answer a call with a fault. False: nobody waits for it. Raises :class:`LocalProtocolError` for a forbidden status."""
+        """Answer a call with a fault.
+
+        Return False if the call no longer waits for an answer. Raises :class:`LocalProtocolError`
+        if a server MUST NOT send this status.
+        """
         context_id = self._calls.get(call_id)
         if context_id is None or self._state is ServerState.CLOSED:
             return False
@@ -212,7 +239,11 @@ class ServerConnection:
         return True
 
     def lost(self, reason: str = "the transport connection is gone") -> list[ConnectionEvent]:
-        """The transport is gone, or is about to be closed: calls end, and so does the association with its last connection."""
+        """Close this connection because the transport is lost or about to be closed.
+
+        All its calls end. If it was the last connection of its association, the association ends
+        too. Returns the events.
+        """
         if self._state is not ServerState.CLOSED:
             self._close(ServerEvent.GONE, reason)
         return self._take_events()
@@ -223,10 +254,13 @@ class ServerConnection:
             f"calls={sorted(self._calls)} {self._association!r}>"
         )
 
-    # --- PDUs ---------------------------------------------------------------------------------------------------------------
+    # --- PDUs -------------------------------------------------------------------------------------
 
     def _watch(self, now: float) -> None:
-        """The deadline of what is not finished: a negotiation keeps its own, a request has one from its beginning."""
+        """Set the deadline for an incomplete request.
+
+        A negotiation keeps its own deadline. A request has a deadline from its first byte.
+        """
         if self._state in (ServerState.ESTABLISHED, ServerState.NEGOTIATING_SECURITY):
             return
         if (
@@ -234,7 +268,9 @@ class ServerConnection:
             and self._security.failed
             and self._state is not ServerState.CLOSED
         ):
-            return  # the negotiation's own deadline stays: the first request hears that it failed, and it must come in time
+            # The deadline of the failed negotiation stays: the first request gets the fault, and
+            # that request must be received in time.
+            return
         if self._state is ServerState.CLOSED or not (
             self._assembly is not None or len(self._stream)
         ):
@@ -268,7 +304,7 @@ class ServerConnection:
         except SecurityError as error:
             self._fail_and_close(pdu, Status.ERROR_ACCESS_DENIED, str(error))
         except LimitExceededError as error:
-            # [MS-RPCE] 3.3.3.5.4: a request above 4 megabytes is answered with 5.
+            # A request above 4 megabytes is answered with fault 5 ([MS-RPCE] 3.3.3.5.4).
             self._fail_and_close(pdu, Status.ERROR_ACCESS_DENIED, str(error))
         except RemoteProtocolError as error:
             self._fail_and_close(pdu, Status.NCA_S_PROTO_ERROR, str(error))
@@ -314,7 +350,7 @@ class ServerConnection:
             encode_pdu(PduType.FAULT, WHOLE | flags, call_id, Fault(status, context_id).encode())
         )
 
-    # --- negotiation --------------------------------------------------------------------------------------------------------
+    # --- negotiation ------------------------------------------------------------------------------
 
     def _bind(self, pdu: Pdu) -> None:
         bind = parse_bind(pdu.body)
@@ -341,13 +377,13 @@ class ServerConnection:
         self._deadline = None if done else self._deadline
 
     def _check_level(self) -> None:
-        """Raise :class:`_RefusedError` for a bind below the minimum level."""
+        """Raise :class:`_RefusedError` if a bind has less than the minimum authentication level."""
         level = AuthLevel.NONE if self._security is None else self._security.level
         if level < self._settings.min_auth_level:
             least = AuthLevel(self._settings.min_auth_level).name
             raise _RefusedError(
                 NakReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED,
-                f"a bind at level {level}, and at least {least} is demanded",
+                f"a bind at level {level}, but at least {least} is required",
             )
 
     def _alter_context(self, pdu: Pdu) -> None:
@@ -395,7 +431,10 @@ class ServerConnection:
         self._out.append(encode_pdu(kind, flags, pdu.call_id, ack.encode(), trailer))
 
     def _begin_security(self, pdu: Pdu) -> bytes:
-        """The first leg, in a bind. Raises :class:`_RefusedError`."""
+        """Process the first leg of the security negotiation and return the token of the answer.
+
+        Raises :class:`_RefusedError` if the level or type is not served or the token is invalid.
+        """
         auth = pdu.auth
         if auth is None or auth.level not in LEVELS:
             level = None if auth is None else auth.level
@@ -422,14 +461,21 @@ class ServerConnection:
         return token
 
     def _begin_security_late(self, pdu: Pdu) -> bytes:
-        """The first leg, in an alter_context behind a bind without security."""
+        """Process the first leg in an alter_context, after a bind without security.
+
+        Returns the token of the answer. Raises :class:`SecurityError` if the leg is refused.
+        """
         try:
             return self._begin_security(pdu)
         except _RefusedError as refused:
             raise SecurityError(str(refused)) from None
 
     def _continue_security(self, auth: AuthTrailer) -> bytes:
-        """Another leg. Raises :class:`SecurityError`, also for a second security context beside the first."""
+        """Process another leg of the security negotiation and return the token of the answer.
+
+        Raises :class:`SecurityError` if the leg is invalid, or if it begins a second security
+        context.
+        """
         security = self._security
         if security is None or security.context.complete:
             raise SecurityError("a second security context on one connection was never agreed on")
@@ -448,7 +494,11 @@ class ServerConnection:
         return security.context.step(token)
 
     def _auth3(self, pdu: Pdu) -> None:
-        """The last leg, which is not answered: a failure is told to the first request."""
+        """Process the last leg, which is not answered.
+
+        If the leg is invalid, the first request gets a fault. Raises :class:`SecurityError` if
+        there is no token or no negotiation.
+        """
         security = self._security
         if pdu.auth is None or security is None:
             raise SecurityError("an auth3 without a token, or without a negotiation")
@@ -460,11 +510,11 @@ class ServerConnection:
         self._move(ServerEvent.AUTH3)
         self._deadline = self._deadline if security.failed else None
 
-    # --- calls --------------------------------------------------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------------
 
     def _request(self, pdu: Pdu) -> None:
         if self._security is not None and self._security.failed:
-            raise SecurityError("the last leg of the negotiation did not hold")
+            raise SecurityError("the last leg of the negotiation was invalid")
         request = parse_request(pdu)
         if pdu.is_first:
             self._first_fragment(pdu)
@@ -473,7 +523,7 @@ class ServerConnection:
             return
         elif pdu.call_id != self._assembly.call_id:
             raise RemoteProtocolError(
-                "a fragment of another call than the one that is coming in",
+                "a fragment of another call than the one that is being received",
                 section="[MS-RPCE] 3.3.3.5.2",
             )
         request = request._replace(
@@ -500,7 +550,7 @@ class ServerConnection:
             )
         if pdu.call_id <= self._last_call_id:
             raise RemoteProtocolError(
-                f"call_id {pdu.call_id} after {self._last_call_id}; it increases",
+                f"call_id {pdu.call_id} after {self._last_call_id}; call_id must increase",
                 section="[MS-RPCE] 3.3.3.5.2",
             )
         if self._calls and not self._multiplexing:
@@ -512,7 +562,10 @@ class ServerConnection:
         self._late_pdus = 0
 
     def _check_old(self, call_id: int) -> None:
-        """A late fragment of a call that is over is dropped; one of a call that never was ends the connection."""
+        """Check that a late fragment belongs to a recent call, so that it may be discarded.
+
+        Raises :class:`RemoteProtocolError` if the call never began; this closes the connection.
+        """
         if not 0 <= self._last_call_id - call_id < OLD_CALL_WINDOW:
             raise RemoteProtocolError(
                 f"a PDU of call {call_id}, which never began; the last one was "
@@ -521,7 +574,10 @@ class ServerConnection:
             )
 
     def _dispatch(self, assembly: Assembly) -> None:
-        """A whole request: what is wrong with it is answered with a fault, and the connection goes on."""
+        """Turn a whole request into a :class:`CallReceived` event, or answer it with a fault.
+
+        After a fault the connection stays open.
+        """
         call_id, request = assembly.call_id, assembly.first
         assert isinstance(request, Request)
         found = self._contexts.get(request.context_id)
@@ -556,7 +612,7 @@ class ServerConnection:
         )
 
     def _refusal(self, request: Request, interface: SyntaxId) -> int | None:
-        """The fault for a call that is not dispatched; ``None``: it may be."""
+        """Return the status of the fault for a call that is refused; ``None`` if it is accepted."""
         level = AuthLevel.NONE if self._security is None else self._security.level
         if level < self._settings.min_auth_level:
             return Status.ERROR_ACCESS_DENIED
@@ -572,7 +628,10 @@ class ServerConnection:
         interface: SyntaxId,
         syntax: TransferSyntax,
     ) -> tuple[bytes, int | None]:
-        """The stub without its verification trailer, and the fault for one that denies what came."""
+        """Return the stub without its verification trailer, and the status of a fault or ``None``.
+
+        The status is set if the trailer contradicts the request as received.
+        """
         try:
             stub, trailer = split_trailer(stub)
         except RemoteProtocolError:
@@ -608,8 +667,11 @@ class ServerConnection:
             self._came_late(pdu)
 
     def _came_late(self, pdu: Pdu) -> None:
-        """Count a PDU about a call that is over: its answer crossed it. Raises where there was no such call,
-        or there are too many."""
+        """Count a PDU for a call that is over because its answer and the PDU crossed.
+
+        Raises :class:`RemoteProtocolError` if no such call existed, or after ``LATE_PDUS_MAX`` such
+        PDUs.
+        """
         self._check_old(pdu.call_id)
         self._late_pdus += 1
         if self._late_pdus > LATE_PDUS_MAX:

@@ -1,4 +1,4 @@
-"""What comes out of a server's connection: values, never actions."""
+"""Events that a server's connection returns to its owner. Events are values, never actions."""
 
 from __future__ import annotations
 
@@ -10,42 +10,53 @@ from srmp_spark.mqrr.rpc.binding import SyntaxId
 
 
 class CallReceived(NamedTuple):
-    """A whole request. Answer with ``respond`` or ``fail`` of its connection, in any order."""
+    """A whole request was received.
+
+    Answer with ``respond`` or ``fail`` of its connection. Calls may be answered in any order.
+    """
 
     call_id: int
     interface: SyntaxId
     syntax: TransferSyntax
     opnum: int
     stub: bytes
-    """Without its verification trailer, which was compared; up to three bytes of padding may end it."""
+    """The stub without its verification trailer, which was checked.
+
+    Up to three bytes of padding may follow the stub.
+    """
     association: Association[Any]
     identity: str | None
-    """Who calls; ``None`` without security."""
+    """Name of the authenticated caller; ``None`` without security."""
     auth_level: int
 
 
 class CallCancelled(NamedTuple):
-    """The caller wants to wait no longer. Answer all the same, soon."""
+    """The caller no longer wants to wait. Answer the call soon all the same."""
 
     call_id: int
 
 
 class CallOrphaned(NamedTuple):
-    """The caller is gone: nobody waits for the answer, and none is sent."""
+    """The caller has abandoned the call. No answer is expected and none is sent."""
 
     call_id: int
 
 
 class Rundown(NamedTuple):
-    """The last connection of an association is gone: undo what its handles stood for. ``values`` is empty where
-    another process keeps the handles."""
+    """The last connection of an association was closed.
+
+    Undo what its handles stood for. ``values`` is empty if another process keeps the handles.
+    """
 
     association: Association[Any]
     values: tuple[Any, ...]
 
 
 class ConnectionClosed(NamedTuple):
-    """Send what is left to send, then close the transport. Calls that were not answered need no answer."""
+    """The connection is closed: send the remaining data, then close the transport.
+
+    The unanswered ``calls`` need no answer.
+    """
 
     reason: str
     calls: tuple[int, ...]

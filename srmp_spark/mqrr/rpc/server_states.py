@@ -1,14 +1,17 @@
-"""The states of a connection as its server sees it ([MS-RPCE] 3.3.3, figure 20), in one table.
+"""The states of a connection at its server ([MS-RPCE] 3.3.3, figure 20), in one table.
 
-Theory of operation. A connection is ``ESTABLISHED`` until a bind. One without security, or whose security provider has all it
-needs, makes it ``CONTEXT_NEGOTIATED``; one that needs more legs ``NEGOTIATING_SECURITY``, until an alter_context or an auth3 is
-the last. Then requests come. A request of several fragments is received whole before another PDU of a call may begin: while
-it is coming in the state is ``RECV_PDU``. Dispatched calls are no state of the connection: with concurrent multiplexing there
-may be many. A protocol error is answered, bind_nak or fault as the PDU asks for, and ends the connection: what follows on it
-could not be trusted to mean what it says.
+Theory of operation. A connection is ``ESTABLISHED`` until a bind. A bind without security, or one
+whose security provider needs nothing more, makes it ``CONTEXT_NEGOTIATED``. A bind whose provider
+needs more legs makes it ``NEGOTIATING_SECURITY``, until an alter_context or an auth3 is the last
+leg. Then requests are received. A request of several fragments is received whole before another
+request may begin; until then the state is ``RECV_PDU``. Dispatched calls do not change the state of
+the connection: with concurrent multiplexing there may be many. A protocol error is answered with a
+bind_nak or a fault, depending on the PDU, and closes the connection: later PDUs could not be
+trusted.
 
-What a PDU *did* is the event: ``BIND`` is one that was accepted, ``BIND_REFUSED`` one that was not. A pair that is not in the
-table cannot happen for our own doing; for a PDU of the peer it is a protocol error.
+An event is the effect of a PDU: ``BIND`` is an accepted bind, ``BIND_REFUSED`` a refused one. A
+pair of state and event that is not in the table is an error: a bug if this program caused the
+event, a protocol error if a PDU of the peer did.
 """
 
 from __future__ import annotations
@@ -20,22 +23,23 @@ from srmp_spark.mqrr.rpc.pdu import PduType
 
 
 class ServerState(Enum):
-    """Of a connection."""
+    """State of one connection at its server."""
 
     ESTABLISHED = auto()
     NEGOTIATING_SECURITY = auto()
-    """"Wait for SECURE_ALTER_CONTEXT" and "Negotiating Security": they differ in nothing."""
+    """"Wait for SECURE_ALTER_CONTEXT" and "Negotiating Security": this code treats both the same.
+    """
     CONTEXT_NEGOTIATED = auto()
     RECV_PDU = auto()
     CLOSED = auto()
 
 
 class ServerEvent(Enum):
-    """What moves it."""
+    """Events that change the state of a connection at its server."""
 
     BIND = auto()
     BIND_CONTINUES = auto()
-    """Accepted, and the security provider needs another leg."""
+    """The bind was accepted, and the security provider needs another leg."""
     BIND_REFUSED = auto()
     ALTER_CONTEXT = auto()
     ALTER_CONTEXT_CONTINUES = auto()
@@ -46,12 +50,15 @@ class ServerEvent(Enum):
     LAST_FRAGMENT = auto()
     CANCEL = auto()
     ORPHANED = auto()
-    """Of a call that was dispatched, or of none."""
+    """An orphaned PDU for a dispatched call, or for a call that is over."""
     ORPHANED_HALFWAY = auto()
-    """Of the request that was coming in."""
+    """An orphaned PDU for the request whose fragments are being received."""
     PROTOCOL_ERROR = auto()
     TIMED_OUT = auto()
-    """Of a negotiation that did not end, or a request of which the rest did not come. Idle connections are left in peace."""
+    """A negotiation did not end in time, or the rest of a request was not received in time.
+
+    Idle connections do not time out here.
+    """
     GONE = auto()
     """The transport lost the connection, or its owner closed it."""
 
@@ -95,4 +102,7 @@ MAY_COME: Mapping[ServerState, frozenset[PduType]] = {
     )
     for state in _S
 }
-"""Which PDUs a state knows what to do with: read off the table, so that the two cannot differ."""
+"""PDU types that are allowed in each state.
+
+The types are derived from the table of transitions, so the two cannot differ.
+"""

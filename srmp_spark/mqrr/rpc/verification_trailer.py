@@ -1,9 +1,10 @@
-"""The verification trailer of a request: what its client sent, in a place that is signed ([MS-RPCE] 2.2.2.13).
+"""The verification trailer: a signed copy of a request's header fields ([MS-RPCE] 2.2.2.13).
 
-Security providers do not protect the header of a PDU unless both sides agreed on it. So a client may repeat, behind the stub
-and as part of it, which method, context and interface it meant. Its beginning is not told; it is where the eight bytes of its
-signature stand at a multiple of four, and its commands, each with its length, end exactly where the stub does. What ends
-otherwise is no trailer but bytes of the stub that happen to look like one.
+Security providers protect the header of a PDU only if both sides agreed on that. So a client may
+repeat the method, the context and the interface after the stub, as a part of the stub. No field
+states where the trailer begins. A trailer begins with the eight bytes of its signature, at a
+multiple of four. Its commands, each with its length, end exactly where the stub ends. Bytes that
+end elsewhere are not a trailer but stub that looks like one.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ _SIZES = {_BITMASK: _U32.size, _PCONTEXT_ID: _PCONTEXT.size, _HEADER2_ID: _HEADE
 
 
 class VerificationTrailer(NamedTuple):
-    """What a trailer says; ``None``: it does not say this."""
+    """The fields of one trailer; ``None`` means that the trailer does not have the field."""
 
     header_signing: bool | None = None
-    """Bitmask: the client's bind had PFC_SUPPORT_HEADER_SIGN."""
+    """Bitmask command: whether the client's bind had PFC_SUPPORT_HEADER_SIGN."""
     call_id: int | None = None
     context_id: int | None = None
     opnum: int | None = None
@@ -42,7 +43,10 @@ class VerificationTrailer(NamedTuple):
     transfer_syntax: SyntaxId | None = None
 
     def encode(self) -> bytes:
-        """The trailer; its last command says that it is the last. ``b""`` if it says nothing."""
+        """Encode the trailer; the last command is marked as the last.
+
+        Return ``b""`` without any field.
+        """
         commands: list[tuple[int, bytes]] = []
         if self.header_signing is not None:
             commands.append(
@@ -81,7 +85,10 @@ class VerificationTrailer(NamedTuple):
         interface: SyntaxId,
         transfer_syntax: SyntaxId,
     ) -> str | None:
-        """What of the request that came is not what the client says it sent; ``None``: nothing."""
+        """Return the name of the first field of the request that differs from this trailer.
+
+        Return ``None`` if no field differs. The arguments are the request as received.
+        """
         if self.header_signing and not header_signing:
             return "header signing"
         said = (self.call_id, self.context_id, self.opnum, self.interface, self.transfer_syntax)
@@ -93,15 +100,20 @@ class VerificationTrailer(NamedTuple):
 
 
 def append_trailer(stub: bytes, trailer: VerificationTrailer) -> bytes:
-    """``stub`` with a trailer at the next multiple of four."""
+    """Return ``stub`` with ``trailer`` at the next multiple of four bytes.
+
+    Return ``stub`` unchanged if the trailer has no field.
+    """
     data = trailer.encode()
     return stub + bytes(-len(stub) % 4) + data if data else stub
 
 
 def split_trailer(stub: bytes) -> tuple[bytes, VerificationTrailer | None]:
-    """The stub without its trailer, and the trailer if there is one. Up to three bytes of padding stay with the stub.
+    """Return the stub without its verification trailer, and the trailer or ``None``.
 
-    Raises :class:`RemoteProtocolError` for a command that must be processed and is unknown: the fault is then 5, access denied.
+    Up to three bytes of padding stay at the end of the stub. Raises :class:`RemoteProtocolError` if
+    a command must be processed and is unknown, or if the trailer belongs to another type of PDU.
+    The server answers with fault 5, access denied.
     """
     begin = max(0, len(stub) - VERIFICATION_TRAILER_MAX)
     at = stub.rfind(SIGNATURE, begin)
@@ -114,7 +126,10 @@ def split_trailer(stub: bytes) -> tuple[bytes, VerificationTrailer | None]:
 
 
 def _commands(stub: bytes, at: int) -> list[tuple[int, bytes]] | None:
-    """The commands from ``at`` to the end of the stub; ``None`` if they do not end there."""
+    """Return the commands from offset ``at`` to the end of the stub.
+
+    Return ``None`` if the commands do not end exactly at the end of the stub.
+    """
     commands: list[tuple[int, bytes]] = []
     while at + _COMMAND.size <= len(stub) and len(commands) < VERIFICATION_COMMANDS_MAX:
         command, length = _COMMAND.unpack_from(stub, at)

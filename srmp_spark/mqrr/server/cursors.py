@@ -1,16 +1,20 @@
 """Cursors ([MS-MQDMPR] 3.2): a place in a queue, and whether the message there was shown.
 
-Theory of operation. A new cursor stands before the head, ``UNREAD``. Peeking shows the first message behind it and makes it
-``READ``: peeked again it is the same message, or MESSAGE_ALREADY_RECEIVED once that is no longer available; PEEK_NEXT goes
-on. Receiving takes the message that was shown and makes it ``UNREAD``, so that the next one is looked for behind it. While
-there is nothing it waits, and whatever becomes available first ends the wait, wherever it stands: one of higher priority would
-come to stand behind the cursor's back otherwise, and never be seen.
+Theory of operation. A new cursor stands before the head of the queue and is ``UNREAD``. A peek
+shows the first message after the cursor and makes the cursor ``READ``. Another peek shows the same
+message, or answers MESSAGE_ALREADY_RECEIVED if that message is no longer available; PEEK_NEXT moves
+on. A receive takes the message that was shown and makes the cursor ``UNREAD``, so that the next
+search begins after it. If there is no message, the cursor waits, and the first message that becomes
+available ends the wait, whatever its place. Otherwise a message of higher priority could be placed
+before the cursor and never be seen.
 
-What is shown must be read first, and may leave the queue meanwhile. Nobody saw it then, and the cursor is put back to where it
-stood: who comes to receive what was shown before must be told that it is gone, and not be given the next one.
+A message must be read before it is shown, and it may leave the queue meanwhile. Then no reader saw
+the message, and the cursor is put back to its earlier place. A reader that wants to receive the
+message shown before must get the error that it is gone, and not the next message.
 
-Against the text as printed: a wait that ends without a message leaves the cursor as it was. 3.2.7.6 would put one that waited
-to receive at the end, from where no message is ever behind it, and forgets the one that waited to peek altogether.
+This code differs from the printed text: a wait that ends without a message leaves the cursor
+unchanged. 3.2.7.6 would put a cursor that waited to receive at the end of the queue, after which
+there is never a message, and does not mention a cursor that waited to peek.
 """
 
 from __future__ import annotations
@@ -25,30 +29,33 @@ from srmp_spark.mqrr.server.positions import START
 
 
 class CursorState(Enum):
-    """CursorState ([MS-MQDMPR] 3.2.1.2)."""
+    """State of one cursor ([MS-MQDMPR] 3.2.1.2)."""
 
     UNREAD = auto()
     READ = auto()
     WAIT_PEEK = auto()
-    """From UNREAD or READ."""
+    """A peek waits for a message; the cursor was UNREAD or READ."""
     WAIT_RECEIVE = auto()
-    """From UNREAD."""
+    """A receive waits for a message; the cursor was UNREAD."""
 
 
 class CursorEvent(Enum):
-    """What moves it."""
+    """Events that change the state of a cursor."""
 
     SHOWN = auto()
     """A peek found a message."""
     TAKEN = auto()
-    """A receive found one."""
+    """A receive found a message."""
     WAIT_TO_PEEK = auto()
     WAIT_TO_RECEIVE = auto()
     GAVE_UP_UNREAD = auto()
-    """Time-out or cancel of a wait that began ``UNREAD``."""
+    """A wait that began ``UNREAD`` ended by a time-out or was cancelled."""
     GAVE_UP_READ = auto()
     LEFT_UNREAD = auto()
-    """What a call found left the queue before it was read; the cursor was ``UNREAD`` before that call."""
+    """The message that a call found left the queue before it was read.
+
+    The cursor was ``UNREAD`` before that call.
+    """
     LEFT_READ = auto()
 
 
@@ -74,7 +81,7 @@ TRANSITIONS: Mapping[tuple[CursorState, CursorEvent], CursorState] = {
 
 
 class Place(NamedTuple):
-    """Where a cursor stands when no call waits at it."""
+    """State and position of a cursor at which no call waits."""
 
     state: CursorState
     position: int
@@ -87,21 +94,24 @@ class Cursor:
     handle: int
     state: CursorState = CursorState.UNREAD
     position: int = START
-    """LookupIdentifier of the message that it stands at, which may be gone."""
+    """LookupIdentifier of the message at the cursor; that message may be gone."""
     _before: CursorState = CursorState.UNREAD
 
     @property
     def is_waiting(self) -> bool:
-        """A call waits at it: no other call can use it meanwhile."""
+        """Return whether a call waits at the cursor, so that no other call can use the cursor."""
         return self.state in (CursorState.WAIT_PEEK, CursorState.WAIT_RECEIVE)
 
     @property
     def place(self) -> Place:
-        """Where it stands, or stood when the wait at it began."""
+        """Return the place of the cursor, or its place when the current wait began."""
         return Place(self._before if self.is_waiting else self.state, self.position)
 
     def move(self, event: CursorEvent, position: int | None = None) -> None:
-        """Raises :class:`LocalProtocolError` for what cannot happen."""
+        """Change the state and, if given, the position.
+
+        Raises :class:`LocalProtocolError` if the event cannot happen in this state.
+        """
         target = TRANSITIONS.get((self.state, event))
         if target is None:
             raise LocalProtocolError(
@@ -114,13 +124,16 @@ class Cursor:
             self.position = position
 
     def give_up(self) -> None:
-        """Its wait ended without a message."""
+        """End the wait at the cursor without a message."""
         if self.is_waiting:
             was_read = self._before is CursorState.READ
             self.move(CursorEvent.GAVE_UP_READ if was_read else CursorEvent.GAVE_UP_UNREAD)
 
     def put_back(self, found: int, place: Place) -> None:
-        """What a call ``found`` has left the queue unread. Nothing happens if another call has moved it since."""
+        """Return to ``place``, because the message ``found`` left the queue unread.
+
+        Do nothing if another call has moved the cursor since.
+        """
         if not self.is_waiting and self.position == found:
             was_read = place.state is CursorState.READ
             self.move(

@@ -1,4 +1,7 @@
-"""What comes out of the server: values, never actions. The owner does them in this order."""
+"""Effects that the server returns. Effects are values, never actions.
+
+The owner executes the effects in their order.
+"""
 
 from __future__ import annotations
 
@@ -12,33 +15,43 @@ from srmp_spark.mqrr.queue_format import QueueFormat
 
 
 class QueueView(Protocol):
-    """What its owner knows of a queue at any moment. Equal views are the same queue."""
+    """Current knowledge of the owner about one queue. Equal views are the same queue."""
 
     @property
     def name(self) -> str:
-        """Canonical: ``private$/orders``, ``private$/orders;retry`` of a subqueue, ``private$/orders;journal``."""
+        """Return the canonical name of the queue.
+
+        Examples: ``private$/orders``, ``private$/orders;retry`` (a subqueue),
+        ``private$/orders;journal``.
+        """
         ...
 
     @property
     def transactional(self) -> bool:
-        """Whether it takes transactional messages."""
+        """Return whether the queue accepts transactional messages."""
         ...
 
     def floor(self) -> int:
-        """Every message up to this sequence has left the queue."""
+        """Return the sequence up to which every message has left the queue."""
         ...
 
     def is_behind(self) -> bool:
-        """Whether messages are in the queue that were not told yet. ``came`` follows, if only to say that it is so no more."""
+        """Return whether the queue has messages that were not yet reported to the server.
+
+        ``came`` is called later in any case, if only because this is no longer so.
+        """
         ...
 
     def has_left(self, sequence: int) -> bool:
-        """Whether this one has, up to the floor or beyond it."""
+        """Return whether the message ``sequence`` has left the queue.
+
+        Sequences up to the floor have left; some above it may have left too.
+        """
         ...
 
 
 class CallId(NamedTuple):
-    """Which call is to be answered, and how."""
+    """Identifies the call that is to be answered, and the syntax of its answer."""
 
     connection: Hashable
     number: int
@@ -46,62 +59,76 @@ class CallId(NamedTuple):
 
 
 class Reason(Enum):
-    """Why a message leaves the queue ([MS-MQDMPR] 3.1.7.2.1)."""
+    """Reason why a message leaves its queue ([MS-MQDMPR] 3.1.7.2.1)."""
 
     RECEIVED = auto()
     REJECTED = auto()
-    """NackReceiveRejected: the application does not want it, and whoever asked is told."""
+    """NackReceiveRejected: the application does not want the message.
+
+    A sender that requested a receipt is notified.
+    """
     PURGED = auto()
     MOVED = auto()
-    """It is in another queue now: nothing is decided, and nobody is told."""
+    """The message is in another queue now. No decision about it is made or reported."""
 
 
 class Message(NamedTuple):
-    """A message as its owner has read it."""
+    """One message as its owner has read it."""
 
     packet: EncodedPacket
     srmp: bool
-    """It came over HTTP: the other limit counts."""
+    """Whether the message was sent over HTTP, so that the other limit applies."""
     arrived_at: int
-    """Seconds since 1970, UTC."""
+    """Time of arrival in seconds since 1970, UTC."""
 
 
 class Answer(NamedTuple):
-    """The answer of a call."""
+    """Order to answer a call with a response."""
 
     call: CallId
     stub: bytes
 
 
 class Fault(NamedTuple):
-    """The call failed in a way that only a fault can say."""
+    """Order to answer a call with a fault, because no response can state its failure."""
 
     call: CallId
     status: int
 
 
 class Open(NamedTuple):
-    """Find the queue, hold it against other receivers if ``receive``, and say ``opened`` or ``not_opened`` with ``opening``.
+    """Order to find a queue and then call ``opened`` or ``not_opened`` with ``opening``.
 
-    Each that was opened is closed once."""
+    If ``receive`` is set, hold the queue against other receivers. Each queue that was opened is
+    closed once, with :class:`Close`.
+    """
 
     opening: int
     queue: QueueFormat
     receive: bool
     move: bool = False
-    """Messages are to be moved there: a queue that takes none is refused."""
+    """Whether messages are to be moved to the queue.
+
+    A queue that accepts no messages is refused.
+    """
     caller: str | None = None
-    """Who asks; ``None`` without sign-in."""
+    """Name of the authenticated caller; ``None`` without authentication."""
 
 
 class Read(NamedTuple):
-    """Say ``read``, ``not_read`` or ``vanished`` with ``reading``."""
+    """Order to read a message.
+
+    Then call ``read``, ``not_read`` or ``vanished`` with ``reading``.
+    """
 
     reading: int
     queue: QueueView
     sequence: int
     connection: Hashable
-    """Whose answer the message becomes: the owner may wait until that reader has taken what it was answered before."""
+    """Connection to which the message is sent.
+
+    The owner may wait until that reader has accepted earlier answers.
+    """
 
 
 class Taken(NamedTuple):
@@ -111,47 +138,62 @@ class Taken(NamedTuple):
     sequence: int
     reason: Reason
     to: QueueView | None = None
-    """``MOVED``: where it is from then on."""
+    """For ``MOVED``: the queue in which the message is afterwards."""
 
 
 class Take(NamedTuple):
-    """Store in one transaction that these have left their queues, and that those that were moved are where they were moved to;
-    then say ``stored`` or ``not_stored`` with ``storing``."""
+    """Order to store in one transaction that the messages have left their queues.
+
+    Moved messages are stored in their new queues in the same transaction. Then call ``stored`` or
+    ``not_stored`` with ``storing``.
+    """
 
     storing: int
     messages: tuple[Taken, ...]
 
 
 class Purge(NamedTuple):
-    """Take all that is there but ``spared``, which are locked; then say ``purged`` or ``not_purged`` with ``purging``."""
+    """Order to remove all messages of a queue but those in ``spared``, which are locked.
+
+    Then call ``purged`` with ``purging`` and, if the purge failed, the status.
+    """
 
     purging: int
     queue: QueueView
     spared: tuple[int, ...]
-    """In the order in which they were locked."""
+    """Sequences of the locked messages, in the order in which they were locked."""
 
 
 class LookOn(NamedTuple):
-    """Say ``look_on`` with ``purging`` in another turn: there are more locked messages to spare than one turn looks at."""
+    """Order to call ``look_on`` with ``purging`` later, after other calls were processed.
+
+    There are more locked messages than a purge examines at once.
+    """
 
     purging: int
 
 
 class Close(NamedTuple):
-    """What was ``opened`` once is done with, and so is everything that was received through it."""
+    """Order to close a queue that was ``opened``.
+
+    Everything that was received through it is settled.
+    """
 
     queue: QueueView
     receive: bool
 
 
 class OutcomeStored(NamedTuple):
-    """The outcome of a transaction is stored."""
+    """Report that the outcome of a transaction is stored."""
 
     transaction: bytes
 
 
 class OutcomeNotStored(NamedTuple):
-    """It could not be stored, or came too late: everything is as it was before the transaction."""
+    """Report that the outcome of a transaction could not be stored, or was too late.
+
+    All messages are as they were before the transaction.
+    """
 
     transaction: bytes
 

@@ -1,34 +1,54 @@
-"""Every limit of the server of remote read, with its reason."""
+"""Every limit of the server of remote read, with its reason.
+
+A call above a limit gets MQ_ERROR_INSUFFICIENT_RESOURCES, unless the limit says otherwise.
+"""
 
 from __future__ import annotations
 
 CURSORS_MAX = 1_000
-"""Cursors of one handle: a reader needs one."""
+"""Most cursors of one handle. A reader needs one cursor."""
 REQUESTS_MAX = 1_000
-"""Requests of one handle that are not ended: calls that wait, and messages that are locked."""
+"""Most requests of one handle that are not ended: waiting calls and locked messages."""
 WAITING_MAX = 1_000
-"""Reads that wait for a message of one queue; each is looked at when one comes."""
+"""Most reads that wait for a message of one queue. Each is examined when a message arrives."""
 OPEN_MAX = 10_000
-"""Handles of one queue."""
+"""Most open handles of one queue. A further attempt to open the queue is refused."""
 TRANSACTIONS_MAX = 1_000
-"""Transactions that have no outcome yet; each ends by itself after TRANSACTION_TIMEOUT_S."""
+"""Most transactions without an outcome. Each is aborted after TRANSACTION_TIMEOUT_S."""
 TIMED_OUT_KEPT = 10_000
-"""Transactions that had no outcome in time, whose coordinator must be told so when it commits after all: the last ones."""
+"""Most timed-out transactions that are remembered; the oldest is forgotten.
+
+If the coordinator commits such a transaction later, it must be notified of the time-out.
+"""
 OPERATIONS_MAX = 10_000
-"""Messages received and moved in one transaction: they are stored in one commit."""
+"""Most messages received and moved in one transaction, because one commit stores all of them."""
 LOCKS_OF_A_TURN = 1_000
-"""Locked messages that a purge looks at before other calls have their turn: a millisecond or two. There may be OPEN_MAX times
-REQUESTS_MAX of them."""
+"""Most locked messages that a purge examines before other calls are processed.
+
+This work takes a millisecond or two. There may be OPEN_MAX times REQUESTS_MAX locked messages.
+"""
 
 CLEANUP_S = 300.0
-"""Pending Request Cleanup Timer: 300,000 ms ([MS-MQRR] 3.1.2.2, appendix B <11>)."""
+"""Pending Request Cleanup Timer in seconds ([MS-MQRR] 3.1.2.2, appendix B <11>: 300,000 ms).
+
+A message that a reader has received but not acknowledged for that long is unlocked.
+"""
 TRANSACTION_TIMEOUT_S = 300.0
-"""From the enlistment to the outcome: one whose coordinator says nothing for so long is aborted."""
+"""Longest time in seconds from the enlistment of a transaction to its outcome.
+
+A transaction without an outcome is aborted then.
+"""
 TIMERS_KEPT = 4_096
-"""Timers, those of locks that ended among them, before the latter are taken out; then twice as many as mean something. A reader
-that takes 8,000 messages a second would else leave two million behind within CLEANUP_S."""
+"""Timers that are kept before expired ones are removed.
+
+After that, the limit is twice the number of valid timers. A reader that receives 8,000 messages a
+second would otherwise leave two million timers within CLEANUP_S.
+"""
 CATCH_UP_S = 10.0
-"""Longest wait of a reader that does not want to wait, for messages that are in the queue and whose priorities are not known
-yet: it takes milliseconds."""
+"""Longest wait in seconds of a reader that does not want to wait.
+
+The reader waits for messages that are in the queue but whose priorities are not known yet. The wait
+usually takes milliseconds.
+"""
 INFINITE_TIMEOUT = 0xFFFFFFFF
-"""ulTimeout of a reader that waits for as long as it takes."""
+"""ulTimeout of a reader that waits without limit."""

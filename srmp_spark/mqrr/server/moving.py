@@ -1,9 +1,11 @@
-"""R_OpenQueueForMove and R_MoveMessage: between a queue and its subqueues ([MS-MQRR] 3.1.4.10, 3.1.4.11).
+"""R_OpenQueueForMove and R_MoveMessage: moves between a queue and its subqueues.
 
-A subqueue is a queue whose name has a ``;`` behind that of the queue it belongs to. A move is a receive whose reader is another
-queue: the message is locked, leaves its queue in one commit with its place in the other one, and is there from then on; in a
-transaction it stays locked until the outcome. Nothing is decided by it: what the message asked to be told of its end it is
-told when it is received from where it is then.
+The document is [MS-MQRR] 3.1.4.10 and 3.1.4.11. A subqueue is a queue whose name is that of another
+queue, a ``;`` and a name of its own. A move is like a receive whose reader is another queue. The
+message is locked, one commit removes it from its queue and stores its place in the other queue, and
+from then on it is there. In a transaction the message stays locked until the outcome. A move
+decides nothing about the message: receipts that it requested are sent when it is received from its
+new queue.
 """
 
 from __future__ import annotations
@@ -24,13 +26,17 @@ from srmp_spark.mqrr.server.which_queue import JOURNAL_SUFFIX
 from srmp_spark.mqrr.status import Status
 
 _TRIES = 8
-"""Random numbers of 64 bits that are taken: once would be a wonder, eight times is a source that is none."""
+"""Number of attempts to find a free random number of 64 bits.
+
+One collision is nearly impossible; eight in a row mean that the source is not random.
+"""
 
 
 def related(source: str, target: str) -> bool:
-    """Whether messages may be moved: from a queue to its subqueue, back, or between two of its subqueues.
+    """Return whether messages may be moved between two queues, named by canonical names.
 
-    Names are canonical. A journal has the form of a subqueue and is none: it is read only.
+    Moves are allowed from a queue to its subqueue, back, and between two of its subqueues. A
+    journal is named like a subqueue but is read only.
     """
     if source == target or source.endswith(JOURNAL_SUFFIX) or target.endswith(JOURNAL_SUFFIX):
         return False
@@ -38,16 +44,20 @@ def related(source: str, target: str) -> bool:
 
 
 class Moving:
-    """The queues that messages may be moved to, by their move contexts."""
+    """Keeps the queues to which messages may be moved, by their move contexts."""
 
     def __init__(self, receiving: Receiving, new_context: Callable[[], int]) -> None:
-        """``new_context``: a random number of 64 bits; who guesses one still needs the association that it belongs to."""
+        """Create an empty table of move contexts.
+
+        ``new_context`` returns a random number of 64 bits. A client that guesses one still needs
+        the association to which the context belongs.
+        """
         self._receiving = receiving
         self._new_context = new_context
         self._contexts: dict[int, tuple[Association[OpenQueue], OpenQueue]] = {}
 
     def opened(self, association: Association[OpenQueue], descriptor: OpenQueue) -> int:
-        """pMoveContext of a handle."""
+        """Create and return the move context (pMoveContext) of a handle."""
         context = next(
             (
                 each
@@ -62,7 +72,7 @@ class Moving:
         return context
 
     def closed(self, descriptor: OpenQueue) -> None:
-        """Its handle is closed or run down."""
+        """Remove the move context of a handle that was closed or run down."""
         if descriptor.move_context is not None:
             self._contexts.pop(descriptor.move_context, None)
 
@@ -73,7 +83,10 @@ class Moving:
         call: CallId,
         asked: MoveMessageRequest,
     ) -> Status | None:
-        """What to answer now; ``None``: when it is stored."""
+        """Move a message; return the status to answer now, or ``None`` if the answer follows.
+
+        The answer follows when the move is stored.
+        """
         if not descriptor.may_receive:
             return Status.MQ_ERROR_ACCESS_DENIED
         owner, to = self._contexts.get(asked.move_context, (None, None))

@@ -1,12 +1,15 @@
-"""The states of a message in a queue that is read remotely ([MS-MQDMPR] 3.1.1.11, MessagePosition.State), in one table.
+"""The states of a message in a queue that is read remotely, in one table.
 
-Theory of operation. A receive takes two calls. The first locks the message: nobody else gets it, and it stays in the queue. The
-second removes it or gives it back; so does whatever ends the reader in between. A purge does not wait for readers: it marks
-what is locked, and the end of the lock then removes it.
+The states are those of MessagePosition.State ([MS-MQDMPR] 3.1.1.11). Theory of operation. A receive
+takes two calls. The first call locks the message: no other reader gets the message, and it stays in
+the queue. The second call removes the message or unlocks it, and so does everything that ends the
+reader in between. A purge does not wait for readers: it marks locked messages, and the end of a
+lock then removes the message.
 
-Removal is not one step either. Our queue says that a message was received, and that counts once it is on stable storage:
-until then it is ``STORING``, which for everybody else is as good as locked. If it cannot be stored the message is available
-again, and the reader is told that it did not work.
+A removal takes two steps too. The queue records that a message was received, and that counts when
+the record is on stable storage. Until then the message is ``STORING``, which means locked for all
+other readers. If the record cannot be stored, the message is available again and the reader gets an
+error.
 """
 
 from __future__ import annotations
@@ -18,34 +21,37 @@ from srmp_spark.errors import LocalProtocolError
 
 
 class PositionState(Enum):
-    """Of one message."""
+    """State of one message in a queue."""
 
     AVAILABLE = auto()
     LOCKED = auto()
-    """A reader has it and has not ended its request, or its transaction has no outcome."""
+    """A reader has the message and has not ended its request, or its transaction has no outcome."""
     PURGE_PENDING = auto()
-    """Locked, and to be removed when the lock ends, however it ends."""
+    """The message is locked, and is removed when the lock ends, however it ends."""
     STORING = auto()
-    """Taken; the store does not hold it yet."""
+    """The message is received, but that is not yet on stable storage."""
     GONE = auto()
 
 
 class PositionEvent(Enum):
-    """What moves it."""
+    """Events that change the state of a message."""
 
     BEGIN = auto()
-    """Dequeue Message Begin."""
+    """Dequeue Message Begin: a reader locks the message."""
     TAKE = auto()
     """Dequeue Message End with iDeleteMessage, or the commit of a transaction."""
     RETURN = auto()
-    """The same without; rundown, close, cleanup timer, abort."""
+    """Dequeue Message End without iDeleteMessage; rundown, close, cleanup timer, abort."""
     PURGE = auto()
     PURGE_FAILED = auto()
-    """R_PurgeQueue could not be carried out: nothing of what it was for is to be removed."""
+    """R_PurgeQueue failed, so none of the messages that it marked is removed."""
     STORED = auto()
     NOT_STORED = auto()
     VANISHED = auto()
-    """It left the queue by another way: purged by an operator, deleted with its queue, past its time."""
+    """The message left the queue for another reason.
+
+    An operator purged it, its queue was deleted, or its time was over.
+    """
 
 
 _S, _E = PositionState, PositionEvent
@@ -66,7 +72,10 @@ TRANSITIONS: Mapping[tuple[PositionState, PositionEvent], PositionState] = {
 
 
 def moved(state: PositionState, event: PositionEvent) -> PositionState:
-    """The state after ``event``. Raises :class:`LocalProtocolError` for what cannot happen."""
+    """Return the state after ``event``.
+
+    Raises :class:`LocalProtocolError` if the event cannot happen in ``state``.
+    """
     target = TRANSITIONS.get((state, event))
     if target is None:
         raise LocalProtocolError(f"{event.name} cannot happen to a message that is {state.name}")

@@ -1,8 +1,9 @@
-"""Which messages a queue holds, in the order of MSMQ, without the messages: priority first, then arrival.
+"""The messages of a queue in the order of MSMQ (priority, then arrival), without their content.
 
-A message is known by its LookupIdentifier (:mod:`srmp_spark.mqrr.lookup_identifier`), which says where it stands, so the order
-needs no list of its own. For each priority there are the runs of sequences that are there; a backlog of a million messages of
-one priority is one run. Identifiers go up from the head of the queue to its tail.
+A message is known by its LookupIdentifier (:mod:`srmp_spark.mqrr.lookup_identifier`). The
+identifier states its place, so the order needs no list of its own. For each priority there are the
+runs of sequences in the queue; a backlog of a million messages of one priority is one run.
+Identifiers ascend from the head of the queue to its tail.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from srmp_spark.errors import LocalProtocolError
 from srmp_spark.mqrr.lookup_identifier import PRIORITY_MAX, SEQUENCE_BITS, SEQUENCE_MAX
 
 START = -1
-"""Before the head ([MS-MQDMPR] 3.1.1.2, MessagePositionList.Start)."""
+"""Position before the head ([MS-MQDMPR] 3.1.1.2, MessagePositionList.Start)."""
 _COMPACT = 4_096
-"""Runs that were used up at the head before their memory is given back: that moves all others."""
+"""Used-up runs at the head before their memory is released, which moves all other runs."""
 
 
 class Came(NamedTuple):
-    """Messages of one priority that follow each other in the log."""
+    """One run of messages of one priority whose sequences follow each other in the log."""
 
     priority: int
     first: int
@@ -29,13 +30,13 @@ class Came(NamedTuple):
 
 
 def in_order(runs: Iterable[Came]) -> list[tuple[int, int]]:
-    """The identifiers of these runs as closed runs of their own, from the head of the queue to its tail."""
+    """Return these runs as closed runs of identifiers, from the head of the queue to its tail."""
     ranked = sorted(((PRIORITY_MAX - each.priority) << SEQUENCE_BITS, each) for each in runs)
     return [(rank | each.first, rank | each.last) for rank, each in ranked]
 
 
 class _Runs:
-    """Ascending, disjoint runs; they are used up from the head, mostly."""
+    """Ascending, disjoint runs of sequences, which are used up mostly from the head."""
 
     __slots__ = ("_end", "_firsts", "_head", "_lasts")
 
@@ -44,7 +45,7 @@ class _Runs:
         self._lasts: list[int] = []
         self._head = 0
         self._end = 0
-        """The last that came, also if it is not here now."""
+        """Last sequence that was appended, even if it is no longer here."""
 
     def append(self, first: int, last: int) -> None:
         if first <= self._end:
@@ -57,7 +58,7 @@ class _Runs:
             self._lasts.append(last)
 
     def _at(self, sequence: int) -> int:
-        """The run that holds ``sequence``; -1: none."""
+        """Return the index of the run that contains ``sequence``, or -1 if there is none."""
         at = bisect_right(self._firsts, sequence, self._head) - 1
         return at if at >= self._head and sequence <= self._lasts[at] else -1
 
@@ -65,12 +66,12 @@ class _Runs:
         return self._at(sequence) >= 0
 
     def after(self, sequence: int) -> int | None:
-        """The lowest above ``sequence``."""
+        """Return the lowest sequence above ``sequence``, or ``None``."""
         at = bisect_right(self._lasts, sequence, self._head)
         return max(self._firsts[at], sequence + 1) if at < len(self._lasts) else None
 
     def before(self, sequence: int) -> int | None:
-        """The highest below ``sequence``."""
+        """Return the highest sequence below ``sequence``, or ``None``."""
         at = bisect_left(self._firsts, sequence, self._head) - 1
         return min(self._lasts[at], sequence - 1) if at >= self._head else None
 
@@ -95,7 +96,7 @@ class _Runs:
         return True
 
     def insert(self, sequence: int) -> None:
-        """One that was here and was removed."""
+        """Insert a sequence that was here before and was removed."""
         at = bisect_right(self._firsts, sequence, self._head)
         behind_last = at > self._head and self._lasts[at - 1] == sequence - 1
         before_first = at < len(self._firsts) and self._firsts[at] == sequence + 1
@@ -106,7 +107,8 @@ class _Runs:
             self._lasts[at - 1] = sequence
         elif before_first:
             self._firsts[at] = sequence
-        elif at == self._head > 0:  # where one was used up: nothing is moved
+        # The place of a used-up run is free, so no run is moved.
+        elif at == self._head > 0:
             self._head -= 1
             self._firsts[self._head] = self._lasts[self._head] = sequence
         else:
@@ -130,17 +132,21 @@ class _Runs:
 
 
 class Positions:
-    """Messages of one queue: those that are there and that nobody holds."""
+    """The messages of one queue that no reader holds."""
 
     __slots__ = ("_dropped", "_ranks")
 
     def __init__(self) -> None:
         self._ranks = tuple(_Runs() for _ in range(PRIORITY_MAX + 1))
-        """By 7 − priority."""
+        """Runs of each priority; the index is 7 − priority."""
         self._dropped = 0
 
     def add(self, runs: Iterable[Came]) -> None:
-        """They came, behind all of their priority that are here. Raises :class:`LocalProtocolError` if they did not."""
+        """Add messages that arrived, each run after all messages of its priority.
+
+        Raises :class:`LocalProtocolError` if a run is not after them, or has an invalid priority or
+        sequence.
+        """
         for priority, first, last in runs:
             if not 0 <= priority <= PRIORITY_MAX or not 0 < first <= last <= SEQUENCE_MAX:
                 raise LocalProtocolError(
@@ -154,7 +160,10 @@ class Positions:
         return 0 <= rank <= PRIORITY_MAX and (lookup_id & SEQUENCE_MAX) in self._ranks[rank]
 
     def following(self, lookup_id: int) -> int | None:
-        """The next message behind an identifier, which need not be there; ``None``: none."""
+        """Return the next message after ``lookup_id``, or ``None``.
+
+        The identifier need not belong to a message.
+        """
         rank, sequence = (
             (lookup_id >> SEQUENCE_BITS, lookup_id & SEQUENCE_MAX) if lookup_id >= 0 else (0, -1)
         )
@@ -166,7 +175,7 @@ class Positions:
         return None
 
     def preceding(self, lookup_id: int) -> int | None:
-        """The message before an identifier; ``None``: none, and never the one at the tail."""
+        """Return the last message before ``lookup_id``, or ``None``."""
         rank, sequence = lookup_id >> SEQUENCE_BITS, lookup_id & SEQUENCE_MAX
         if rank > PRIORITY_MAX:
             rank, sequence = PRIORITY_MAX, SEQUENCE_MAX + 1
@@ -178,23 +187,26 @@ class Positions:
         return None
 
     def remove(self, lookup_id: int) -> None:
-        """It is gone; nothing happens if it was."""
+        """Remove a message; do nothing if it is not here."""
         rank = lookup_id >> SEQUENCE_BITS
         if 0 <= rank <= PRIORITY_MAX:
             self._ranks[rank].remove(lookup_id & SEQUENCE_MAX)
 
     def put_back(self, lookup_id: int) -> None:
-        """One that came and was removed is there again; nothing happens if it is dropped, or was not removed."""
+        """Insert a message again that was removed.
+
+        Do nothing if it was dropped, or was not removed.
+        """
         if lookup_id & SEQUENCE_MAX > self._dropped and lookup_id not in self:
             self._ranks[lookup_id >> SEQUENCE_BITS].insert(lookup_id & SEQUENCE_MAX)
 
     def drop_through(self, sequence: int) -> None:
-        """Everything that came up to ``sequence`` is gone, of all priorities."""
+        """Remove all messages up to ``sequence``, of all priorities."""
         if sequence > self._dropped:
             self._dropped = sequence
             for runs in self._ranks:
                 runs.drop_through(sequence)
 
     def __len__(self) -> int:
-        """Messages."""
+        """Return the number of messages."""
         return sum(runs.count() for runs in self._ranks)

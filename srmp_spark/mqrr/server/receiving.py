@@ -1,8 +1,9 @@
-"""Receives and peeks: looking, waiting, locking, ending ([MS-MQRR] 3.1.4.7 to 3.1.4.9, 3.1.4.13 to 3.1.4.15, 3.1.5.1).
+"""Receives and peeks: search, wait, lock and end.
 
-Theory of operation: :mod:`.requests` (a request), :mod:`.position_states` (a message), :mod:`.cursors`. This module lets the
-three go together: whatever happens, a message is locked exactly as long as there is a request, an operation of a transaction
-or a commit under way that will end its lock.
+The document is [MS-MQRR] 3.1.4.7 to 3.1.4.9, 3.1.4.13 to 3.1.4.15 and 3.1.5.1. Theory of operation:
+:mod:`.requests` (a request), :mod:`.position_states` (a message), :mod:`.cursors`. This module
+keeps the three consistent: whatever happens, a message is locked exactly as long as a request, an
+operation of a transaction or a commit in progress exists that will end its lock.
 """
 
 from __future__ import annotations
@@ -57,21 +58,25 @@ from srmp_spark.mqrr.status import Status
 
 @dataclass(slots=True, eq=False)
 class _Storing:
-    """What a Take is about, for when it is stored."""
+    """The content of one :class:`Take`, kept until it is stored."""
 
     call: CallId | None
     items: list[tuple[OpenQueue, Request, int]]
-    """(handle, request, LookupIdentifier)."""
+    """One (handle, request, LookupIdentifier) for each message."""
     transaction: bytes | None = None
 
 
 class Receiving:
-    """The requests of all handles."""
+    """Processes the requests of all handles."""
 
     def __init__(
         self, emit: Callable[[Effect], None], new_number: Callable[[], int], *, coordinator: bool
     ) -> None:
-        """``new_number`` numbers what is asked of the owner. Without a ``coordinator`` nothing is enlisted."""
+        """Create an object without requests.
+
+        ``emit`` accepts each effect. ``new_number`` returns the number of each order to the owner.
+        Without a ``coordinator`` no transaction can be enlisted.
+        """
         self._emit = emit
         self._new_number = new_number
         self._readings: dict[int, tuple[OpenQueue, Request]] = {}
@@ -79,14 +84,17 @@ class Receiving:
         self.transactions = Transactions(coordinator=coordinator)
         self._timers: Timers[tuple[OpenQueue | None, Request | bytes]] = Timers(self._is_waited_for)
         self.settled: Callable[[OpenQueue], None] = lambda _descriptor: None
-        """Called when nothing of a closed handle is left to decide."""
+        """Called with each closed handle when all of its requests are settled."""
 
-    # --- R_StartReceive, R_StartTransactionalReceive ------------------------------------------------------------------------
+    # --- R_StartReceive, R_StartTransactionalReceive ----------------------------------------------
 
     def start(
         self, descriptor: OpenQueue, call: CallId, asked: StartReceiveRequest, now: float
     ) -> None:
-        """A call; it is answered now or later."""
+        """Process R_StartReceive or R_StartTransactionalReceive.
+
+        The call is answered now or later.
+        """
         status = self._start(descriptor, call, asked, now)
         if status is not Status.MQ_OK:
             self._emit(Answer(call, failure(status).encode(call.syntax)))
@@ -94,7 +102,7 @@ class Receiving:
     def _start(
         self, descriptor: OpenQueue, call: CallId, asked: StartReceiveRequest, now: float
     ) -> Status:
-        """Why it fails at once."""
+        """Start the request; return MQ_OK, or the status of a call that fails at once."""
         try:
             action = Action(asked.action)
         except ValueError:
@@ -103,7 +111,8 @@ class Receiving:
             return Status.MQ_ERROR_INVALID_PARAMETER
         if not descriptor.may_read or (action in RECEIVES and not descriptor.may_receive):
             return Status.MQ_ERROR_ACCESS_DENIED
-        cursor = descriptor.cursors.get(asked.cursor)  # 0 is none
+        # Number 0 means no cursor, so ``get`` returns ``None`` for it.
+        cursor = descriptor.cursors.get(asked.cursor)
         if asked.cursor and cursor is None:
             return Status.STATUS_INVALID_HANDLE
         transaction = asked.transaction if asked.transaction != NO_TRANSACTION else None
@@ -142,12 +151,13 @@ class Receiving:
             return Status.MQ_ERROR_TRANSACTION_USAGE
         found = self.transactions.get(transaction)
         if found is None:
-            # 3.1.4.13 makes a transaction here that has no name, so that nobody could end it: the message would stay locked.
+            # 3.1.4.13 creates a transaction without a name here. No coordinator could end such a
+            # transaction, and the message would stay locked.
             return Status.MQ_ERROR_TRANSACTION_SEQUENCE
         return Status.MQ_ERROR_INSUFFICIENT_RESOURCES if found.is_full else found
 
     def _look(self, descriptor: OpenQueue, request: Request) -> Status:
-        """Find a message or begin to wait; why neither."""
+        """Find a message or begin to wait; return MQ_OK, or the reason why neither works."""
         queue, cursor = descriptor.queue, request.cursor
         if (
             cursor is not None
@@ -172,7 +182,8 @@ class Receiving:
             return Status.MQ_OK
         if request.may_wait:
             return self._wait(descriptor, request)
-        if queue.view.is_behind():  # who was told that a message is in the queue must find it
+        # A reader that was notified of a message in the queue must find that message.
+        if queue.view.is_behind():
             request.deadline = request.called_at + CATCH_UP_S
             return self._wait(descriptor, request)
         return request.nothing
@@ -207,15 +218,16 @@ class Receiving:
             Read(reading, descriptor.queue.view, sequence_of(lookup_id), request.call.connection)
         )
 
-    # --- what the owner says of a message that it was asked to read ---------------------------------------------------------
+    # --- results of reading a message -------------------------------------------------------------
 
     def read(self, reading: int, message: Message, now: float) -> None:
-        """Here it is."""
+        """Answer the request for which ``message`` was read."""
         descriptor, request = self._readings.pop(reading)
         if request.state is not RequestState.READING:
             return
         call, request.call = request.call, None
-        if call is None or request.found is None:  # who asked is gone
+        # Without a call, the caller is gone and the message goes back to the queue.
+        if call is None or request.found is None:
             self._fail(descriptor, request)
             return
         limits = request.limits
@@ -225,7 +237,8 @@ class Receiving:
             max_body_size=limits.body,
             max_compound_message_size=limits.compound_message,
         )
-        # Also for peeks, of which 3.1.4.7 says nothing: a reader rebuilds the lookup identifier from what it gets.
+        # The response of a peek has a sequence too, although 3.1.4.7 does not mention peeks: a
+        # reader rebuilds the lookup identifier from the response.
         response = StartReceiveResponse(
             message.arrived_at, sequence_of(request.found), sections, Status.MQ_OK
         )
@@ -239,14 +252,17 @@ class Receiving:
         self._emit(Answer(call, response.encode(call.syntax)))
 
     def not_read(self, reading: int, status: Status) -> None:
-        """It cannot be read."""
+        """Fail the request whose message cannot be read."""
         descriptor, request = self._readings.pop(reading)
         if request.state is RequestState.READING:
             self._answer(request, status)
             self._fail(descriptor, request)
 
     def vanished(self, reading: int) -> None:
-        """It has left the queue in between: look again, as if the call came now."""
+        """Search for another message, because the found one left the queue before it was read.
+
+        The search is the same as if the call were received now.
+        """
         descriptor, request = self._readings.pop(reading)
         if request.state is not RequestState.READING or request.found is None:
             return
@@ -256,11 +272,13 @@ class Receiving:
         ):
             descriptor.queue.move(request.found, PositionEvent.VANISHED)
         request.vanished()
-        cancelled = request.call is None  # who asked is gone and does not wait
+        # Without a call, the caller is gone and does not wait.
+        cancelled = request.call is None
         status = (
             Status.MQ_ERROR_OPERATION_CANCELLED if cancelled else self._look(descriptor, request)
         )
-        if status is not Status.MQ_OK:  # it is none of those who wait, at its cursor or otherwise
+        # The request does not wait, neither at its cursor nor otherwise, so it ends here.
+        if status is not Status.MQ_OK:
             self._give_up(descriptor, request, RequestEvent.CANCELLED, status)
 
     def _fail(self, descriptor: OpenQueue, request: Request) -> None:
@@ -269,10 +287,13 @@ class Receiving:
         if request.receives:
             self._unlock(descriptor, request)
 
-    # --- R_CancelReceive, time-outs, callers that are gone ------------------------------------------------------------------
+    # --- R_CancelReceive, time-outs, callers that are gone ----------------------------------------
 
     def cancel(self, descriptor: OpenQueue, request_id: int) -> Status:
-        """End a wait; NOT_FOUND if nothing with this identifier waits at this handle."""
+        """End the wait of a request.
+
+        Return STATUS_NOT_FOUND if no request with this identifier waits at this handle.
+        """
         request = descriptor.requests.get(request_id)
         if request is None or request.state is not RequestState.WAITING:
             return Status.STATUS_NOT_FOUND
@@ -282,14 +303,14 @@ class Receiving:
         return Status.MQ_OK
 
     def call_cancelled(self, descriptor: OpenQueue, request: Request) -> None:
-        """Its caller does not want to wait."""
+        """End the wait of a request, because its caller no longer wants to wait."""
         if request.state is RequestState.WAITING:
             self._stop_waiting(
                 descriptor, request, RequestEvent.CANCELLED, Status.MQ_ERROR_OPERATION_CANCELLED
             )
 
     def call_gone(self, descriptor: OpenQueue, request: Request) -> None:
-        """Its caller is no longer there: what it would have got goes to others."""
+        """End the wait of a request, because its caller is gone; other readers get the message."""
         request.call = None
         self.call_cancelled(descriptor, request)
 
@@ -314,12 +335,15 @@ class Receiving:
         if call is not None:
             self._emit(Answer(call, failure(status).encode(call.syntax)))
 
-    # --- R_EndReceive, R_EndTransactionalReceive ----------------------------------------------------------------------------
+    # --- R_EndReceive, R_EndTransactionalReceive --------------------------------------------------
 
     def end(
         self, descriptor: OpenQueue, call: CallId, asked: EndReceiveRequest, *, transactional: bool
     ) -> None:
-        """A call; one that removes a message is answered when that is stored."""
+        """Process R_EndReceive or R_EndTransactionalReceive.
+
+        A call that removes a message is answered when the removal is stored.
+        """
         status = self._end(descriptor, call, asked, transactional=transactional)
         if status is not None:
             self._emit(Answer(call, StatusResponse(status).encode(call.syntax)))
@@ -327,14 +351,14 @@ class Receiving:
     def _end(
         self, descriptor: OpenQueue, call: CallId, asked: EndReceiveRequest, *, transactional: bool
     ) -> Status | None:
-        """What to answer now; ``None``: later."""
+        """End the request; return the status to answer now, or ``None`` if the answer follows."""
         if not any(each.receives for each in descriptor.requests.values()):
             return Status.MQ_ERROR_INVALID_HANDLE
         request = descriptor.requests.get(asked.request_id)
         if request is None or request.state is not RequestState.HELD or request.found is None:
             return Status.MQ_ERROR_INVALID_PARAMETER
         if request.transaction is not None and not transactional:
-            # "ended through R_EndTransactionalReceive, not through this method"
+            # The document says "ended through R_EndTransactionalReceive, not through this method".
             return Status.MQ_ERROR_INVALID_PARAMETER
         del descriptor.requests[request.id]
         queue, found = descriptor.queue, request.found
@@ -357,7 +381,7 @@ class Receiving:
         return None
 
     def _taken(self, descriptor: OpenQueue, request: Request, found: int, reason: Reason) -> Taken:
-        """Its message is about to leave the queue."""
+        """Move the message to ``STORING`` and return its entry for a :class:`Take`."""
         queue = descriptor.queue
         purged = queue.state_of(found) is PositionState.PURGE_PENDING
         queue.move(found, PositionEvent.TAKE)
@@ -382,7 +406,10 @@ class Receiving:
         self._emit(Take(storing, tuple(taken for _, _, taken in items)))
 
     def stored(self, storing: int) -> None:
-        """It is on stable storage that these messages have left."""
+        """Complete the removal of messages (a :class:`Take`) that is now on stable storage.
+
+        Calls that waited for it are answered.
+        """
         done = self._storings.pop(storing)
         for descriptor, request, found in done.items:
             descriptor.queue.move(found, PositionEvent.STORED)
@@ -395,7 +422,11 @@ class Receiving:
             self._emit(OutcomeStored(done.transaction))
 
     def not_stored(self, storing: int, status: Status) -> None:
-        """It could not be stored: they are in their queues as before, and nobody has them."""
+        """Undo the removal of messages (a :class:`Take`) that could not be stored.
+
+        The messages are available in their queues as before, and no reader has them. The call that
+        waited gets ``status``.
+        """
         done = self._storings.pop(storing)
         for descriptor, request, found in done.items:
             descriptor.queue.move(found, PositionEvent.NOT_STORED)
@@ -414,10 +445,14 @@ class Receiving:
         if descriptor.closed and not descriptor.unsettled:
             self.settled(descriptor)
 
-    # --- locks --------------------------------------------------------------------------------------------------------------
+    # --- locks ------------------------------------------------------------------------------------
 
     def _give_back(self, descriptor: OpenQueue, request: Request, call: CallId | None) -> bool:
-        """End the lock without taking; whether a purge that waited for it is stored now, with ``call`` answered after it."""
+        """End the lock of a message without receiving it; return whether it is removed instead.
+
+        A message is removed if a purge waited for its lock. Then the removal is stored now, and
+        ``call`` is answered after that.
+        """
         queue, found = descriptor.queue, request.found
         if found is None or queue.state_of(found) is PositionState.GONE:
             return False
@@ -434,9 +469,10 @@ class Receiving:
         self._give_back(descriptor, request, None)
 
     def satisfy(self, queue: SharedQueue, fresh: Sequence[tuple[int, int]]) -> None:
-        """Messages became available, by their identifiers in closed runs: who waits gets one, the longest waiting first.
+        """Give messages that became available to requests that wait, the longest wait first.
 
-        Who waits at a cursor gets what came, wherever it stands; what the cursor had passed by stays passed by.
+        ``fresh`` are closed runs of lookup identifiers. A request that waits at a cursor gets one
+        of these messages, wherever it is; messages that the cursor had passed are not found.
         """
         for waiter in tuple(queue.waiting):
             descriptor, request = waiter.descriptor, waiter.request
@@ -448,7 +484,10 @@ class Receiving:
                 self._found(descriptor, request, found)
 
     def came(self, queue: SharedQueue, runs: Iterable[Came]) -> None:
-        """Messages came."""
+        """Add messages that arrived in the queue, and give them to waiting requests.
+
+        When all messages of the queue are known, requests that do not want to wait are answered.
+        """
         runs = tuple(runs)
         queue.came(runs)
         if queue.waiting:
@@ -465,7 +504,10 @@ class Receiving:
                 )
 
     def close(self, descriptor: OpenQueue, status: Status) -> None:
-        """A handle is closed, run down or stale: its calls are told ``status``, its locks end."""
+        """End all requests and locks of a handle that is closed, run down or stale.
+
+        Calls that wait are answered with ``status``.
+        """
         for request in tuple(descriptor.requests.values()):
             was = request.state
             descriptor.queue.stop_waiting(request)
@@ -478,10 +520,10 @@ class Receiving:
                 self._give_back(descriptor, request, None)
         descriptor.requests.clear()
 
-    # --- transactions -------------------------------------------------------------------------------------------------------
+    # --- transactions -----------------------------------------------------------------------------
 
     def enlist(self, asked: EnlistRequest, now: float) -> Status:
-        """R_QMEnlistRemoteTransaction."""
+        """Process R_QMEnlistRemoteTransaction and return the status."""
         made = self.transactions.enlist(asked.transaction, now)
         if isinstance(made, Status):
             return made
@@ -496,10 +538,14 @@ class Receiving:
         lookup_id: int,
         transaction: Transaction | None,
     ) -> bool:
-        """R_MoveMessage, of a message that is available: whether it is done; else ``call`` is answered when it is stored."""
+        """Process R_MoveMessage for an available message; return whether the move is done.
+
+        If it is not, ``call`` is answered when the move is stored.
+        """
         request.found = lookup_id
         request.move(RequestEvent.FOUND)
-        request.move(RequestEvent.HANDED_OVER)  # the other queue is its reader
+        # The other queue is the reader of this request.
+        request.move(RequestEvent.HANDED_OVER)
         descriptor.queue.move(lookup_id, PositionEvent.BEGIN)
         if transaction is None:
             request.move(RequestEvent.ACKNOWLEDGED)
@@ -516,7 +562,10 @@ class Receiving:
     def outcome(
         self, transaction: bytes, *, committed: bool, event: RequestEvent = RequestEvent.ABORTED
     ) -> None:
-        """The coordinator has decided. What was received and not acknowledged goes back either way."""
+        """Commit or abort a transaction, as its coordinator has decided.
+
+        Messages that were received but not acknowledged are unlocked in either case.
+        """
         ended = self.transactions.pop(transaction)
         if ended is None:
             if self.transactions.came_too_late(transaction) and committed:
@@ -565,9 +614,8 @@ class Receiving:
             request.move(RequestEvent.FAILED)
         else:
             request.move(event)
-        if (
-            descriptor.requests.get(request.id) is request
-        ):  # its identifier may be another one's by now
+        # A newer request may have the same identifier by now.
+        if descriptor.requests.get(request.id) is request:
             del descriptor.requests[request.id]
         self._give_back(descriptor, request, None)
         if request not in {
@@ -580,7 +628,7 @@ class Receiving:
         if joined is not None:
             joined.drop(request)
 
-    # --- timers -------------------------------------------------------------------------------------------------------------
+    # --- timers -----------------------------------------------------------------------------------
 
     def _at(self, when: float, descriptor: OpenQueue | None, what: Request | bytes) -> None:
         self._timers.at(when, (descriptor, what))
@@ -593,11 +641,15 @@ class Receiving:
         return what.is_due(when)
 
     def timer(self) -> float | None:
-        """When :meth:`handle_timer` is to be called."""
+        """Return the time at which to call :meth:`handle_timer`, or ``None``."""
         return self._timers.due()
 
     def handle_timer(self, now: float) -> None:
-        """Waits that are over, locks of readers that never came back, transactions without an outcome."""
+        """Process all timers up to ``now``.
+
+        Waits end, locks of readers that did not return end, and transactions without an outcome are
+        aborted.
+        """
         while (due := self.timer()) is not None and due <= now:
             descriptor, what = self._timers.pop()
             if isinstance(what, bytes):

@@ -1,11 +1,12 @@
 """The RemoteRead server: calls in, effects out ([MS-MQRR] 3.1.4).
 
     effects = server.call(connection, received, now)       a CallReceived of the RPC layer
-    effects = server.opened(opening, view, positions, now) what the owner did of what the effects said
-    effects = server.came(view, runs, now)                 messages came
+    effects = server.opened(opening, view, positions, now) the result of an effect
+    effects = server.came(view, runs, now)                 messages arrived
     server.timer(), server.handle_timer(now)
 
-``connection`` names the transport connection of a call; it comes back in what is to be answered, and nothing is done with it.
+``connection`` names the transport connection of a call. The name is returned with the answer and
+not used otherwise.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ from srmp_spark.mqrr.status import Status
 
 OPNUMS = frozenset(METHODS)
 RightTo = Literal["peek", "receive", "purge"]
-"""What a caller may do with a queue; who moves a message has the right to receive it."""
+"""Rights of a caller to a queue. A caller that moves a message needs the right to receive it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -84,15 +85,21 @@ class _Purging:
     call: CallId
     queue: SharedQueue
     left: list[int]
-    """Messages that were locked when the purge was asked for and were not looked at, the first one last."""
+    """Locked messages that are not yet examined, the last one first.
+
+    The messages were locked when the purge was called.
+    """
     pending: set[int] = field(default_factory=set)
-    """Messages that are to be removed when their locks end, because of this purge and of none that was carried out."""
+    """Messages that this purge has marked for removal at the end of their locks.
+
+    Messages that an executed purge has marked too are not among them.
+    """
     spared: list[int] = field(default_factory=list)
-    """Their sequences, and those of others that somebody has."""
+    """Sequences of the locked messages, both ``pending`` ones and others."""
 
 
 class RemoteReadServer:
-    """All clients of one queue manager."""
+    """Processes the remote read calls of all clients of one queue manager."""
 
     def __init__(
         self,
@@ -102,8 +109,12 @@ class RemoteReadServer:
         coordinator: bool = False,
         allows: Callable[[str | None, RightTo, str], bool] = lambda *_: True,
     ) -> None:
-        """``port`` is what R_GetServerPort returns, wherever it is asked. ``new_move_context``: a random number of 64 bits.
-        ``coordinator``: somebody calls :meth:`outcome`. ``allows``: whether a caller has a right to a queue, by its name."""
+        """Create a server without open queues.
+
+        ``port`` is the answer of R_GetServerPort at every port. ``new_move_context`` returns a
+        random number of 64 bits. ``coordinator`` states whether :meth:`outcome` will be called.
+        ``allows`` returns whether a caller has a right to a queue, by the queue's name.
+        """
         self._port = port
         self._allows = allows
         self._queues: dict[QueueView, SharedQueue] = {}
@@ -116,10 +127,13 @@ class RemoteReadServer:
         self._receiving.settled = self._settled
         self._moving = Moving(self._receiving, new_move_context)
 
-    # --- calls --------------------------------------------------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------------
 
     def call(self, connection: Hashable, received: CallReceived, now: float) -> list[Effect]:
-        """A call of RemoteRead. Never raises for what a client sends."""
+        """Process a call of RemoteRead and return the effects.
+
+        Never raises for bytes that a client sends.
+        """
         call = CallId(connection, received.call_id, received.syntax)
         try:
             asked = METHODS[received.opnum].decode_request(received.stub, received.syntax)
@@ -164,7 +178,7 @@ class RemoteReadServer:
                 self._call_on(opnum, call, asked, descriptor)
 
     def _call_on(self, opnum: int, call: CallId, asked: Any, descriptor: OpenQueue) -> None:  # noqa: ANN401
-        """The calls on an open queue that are answered at once, and R_PurgeQueue."""
+        """Process the calls on an open queue that are answered at once, and R_PurgeQueue."""
         if opnum == 4:
             self._answer(call, self._create_cursor(descriptor))
         elif isinstance(asked, HandleNumberRequest):
@@ -186,7 +200,10 @@ class RemoteReadServer:
         self._effects.append(Answer(call, response.encode(call.syntax)))
 
     def _is_denied(self, opnum: int, asked: Any, caller: str | None, descriptor: OpenQueue) -> bool:  # noqa: ANN401
-        """Whether the caller has no right to this call: a handle may be another account's, of one client."""
+        """Return whether the caller lacks the right to this call.
+
+        The handle may have been opened by another account of the same client.
+        """
         right: RightTo
         if isinstance(asked, StartReceiveRequest):
             right = "receive" if asked.action in RECEIVES else "peek"
@@ -195,7 +212,8 @@ class RemoteReadServer:
         elif opnum == 6 and descriptor.may_receive:
             right = "purge"
         else:
-            return False  # it ends what the account was allowed to begin
+            # Other calls only end operations that the account was allowed to begin.
+            return False
         return not self._allows(caller, right, descriptor.queue.view.name)
 
     def _refuse(self, opnum: int, call: CallId, status: Status) -> None:
@@ -206,7 +224,7 @@ class RemoteReadServer:
             response = CursorResponse(0, status)
         self._answer(call, response)
 
-    # --- R_OpenQueue, R_OpenQueueForMove, R_CloseQueue ----------------------------------------------------------------------
+    # --- R_OpenQueue, R_OpenQueueForMove, R_CloseQueue --------------------------------------------
 
     def _open(
         self, call: CallId, asked: OpenRequest, received: CallReceived, *, for_move: bool
@@ -224,14 +242,18 @@ class RemoteReadServer:
             self._effects.append(Open(opening, asked.queue, receive, for_move, received.identity))
 
     def knows(self, view: QueueView) -> bool:
-        """Whether the queue is open, so that :meth:`opened` needs no positions."""
+        """Return whether the queue is open, so that :meth:`opened` needs no positions."""
         return view in self._queues
 
     def opened(
         self, opening: int, view: QueueView, positions: Positions | None, now: float
     ) -> list[Effect]:
-        """The queue was found, and is held if it is to be received from. ``positions``: all that is in it, and the server's
-        from now on; what comes is told by :meth:`came`. For a queue that is open already they are not looked at."""
+        """Complete the opening of a queue that the owner found, and return the effects.
+
+        The owner holds the queue if the handle may receive. ``positions`` are all messages in the
+        queue; from now on they belong to the server. Later messages are reported with :meth:`came`.
+        For a queue that is already open ``positions`` is ignored.
+        """
         asked = self._openings.pop(opening)
         receive = asked.access == ACCESS_RECEIVE
         queue = self._queues.get(view)
@@ -261,7 +283,8 @@ class RemoteReadServer:
     @staticmethod
     def _why_not(asked: _Opening, queue: SharedQueue) -> Status | None:
         if asked.abandoned or asked.association.connections <= 0:
-            return Status.MQ_ERROR_OPERATION_CANCELLED  # nobody hears it
+            # The client is gone and receives no answer.
+            return Status.MQ_ERROR_OPERATION_CANCELLED
         if queue.conflict(asked.access, asked.share):
             return Status.MQ_ERROR_SHARING_VIOLATION
         return (
@@ -269,7 +292,10 @@ class RemoteReadServer:
         )
 
     def not_opened(self, opening: int, status: Status) -> list[Effect]:
-        """There is no such queue, or somebody else receives from it."""
+        """Fail the opening of a queue and return the effects.
+
+        The queue does not exist, or another receiver holds it; ``status`` is sent to the client.
+        """
         self._effects.append(Fault(self._openings.pop(opening).call, status))
         return self._take_effects()
 
@@ -282,7 +308,10 @@ class RemoteReadServer:
         self._close(descriptor)
 
     def run_down(self, descriptors: Iterable[OpenQueue], now: float) -> list[Effect]:
-        """The last connection of a client is gone, and these are its handles (3.1.6)."""
+        """Close the handles of a client whose last connection was closed; return the effects.
+
+        The document is [MS-MQRR] 3.1.6.
+        """
         for descriptor in descriptors:
             self._close(descriptor)
         self._receiving.handle_timer(now)
@@ -300,18 +329,19 @@ class RemoteReadServer:
             self._settled(descriptor)
 
     def _settled(self, descriptor: OpenQueue) -> None:
-        """A closed handle has nothing left that could still become of it."""
+        """Close a handle whose requests are all settled."""
         queue = descriptor.queue
         if not queue.descriptors and not queue.locked() and self._queues.get(queue.view) is queue:
             del self._queues[queue.view]
         self._effects.append(Close(queue.view, descriptor.may_receive))
 
-    # --- cursors, R_PurgeQueue ----------------------------------------------------------------------------------------------
+    # --- cursors, R_PurgeQueue --------------------------------------------------------------------
 
     def _create_cursor(self, descriptor: OpenQueue) -> CursorResponse:
         if len(descriptor.cursors) >= CURSORS_MAX:
             return CursorResponse(0, Status.MQ_ERROR_INSUFFICIENT_RESOURCES)
-        # 0 is no cursor; four billion later the first ones are long closed
+        # Number 0 means no cursor. The numbers wrap after four billion cursors, when the first ones
+        # have long been closed.
         self._cursors = self._cursors % 0xFFFFFFFF + 1
         descriptor.cursors[self._cursors] = Cursor(self._cursors)
         return CursorResponse(self._cursors, Status.MQ_OK)
@@ -336,8 +366,11 @@ class RemoteReadServer:
         self._look_at_locks(purging)
 
     def _look_at_locks(self, purging: int) -> None:
-        """Spare the next of what was locked. What is locked after the call of a purge is not spared, and what is there again by
-        now is purged."""
+        """Spare the next locked messages of a purge.
+
+        A message that was locked after the call of the purge is not spared. A message that is
+        available again by now is purged.
+        """
         done = self._purgings[purging]
         queue, left = done.queue, done.left
         others = [
@@ -359,14 +392,16 @@ class RemoteReadServer:
         )
 
     def look_on(self, purging: int) -> list[Effect]:
-        """Go on with a purge in the next turn of the loop."""
+        """Continue a purge in the next turn of the loop, and return the effects."""
         self._look_at_locks(purging)
         return self._take_effects()
 
     def purged(self, purging: int, status: Status = Status.MQ_OK) -> list[Effect]:
-        """It is on stable storage that the queue is empty but for what is locked; or it could not be emptied.
+        """Complete a purge that the owner executed, and return the effects.
 
-        Then nothing was purged, and what is locked stays in the queue when its lock ends, unless another purge wants it.
+        With MQ_OK it is on stable storage that only locked messages are left in the queue. With any
+        other ``status`` nothing was purged: locked messages stay in the queue when their locks end,
+        unless another purge has marked them.
         """
         done = self._purgings.pop(purging)
         others = [each for each in self._purgings.values() if each.queue is done.queue]
@@ -380,35 +415,47 @@ class RemoteReadServer:
         self._answer(done.call, StatusResponse(status))
         return self._take_effects()
 
-    # --- what the owner says ------------------------------------------------------------------------------------------------
+    # --- reports of the owner ---------------------------------------------------------------------
 
     def read(self, reading: int, message: Message, now: float) -> list[Effect]:
-        """The message that was to be read."""
+        """Answer the request ``reading`` with the message that was read; return the effects."""
         self._receiving.read(reading, message, now)
         return self._take_effects()
 
     def not_read(self, reading: int, status: Status) -> list[Effect]:
-        """It cannot be read, which only its owner can mend."""
+        """Fail the request ``reading`` with ``status``, and return the effects.
+
+        The message cannot be read, which only its owner can repair.
+        """
         self._receiving.not_read(reading, status)
         return self._take_effects()
 
     def vanished(self, reading: int) -> list[Effect]:
-        """It has left the queue in between."""
+        """Search for another message for the request ``reading``; return the effects.
+
+        The message of this request left the queue before it was read.
+        """
         self._receiving.vanished(reading)
         return self._take_effects()
 
     def stored(self, storing: int) -> list[Effect]:
-        """What was to be taken has left its queues, on stable storage."""
+        """Complete the removal of messages (a :class:`Take`), and return the effects.
+
+        The removal is on stable storage now.
+        """
         self._receiving.stored(storing)
         return self._take_effects()
 
     def not_stored(self, storing: int, status: Status) -> list[Effect]:
-        """It has not, none of it."""
+        """Undo the removal of messages (a :class:`Take`), and return the effects.
+
+        None of the messages could be removed; ``status`` is sent to the client.
+        """
         self._receiving.not_stored(storing, status)
         return self._take_effects()
 
     def came(self, view: QueueView, runs: Iterable[Came], now: float) -> list[Effect]:
-        """Messages are in the queue that were not."""
+        """Add messages that arrived in a queue, and return the effects."""
         self._receiving.handle_timer(now)
         queue = self._queues.get(view)
         if queue is not None:
@@ -418,8 +465,12 @@ class RemoteReadServer:
     def lost(
         self, view: QueueView, status: Status, *, receivers_only: bool = False
     ) -> list[Effect]:
-        """The queue was deleted, or somebody else receives from it now (``receivers_only``): nothing can be done with these
-        handles any more but closing them, and what was locked through them is not."""
+        """End the use of a queue that was deleted or has another receiver; return the effects.
+
+        With ``receivers_only`` another receiver holds the queue, and only handles that may receive
+        are concerned. The handles can only be closed from now on, and the locks of their messages
+        end. Waiting calls are answered with ``status``.
+        """
         queue = self._queues.get(view)
         for descriptor in () if queue is None else tuple(queue.descriptors):
             if descriptor.stale is None and (descriptor.may_receive or not receivers_only):
@@ -428,21 +479,30 @@ class RemoteReadServer:
         return self._take_effects()
 
     def outcome(self, transaction: bytes, *, committed: bool) -> list[Effect]:
-        """A transaction has ended. ``OutcomeStored`` or ``OutcomeNotStored`` follows a commit, as soon as it is stored; at
-        once, and ``OutcomeNotStored``, of one that was aborted because its time was over."""
+        """Commit or abort a transaction as its coordinator has decided; return the effects.
+
+        ``OutcomeStored`` or ``OutcomeNotStored`` follows a commit when it is stored. For a
+        transaction that was already aborted by its time-out, ``OutcomeNotStored`` follows at once.
+        """
         self._receiving.outcome(transaction, committed=committed)
         return self._take_effects()
 
-    # --- what the RPC layer says of calls -----------------------------------------------------------------------------------
+    # --- reports of the RPC layer -----------------------------------------------------------------
 
     def call_cancelled(self, connection: Hashable, number: int) -> list[Effect]:
-        """A caller does not want to wait any more; it is answered all the same."""
+        """End the wait of a call whose caller no longer wants to wait; return the effects.
+
+        The call is answered all the same.
+        """
         for descriptor, request in self._waiting_for(connection, {number}):
             self._receiving.call_cancelled(descriptor, request)
         return self._take_effects()
 
     def calls_gone(self, connection: Hashable, numbers: Iterable[int]) -> list[Effect]:
-        """Nobody waits for the answers of these calls any more."""
+        """Abandon the calls of callers that are gone, and return the effects.
+
+        The calls are not answered, and other readers get their messages.
+        """
         gone = set(numbers)
         for opening in self._openings.values():
             opening.abandoned |= (
@@ -463,14 +523,14 @@ class RemoteReadServer:
             and request.call.number in numbers
         ]
 
-    # --- time ---------------------------------------------------------------------------------------------------------------
+    # --- timers -----------------------------------------------------------------------------------
 
     def timer(self) -> float | None:
-        """When :meth:`handle_timer` is to be called; ``None``: not at all."""
+        """Return the time at which to call :meth:`handle_timer`, or ``None`` if no timer runs."""
         return self._receiving.timer()
 
     def handle_timer(self, now: float) -> list[Effect]:
-        """Time is over for some."""
+        """Process all timers up to ``now`` and return the effects."""
         self._receiving.handle_timer(now)
         return self._take_effects()
 

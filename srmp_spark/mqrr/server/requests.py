@@ -1,14 +1,18 @@
-"""A request to peek or receive, from its call to its end (PendingRequestEntry, [MS-MQRR] 3.1.1.2), in one table.
+"""A request to peek or receive, from its call to its end, in one table of states.
 
-Theory of operation. A request looks for a message. It has one at once, or waits until one comes, its time is over, or somebody
-cancels it. Then its owner reads the message, and the call is answered. A peek ends there. A receive has locked the message
-before it was read, and stays **held** until R_EndReceive, or until whatever ends the reader: the handle is closed or run down,
-or nothing comes for five minutes. An acknowledged receive inside a transaction goes on as one of its operations.
+A request is the PendingRequestEntry of [MS-MQRR] 3.1.1.2. Theory of operation. A request looks for
+a message. The request finds a message at once, or waits until a message arrives, its time is over,
+or it is cancelled. Then its owner reads the message, and the call is answered. A peek ends there. A
+receive has locked the message before it was read. The message stays **held** until R_EndReceive, or
+until the reader ends: its handle is closed or run down, or it does not call R_EndReceive within
+five minutes. A receive that is acknowledged inside a transaction continues as one of the
+transaction's operations.
 
-Against the text as printed: 3.1.4.7 makes an entry for MQ_ACTION_RECEIVE alone, but R_EndReceive must find one for a receive
-by lookup identifier too; and peeks have no tag, but clients cancel them (3.2.4.11). So every request has an entry. The cleanup
-timer begins when the message is locked and not when the call came: a reader that waited six minutes for its message must not
-find it unlocked.
+This code differs from the printed text. 3.1.4.7 creates an entry for MQ_ACTION_RECEIVE alone, but
+R_EndReceive must also find one for a receive by lookup identifier. Peeks have no entry there, but
+clients cancel peeks (3.2.4.11). So every request has an entry. The cleanup timer begins when the
+message is locked and not when the call is received: a reader that waited six minutes for its
+message must not find the message unlocked.
 """
 
 from __future__ import annotations
@@ -27,44 +31,44 @@ from srmp_spark.mqrr.status import Status
 
 
 class RequestState(Enum):
-    """Of one request."""
+    """State of one request to peek or receive."""
 
     WAITING = auto()
     READING = auto()
-    """It has a message, a receive has locked it, and its owner fetches it."""
+    """A message was found, a receive has locked it, and its owner reads it."""
     HELD = auto()
-    """The call is answered; the message stays locked until the end."""
+    """The call is answered, and the message stays locked until the end of the request."""
     IN_TRANSACTION = auto()
-    """Acknowledged; the outcome of its transaction decides."""
+    """The receive is acknowledged; the outcome of its transaction decides."""
     STORING = auto()
-    """It is being stored that the message was taken."""
+    """The removal of the message is being stored."""
     OVER = auto()
 
 
 class RequestEvent(Enum):
-    """What moves it."""
+    """Events that change the state of a request."""
 
     FOUND = auto()
     SHOWN = auto()
     """A peek is answered with its message."""
     HANDED_OVER = auto()
-    """A receive is."""
+    """A receive is answered with its message."""
     FAILED = auto()
-    """The message could not be read: the call is told, the lock ends."""
+    """The message could not be read: the call fails and the lock ends."""
     VANISHED = auto()
-    """The message left the queue while it was read: another one is looked for."""
+    """The message left the queue while it was read, so the request searches for another message."""
     TIMED_OUT = auto()
     CANCELLED = auto()
     ACKNOWLEDGED = auto()
     ACKNOWLEDGED_IN_TRANSACTION = auto()
     REFUSED = auto()
-    """RR_NACK."""
+    """The reader does not want the message (RR_NACK)."""
     COMMITTED = auto()
     ABORTED = auto()
     CLEANED_UP = auto()
-    """The cleanup timer, or the transaction's."""
+    """The cleanup timer, or the time-out of the transaction, ended the request."""
     CLOSED = auto()
-    """Its handle was closed or run down, or its queue is no more."""
+    """The handle was closed or run down, or its queue no longer exists."""
     STORED = auto()
     NOT_STORED = auto()
 
@@ -95,7 +99,7 @@ TRANSITIONS: Mapping[tuple[RequestState, RequestEvent], RequestState] = {
 
 
 class Limits(NamedTuple):
-    """How much of the message its reader wants."""
+    """Most bytes of a message that its reader wants."""
 
     body: int
     compound_message: int
@@ -103,58 +107,64 @@ class Limits(NamedTuple):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Request:
-    """One request of one handle."""
+    """One request of one handle to peek or receive."""
 
     call: CallId | None
-    """The call that is to be answered; ``None`` once it was, or when nobody waits for the answer."""
+    """The call that is to be answered; ``None`` after the answer or if the caller is gone."""
     id: int
-    """dwRequestId."""
+    """dwRequestId, which the client chooses."""
     action: Action
     lookup_id: int = 0
-    """LookupId: the anchor."""
+    """LookupId of the call, at which the search for a message begins."""
     cursor: Cursor | None = None
     limits: Limits
     transaction: bytes | None = None
     deadline: float | None = None
-    """When a wait is over; ``None``: never."""
+    """Time at which the wait ends; ``None`` if it never ends."""
     may_wait: bool = True
-    """ulTimeout is not 0."""
+    """Whether the request may wait for a message (ulTimeout is not 0)."""
     called_at: float = 0.0
     cleanup_at: float | None = None
     found: int | None = None
-    """LookupIdentifier of its message."""
+    """LookupIdentifier of the message that was found."""
     cursor_was: Place | None = None
-    """Where its cursor stood before the message was found."""
+    """Place of the cursor before the message was found."""
     to: QueueView | None = None
-    """A move: where its message goes (:mod:`.moving`)."""
+    """Queue to which the message is moved, if this is a move (:mod:`.moving`)."""
     state: RequestState = RequestState.WAITING
 
     @property
     def receives(self) -> bool:
-        """It locks what it finds."""
+        """Return whether this request locks the message that it finds."""
         return self.action in RECEIVES
 
     @property
     def nothing(self) -> Status:
-        """What a reader that does not wait is told when there is nothing for it."""
+        """Return the status for a reader that does not wait and finds no message."""
         at_cursor = self.cursor is not None and self.receives
         return Status.MQ_ERROR_MESSAGE_NOT_FOUND if at_cursor else Status.MQ_ERROR_IO_TIMEOUT
 
     def is_due(self, when: float) -> bool:
-        """Whether a timer that was set to ``when`` still means something."""
+        """Return whether a timer that was set to ``when`` is still valid."""
         if self.state is RequestState.WAITING:
             return self.deadline == when
         return self.state is RequestState.HELD and self.cleanup_at == when
 
     def vanished(self) -> None:
-        """What it found has left the queue before it was read; a cursor of which nobody saw it is where it was."""
+        """Return to ``WAITING``, because the found message left the queue before it was read.
+
+        The cursor returns to its earlier place, because no reader saw the message.
+        """
         self.move(RequestEvent.VANISHED)
         if self.cursor is not None and self.cursor_was is not None and self.found is not None:
             self.cursor.put_back(self.found, self.cursor_was)
         self.found = None
 
     def move(self, event: RequestEvent) -> None:
-        """Raises :class:`LocalProtocolError` for what cannot happen."""
+        """Change the state.
+
+        Raises :class:`LocalProtocolError` if the event cannot happen in this state.
+        """
         target = TRANSITIONS.get((self.state, event))
         if target is None:
             raise LocalProtocolError(
@@ -164,9 +174,11 @@ class Request:
 
 
 def fits_together(action: Action, asked: StartReceiveRequest) -> bool:
-    """Whether LookupId, hCursor, ulAction and ulTimeout are one of the valid combinations of 3.1.4.7.
+    """Return whether the arguments of a call are one of the valid combinations of 3.1.4.7.
 
-    Its table demands LookupId 0 of MQ_LOOKUP_RECEIVE_PREV; 3.1.4.13 and sense say the opposite.
+    The arguments are LookupId, hCursor, ulAction and ulTimeout. The table of 3.1.4.7 demands
+    LookupId 0 for MQ_LOOKUP_RECEIVE_PREV; this code demands the opposite, as 3.1.4.13 does and as
+    the action needs.
     """
     if asked.lookup_id:
         return action in LOOKUPS and not asked.cursor and not asked.timeout_ms

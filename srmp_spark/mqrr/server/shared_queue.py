@@ -1,4 +1,7 @@
-"""One queue as its remote readers share it: who has it open, what is locked, who waits ([MS-MQDMPR] 3.1.7.1.5, 3.1.7.3)."""
+"""One queue that remote readers share: its handles, locks and waiting requests.
+
+The document is [MS-MQDMPR] 3.1.7.1.5 and 3.1.7.3.
+"""
 
 from __future__ import annotations
 
@@ -18,34 +21,37 @@ from srmp_spark.mqrr.status import Status
 
 @dataclass(slots=True, eq=False)
 class OpenQueue:
-    """OpenQueueDescriptor: what a context handle stands for."""
+    """OpenQueueDescriptor: an open queue, as one context handle stands for it."""
 
     queue: SharedQueue
     access: int
     share: int
     cursors: dict[int, Cursor] = field(default_factory=dict)
     requests: dict[int, Request] = field(default_factory=dict)
-    """PendingRequestTable, by dwRequestId: from the call to the end."""
+    """PendingRequestTable, by dwRequestId: requests from their call to their end."""
     unsettled: set[Request] = field(default_factory=set)
-    """Ended by the reader; the store or a transaction has not decided yet."""
+    """Requests that the reader has ended; the store or a transaction has not decided yet."""
     closed: bool = False
     move_context: int | None = None
-    """What R_MoveMessage calls it by; of a handle that was opened to move messages there."""
+    """Number by which R_MoveMessage names this handle; ``None`` if it was not opened for moves."""
     stale: Status | None = None
-    """Why nothing can be done with it any more but closing it."""
+    """Reason why this handle can only be closed; ``None`` if it can be used."""
 
     @property
     def may_receive(self) -> bool:
-        """RECEIVE_ACCESS."""
+        """Return whether the handle was opened with RECEIVE_ACCESS."""
         return self.access == ACCESS_RECEIVE
 
     @property
     def may_read(self) -> bool:
-        """Any but MQ_MOVE_ACCESS."""
+        """Return whether the handle was opened with an access other than MQ_MOVE_ACCESS."""
         return self.access != ACCESS_MOVE
 
     def at_cursor(self, cursor: Cursor, action: Action) -> Status:
-        """Whether ``action`` can be done at a cursor: it may have been closed since it was found, and another call may wait."""
+        """Return MQ_OK if ``action`` is possible at a cursor, else the status of the error.
+
+        The cursor may have been closed since it was found, or another call may wait at it.
+        """
         if self.cursors.get(cursor.handle) is not cursor:
             return Status.MQ_ERROR_OPERATION_CANCELLED
         if cursor.is_waiting or (action is Action.PEEK_NEXT and cursor.state is CursorState.UNREAD):
@@ -55,7 +61,7 @@ class OpenQueue:
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A request that waits, and whose it is."""
+    """One request that waits, and its handle."""
 
     descriptor: OpenQueue
     request: Request
@@ -63,14 +69,14 @@ class Waiter:
 
 @dataclass(slots=True, frozen=True)
 class Sought:
-    """A message, or why there is none."""
+    """The result of a search: a message, or the reason why there is none."""
 
     lookup_id: int | None = None
     status: Status = Status.MQ_OK
 
 
 class SharedQueue:
-    """One queue."""
+    """One queue that remote readers share."""
 
     __slots__ = ("_positions", "_states", "descriptors", "view", "waiting")
 
@@ -78,17 +84,22 @@ class SharedQueue:
         self.view = view
         self.descriptors: list[OpenQueue] = []
         self.waiting: list[Waiter] = []
-        """In the order in which they came."""
+        """Waiting requests in the order of their calls."""
         self._positions = Positions() if positions is None else positions
-        """Messages that are ``AVAILABLE``, and some that have left the queue and that nobody has come upon. What somebody holds
-        is not here: however much it is, nobody passes by it message by message."""
-        self._states: dict[int, PositionState] = {}
-        """Of messages that are neither ``AVAILABLE`` nor ``GONE``."""
+        """Messages that are ``AVAILABLE``, and some that left the queue without being noticed.
 
-    # --- who has it open ----------------------------------------------------------------------------------------------------
+        Locked messages are not here, so that no search has to skip them one by one.
+        """
+        self._states: dict[int, PositionState] = {}
+        """States of messages that are neither ``AVAILABLE`` nor ``GONE``."""
+
+    # --- open handles -----------------------------------------------------------------------------
 
     def conflict(self, access: int, share: int) -> bool:
-        """Whether those who have it open forbid this: the three cases of 3.1.7.1.5."""
+        """Return whether open handles forbid to open the queue with ``access`` and ``share``.
+
+        The rules are the three cases of 3.1.7.1.5.
+        """
         receives, exclusive = access == ACCESS_RECEIVE, share != SHARE_DENY_NONE
         present = {
             (each.may_receive, each.share != SHARE_DENY_NONE)
@@ -103,17 +114,17 @@ class SharedQueue:
 
     @property
     def has_receivers(self) -> bool:
-        """Whether a living handle may receive."""
+        """Return whether a handle that is not stale may receive."""
         return any(each.may_receive and each.stale is None for each in self.descriptors)
 
-    # --- what is in it ------------------------------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
     def came(self, runs: Iterable[Came]) -> None:
-        """Messages came, behind all of their priority that are here."""
+        """Add messages that arrived, each run after all messages of its priority."""
         self._positions.add(runs)
 
     def state_of(self, lookup_id: int) -> PositionState:
-        """Of any identifier."""
+        """Return the state of the message with this lookup identifier, which may be any number."""
         found = self._states.get(lookup_id)
         if (
             found is not None
@@ -132,7 +143,11 @@ class SharedQueue:
         return PositionState.AVAILABLE
 
     def move(self, lookup_id: int, event: PositionEvent) -> PositionState:
-        """The next state of a message, which :meth:`state_of` has just told or which is not gone."""
+        """Change the state of a message and return the new state.
+
+        The caller has just called :meth:`state_of`, or knows that the message is not gone. Raises
+        :class:`LocalProtocolError` if the event cannot happen in its state.
+        """
         target = moved(self._states.get(lookup_id, PositionState.AVAILABLE), event)
         if target is PositionState.AVAILABLE or target is PositionState.GONE:
             self._states.pop(lookup_id, None)
@@ -145,21 +160,26 @@ class SharedQueue:
         return target
 
     def locked(self) -> tuple[int, ...]:
-        """What somebody holds, or is being stored."""
+        """Return the messages that a reader holds or that are being stored."""
         return tuple(self._states)
 
     def available_after(self, lookup_id: int) -> int | None:
-        """Seek Available Message Position, forward (3.1.7.3.2)."""
+        """Return the first available message after ``lookup_id``, or ``None``.
+
+        This is Seek Available Message Position, forward (3.1.7.3.2).
+        """
         self._positions.drop_through(self.view.floor())
         at = self._positions.following(lookup_id)
-        while (
-            at is not None and self.state_of(at) is not PositionState.AVAILABLE
-        ):  # it has left, and is passed by once
+        # Messages that have left the queue are skipped once, because ``state_of`` removes them.
+        while at is not None and self.state_of(at) is not PositionState.AVAILABLE:
             at = self._positions.following(at)
         return at
 
     def available_before(self, lookup_id: int) -> int | None:
-        """The same, backward; never past the head."""
+        """Return the last available message before ``lookup_id``, or ``None`` if there is none.
+
+        This is Seek Available Message Position, backward (3.1.7.3.2).
+        """
         self._positions.drop_through(self.view.floor())
         at = self._positions.preceding(lookup_id)
         while at is not None and self.state_of(at) is not PositionState.AVAILABLE:
@@ -167,11 +187,14 @@ class SharedQueue:
         return at
 
     def head(self) -> int | None:
-        """The first message that is available."""
+        """Return the first available message of the queue, or ``None``."""
         return self.available_after(START)
 
     def first_of(self, runs: Iterable[tuple[int, int]]) -> int | None:
-        """The first available message of closed runs of identifiers, ascending."""
+        """Return the first available message in closed runs of identifiers, or ``None``.
+
+        The runs are in ascending order.
+        """
         for first, last in runs:
             found = self.available_after(first - 1)
             if found is not None and found <= last:
@@ -179,10 +202,12 @@ class SharedQueue:
         return None
 
     def by_lookup_id(self, action: Action, lookup_id: int) -> Sought:
-        """Seek Available Message Position With Id (3.1.7.3.3).
+        """Return the message for an action by lookup identifier, or why there is none (3.1.7.3.3).
 
-        A message that is locked is NOT_FOUND for who wants to receive it, and TRANSACTION_USAGE for who wants to look: only a
-        peek tells locked from gone. The end of the queue is NOT_FOUND, where the text would return no message with MQ_OK.
+        This is Seek Available Message Position With Id. For a locked message, a receive gets
+        NOT_FOUND and a peek gets TRANSACTION_USAGE, so only a peek can distinguish locked from
+        gone. At the end of the queue the status is NOT_FOUND; the document would return MQ_OK
+        without a message.
         """
         state = self.state_of(lookup_id)
         if state is PositionState.GONE:
@@ -199,10 +224,10 @@ class SharedQueue:
             Sought(found) if found is not None else Sought(status=Status.MQ_ERROR_MESSAGE_NOT_FOUND)
         )
 
-    # --- who waits ------------------------------------------------------------------------------------------------------------
+    # --- waiting requests -------------------------------------------------------------------------
 
     def stop_waiting(self, request: Request) -> None:
-        """It waits no longer."""
+        """Remove ``request`` from the waiting requests."""
         self.waiting = [each for each in self.waiting if each.request is not request]
 
     def __repr__(self) -> str:

@@ -1,7 +1,8 @@
-"""What is to happen at a time: ends of waits, cleanup of locks, transactions without an outcome.
+"""Timers of the server: ends of waits, cleanup of locks, transactions without an outcome.
 
-Nobody takes a timer back: most locks end long before theirs does, and one that means nothing any more is passed over. One that
-is held long would keep those of all that ended behind it, so they are swept out whenever there are too many.
+A timer is never cancelled: most locks end long before their timer, and a timer that is no longer
+valid is skipped. One long-lived timer would keep all later ones that have become invalid, so
+invalid timers are removed when there are too many.
 """
 
 from __future__ import annotations
@@ -16,19 +17,22 @@ What = TypeVar("What")
 
 
 class Timers(Generic[What]):
-    """In the order of their times, and of one time in the order in which they were set."""
+    """Timers in the order of their times; timers of one time are in the order of setting."""
 
     __slots__ = ("_heap", "_means_something", "_most", "_set")
 
     def __init__(self, means_something: Callable[[float, What], bool]) -> None:
-        """``means_something``: whether a timer, by its time and what it is for, is still waited for."""
+        """Create an empty set of timers.
+
+        ``means_something(when, what)`` returns whether a timer is still valid.
+        """
         self._heap: list[tuple[float, int, What]] = []
         self._means_something = means_something
         self._most = TIMERS_KEPT
         self._set = 0
 
     def at(self, when: float, what: What) -> None:
-        """Set one."""
+        """Set a timer to ``when`` for ``what``."""
         if len(self._heap) >= self._most:
             self._heap = [each for each in self._heap if self._means_something(each[0], each[2])]
             heapify(self._heap)
@@ -37,19 +41,19 @@ class Timers(Generic[What]):
         heappush(self._heap, (when, self._set, what))
 
     def due(self) -> float | None:
-        """When the next one is; ``None``: there is none."""
+        """Return the time of the next valid timer, or ``None`` if there is none."""
         while self._heap and not self._means_something(self._heap[0][0], self._heap[0][2]):
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def pop(self) -> What:
-        """What the next one is for, which :meth:`due` has just told."""
+        """Remove the timer that :meth:`due` returned, and return what it is for."""
         return heappop(self._heap)[2]
 
     def __len__(self) -> int:
-        """Also those that mean nothing any more."""
+        """Return the number of timers, including those that are no longer valid."""
         return len(self._heap)
 
     def __bool__(self) -> bool:
-        """Always."""
+        """Return True always, because an empty set of timers is a set too."""
         return True

@@ -1,7 +1,9 @@
-"""Transactions that messages are received and moved in ([MS-MQDMPR] 3.1.1.14): what becomes of which message at the outcome.
+"""Transactions in which messages are received and moved ([MS-MQDMPR] 3.1.1.14).
 
-The coordinator, [MS-DTCO], is not part of this package: whoever owns the server says how a transaction ended. Where there is no
-coordinator nothing is enlisted, so that nobody receives in a transaction that nobody can end.
+A transaction records what happens to each of its messages at the outcome. The coordinator
+([MS-DTCO]) is not part of this package: the owner of the server reports how a transaction ended.
+Without a coordinator no transaction can be enlisted, so that no client receives in a transaction
+that cannot end.
 """
 
 from __future__ import annotations
@@ -23,13 +25,16 @@ from srmp_spark.mqrr.server.shared_queue import OpenQueue
 from srmp_spark.mqrr.status import Status
 
 NACK_RECEIVE_REJECTED = 0xC004
-"""usClass of a message that its reader does not want."""
+"""usClass of a message that its reader rejects."""
 
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """TransactionalOperation: a message that leaves its queue if the transaction is committed (Dequeue, or Move if ``reason``
-    says so), or the request that still looks for one."""
+    """TransactionalOperation: a message that leaves its queue if the transaction is committed.
+
+    The operation is a Dequeue, or a Move if ``reason`` says so. Its request may still be searching
+    for a message.
+    """
 
     descriptor: OpenQueue
     request: Request
@@ -38,63 +43,69 @@ class Operation:
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """One that was enlisted and has no outcome yet."""
+    """One transaction that was enlisted and has no outcome yet."""
 
     id: bytes
-    """XACTUOW."""
+    """Identifier of the transaction (XACTUOW)."""
     deadline: float
-    """When it is aborted because nobody says anything."""
+    """Time at which the transaction is aborted if it has no outcome."""
     operations: list[Operation] = field(default_factory=list)
 
     @property
     def is_full(self) -> bool:
-        """Whether it can take no more."""
+        """Return whether the transaction accepts no further operation."""
         return len(self.operations) >= OPERATIONS_MAX
 
     def find(self, descriptor: OpenQueue, lookup_id: int) -> Operation | None:
-        """The operation on a message of this queue."""
+        """Return the operation on this message of this queue, or ``None``."""
         for each in self.operations:
             if each.descriptor.queue is descriptor.queue and each.request.found == lookup_id:
                 return each
         return None
 
     def drop(self, request: Request) -> None:
-        """The message is no part of it any more."""
+        """Remove the operation of this request from the transaction."""
         self.operations = [each for each in self.operations if each.request is not request]
 
 
 class Transactions:
-    """TransactionCollection."""
+    """All transactions without an outcome (TransactionCollection)."""
 
     def __init__(self, *, coordinator: bool) -> None:
-        """Without a ``coordinator`` nothing is enlisted."""
+        """Create an empty collection; without a ``coordinator`` nothing can be enlisted."""
         self._coordinator = coordinator
         self._transactions: dict[bytes, Transaction] = {}
         self._timed_out: dict[bytes, None] = {}
-        """The oldest first."""
+        """Transactions that were aborted by their time-out, the oldest first."""
 
     def get(self, transaction: bytes) -> Transaction | None:
-        """One that has no outcome yet."""
+        """Return the transaction if it has no outcome yet, else ``None``."""
         return self._transactions.get(transaction)
 
     def pop(self, transaction: bytes) -> Transaction | None:
-        """It has one now."""
+        """Remove and return the transaction, because it has an outcome now."""
         return self._transactions.pop(transaction, None)
 
     def timed_out(self, transaction: bytes) -> None:
-        """It was aborted because nobody said anything: what comes now comes too late."""
+        """Remember that the time-out aborted a transaction, so that a later decision is refused."""
         self._timed_out[transaction] = None
         if len(self._timed_out) > TIMED_OUT_KEPT:
             del self._timed_out[next(iter(self._timed_out))]
 
     def came_too_late(self, transaction: bytes) -> bool:
-        """Whether its coordinator decides after it was aborted here. Asked once: then it has been told."""
+        """Return whether the time-out aborted the transaction before its coordinator decided.
+
+        The transaction is then forgotten, because its coordinator is notified once.
+        """
         late = transaction in self._timed_out
         self._timed_out.pop(transaction, None)
         return late
 
     def enlist(self, transaction: bytes, now: float) -> Transaction | Status:
-        """R_QMEnlistRemoteTransaction: the new one; MQ_OK if it is there already, or why there is none."""
+        """Process R_QMEnlistRemoteTransaction and return the new transaction.
+
+        Return MQ_OK if it is enlisted already, or the status of the error.
+        """
         if transaction == NO_TRANSACTION:
             return Status.MQ_ERROR_INVALID_PARAMETER
         if not self._coordinator:
@@ -110,9 +121,13 @@ class Transactions:
         return made
 
     def set_class(self, descriptor: OpenQueue, asked: SetClassRequest) -> Status:
-        """R_SetUserAcknowledgementClass: a message that was received is rejected if its transaction is committed."""
+        """Process R_SetUserAcknowledgementClass and return the status.
+
+        A received message with this class is rejected when its transaction is committed.
+        """
         if not descriptor.may_receive:
-            # "opened with dwAccess set to MQ_RECEIVE_ACCESS": who only looks rejects nothing
+            # The document says "opened with dwAccess set to MQ_RECEIVE_ACCESS": a reader that only
+            # peeks cannot reject a message.
             return Status.MQ_ERROR_INVALID_HANDLE
         if asked.message_class not in (0, NACK_RECEIVE_REJECTED):
             return Status.MQ_ERROR_INVALID_PARAMETER

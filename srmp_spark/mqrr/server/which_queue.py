@@ -1,4 +1,7 @@
-"""Which queue a QUEUE_FORMAT names, for a server whose queues are known by name ([MS-MQRR] 3.1.4.2, [MS-MQDMPR] 3.1.7.1.5)."""
+"""Finds the queue that a QUEUE_FORMAT names, for a server whose queues are known by name.
+
+The documents are [MS-MQRR] 3.1.4.2 and [MS-MQDMPR] 3.1.7.1.5.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _PROTOCOLS = ("OS", "TCP")
 
 
 class CannotOpenError(SrmpSparkError):
-    """The queue is not opened, for the reason ``status``."""
+    """The queue cannot be opened; ``status`` is the reason."""
 
     def __init__(self, status: Status, message: str) -> None:
         super().__init__(message)
@@ -21,24 +24,28 @@ class CannotOpenError(SrmpSparkError):
 
 
 class WhichQueue(NamedTuple):
-    """A queue by host and name."""
+    """One queue, identified by host and name."""
 
     host: str
-    """A name or an address; ``.`` is this machine."""
+    """A host name or an address; ``.`` is this machine."""
     name: str
-    r"""As it was written: ``private$\orders``, ``private$\orders;retry`` of a subqueue; ``;journal`` behind it in small letters
-    if its journal is meant."""
+    r"""Name as the client wrote it: ``private$\orders``; ``private$\orders;retry`` is a subqueue.
+
+    If the journal is meant, ``;journal`` follows in small letters.
+    """
 
 
 def which_queue(queue: QueueFormat) -> WhichQueue:
-    """The queue that a client wants to open.
+    """Return the queue that a client wants to open.
 
-    Raises :class:`CannotOpenError` for what breaks the rules, cannot be read, or is a kind of name that no queue of ours has: a
-    public or private identifier, a machine's own queues.
+    Raises :class:`CannotOpenError` if the name breaks the rules or cannot be read from. The same
+    error is raised for kinds of names that no queue here has: public and private identifiers, and a
+    machine's own queues.
     """
     if queue.type not in READABLE:
         raise CannotOpenError(
-            Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "a name that nobody can read from"
+            Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+            "a queue cannot be read by a name of this kind",
         )
     if (broken := queue.violation()) is not None:
         raise CannotOpenError(Status.MQ_ERROR_INVALID_PARAMETER, broken)
@@ -51,7 +58,7 @@ def which_queue(queue: QueueFormat) -> WhichQueue:
     if not colon or protocol.upper() not in _PROTOCOLS:
         raise CannotOpenError(
             Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
-            f"nobody can read from a name that begins with {protocol[:20]!r}",
+            f"a queue cannot be read by a name that begins with {protocol[:20]!r}",
         )
     host, _, name = rest.replace("/", "\\").partition("\\")
     if not host or not name:
@@ -60,13 +67,13 @@ def which_queue(queue: QueueFormat) -> WhichQueue:
             f"{queue.text[:200]!r} has no host or no queue in it",
         )
     base, semicolon, word = name.partition(";")
-    # A journal stands in the text, in the suffix, or in both ([MS-MQMQ] 2.1.2, 2.2.7).
+    # The text, the suffix, or both of them name a journal ([MS-MQMQ] 2.1.2, 2.2.7).
     if word.lower() == JOURNAL_SUFFIX[1:] or queue.suffix == QueueSuffix.JOURNAL:
         return WhichQueue(host, base + JOURNAL_SUFFIX)
     if semicolon and not word:
         raise CannotOpenError(
             Status.MQ_ERROR_ILLEGAL_FORMATNAME,
-            f"{queue.text[:200]!r} has no subqueue behind its semicolon",
+            f"{queue.text[:200]!r} has no subqueue after its semicolon",
         )
     if queue.suffix not in (QueueSuffix.NONE, QueueSuffix.SUBQUEUE):
         raise CannotOpenError(
