@@ -51,7 +51,7 @@ SHORT_JVM := $(ONE_COMPILER) $(FAST_START)
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-long collect test-again lint check docs-musts musts-sabotage bench bench-quick scale many sim sim-pgm sim-sink sim-wsrm day model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash room powerloss strace
+.PHONY: help setup java demo test test-long collect test-again lint check docs docs-musts musts-sabotage bench bench-quick scale many sim sim-pgm sim-sink sim-wsrm day model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash room powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,7 +67,7 @@ $(STAMP): pyproject.toml | java
 	@test -x $(PYTHON) || "$(PYTHON_BIN)" -m venv $(VENV) || { rm -rf $(VENV); echo "could not build $(VENV) with $(PYTHON_BIN): is its venv module there? (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 2; }
 	@echo "setup 2/3: installing packages, Spark alone is over 400 MB (minutes)"
 	@set -o pipefail; $(PYTHON) -m pip install --progress-bar off --disable-pip-version-check --editable '.[dev]' | $(PIP_SAYS)
-	@$(PYTHON) -m srmp_spark.testing.bytecode >/dev/null
+	@$(PYTHON) -m tests.kit.bytecode >/dev/null
 	@echo "setup 3/3: fetching Delta's jars with a first Spark session (up to a minute)"
 	@rm -f $(CLASSES)
 	@$(ONE_COMPILER) SPARK_SUBMIT_OPTS="-XX:ArchiveClassesAtExit=$(CLASSES) $(QUIET_CLASSES)" $(PYTHON) jobs/jars.py 2>$(VENV)/jars.log || { cat $(VENV)/jars.log >&2; exit 1; }
@@ -96,11 +96,14 @@ lint: setup ## ruff and mypy
 check: setup lint ## lint, the import rules, the links of the documentation
 	@$(PYTHON) -m pytest -q tests/test_architecture.py tests/docs
 
+docs: setup ## build the documentation as a site in .site, strictly: a broken link ends it
+	@$(PYTHON) -m mkdocs build --quiet && echo "docs: open .site/index.html"
+
 docs-musts: setup ## docs/MUSTS.md, MUSTS_MQRR.md, MUSTS_WSRVCRM.md: each MUST of the documents and the tests that fail when it is broken
-	@$(PYTHON) -m srmp_spark.testing.musts
+	@$(PYTHON) -m tests.kit.musts
 
 musts-sabotage: setup ## break sentences of [MC-MQSRM] one by one: the tests that docs/MUSTS.md names for each must fail; five minutes
-	@$(PYTHON) -m srmp_spark.testing.musts_sabotage
+	@$(PYTHON) -m tests.kit.musts_sabotage
 
 bench: setup java ## measure against the targets; the last line is one JSON object; make bench WRITE=1 puts the figures into benchmarks/README.md
 	@$(PYTHON) -m benchmarks $(if $(WRITE),--write)
@@ -115,28 +118,28 @@ many: setup ## 10,000 queues and 100,000 streams: idle CPU, start, status; three
 	@$(PYTHON) -m benchmarks.scale --only many
 
 sim: setup ## simulated failures, one seed a run: make sim SEEDS=10000
-	@$(PYTHON) -m srmp_spark.testing.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)
-	@$(PYTHON) -m srmp_spark.testing.wayout --seeds $$(($(SEEDS) / 100 + 1)) --jobs $(SIM_JOBS)
+	@$(PYTHON) -m tests.kit.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)
+	@$(PYTHON) -m tests.kit.wayout --seeds $$(($(SEEDS) / 100 + 1)) --jobs $(SIM_JOBS)
 
 day: setup ## a simulated day of messages to 1,000 destinations, a tenth of them in trouble: the others' latency: make day HOURS=24
-	@$(PYTHON) -m srmp_spark.testing.wayout --day --hours $(HOURS)
+	@$(PYTHON) -m tests.kit.wayout --day --hours $(HOURS)
 
 sim-pgm: setup ## simulated multicast (PGM): loss, bursts, late join, storms, wrap; one seed a run: make sim-pgm SEEDS=100000
-	@$(PYTHON) -m srmp_spark.testing.pgm.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)
+	@$(PYTHON) -m tests.kit.pgm.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)
 
 sim-sink: setup ## simulated sinks on a real outbox: runs and re-runs of batches, several sinks, conflicts; one seed a run: make sim-sink SEEDS=100000
-	@$(PYTHON) -m srmp_spark.testing.sink_simulation --seeds $(SEEDS)
-	@$(PYTHON) -m srmp_spark.testing.sink_simulation --seeds $$(($(SEEDS) / 5)) --large
+	@$(PYTHON) -m tests.kit.sink_simulation --seeds $(SEEDS)
+	@$(PYTHON) -m tests.kit.sink_simulation --seeds $$(($(SEEDS) / 5)) --large
 
 sim-wsrm: setup ## simulated WS-ReliableMessaging: loss, copies, crashes, a queue that is full; one seed a run: make sim-wsrm SEEDS=100000
-	@$(PYTHON) -m srmp_spark.testing.wsrm.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)
+	@$(PYTHON) -m tests.kit.wsrm.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)
 
 model: setup java ## random schedules of queues and queries without Spark, and fifty through Spark: make model SCHEDULES=10000
-	@$(PYTHON) -m srmp_spark.testing.queries --schedules $(SCHEDULES) --jobs $(SIM_JOBS)
+	@$(PYTHON) -m tests.kit.queries --schedules $(SCHEDULES) --jobs $(SIM_JOBS)
 	@$(SHORT_JVM) SRMP_SPARK_SPARK_SCHEDULES=50 $(PYTHON) -m pytest -v tests/spark/test_engine_schedules.py $(PYTEST)
 
 interop-pgm: setup ## our PGM and OpenPGM, libzmq and tshark on one wire, with losses; needs no root; ten minutes
-	@$(PYTHON) -m srmp_spark.testing.pgm.interop
+	@$(PYTHON) -m tests.kit.pgm.interop
 
 flat-pgm: setup ## one multicast session with losses: the memory of source and receiver stays flat; needs no root: make flat-pgm MINUTES=10
 	@$(PYTHON) -m benchmarks.pgm_flat --minutes $(MINUTES)
@@ -194,13 +197,13 @@ powerloss: setup strace ## the power goes at every sync of a session of 1,000 me
 	@SRMP_SPARK_POWERLOSS=full $(PYTHON) -m pytest -s -v -rA $(ALL_CORES) tests/disk/test_power_loss.py $(PYTEST)
 
 fuzz: setup ## random bad inputs for every parser on all cores; what is found becomes a test: make fuzz MINUTES=60
-	@$(PYTHON) -m srmp_spark.testing.fuzz --minutes $(MINUTES)
+	@$(PYTHON) -m tests.kit.fuzz --minutes $(MINUTES)
 
 attack: setup ## attack a running queue manager at every port, judged from outside; needs a quiet machine: make attack MINUTES=10 SEED=1
-	@$(PYTHON) -m srmp_spark.testing.attack --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	@$(PYTHON) -m tests.kit.attack --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 attack-planted: setup ## break each repaired fault again, and see that make attack finds it; needs a quiet machine: make attack-planted MINUTES=5
-	@$(PYTHON) -m srmp_spark.testing.attack --every-plant --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	@$(PYTHON) -m tests.kit.attack --every-plant --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 slow: setup ## the long version of the slow clients, for a minute: make slow CONNECTIONS=5000
 	@SRMP_SPARK_SLOW_CONNECTIONS=$(CONNECTIONS) SRMP_SPARK_SLOW_SECONDS=60 $(PYTHON) -m pytest -s -v tests/fuzz/test_slow_clients.py
@@ -213,7 +216,7 @@ interop-wsrm: setup java ## Apache CXF and Eclipse Metro, clients and services, 
 	@SRMP_SPARK_INTEROP_WSRM=1 $(PYTHON) -m pytest -v tests/wsrm/test_wsrm_interop.py tests/wsrm/test_wsrm_out_interop.py $(PYTEST)
 
 drill: setup ## a lost disk under traffic, and what restore makes of it: make drill DRILL_SECONDS=60 ROUNDS=5
-	@$(PYTHON) -m srmp_spark.testing.drill.run --seconds $(DRILL_SECONDS) --rounds $(ROUNDS)
+	@$(PYTHON) -m tests.kit.drill.run --seconds $(DRILL_SECONDS) --rounds $(ROUNDS)
 
 clean: ## remove what the targets left behind, .venv excepted
-	@rm -rf demo-data artifacts spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf demo-data artifacts spark-warehouse metastore_db derby.log .site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -55,7 +55,7 @@ def post_body(envelope: bytes) -> bytes:
 
 
 def run(plan: Plan) -> Iterator[Figure]:
-    from srmp_spark.srmp.decoder import decode
+    from srmp_spark.srmp.codec.decoder import decode
 
     loops = plan.size(LOOPS, LOOPS // 10)
     content_type = b'multipart/related; boundary="' + BOUNDARY + b'"; type=text/xml'

@@ -23,9 +23,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.common import Figure, NotHere, Plan, beside, median, need, say
-from srmp_spark.testing.pgm import interop, openpgm
-from srmp_spark.testing.pgm.interop import Case, Outcome, ours, run_both, theirs
-from srmp_spark.testing.pgm.two_hosts import (
+from tests.kit.pgm import interop, openpgm
+from tests.kit.pgm.interop import Case, Outcome, ours, run_both, theirs
+from tests.kit.pgm.two_hosts import (
     HERE,
     THERE,
     TOOLS,

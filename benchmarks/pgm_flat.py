@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import say
-from srmp_spark.testing.pgm import interop
-from srmp_spark.testing.pgm.interop import Case, ours
-from srmp_spark.testing.pgm.two_hosts import HERE, THERE, TwoHosts, inside, is_inside, may_unshare
+from tests.kit.pgm import interop
+from tests.kit.pgm.interop import Case, ours
+from tests.kit.pgm.two_hosts import HERE, THERE, TwoHosts, inside, is_inside, may_unshare
 
 SAMPLES = 120
 RATE = 500_000.0

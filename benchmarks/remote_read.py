@@ -80,8 +80,8 @@ def fill(server: QueueManager, queue: str, rows: int) -> None:
 
 def client(rpc: str, queue: str) -> dict[str, float]:
     """What an executor does with one queue: calls, seconds, CPU seconds."""
-    from srmp_spark.spark.mqrr_options import parse_remote
     from srmp_spark.spark.mqrr_source import MqrrBatchReader
+    from srmp_spark.spark.settings.mqrr_options import parse_remote
 
     reader = MqrrBatchReader(
         parse_remote({"host": rpc, "queue": "DIRECT=OS:machine2\\" + queue.replace("/", "\\")})

@@ -147,7 +147,7 @@ def ours(folder: Path, rows: int, down: list[str]) -> tuple[float, float]:
 def bare(folder: Path, rows: int) -> float:
     """Seconds of a loop that posts the same bytes to the same peer."""
     from srmp_spark.message import Message, StreamId, StreamPosition
-    from srmp_spark.srmp.encoder import encode, http_head
+    from srmp_spark.srmp.codec.encoder import encode, http_head
 
     peer = Peer()
     file = folder / "requests"

@@ -1,6 +1,6 @@
 """make demo: SRMP messages over real HTTP into a Delta table and out again, while what carries them is killed.
 
-What it does stands in ``srmp_spark/testing/demo``.
+What it does stands in ``tests/kit/demo``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from srmp_spark.testing.demo.run import main
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.kit.demo.run import main  # noqa: E402  # after the path
 
 if __name__ == "__main__":
     sys.exit(main(ingest=Path(__file__).with_name("ingest.py")))

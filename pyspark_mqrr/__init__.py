@@ -1,11 +1,14 @@
-"""Spark imports every top-level ``pyspark_*`` module and registers its ``DefaultSource``: this is ``format("mqrr")``.
+"""The entry point by which Spark finds ``format("mqrr")``.
 
-As in ``pyspark_srmp`` a problem in our own package turns into "format not found", and never into an exception at import time.
+Spark imports every top-level ``pyspark_*`` module and registers its ``DefaultSource``. As in
+``pyspark_srmp``, a problem in our own package leads to the error "format not found" and never to an
+exception during the import.
 """
 
 try:
     from srmp_spark.spark.mqrr_source import MqrrDataSource as DefaultSource
-except ImportError:  # an incomplete installation must not break other people's formats
+except ImportError:
+    # An incomplete installation must not break the formats of other packages.
     pass
 else:
     __all__ = ["DefaultSource"]

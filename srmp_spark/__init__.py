@@ -1,7 +1,7 @@
 """Microsoft Message Queuing (MSMQ) as a Spark Structured Streaming source and sink.
 
-``spark.readStream.format("srmp")`` needs no import: Spark finds :mod:`pyspark_srmp` by its name. ``register(spark)`` does
-the same by hand where discovery is switched off.
+``spark.readStream.format("srmp")`` needs no import, because Spark finds :mod:`pyspark_srmp` by its
+name. Where this discovery is switched off, call ``register(spark)`` instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ __all__ = ["SrmpSink", "__version__", "listener", "register"]
 
 
 def __getattr__(name: str) -> object:
-    if name == "SrmpSink":  # the queue manager imports this package too, and has no sink
+    # The queue manager imports this package too and needs no sink: import the sink on demand.
+    if name == "SrmpSink":
         from srmp_spark.spark.sink import SrmpSink
 
         return SrmpSink
@@ -28,10 +29,12 @@ def __getattr__(name: str) -> object:
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format ``srmp`` with one session, for platforms that do not discover ``pyspark_*`` modules."""
-    from srmp_spark.spark.source import (
-        SrmpDataSource,
-    )  # pyspark is imported only by those who have a session
+    """Register the format ``srmp`` with one Spark session.
+
+    Call this function on platforms that do not discover ``pyspark_*`` modules.
+    """
+    # Only callers that have a session import pyspark.
+    from srmp_spark.spark.source import SrmpDataSource
 
     spark.dataSource.register(SrmpDataSource)
 
@@ -39,10 +42,13 @@ def register(spark: SparkSession) -> None:
 def listener(
     spark: SparkSession, *, log_seconds: float = 60.0, prometheus_file: str | None = None
 ) -> SrmpListener:
-    """Register a listener that keeps, logs and exports how many rows wait for each streaming query of a session.
+    """Register a listener that reports how many rows wait for each streaming query of a session.
 
-    ``log_seconds``: how often a query is logged. ``prometheus_file``: a file for the textfile collector of a node exporter.
+    The listener keeps these numbers in memory, logs them, and can export them. ``log_seconds`` is
+    the time between two log lines of a query, in seconds. ``prometheus_file`` names a file for the
+    textfile collector of a Prometheus node exporter. Return the listener.
     """
-    from srmp_spark.spark import progress  # pyspark is imported only by those who have a session
+    # Only callers that have a session import pyspark.
+    from srmp_spark.spark import progress
 
     return progress.listener(spark, log_seconds=log_seconds, prometheus_file=prometheus_file)

@@ -1,4 +1,7 @@
-"""One spelling for one destination, wherever two are compared: outgoing queues, redirections, what is forwarded."""
+"""One spelling for each destination, so that two destinations can be compared as texts.
+
+Outgoing queues, redirections and forwarded messages are compared in this spelling.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +19,29 @@ from srmp_spark.names import (
 )
 
 HOST_LENGTH_MAX, HOST_LABEL_LENGTH_MAX = 253, 63
-"""Of a host name and of a part of it (RFC 1035 2.3.4)."""
+"""Longest host name, and longest label of a host name, in characters (RFC 1035 2.3.4).
+
+A destination with a longer host is refused.
+"""
 
 _ESCAPES = re.compile("(?:%[0-9a-fA-F]{2})+")
-_UNRESERVED = frozenset(
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~"
-)  # no dot: /%2e%2e/ stays
+# The dot is missing so that /%2e%2e/ stays encoded.
+_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~")
 
 
 def canonical_destination(destination: str) -> str:
-    """One spelling for one queue: no ``DIRECT=``, host in lower case, default port left out, forward slashes.
+    """Return the one spelling of a queue's URL, by which destinations are compared.
 
-    In ``/msmq/…`` MSMQ ignores the case, and each percent-encoding means its character: both are gone here, and the request
-    line gets back what it needs (:attr:`~srmp_spark.names.UrlParts.request_target`). Another path may be somebody else's web
-    server: it keeps its case, and only letters and digits are decoded (RFC 3986 6.2.2.2). Hosts are not looked up:
-    ``localhost`` and ``127.0.0.1`` are two. Raises :class:`ConfigurationError` for what is no http or https URL, or names
-    nothing that there can be.
+    The spelling has no ``DIRECT=``, the host in lower case, no default port, and forward slashes.
+
+    MSMQ ignores the case of ``/msmq/…`` and decodes each percent-encoding, so this spelling has
+    lower case and no percent-encodings there. The request line gets the encodings that it needs
+    (:attr:`~srmp_spark.names.UrlParts.request_target`). Any other path may belong to another kind
+    of web server, so the path keeps its case, and only letters, digits and ``-_~`` are decoded (RFC
+    3986 6.2.2.2). Hosts are not looked up: ``localhost`` and ``127.0.0.1`` are two destinations.
+
+    Raises :class:`ConfigurationError` if ``destination`` is no http or https URL, or if no queue
+    can have this URL.
     """
     url = destination[7:] if destination[:7].upper() == "DIRECT=" else destination
     try:
@@ -44,8 +54,13 @@ def canonical_destination(destination: str) -> str:
 
 
 def canonical_outgoing(destination: str) -> str:
-    """:func:`canonical_destination`, ``MULTICAST=234.1.1.1:8001`` for a multicast group, and ``wsrm:URL`` for a service of
-    WS-ReliableMessaging, whose path keeps its case wherever it leads. Raises the same."""
+    """Return the one spelling of a destination of any transport.
+
+    A multicast group is spelled ``MULTICAST=234.1.1.1:8001``. A service of WS-ReliableMessaging is
+    spelled ``wsrm:URL``, and the path of its URL always keeps its case. Any other destination is
+    spelled as :func:`canonical_destination` spells it. Raises :class:`ConfigurationError` if the
+    text is no destination.
+    """
     service = reliable_url(destination)
     if service is not None:
         return RELIABLE_PREFIX + _canonical_service(service)
@@ -89,7 +104,7 @@ def _canonical_path(path: str) -> str:
     name = unquote(path, errors="strict").lower()
     if not name.isprintable():
         raise ValueError(f"a character in the path that cannot be printed: {path[:150]!r}")
-    # These three would end the path or begin an escape; a blank at the end would be lost in <to>.
+    # "?" and "#" would end the path, and "%" would begin an escape. <to> would lose a final blank.
     name = name.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     bare = name.rstrip(" ")
     return bare + "%20" * (len(name) - len(bare))

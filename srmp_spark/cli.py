@@ -1,8 +1,9 @@
 """``srmp-spark``: the command line (INTERFACE.md section 2).
 
-One module per group of commands below :mod:`srmp_spark.commands`. They import what they need when they run, so that
-``--help`` answers at once. Standard output carries JSON lines and nothing else; errors are one line on standard error with
-the exit codes of INTERFACE.md.
+:mod:`srmp_spark.commands` has one module for each group of commands. Each module imports what a
+command needs when the command runs, so that ``--help`` answers at once. Standard output carries
+JSON lines and nothing else. An error is one line on standard error, and the process ends with an
+exit code of INTERFACE.md.
 """
 
 from __future__ import annotations
@@ -19,36 +20,42 @@ from srmp_spark import __version__
 from srmp_spark.commands import (
     capture,
     doctor,
+    jobs,
     messages,
     queues,
-    replay,
     restore,
     streams,
     subscribe,
 )
 from srmp_spark.commands.common import Commands
 from srmp_spark.errors import SrmpSparkError, with_hint
+from srmp_spark.extras import missing_module
 from srmp_spark.interface import ExitCode, exit_code_of
-
-JOBS = frozenset({"backfill", "ingest"})
-"""Jobs that are no commands: ``replay`` is both, so people try the others as well."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line with the nearest known name, exit code 2; takes no abbreviations of flags.
+    """Parses arguments, accepts no abbreviated flags, and reports each error in one line.
 
-    The commands' parsers are of this class too: argparse makes them of their parent's.
+    The line names the nearest known flag or command, and the process ends with exit code 2. The
+    parsers of the commands have this class too, because argparse builds them from the class of
+    their parent.
     """
 
-    def __init__(self, **settings: Any) -> None:  # noqa: ANN401  # what argparse takes
+    # argparse passes any settings.
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(**{**settings, "allow_abbrev": False})
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401  # as argparse has it
-        """A misspelt flag first: argparse would rather speak of a required one that is missing."""
+    # The types are those of argparse.
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401
+        """Parse the arguments, but report a misspelt flag first.
+
+        Without this check argparse would report a required flag as missing instead.
+        """
         words = sys.argv[1:] if args is None else list(args)
         for word in words:
+            # The words after this one are values, or the flags of a command.
             if word == "--" or (self._subparsers is not None and not word.startswith("-")):
-                break  # behind it are values, or the flags of a command
+                break
             flag = word.partition("=")[0]
             if (
                 flag.startswith("--")
@@ -59,19 +66,17 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """One line; exit code 2."""
+        """Print the error as one line on standard error and end the process with exit code 2."""
         command = re.match(r"argument COMMAND: invalid choice: '([^']*)'", message)
         if command is not None:
             name = command[1]
             known = next(
                 action.choices
                 for action in self._actions
-                if isinstance(action, argparse._SubParsersAction)  # noqa: SLF001  # no public name
+                # argparse has no public name for this class.
+                if isinstance(action, argparse._SubParsersAction)  # noqa: SLF001
             )
-            if name in JOBS:
-                message = f"{name} is a job, no command: run python jobs/{name}.py from the clone"
-            else:
-                message = f"unknown command {name}{self._nearest(name, known)}"
+            message = f"unknown command {name}{self._nearest(name, known)}"
         line = with_hint(message, f"see {self.prog} --help")
         self.exit(ExitCode.USAGE, f"srmp-spark: {line}\n")
 
@@ -82,9 +87,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser(word: str | None = None) -> argparse.ArgumentParser:
-    """Return the whole command line; without ``serve`` if ``word`` is another command.
+    """Return the parser of the command line, without ``serve`` if ``word`` is another command.
 
-    The flags of ``serve`` need the whole configuration, which takes as long to load as everything else.
+    The flags of ``serve`` need the whole configuration. Loading the configuration takes as long as
+    loading everything else.
     """
     top, others = _without_serve()
     if word in others.choices:
@@ -97,7 +103,7 @@ def parser(word: str | None = None) -> argparse.ArgumentParser:
     return top
 
 
-_OTHERS = (messages, queues, streams, subscribe, doctor, capture, replay, restore)
+_OTHERS = (messages, queues, streams, subscribe, doctor, capture, jobs, restore)
 
 
 def _without_serve() -> tuple[argparse.ArgumentParser, Commands[Any]]:
@@ -121,25 +127,37 @@ def _without_commands() -> tuple[argparse.ArgumentParser, Commands[Any]]:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run one command and return its exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    parsed = parser(words[0] if words else None).parse_args(words)
     try:
+        parsed = parser(words[0] if words else None).parse_args(words)
         return int(parsed.run(parsed))
     except SrmpSparkError as error:
-        print(
-            "srmp-spark:", " ".join(str(error).split()), file=sys.stderr
-        )  # one line, whatever a file or a peer said
-        return exit_code_of(type(error))
+        return _told(error)
+    except ModuleNotFoundError as error:
+        missing = missing_module(error)
+        if missing is None:
+            raise
+        return _told(missing)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader of our output is gone ("| head"): nobody is left to tell
+    except BrokenPipeError:
+        # The reader of our output has ended ("| head"), so nobody could read an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
+def _told(error: SrmpSparkError) -> int:
+    """Print the error in one line and return its exit code.
+
+    The error may quote line breaks of a file or of a peer.
+    """
+    print("srmp-spark:", " ".join(str(error).split()), file=sys.stderr)
+    return exit_code_of(type(error))
+
+
 def main() -> NoReturn:
-    """The console script."""
+    """Run the console script and exit with the exit code of its command."""
     sys.exit(run())
 
 

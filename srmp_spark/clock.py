@@ -1,6 +1,7 @@
-"""Time as an argument: engines take ``now`` in seconds, the shell passes a clock.
+"""Time as an argument: engines take ``now`` in seconds, and their callers pass a clock.
 
-``monotonic`` drives every timer; ``utc`` is used only for what people and peers read (``sentAt``, ``arrived_at``).
+Every timer uses ``monotonic``. Only times that people and peers read (``sentAt``, ``arrived_at``)
+use ``utc``.
 """
 
 from __future__ import annotations
@@ -10,22 +11,25 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two readings of time that never mix."""
+    """Reads two kinds of time that are never mixed."""
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary start; never goes back."""
+        """Return the seconds since an arbitrary start. This time never goes back."""
 
     def utc(self) -> int:
-        """Microseconds since 1970-01-01T00:00:00Z; may jump when an operator sets the clock."""
+        """Return the microseconds since 1970-01-01T00:00:00Z.
+
+        This time jumps when an operator sets the clock of the machine.
+        """
 
 
 class SystemClock:
-    """The clock of this machine."""
+    """Reads the clock of this machine."""
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary start."""
+        """Return the seconds since an arbitrary start."""
         return time.monotonic()
 
     def utc(self) -> int:
-        """Microseconds since 1970, UTC."""
+        """Return the microseconds since 1970, in UTC."""
         return time.time_ns() // 1000

@@ -1,17 +1,20 @@
-"""Every error of the package: one tree, two blames.
+"""All errors of the package, as one tree that says who caused an error.
 
-A ``LocalProtocolError`` is our own bug or our caller's; a ``RemoteProtocolError`` is the peer's, and says with which HTTP
-status to answer. Everything a user can meet carries the next step in its message.
+A ``LocalProtocolError`` is a mistake of this package or of its caller. A ``RemoteProtocolError`` is
+a mistake of the peer and names the HTTP status to answer with. The message of every error that a
+user can meet names the next step.
 """
 
 from __future__ import annotations
 
 
 def with_hint(message: str, hint: str) -> str:
-    """``message; hint``: what is wrong and what to do next as one line. The only place that puts something between the two.
+    """Return ``message; hint`` as one line: what is wrong, and what to do next.
 
-    What ``message`` ends with makes way for the semicolon, but for a question or exclamation mark, which ends a sentence
-    itself; a hint ends without a full stop, as the code follows it.
+    All errors join message and hint here. Punctuation at the end of ``message`` is replaced by the
+    semicolon. A question mark or exclamation mark stays and no semicolon follows, because either
+    mark ends the sentence. Punctuation at the end of the hint is removed, because the error code
+    follows the hint.
     """
     message, hint = " ".join(message.split()), " ".join(hint.split()).rstrip(" .,;:")
     if message.endswith(("?", "!")):
@@ -20,22 +23,28 @@ def with_hint(message: str, hint: str) -> str:
 
 
 class SrmpSparkError(Exception):
-    """The root: catch this to catch whatever the package raises on purpose."""
+    """Is the base class of every error that the package raises on purpose.
+
+    Catch this class to catch all of these errors.
+    """
 
 
 class ProtocolError(SrmpSparkError):
-    """A rule of a protocol was broken; raised only as one of its two children, which say by whom."""
+    """Reports that a rule of a protocol was broken.
+
+    Only its two subclasses are raised. Each of the two says who broke the rule.
+    """
 
 
 class LocalProtocolError(ProtocolError):
-    """We, or the code that calls us, asked for something that the protocol does not allow."""
+    """Reports that this package, or the code that calls it, broke a rule of the protocol."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent something that can never succeed.
+    """Reports that the peer sent something that can never succeed, however often it is sent.
 
-    ``status_hint`` is the HTTP status to answer with, ``section`` the sentence of the specification that was broken
-    (``"[MC-MQSRM] 2.2.5.3.2"``).
+    ``status_hint`` is the HTTP status to answer with. ``section`` names the sentence of the
+    specification that was broken (``"[MC-MQSRM] 2.2.5.3.2"``).
     """
 
     def __init__(
@@ -47,7 +56,11 @@ class RemoteProtocolError(ProtocolError):
 
 
 class LimitExceededError(RemoteProtocolError):
-    """A named limit was passed: ``name`` is the constant, ``limit`` its value, ``got`` what arrived."""
+    """Reports that input of a peer exceeds a named limit.
+
+    ``name`` is the name of the limit's constant, ``limit`` its value, and ``got`` the number that
+    was received.
+    """
 
     def __init__(
         self,
@@ -65,19 +78,22 @@ class LimitExceededError(RemoteProtocolError):
 
 
 class ConfigurationError(SrmpSparkError):
-    """An option, flag, key or argument is wrong (exit code 2)."""
+    """Reports that an option, flag, key or argument is wrong (exit code 2)."""
 
 
 class RowError(SrmpSparkError):
-    """A row of a DataFrame cannot become a message; names column, row and partition."""
+    """Reports that a row of a DataFrame cannot become a message.
+
+    The error names the column, the row and the partition.
+    """
 
 
 class StoreError(SrmpSparkError):
-    """The data directory could not be used."""
+    """Reports that the data directory could not be used."""
 
 
 class StoreInUseError(StoreError):
-    """Another queue manager owns the data directory (exit code 5)."""
+    """Reports that another queue manager uses the data directory (exit code 5)."""
 
     def __init__(self, directory: str, pid: int, host: str) -> None:
         super().__init__(
@@ -90,27 +106,39 @@ class StoreInUseError(StoreError):
 
 
 class StoreDamagedError(StoreError):
-    """The data directory is damaged or was written by a newer version (exit code 6)."""
+    """Reports that the data directory is damaged or has a newer version's format (exit code 6)."""
 
 
 class ProcessMustEndError(StoreError):
-    """What memory believes may differ from the disk: nothing more is answered, and the next start reads what is true.
+    """Reports that the state in memory may differ from the state on disk, so the process must end.
 
-    Raised only as one of its two children, which say whose fault it was. A fault of ours inside one request is neither: it is
-    answered 503, and the process goes on.
+    The process answers no further request. The next start reads the true state from the disk. Only
+    the two subclasses are raised, and each says what failed. A bug of ours that affects a single
+    request is neither of the two: the request is answered with 503, and the process continues.
     """
 
 
 class StoreSyncError(ProcessMustEndError):
-    """A write or sync failed: after a failed fsync the page cache lies (Rebello et al., ATC 2020)."""
+    """Reports that a write or sync of the disk failed.
+
+    After a failed fsync the page cache may show data that the disk does not hold (Rebello et al.,
+    ATC 2020).
+    """
 
 
 class MemoryAheadError(ProcessMustEndError):
-    """An engine counts on something that was not handed to the disk. A bug of ours; the disk did nothing wrong."""
+    """Reports that an engine relies on something that was never handed to the disk.
+
+    This error is a bug of ours; the disk works.
+    """
 
 
 class ApiError(SrmpSparkError):
-    """The queue manager refused an API call: ``{"error": {code, message, hint, section}}`` (INTERFACE.md section 3)."""
+    """Reports that the queue manager refused a call of its API.
+
+    The attributes are the fields of the answer ``{"error": {code, message, hint, section}}`` and
+    its HTTP status (INTERFACE.md section 3).
+    """
 
     def __init__(
         self, status: int, code: str, message: str, hint: str = "", section: str = ""
@@ -124,15 +152,18 @@ class ApiError(SrmpSparkError):
 
 
 class ApiUnreachableError(SrmpSparkError):
-    """No queue manager answers at the API URL (exit code 3)."""
+    """Reports that no queue manager answers at the API URL (exit code 3)."""
 
 
 class RemoteQueueError(SrmpSparkError):
-    """A queue of another queue manager cannot be read."""
+    """Reports that a queue of another queue manager cannot be read."""
 
 
 class RemoteReadError(RemoteQueueError):
-    """The other queue manager refuses a call; ``status`` is its HRESULT or fault."""
+    """Reports that the other queue manager refused a call.
+
+    ``status`` is its HRESULT or fault status.
+    """
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message, status)
@@ -144,12 +175,18 @@ class RemoteReadError(RemoteQueueError):
 
 
 class RemoteLostError(RemoteQueueError):
-    """The machine cannot be reached, or the connection ended: whether the last call was carried out is not known."""
+    """Reports that the other machine cannot be reached, or that the connection to it ended.
+
+    The caller cannot know whether the other machine carried out the last call.
+    """
 
 
 class DataLossError(SrmpSparkError):
-    """Rows that a query planned to read are gone, or the log is not the one it knew (option ``failOnDataLoss``)."""
+    """Reports that rows which a query planned to read are lost (option ``failOnDataLoss``).
+
+    Either the rows were deleted, or the log is not the log that the query read before.
+    """
 
 
 class TakenOverError(SrmpSparkError):
-    """Another job writes the same queues into the same table (exit code 5)."""
+    """Reports that another job writes the same queues into the same table (exit code 5)."""

@@ -1,9 +1,11 @@
-"""Who holds a lease: enough about a process that the queue manager's host can tell whether it still lives.
+"""Who holds a lease, described so that the queue manager can tell whether the holder still runs.
 
-A lease ends 60 s after its holder's last call, and at once when the holder's process on the queue manager's own host is
-gone. A process id alone cannot say that: ids are used again, and a container counts its own. So a holder names the boot
-of the kernel, the namespace its id belongs to, and the moment the process started; only when the first two are ours does
-a missing process (or another start) mean "gone". Everything else means "only time will tell".
+A lease ends 60 s after the last call of its holder. A lease ends at once when its holder was a
+process on the queue manager's own host and this process has ended. A process id alone cannot show
+this: process ids are used again, and a container has process ids of its own. A holder therefore
+names the boot of the kernel, the namespace of its process id, and the time at which the process
+started. A holder is "gone" only if boot and namespace are those of the queue manager, and no
+process with this id and start time runs. In every other case only time ends the lease.
 """
 
 from __future__ import annotations
@@ -16,15 +18,21 @@ from pathlib import Path
 from typing import Any
 
 PURPOSE_LENGTH_MAX = 200
-"""Characters of the purpose that are kept: it stands in one line of an error message."""
+"""Longest purpose of a holder, in characters.
+
+A longer purpose is cut, because it is printed in one line of an error message.
+"""
 
 HOLDER_TEXT_LENGTH_MAX = 500
-"""Characters of a holder that is plain text; longer ones are refused by the API."""
+"""Longest text field of a holder, in characters. The API refuses longer texts."""
 
 
 @cache
 def _kernel() -> tuple[str, str]:
-    """(boot id, process namespace) of this process; empty where the system has no ``/proc``."""
+    """Return the boot id of the kernel and the process namespace of this process.
+
+    Boot id and namespace are empty on a system without ``/proc``.
+    """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip(), str(
             Path("/proc/self/ns/pid").readlink()
@@ -34,32 +42,36 @@ def _kernel() -> tuple[str, str]:
 
 
 def process_started_at(pid: int) -> str | None:
-    """When the process began, in the kernel's ticks since boot; ``None`` if it does not exist or has ended (a zombie)."""
+    """Return when the process started, in kernel ticks since boot.
+
+    Return ``None`` if the process does not exist or has ended and is a zombie.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    fields = stat[stat.rfind(b")") + 2 :].split()  # the command's name may hold spaces and brackets
+    # The name of the command may contain spaces and brackets, so the last bracket ends it.
+    fields = stat[stat.rfind(b")") + 2 :].split()
     return None if fields[0] in (b"Z", b"X") else fields[19].decode()
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that holds, or asks for, a lease."""
+    """A process that holds a lease or asks for a lease."""
 
     host: str
-    """The host's name, for people."""
+    """Name of the host, for people to read."""
     boot: str
-    """The kernel's boot id and process namespace; empty if the holder's system does not tell."""
+    """Boot id of the kernel and process namespace; empty if the holder's system has neither."""
     pid: int
     started: str
-    """:func:`process_started_at`; empty if unknown."""
+    """Start time of the process, as :func:`process_started_at` returns it; empty if unknown."""
     purpose: str
-    """What it is doing, for people: the query's name and id, or the command."""
+    """Purpose of the process, for people to read: the name and id of the query, or the command."""
 
     @classmethod
     def here(cls, purpose: str) -> Holder:
-        """This process."""
+        """Return the holder that describes this process."""
         boot, namespace = _kernel()
         pid = os.getpid()
         return cls(
@@ -72,7 +84,10 @@ class Holder:
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Holder:
-        """The reverse of :meth:`as_dict`. Raises :class:`ValueError` for anything that is not one."""
+        """Return the holder that :meth:`as_dict` encoded.
+
+        Raises :class:`ValueError` if a field is missing, has a wrong type or is too long.
+        """
         try:
             host, boot, pid, started, purpose = (
                 value[key] for key in ("host", "boot", "pid", "started", "purpose")
@@ -90,11 +105,11 @@ class Holder:
         return cls(host, boot, pid, started, purpose)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the holder as a dictionary for JSON."""
         return asdict(self)
 
     def is_gone(self) -> bool:
-        """True only if the process was on this host, under this boot, and no longer runs."""
+        """Return True only if the process ran on this host, under this boot, and no longer runs."""
         boot, namespace = _kernel()
         if not boot or self.boot != f"{boot} {namespace}" or self.pid <= 0 or not self.started:
             return False

@@ -1,7 +1,8 @@
-"""What two processes must agree on letter for letter (docs/INTERFACE.md), each thing once.
+"""Names and values that two processes must agree on exactly (docs/INTERFACE.md), each defined once.
 
-The queue manager writes or answers it; clients, Spark and the jobs read it. They share no memory and may be of different
-versions, so nothing here is changed, only added to. What only one side decides (limits, pauses) lies with that side.
+The queue manager writes or answers them; clients, Spark and the jobs read them. These processes
+share no memory and may have different versions. Values in this module are therefore only added and
+never changed. Values that only one side decides (limits, pauses) are defined on that side.
 """
 
 from __future__ import annotations
@@ -21,79 +22,97 @@ from srmp_spark.errors import (
 )
 
 DEFAULT_API = "127.0.0.1:8081"
-"""Where ``serve`` opens its API, and commands ask for it, unless a flag or ``SRMP_SPARK_API`` says otherwise."""
+"""Address at which ``serve`` opens its API and at which commands call the API.
+
+A flag or ``SRMP_SPARK_API`` replaces it.
+"""
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
-"""``GET rows`` for everybody: an Arrow IPC stream."""
+"""Media type of ``GET rows`` for every client: an Arrow IPC stream."""
 DENSE_STREAM = "application/vnd.srmp-spark.log"
-"""``GET rows`` for Spark, by ``Accept``: segments and groups as they are stored (:mod:`srmp_spark.rows.dense`)."""
+"""Media type of ``GET rows`` for Spark, which asks for it with ``Accept``: segments and groups in
+their stored form (:mod:`srmp_spark.rows.dense`).
+"""
 
 SHARING_VIOLATION = "C00E0009"
-"""MQ_ERROR_SHARING_VIOLATION, code of a 409: another receiver holds the queue."""
+"""Error code of a 409, MQ_ERROR_SHARING_VIOLATION: another receiver holds the queue."""
 UNKNOWN_QUEUE = "unknown-queue"
-"""Code of a 404: there is no such queue."""
+"""Error code of a 404: the queue does not exist."""
 UNKNOWN_EPOCH = "unknown-epoch"
-"""Code of a 409: the data directory is not the one that was read before."""
+"""Error code of a 409: the data directory is not the one that the client read before."""
 PAST_THE_END = "past-the-end"
-"""Code of a 409: the reader knows more than the log holds."""
+"""Error code of a 409: the reader asks for a position after the end of the log."""
 TRIMMED = "trimmed"
-"""Code of a 410: retention has deleted rows that were asked for."""
+"""Error code of a 410: retention has deleted rows that the client asked for."""
 TOO_MANY_SUBQUEUES = "too-many-subqueues"
-"""Code of a 503: no further subqueue is made for a remote reader."""
+"""Error code of a 503: the queue manager creates no further subqueue for a remote reader."""
 ANOTHER_QUEUE_MANAGER = "another-queue-manager"
-"""Code of a 409: the rows that were asked for are those of another queue manager than the one that answers."""
+"""Error code of a 409: the client asked for rows of another queue manager than the one that
+answers.
+"""
 
 IDENTIFIERS_USED_UP = "identifiers-used-up"
-"""Code of a 503: the 32 bits of message identifiers are at their end, for good."""
+"""Error code of a 503: all 32-bit message identifiers are used up, permanently."""
 
 DEFAULT_CONSUMER = "default"
-"""The consumer that decides a message's fate (INTERFACE.md section 1)."""
+"""Name of the consumer that decides whether a message counts as received (INTERFACE.md section 1).
+"""
 
 ENDPOINT_FILE = "endpoint.json"
-"""In the data directory while a queue manager serves it: an :class:`Endpoint`, for Spark queries on the same host."""
+"""Name of a file in the data directory that exists while a queue manager serves the directory.
+
+The file holds an :class:`Endpoint`, for Spark queries on the same host.
+"""
 
 
 CLIENT_HEADER = "srmp-client"
-"""A header that our client sends with every call: a web page cannot send it to another origin without asking."""
+"""Header that our client sends with every call.
+
+A web page cannot send this header to another origin without permission of that origin.
+"""
 
 
 QUEUE_MANAGER_HEADER = "srmp-queue-manager"
-"""A header of an answer with rows: the GUID of the queue manager that has them."""
+"""Header of an answer with rows: the GUID of the queue manager that holds these rows."""
 
 
 class _AlwaysReady(TypedDict):
-    """What each ready line has."""
+    """The fields that every ready line has."""
 
     listening: str
     """URL of the SRMP port."""
     api: str
-    """URL of the API."""
+    """URL of the API port."""
     queue_manager: str
     epoch: str
     pid: int
 
 
 class ReadyLine(_AlwaysReady, total=False):
-    """What ``serve`` prints when it is ready."""
+    """The JSON line that ``serve`` prints when the queue manager is ready."""
 
     https: str
-    """URL of the SRMP port over TLS, if there is one."""
+    """URL of the SRMP port over TLS, if this port is open."""
     rpc: str
-    """``HOST:PORT`` of remote read, if it is served."""
+    """``HOST:PORT`` of the port for remote read, if this port is open."""
     wsrm: str
-    """URL of the port of WS-ReliableMessaging, if there is one."""
+    """URL of the port for WS-ReliableMessaging, if this port is open."""
 
 
 class Endpoint(ReadyLine, total=False):
-    """What :data:`ENDPOINT_FILE` holds: the ready line, and by what to see that nobody else's file or port is meant."""
+    """The content of :data:`ENDPOINT_FILE`: the ready line and two fields to check it.
+
+    By these two fields a client notices that the file was copied, or that another process uses the
+    port now.
+    """
 
     process: dict[str, Any]
-    """:meth:`srmp_spark.holder.Holder.as_dict` of the queue manager."""
+    """The process of the queue manager, as :meth:`srmp_spark.holder.Holder.as_dict` returns it."""
     directory: list[int]
-    """Device and inode of the data directory: a copy of it has others."""
+    """Device and inode of the data directory. A copy of the directory has other numbers."""
 
 
 class ExitCode(IntEnum):
-    """How commands and jobs end (INTERFACE.md section 2)."""
+    """The exit codes of commands and jobs (INTERFACE.md section 2)."""
 
     DONE = 0
     CHECK_FAILED = 1
@@ -114,11 +133,14 @@ _EXIT_CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (ProcessMustEndError, ExitCode.CHECK_FAILED),
     (StoreError, ExitCode.USAGE),
 )
-"""The first that fits; any other error is a failed check."""
+"""Exit codes by error class; the first class that matches counts.
+
+Any other error has the exit code of a failed check.
+"""
 
 
 def exit_code_of(kind: type[BaseException]) -> ExitCode:
-    """The exit code of a command or job that an error of this class ended."""
+    """Return the exit code of a command or job that ended with an error of class ``kind``."""
     return next(
         (code for base, code in _EXIT_CODES if issubclass(kind, base)), ExitCode.CHECK_FAILED
     )
@@ -129,4 +151,6 @@ RELIABLE_VERSIONS = {
     "soap_version": ("1.1", "1.2"),
     "wsa_version": ("2004/08", "2005/08"),
 }
-"""In which versions a message for ``wsrm:URL`` may leave (section 4, Sink)."""
+"""Versions of each protocol in which a message for ``wsrm:URL`` can be sent (INTERFACE.md section
+4, Sink).
+"""

@@ -1,8 +1,9 @@
-"""The nouns that every layer shares: a message, its stream position, its receipts, and how it arrived.
+"""The data types that every layer shares: a message, its stream position, receipts and arrival.
 
-``Message`` is the SRMPMessage of [MC-MQSRM] 3.1.1.1.4 as plain data. These are NamedTuples and not frozen dataclasses
-because the journal path builds one per POST: a tuple of fifty fields costs one fifth of a frozen dataclass.
-Times are microseconds since 1970-01-01T00:00:00Z; ``None`` means that the sender did not say.
+``Message`` is the SRMPMessage of [MC-MQSRM] 3.1.1.1.4 as plain data. These types are NamedTuples
+and not frozen dataclasses, because the journal builds one message for each POST. Building a tuple
+of fifty fields takes one fifth of the time that a frozen dataclass takes. Times are microseconds
+since 1970-01-01T00:00:00Z. ``None`` means that the sender did not give the value.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ Delivery = Literal["express", "recoverable", "transactional"]
 Transport = Literal["http", "https", "pgm", "wsrm", "mqrr", "api"]
 ReceiptKind = Literal["delivery", "commitment", "stream", "final_stream"]
 SignatureStatus = Literal["none", "valid", "invalid", "unverified"]
-"""What is known of a message's XML signature. ``valid`` is about body and extension, and no header."""
+"""Result of checking a message's XML signature.
 
-# Message classes, [MS-MQMQ] 2.2.18.1.6. An unknown class is kept as its number.
+``valid`` covers the body and the extension, but no header.
+"""
+
+# These are the message classes of [MS-MQMQ] 2.2.18.1.6. An unknown class is kept as its number.
 CLASS_NORMAL = 0x0000
 CLASS_REPORT = 0x0001
 CLASS_ACK_REACH_QUEUE = 0x0002
@@ -30,11 +34,14 @@ CLASS_NACK_RECEIVE_TIMEOUT = 0xC002
 CLASS_NACK_RECEIVE_REJECTED = 0xC004
 
 NEVER = "20380119T031407"
-"""How Windows writes "does not expire" (every example of [MC-MQSRM] chapter 4)."""
+"""Text with which Windows writes "does not expire" (every example of [MC-MQSRM] chapter 4)."""
 
 
 class StreamId(NamedTuple):
-    r"""``uid:GUID\N`` ([MC-MQSRM] 2.2.5.3.1): the high half of N is a time stamp, the low half an ordinal."""
+    r"""The identifier of a stream, ``uid:GUID\N`` ([MC-MQSRM] 2.2.5.3.1).
+
+    The high half of N is a time stamp, and the low half is a counter.
+    """
 
     guid: str
     ordinal: int
@@ -44,41 +51,53 @@ class StreamId(NamedTuple):
 
 
 class StreamPosition(NamedTuple):
-    """The ``<stream>`` element ([MC-MQSRM] 2.2.5.3)."""
+    """The position of a message in its stream: the ``<stream>`` element ([MC-MQSRM] 2.2.5.3)."""
 
     id: StreamId
     current: int
     previous: int
-    """``current - 1`` where the element is absent ([MC-MQSRM] 3.1.1.2, whose "previous - 1" is a misprint)."""
+    """Number of the preceding message.
+
+    ``current - 1`` where the element is absent ([MC-MQSRM] 3.1.1.2, which prints "previous - 1" by
+    mistake).
+    """
     start: bool = False
     send_receipts_to: str | None = None
 
 
 class Receipt(NamedTuple):
-    """What a receipt says about an earlier message ([MC-MQSRM] 2.2.5.4 to 2.2.5.6)."""
+    """The content of a receipt about an earlier message ([MC-MQSRM] 2.2.5.4 to 2.2.5.6)."""
 
     kind: ReceiptKind
     lineage: str | None = None
     uniquifier: int | None = None
     at: int | None = None
-    """``receivedAt`` or ``decidedAt``."""
+    """Time of ``receivedAt`` or ``decidedAt``, in microseconds since 1970."""
     decision: Literal["positive", "negative"] | None = None
     stream_id: StreamId | None = None
     last_ordinal: int | None = None
 
 
 class Message(NamedTuple):
-    """One SRMP message, decoded ([MC-MQSRM] 3.1.5.1.1)."""
+    """One decoded SRMP message ([MC-MQSRM] 3.1.5.1.1)."""
 
     destination: str
-    """``<to>`` as sent: a URL, or ``MSMQ:MULTICAST=…``."""
+    """``<to>`` as it was sent: a URL, or ``MSMQ:MULTICAST=…``."""
     action: str = ""
-    """``<action>`` as sent, with its ``MSMQ:`` prefix."""
+    """``<action>`` as it was sent, with its ``MSMQ:`` prefix."""
     lineage: str = names.NULL_GUID
-    """SourceQmGuid: where it differs from the GUID in ``<id>`` Windows trusts SourceQmGuid (appendix A <7>)."""
+    """GUID of the queue manager that issued the message identifier: SourceQmGuid.
+
+    Where SourceQmGuid differs from the GUID in ``<id>``, Windows uses SourceQmGuid (appendix A
+    <7>).
+    """
     uniquifier: int = 1
     has_msmq: bool = False
-    """False: the ``<Msmq>`` element is absent, every property of it below is a default, the identifier is ignored."""
+    """Whether the envelope has the ``<Msmq>`` element.
+
+    Without this element every property that it would hold has its default, and the message
+    identifier is ignored.
+    """
     message_class: int = CLASS_NORMAL
     priority: int = 3
     durable: bool = False
@@ -87,7 +106,7 @@ class Message(NamedTuple):
     sent_at: int | None = None
     expires_at: int | None = None
     time_to_reach_queue: int | None = None
-    """``<TTrq>``, a moment and not a span."""
+    """``<TTrq>``: a point in time, in microseconds since 1970, and not a duration."""
     body: bytes = b""
     body_type: int = 0
     extension: bytes | None = None
@@ -96,9 +115,13 @@ class Message(NamedTuple):
     hash_algorithm: int | None = None
     response_queue: str | None = None
     delivery_receipt_to: str | None = None
-    """``<deliveryReceiptRequest><sendTo>``."""
+    """``<deliveryReceiptRequest><sendTo>``: where to send the delivery receipt; ``None`` if the
+    sender asks for none.
+    """
     commitment_receipt_to: str | None = None
-    """``<commitmentReceiptRequest><sendTo>``."""
+    """``<commitmentReceiptRequest><sendTo>``: where to send the commitment receipt; ``None`` if the
+    sender asks for none.
+    """
     commitment_positive: bool = False
     commitment_negative: bool = False
     journal: bool = False
@@ -115,19 +138,26 @@ class Message(NamedTuple):
     admin_list: tuple[str, ...] = ()
     response_list: tuple[str, ...] = ()
     signature: SignatureStatus = "none"
-    """A codec tells ``none`` and ``unverified``; the others are found when it is accepted (``srmp/signature.py``)."""
+    """Result of checking the signature.
+
+    A codec sets only ``none`` and ``unverified``; the other values are set when the message is
+    accepted (``srmp/signing/signature.py``).
+    """
     soap_action: str | None = None
     soap_body: str | None = None
-    """What stands in ``<se:Body>``; Windows leaves it empty."""
+    """Content of ``<se:Body>``. Windows leaves this element empty."""
 
     @property
     def label(self) -> str | None:
-        """``action`` without ``MSMQ:``; ``None`` when the prefix is missing ([MC-MQSRM] 3.1.5.1.1, appendix A <5>)."""
+        """Return ``action`` without its ``MSMQ:`` prefix.
+
+        Return ``None`` if the prefix is missing ([MC-MQSRM] 3.1.5.1.1, appendix A <5>).
+        """
         return self.action[5:] if self.action.startswith("MSMQ:") else None
 
     @property
     def delivery(self) -> Delivery:
-        """MSMQ's three words for how far a message survives."""
+        """Return the delivery mode of MSMQ: which failures the message survives."""
         return (
             "transactional"
             if self.stream is not None
@@ -138,22 +168,29 @@ class Message(NamedTuple):
 
     @property
     def has_identity(self) -> bool:
-        """False for the NULL GUID with 1, which bypasses duplicate detection ([MC-MQSRM] 3.1.5.1.11)."""
+        """Return whether the message has an identifier of its own.
+
+        A message with the NULL GUID and number 1 has none, and bypasses duplicate detection
+        ([MC-MQSRM] 3.1.5.1.11).
+        """
         return self.lineage != names.NULL_GUID or self.uniquifier != 1
 
     @property
     def id(self) -> str:
-        r"""``{guid}\number``."""
+        r"""Return the message identifier as ``{guid}\number``."""
         return names.message_id(self.lineage, self.uniquifier)
 
 
 class Arrival(NamedTuple):
-    """How a message came in: everything about it that is not in its bytes."""
+    """How a message arrived: the facts about its arrival that its bytes do not hold."""
 
     at: int
-    """Microseconds since 1970, UTC, on our clock."""
+    """Time of arrival by our clock, in microseconds since 1970, UTC."""
     transport: Transport
     peer: str
-    """The address it came from, ``host:port``; empty for the API on this host."""
+    """Address from which the message was sent, ``host:port``; empty for the API on this host."""
     sender_name: str | None = None
-    """The authenticated name: TLS subject or RPC user."""
+    """Authenticated name of the sender: the TLS subject or the RPC user.
+
+    ``None`` if the sender was not authenticated.
+    """

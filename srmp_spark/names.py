@@ -1,16 +1,19 @@
-"""Names: queues, addresses, GUIDs, message identifiers, and the host names that are ours.
+"""Names: queues, addresses, GUIDs, message identifiers, and the host names of this queue manager.
 
-A queue name is kept in one canonical form, ``private$/orders`` or ``orders`` (lower case, forward slash, no host), and is
-only ever a key of a map: it never becomes a path of the file system.
+A queue name has one canonical form, ``private$/orders`` or ``orders``: lower case, forward slash,
+no host. A queue name is only ever the key of a map and never becomes a path of the file system.
 
-**Separators.** In a URL's path, of a request target or of a ``<to>`` alike, ``/`` and the backslash separate, as written.
-Written as ``%2f`` or ``%5c`` they are refused, like ``%2e`` and ``%00`` (:data:`ENCODED_SEPARATOR`; 400): proxies and web
-servers differ in whether they decode these, and a check in front of us must not see another path than we do. No queue
-needs them: a name holds no slash of either kind. Every other percent-encoding means its character. In the *API* a queue
-name is one segment of the path, so there the slash of ``private$/orders`` is written ``%2F`` (:func:`quote_queue_name`).
+**Separators.** In the path of a URL (of a request target or of a ``<to>``), ``/`` and the backslash
+separate segments when they are written as such. The encodings ``%2f``, ``%5c``, ``%2e`` and ``%00``
+are refused with 400 (:data:`ENCODED_SEPARATOR`). Proxies and web servers differ in whether they
+decode these encodings, and a check in front of us must see the same path as we see. No queue needs
+these encodings, because a queue name contains neither slash nor backslash. Every other
+percent-encoding means its character. In the *API* a queue name is one segment of the path, so the
+slash of ``private$/orders`` is written ``%2F`` there (:func:`quote_queue_name`).
 
-**Hosts.** Compared in lower case, without the dot that may end an absolute name (RFC 1034 3.1), and IPv6 addresses in their
-shortest form (RFC 5952): :func:`canonical_host`.
+**Hosts.** Hosts are compared in lower case, without the final dot of an absolute name (RFC 1034
+3.1). IPv6 addresses are compared in their shortest form (RFC 5952). :func:`canonical_host` returns
+this form.
 """
 
 from __future__ import annotations
@@ -32,42 +35,77 @@ from srmp_spark.errors import ConfigurationError, RemoteProtocolError
 NULL_GUID = "00000000-0000-0000-0000-000000000000"
 PRIVATE_PREFIX = "private$/"
 ORDER_QUEUE = "private$/order_queue$"
-"""Where peers send stream receipts to ([MC-MQSRM] 3.1.7.2.4)."""
+"""Queue to which peers send stream receipts ([MC-MQSRM] 3.1.7.2.4)."""
 FORWARD_QUEUE = "private$/forward$"
-"""What came for other hosts and is sent on by our sender process (docs/adr/0012-forwarding.md); nobody else writes there."""
+"""Queue of messages for other hosts, which our sender process sends on
+(docs/adr/0012-forwarding.md). No other process writes to this queue.
+"""
 OWN_QUEUES = frozenset({ORDER_QUEUE, FORWARD_QUEUE})
-"""Queues that we make ourselves; people see them once something is in them."""
+"""Queues that the queue manager creates itself.
+
+Such a queue is shown to people only once the queue holds a message.
+"""
 VIRTUAL_DIRECTORY = "msmq"
-"""The IIS virtual directory of MSMQ, first segment of every queue URL; compared without regard to case."""
+"""Virtual directory of MSMQ in IIS, the first segment of every queue URL. Its case is ignored."""
 
 QUEUE_NAME_LENGTH_MAX = 124
-"""MSMQ's own limit, MQ_MAX_Q_NAME_LEN."""
+"""Longest queue name in characters, without ``private$/``: MSMQ's own limit, MQ_MAX_Q_NAME_LEN.
+
+A longer name is refused.
+"""
 JOURNAL_SUFFIX = ";journal"
-"""After a queue's name: its journal ([MS-MQMQ] 2.1.2). No queue's own name ends so."""
+"""Suffix that turns the name of a queue into the name of its journal ([MS-MQMQ] 2.1.2).
+
+No queue name itself ends with this suffix.
+"""
 SUBQUEUE_NAME_LENGTH_MAX = 31
-"""UTF-16 units behind the ``;`` of a subqueue that nobody declared. SubqueueName of a message has 64 bytes, its NUL among them
-([MS-MQRR] 2.2.5.3): of a longer name no reader could be told."""
+"""Longest name of an undeclared subqueue after its ``;``, in UTF-16 units.
+
+SubqueueName of a message has 64 bytes with its NUL ([MS-MQRR] 2.2.5.3), so a reader could not be
+given a longer name.
+"""
 _NOT_IN_A_SUBQUEUE_NAME = frozenset(';"+,')
-"""[MS-MQMQ] 2.1.1, with the separators of paths, which no queue's name has."""
+"""Characters that a subqueue name must not contain ([MS-MQMQ] 2.1.1).
+
+Path separators are not listed because no queue name contains them.
+"""
 CONSUMER_NAME_LENGTH_MAX = 100
-"""Characters of a consumer's name: people read it in ``status`` beside the queue's."""
+"""Longest consumer name, in characters: ``status`` prints it next to the name of the queue.
+
+A longer name is refused.
+"""
 
 NEAR_LENGTH_MAX = 64
-"""Characters of a name, without ``private$/``, that is compared with others for a hint: the cost grows with their square."""
+"""Longest name, without ``private$/``, that is compared with other names for a hint, in characters.
+
+The cost grows with the square of the length; a longer name gets no hint.
+"""
 NEAR_NAMES_MAX = 4_000
-"""Names that are looked at for a hint, by length, first and last character: a millisecond or two."""
+"""Number of known names that are examined for a hint by length, first and last character.
+
+Examining them takes one or two milliseconds; further names are ignored.
+"""
 NEAR_ALIKE_MAX = 400
-"""Of these, names that are compared place by place: about as much."""
+"""Number of these names that are compared character by character.
+
+Comparing them takes one or two milliseconds.
+"""
 NEAR_SEEN_MAX = 32
-"""Of these, the likest, about which is asked whether the caller may hear of them: globs are tried for each."""
+"""Number of the most similar of these names for which it is checked whether the caller may see the
+queue. Each check tries globs.
+"""
 NEAR_COMPARED_MAX = 4
-"""Of these, names that are compared thoroughly: up to a millisecond for each."""
+"""Number of these names that are compared thoroughly. Each comparison takes up to one millisecond.
+"""
 
 ENCODED_SEPARATOR = re.compile(r"%(?:2f|5c|2e|00)", re.IGNORECASE)
-"""What must not stand in the path of a queue URL: slash, backslash, dot, NUL, percent-encoded. Why: the module's docstring."""
+"""Percent-encoded slash, backslash, dot or NUL, which the path of a queue URL must not contain.
+
+The docstring of the module gives the reason.
+"""
 
 _GUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
-# A blank may stand in the path: Windows writes a format name as it is, and queue names have blanks.
+# The path may contain blanks: Windows writes format names unencoded, and queue names have blanks.
 _URL = re.compile(
     r"(https?)://([^/\\?#\s]*)((?:[/\\][^?#\x00-\x1f\x7f]*)?)(\?[^#\x00-\x1f\x7f]*)?", re.IGNORECASE
 )
@@ -79,15 +117,17 @@ _BETWEEN_ELEMENTS = re.compile(
 _MULTICAST = re.compile(r"(?:DIRECT=)?(?:MSMQ:)?MULTICAST=(.*)", re.IGNORECASE | re.DOTALL)
 _RELIABLE = re.compile(r"(?:DIRECT=)?WSRM:(.*)", re.IGNORECASE | re.DOTALL)
 RELIABLE_PREFIX = "wsrm:"
-"""Before the URL of a service that is reached by WS-ReliableMessaging (INTERFACE.md section 4, Sink)."""
+"""Prefix of a destination that is reached by WS-ReliableMessaging; the URL of the service follows
+(INTERFACE.md section 4, Sink).
+"""
 _USER_INFO = re.compile(r"//[^/]*@")
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]@]+)(?::(\d{1,5}))?")
 
 
 def parse_guid(text: str) -> str:
-    """A GUID in the one form that the package stores: lower case, no braces ([MC-MQSRM] 2.2.1.1).
+    """Return a GUID in the one form that the package stores: lower case, no braces.
 
-    Raises :class:`RemoteProtocolError` for anything else.
+    Raises :class:`RemoteProtocolError` if ``text`` is no GUID ([MC-MQSRM] 2.2.1.1).
     """
     if not _GUID.fullmatch(text):
         raise RemoteProtocolError(f"not a GUID: {text[:50]!r}", section="[MC-MQSRM] 2.2.1.1")
@@ -95,17 +135,19 @@ def parse_guid(text: str) -> str:
 
 
 def message_id(lineage: str, uniquifier: int) -> str:
-    r"""An OBJECTID as MSMQ prints it, ``{guid}\number``."""
+    r"""Return an OBJECTID as MSMQ prints it, ``{guid}\number``."""
     return f"{{{lineage}}}\\{uniquifier}"
 
 
 def canonical_queue_name(text: str) -> str:
-    """``PRIVATE$\\Orders``, ``private$/orders`` or ``orders`` in canonical form.
+    r"""Return the canonical form of ``PRIVATE$\Orders``, ``private$/orders`` or ``orders``.
 
-    Raises :class:`ValueError` for an empty name, a control character, a dot segment or more than one slash.
+    Raises :class:`ValueError` for an empty or too long name, a character that cannot be printed, a
+    dot segment or more than one slash.
     """
     name = text.strip().replace("\\", "/").lower()
-    if name.startswith("./"):  # ".\private$\orders", as MSMQ's path names write the local computer
+    # A path name of MSMQ, ".\private$\orders", writes the local computer as a dot.
+    if name.startswith("./"):
         name = name[2:].strip()
     base = name.removeprefix(PRIVATE_PREFIX)
     if not base or len(base) > QUEUE_NAME_LENGTH_MAX:
@@ -118,15 +160,22 @@ def canonical_queue_name(text: str) -> str:
 
 
 def dead_letter_queue_name(text: str) -> str:
-    """The canonical name of a queue of ours that may take dead letters. Raises :class:`ValueError` for one that never can."""
+    """Return the canonical name of a queue of ours that may accept dead letters.
+
+    Raises :class:`ValueError` for a name that is no queue name, and for a queue that never accepts
+    dead letters.
+    """
     name = canonical_queue_name(text)
     if name in OWN_QUEUES or base_of_journal(name) is not None:
-        raise ValueError(f"{name} takes no dead letters: name a transactional queue of your own")
+        raise ValueError(f"{name} accepts no dead letters: name a transactional queue of your own")
     return name
 
 
 def local_queue_name(text: str) -> str:
-    """:func:`canonical_queue_name` for names from our own user: a bad one is a :class:`ConfigurationError`."""
+    """Return :func:`canonical_queue_name` of a name that our own user wrote.
+
+    Raises :class:`ConfigurationError` if the name is no queue name.
+    """
     try:
         return canonical_queue_name(text)
     except ValueError as error:
@@ -136,20 +185,23 @@ def local_queue_name(text: str) -> str:
 def nearest_queue_name(
     name: str, known: Iterable[str], sees: Callable[[str], bool] = lambda _: True
 ) -> str | None:
-    """The queue meant by a canonical ``name`` that is not ``known``: it has a typing error, or no ``private$/``.
+    """Return the known queue that an unknown canonical ``name`` probably means.
 
-    ``sees``: whether who asked may hear of a queue. Whoever can call asks for names that are not there, as long and as often as
-    the caller likes: what one answer costs has limits, :data:`NEAR_NAMES_MAX` and those behind it.
+    The name has a typing error or lacks ``private$/``. Return ``None`` if no known name is similar.
+    ``sees`` returns whether the caller may see a queue; other queues are never returned. Every
+    caller can ask for unknown names for as long as it likes. The cost of one answer is therefore
+    limited by :data:`NEAR_NAMES_MAX` and the constants after it.
     """
     wanted = name.removeprefix(PRIVATE_PREFIX)
     if not 0 < len(wanted) <= NEAR_LENGTH_MAX:
         return None
+    # Beyond these lengths the similarity ratio is below 0.6.
     first, last, shortest, longest = (
         wanted[0],
         wanted[-1],
         len(wanted) * 3 / 7,
         len(wanted) * 7 / 3,
-    )  # a ratio below 0.6
+    )
     alike: list[tuple[str, str]] = []
     for each in islice(known, NEAR_NAMES_MAX):
         base = each.removeprefix(PRIVATE_PREFIX)
@@ -168,15 +220,16 @@ def nearest_queue_name(
 
 
 def _same_places(one: str, other: str) -> int:
-    """How many characters stand where the other has them, counted from the front and from the back."""
+    """Count the characters that are equal at the same position, from the front and from the end."""
     return int(sum(map(eq, one, other)) + sum(map(eq, one[::-1], other[::-1])))
 
 
 def split_queue_suffixes(text: str) -> tuple[str, tuple[str, ...]]:
-    """``private$/a:b:transactional`` → ``private$/a:b`` and its options, ``("transactional",)`` (``serve --queue``).
+    """Split ``private$/a:b:transactional`` into ``private$/a:b`` and ``("transactional",)``.
 
-    Only what INTERFACE.md section 2 knows is an option, from the end and in any case: ``transactional``, ``journal``,
-    ``multicast=…``. Every other colon belongs to the name. The name is not judged here.
+    ``serve --queue`` takes names with such options. The options are those of INTERFACE.md section
+    2, at the end of the text and in any case: ``transactional``, ``journal``, ``multicast=…``.
+    Every other colon belongs to the name. The name is not checked here.
     """
     suffixes: list[str] = []
     while (match := _QUEUE_SUFFIX.fullmatch(text)) is not None:
@@ -186,14 +239,18 @@ def split_queue_suffixes(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def base_of_journal(name: str) -> str | None:
-    """Whose journal ``private$/orders;journal``, a canonical name, would be; ``None`` for the name of a queue."""
+    """Return the queue whose journal has this canonical name, such as ``private$/orders;journal``.
+
+    Return ``None`` if the name is not the name of a journal.
+    """
     return name.removesuffix(JOURNAL_SUFFIX) if name.endswith(JOURNAL_SUFFIX) else None
 
 
 def base_of_subqueue(name: str) -> str | None:
-    """Return the queue that ``private$/orders;retry``, a canonical name, would be a subqueue of ([MS-MQMQ] 2.1.1).
+    """Return the queue of a subqueue, given a canonical name such as ``private$/orders;retry``.
 
-    Return None for the name of a queue or journal, and for one that no subqueue can have. A subqueue has none of its own.
+    Return ``None`` for the name of a queue or of a journal, and for a name that no subqueue can
+    have ([MS-MQMQ] 2.1.1). A subqueue has no subqueues.
     """
     base, _, word = name.partition(";")
     if not base.removeprefix(PRIVATE_PREFIX) or not word or name.endswith(JOURNAL_SUFFIX):
@@ -204,46 +261,52 @@ def base_of_subqueue(name: str) -> str | None:
 
 
 def format_names(text: str) -> tuple[str, ...]:
-    """The elements of a multiple-element format name ([MS-MQMQ] 2.1.7), of any other format name or URL itself.
+    """Split a multiple-element format name into its elements ([MS-MQMQ] 2.1.7).
 
-    A comma separates where a format name or URL follows; any other belongs to a queue's name.
+    Any other format name or URL is returned as the only element. A comma separates two elements
+    only if a format name or URL follows it; any other comma belongs to the name of a queue.
     """
     return tuple(_BETWEEN_ELEMENTS.split(text)) if "," in text else (text,)
 
 
 def quote_queue_name(name: str) -> str:
-    """A canonical name as one percent-encoded path segment of the API."""
+    """Return a canonical name as one percent-encoded path segment of the API."""
     return quote(name, safe="")
 
 
 def canonical_host(text: str) -> str:
-    """Return a host as it is compared: lower case, and ``machine2.`` is ``machine2`` (RFC 1034 3.1, an absolute name).
+    """Return a host in the form in which hosts are compared.
 
-    An IPv6 address has its shortest form (RFC 5952); one that stands for an IPv4 address (``::ffff:192.0.2.7``) is that.
+    The host has lower case and no final dot: ``machine2.``, an absolute name (RFC 1034 3.1), is
+    ``machine2``. An IPv6 address has its shortest form (RFC 5952). An IPv6 address that stands for
+    an IPv4 address (``::ffff:192.0.2.7``) becomes this IPv4 address.
     """
     host = text.lower()
     if ":" in host:
         try:
             address = IPv6Address(host)
         except ValueError:
-            return host  # with a zone, or none at all: it is judged where it is used
+            # The address has a zone or is no address. The user of the host checks this.
+            return host
         return str(address.ipv4_mapped or address)
     return host[:-1] if host.endswith(".") and len(host) > 1 else host
 
 
 class QueueAddress(NamedTuple):
-    """A queue URL taken apart: ``http://host:port/msmq/private$/orders?SenderStream=x``."""
+    """The parts of a queue URL such as ``http://host:port/msmq/private$/orders?SenderStream=x``."""
 
     scheme: str
     host: str
     port: int
     queue: str
     query: str
-    """With its ``?``, verbatim; empty if there is none ([MC-MQSRM] 4.4: ``?SenderStream=…`` is kept as sent)."""
+    """Query with its ``?``, unchanged; empty if the URL has none ([MC-MQSRM] 4.4:
+    ``?SenderStream=…`` is kept as sent).
+    """
 
 
 class UrlParts(NamedTuple):
-    """An ``http`` or ``https`` URL taken apart; ``path`` and ``query`` stay as written."""
+    """The parts of an ``http`` or ``https`` URL; ``path`` and ``query`` are as written."""
 
     scheme: str
     host: str
@@ -253,7 +316,10 @@ class UrlParts(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """What a ``Host`` header names: an IPv6 address in brackets, the port unless it is the scheme's own (RFC 9110 7.2)."""
+        """Return the value of a ``Host`` header (RFC 9110 7.2).
+
+        An IPv6 address stands in brackets. The port is left out if it is the default of the scheme.
+        """
         host = f"[{self.host}]" if ":" in self.host else self.host
         return (
             host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
@@ -261,22 +327,27 @@ class UrlParts(NamedTuple):
 
     @property
     def request_target(self) -> str:
-        """Path and query as an HTTP request line carries them: blanks and letters outside ASCII percent-encoded."""
+        """Return path and query as an HTTP request line carries them.
+
+        Blanks and characters outside ASCII are percent-encoded.
+        """
         return quote((self.path or "/") + self.query, safe="/\\?%:@!$&'()*+,;=~-._[]{}|^`\"<>")
 
 
 def split_url(url: str) -> UrlParts:
-    """Take an absolute http(s) URL apart by its grammar, never by ``in`` or ``startswith``.
+    """Split an absolute http or https URL by its grammar, never by ``in`` or ``startswith``.
 
-    The host comes out as :func:`canonical_host` has it. User info is refused (``http://127.0.0.1:9@evil``): it exists to
-    mislead. Raises :class:`ValueError`.
+    The host is returned as :func:`canonical_host` returns it. User info
+    (``http://127.0.0.1:9@evil``) is refused, because it is used to mislead readers. Raises
+    :class:`ValueError` if ``url`` is no such URL.
     """
     match = _URL.fullmatch(url)
     if match is None:
         raise ValueError(f"not an http or https URL: {_without_user_info(url)[:150]!r}")
     scheme, authority, path, query = match[1].lower(), match[2], match[3], match[4] or ""
     host_port = _HOST_PORT.fullmatch(authority)
-    # RFC 1034 3.1: no label is empty. A percent sign would be a zone to one reader and part of a name to another.
+    # No label is empty (RFC 1034 3.1). A percent sign is refused, because one reader takes it for
+    # the start of a zone and another reader for a part of the name.
     if (
         host_port is None
         or ".." in host_port[1]
@@ -292,20 +363,22 @@ def split_url(url: str) -> UrlParts:
 
 
 def _without_user_info(url: str) -> str:
-    """For errors, which end up in logs: no password is repeated."""
+    """Return the URL without its user info, so that errors and logs contain no password."""
     return _USER_INFO.sub("//…@", url, count=1)
 
 
 def queue_of_path(path: str) -> str:
-    """The canonical queue name in ``/msmq/private$/orders`` (either slash, any case, percent-encoded).
+    """Return the canonical queue name in a path such as ``/msmq/private$/orders``.
 
-    Raises :class:`ValueError`: no such name, an encoded separator (rule in the module's docstring), bytes that are no UTF-8.
+    The path may have either slash, any case, and percent-encodings. Raises :class:`ValueError` if
+    the path names no queue, has an encoded separator (see the docstring of the module), or has
+    bytes that are not UTF-8.
     """
     if ENCODED_SEPARATOR.search(path):
         raise ValueError(
             "an encoded slash, backslash, dot or NUL in a queue path; write / or \\ as it is"
         )
-    # UnicodeDecodeError is a ValueError
+    # The UnicodeDecodeError of bytes that are not UTF-8 is a ValueError.
     decoded = unquote_to_bytes(path).decode("utf-8").replace("\\", "/")
     segments = decoded.split("/")
     if (
@@ -319,16 +392,19 @@ def queue_of_path(path: str) -> str:
 
 
 class MulticastAddress(NamedTuple):
-    """``IP:PORT`` of a multicast group ([MS-MQMQ] 2.1.6)."""
+    """The address ``IP:PORT`` of a multicast group ([MS-MQMQ] 2.1.6)."""
 
     group: str
-    """IPv4, dotted."""
+    """IPv4 address of the group, in dotted form."""
     port: int
-    """The Data-Destination Port of PGM."""
+    """Port of the group, the Data-Destination Port of PGM."""
 
     @classmethod
     def parse(cls, text: str) -> MulticastAddress:
-        """``234.1.1.1:8001``. Raises :class:`ValueError`."""
+        """Parse a text such as ``234.1.1.1:8001``.
+
+        Raises :class:`ValueError` if the text is no address of a multicast group.
+        """
         host, colon, digits = text.strip().rpartition(":")
         port = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 5 else 0
         try:
@@ -347,37 +423,41 @@ class MulticastAddress(NamedTuple):
 
     @property
     def format_name(self) -> str:
-        """In the one spelling by which destinations are compared."""
+        """Return the address in the one spelling by which destinations are compared."""
         return f"MULTICAST={self}"
 
 
 def is_multicast(destination: str) -> bool:
-    """Whether a destination in its one spelling is a multicast group."""
+    """Return whether a destination in its one spelling is a multicast group."""
     return destination.startswith("MULTICAST=")
 
 
 def multicast_address(destination: str) -> MulticastAddress | None:
-    """The group that a destination or a ``<to>`` (``MSMQ:MULTICAST=…``) names; ``None`` for what is no multicast at all.
+    """Return the group that a destination or a ``<to>`` (``MSMQ:MULTICAST=…``) names.
 
-    Raises :class:`ValueError` for one that names no group.
+    Return ``None`` for a destination that is not multicast. Raises :class:`ValueError` for a
+    multicast destination that names no valid group.
     """
     match = _MULTICAST.fullmatch(destination.strip())
     return None if match is None else MulticastAddress.parse(match[1])
 
 
 def is_reliable(destination: str) -> bool:
-    """Whether a destination in its one spelling is a service of WS-ReliableMessaging."""
+    """Return whether a destination in its one spelling is a service of WS-ReliableMessaging."""
     return destination.startswith(RELIABLE_PREFIX)
 
 
 def reliable_url(destination: str) -> str | None:
-    """The URL in ``wsrm:URL``, as it is spelled; ``None`` for any other destination."""
+    """Return the URL in ``wsrm:URL``, as it is written, or ``None`` for any other destination."""
     match = _RELIABLE.fullmatch(destination.strip())
     return None if match is None else match[1]
 
 
 def parse_queue_url(url: str) -> QueueAddress:
-    """The address in a ``<to>``, ``<sendTo>`` or ``<sendReceiptsTo>`` ([MC-MQSRM] 2.2.4.2). Raises :class:`ValueError`."""
+    """Return the address in a ``<to>``, ``<sendTo>`` or ``<sendReceiptsTo>`` ([MC-MQSRM] 2.2.4.2).
+
+    Raises :class:`ValueError` if ``url`` is not the URL of a queue.
+    """
     parts = split_url(url)
     return QueueAddress(
         parts.scheme, parts.host, parts.port, queue_of_path(parts.path), parts.query
@@ -386,13 +466,21 @@ def parse_queue_url(url: str) -> QueueAddress:
 
 @dataclass(frozen=True, slots=True)
 class LocalHosts:
-    """Which hosts in a ``<to>`` are this queue manager ([MC-MQSRM] 3.1.5.1.3); ports are not compared there."""
+    """Knows which hosts in a ``<to>`` mean this queue manager ([MC-MQSRM] 3.1.5.1.3).
+
+    Ports are not compared there.
+    """
 
     names: frozenset[str] = field(default_factory=frozenset)
-    """As :func:`canonical_host` has them: ``--host-name``, listening addresses, the host of ``--public-url``. ``localhost`` is
-    always ours."""
+    """Host names of this queue manager as :func:`canonical_host` returns them: ``--host-name``, the
+    listening addresses, and the host of ``--public-url``. ``localhost`` always means this queue
+    manager.
+    """
     ports: frozenset[int] = frozenset()
-    """Where SRMP is taken: ``--listen``, ``--listen-https``, ``--public-url``. Empty: not known, every port is ours."""
+    """Ports that accept SRMP: those of ``--listen``, ``--listen-https`` and ``--public-url``.
+
+    An empty set means that the ports are unknown, and every port counts as ours.
+    """
 
     def __contains__(self, host: object) -> bool:
         return isinstance(host, str) and (
@@ -400,10 +488,11 @@ class LocalHosts:
         )
 
     def is_target_here(self, url: str) -> bool:
-        """Whether a URL that a redirection leads to is this queue manager: by host and port.
+        """Return whether the URL to which a redirection leads is this queue manager.
 
-        One that names another port of this host is another service there, perhaps a second queue manager. Without a port it is
-        the queue manager of that host, wherever that listens. Raises :class:`ValueError` for what is no URL.
+        The host and the port decide. A URL with another port of this host names another service,
+        perhaps a second queue manager. A URL without a port names the queue manager of its host, at
+        whichever port it listens. Raises :class:`ValueError` if ``url`` is no URL.
         """
         parts = split_url(url)
         match = _URL.fullmatch(url)
@@ -412,15 +501,17 @@ class LocalHosts:
 
 
 def is_glob(pattern: str) -> bool:
-    """Whether ``pattern`` can stand for other names than itself."""
+    """Return whether ``pattern`` can match names other than itself."""
     return any(sign in pattern for sign in "*?[")
 
 
 def queue_matches(queue: str, patterns: Iterable[str]) -> bool:
-    """Whether one of ``patterns``, names and globs in canonical form, stands for ``queue``.
+    """Return whether one of ``patterns`` matches ``queue``.
 
-    The one rule of the package. Our own queues (:data:`OWN_QUEUES`) are in no glob, only their names stand for them: whoever
-    writes ``private$/*`` means what applications send and read, not our peers' receipts and other people's mail.
+    The patterns are names and globs in canonical form. The whole package matches queues by this one
+    rule. No glob matches our own queues (:data:`OWN_QUEUES`); only their exact names do. Whoever
+    writes ``private$/*`` means the queues that applications send to and read from, and not the
+    receipts of peers or messages for other hosts.
     """
     in_globs = queue not in OWN_QUEUES
     return any(

@@ -1,13 +1,16 @@
-"""Keep what is stored, and what proves an identity, from other users of this machine.
+"""Keep stored data and secrets from other users of this machine.
 
-Two rules. The data directory is for its owner alone: folders 0700, files 0600, whatever the umask is. Each file is made with
-that mode, because a mode that is changed afterwards leaves a moment in which another user can open the file. A data directory
-that was there before and is wider is refused at the start, with the command that repairs it. Wider files inside a folder that
-only its owner could enter were never open to anybody: version 0.1 made such files, and the start narrows them.
+The first rule is about the data directory. Only its owner may use it: folders have mode 0700 and
+files 0600, whatever the umask is. Each file is created with this mode, because another user could
+open a file before its mode is changed. A data directory that exists with a wider mode is refused at
+the start, and the error names the command that repairs the mode. Version 0.1 created files with a
+wider mode inside a folder that only its owner could enter. No other user could ever open these
+files, so the start narrows their mode.
 
-A file with a secret (a token, a private key, passwords) is judged as OpenSSH judges a private key: it is refused if this
-user owns it and others may do anything with it. A file of another owner is used as it is: whoever gave it to us, for example
-root or Kubernetes, decided who else may read it, and this user could not change it.
+The second rule is about a file with a secret (a token, a private key, passwords), which is judged
+as OpenSSH judges a private key. The file is refused if this user owns it and others have any right
+to it. A file of another owner is accepted. Its owner, for example root or Kubernetes, decided who
+may read the file, and this user could not change that.
 """
 
 from __future__ import annotations
@@ -22,30 +25,42 @@ from pathlib import Path
 from srmp_spark.errors import ConfigurationError
 
 FOLDER_MODE = 0o700
-"""Of every folder of a data directory."""
+"""Mode of every folder of a data directory."""
 FILE_MODE = 0o600
-"""Of every file of a data directory."""
+"""Mode of every file of a data directory."""
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
-"""Every right of the group and of all others."""
+"""Mode bits of every right of the group and of all other users."""
 
 
 def create_private(path: Path) -> int:
-    """Return a descriptor for writing to a new file that its owner alone can read. Raises :class:`FileExistsError`."""
+    """Create a file that only its owner can read, and return a descriptor for writing.
+
+    Raises :class:`FileExistsError` if the file exists.
+    """
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
 
 
 def append_private(path: Path) -> int:
-    """Return a descriptor for reading and appending to a file, which is made for its owner alone if it is not there."""
+    """Open a file and return a descriptor for reading and appending.
+
+    A missing file is created so that only its owner can read it.
+    """
     return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
 
 
 def replace_private(path: Path) -> int:
-    """Return a descriptor for writing to a file that is emptied, and made for its owner alone if it is not there."""
+    """Open a file, empty it, and return a descriptor for writing.
+
+    A missing file is created so that only its owner can read it.
+    """
     return os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
 
 
 def refuse_wide(directory: Path) -> None:
-    """Raise :class:`ConfigurationError` if other users have a right to ``directory``; one that is not there is not judged."""
+    """Raise :class:`ConfigurationError` if other users have a right to ``directory``.
+
+    A missing directory is accepted.
+    """
     try:
         mode = stat.S_IMODE(directory.stat().st_mode)
     except FileNotFoundError:
@@ -59,17 +74,18 @@ def refuse_wide(directory: Path) -> None:
 
 
 def narrow(directory: Path, folders: Collection[str]) -> int:
-    """Take the rights of others from what this program keeps in ``directory``, and return how many entries had such rights.
+    """Remove the rights of other users from a data directory; return how many entries changed.
 
-    An earlier version made its files with the mode that the umask left, inside a folder that nobody else could enter:
-    :func:`refuse_wide` comes first. The files in the directory are changed, and everything below ``folders``. Other folders
-    are not ours, for example a Delta state or a checkpoint. Raises :class:`PermissionError` for a file of another owner.
+    Version 0.1 created its files with the mode that the umask left, inside a folder that no other
+    user could enter. Call :func:`refuse_wide` first. The function changes the files in
+    ``directory`` and everything below ``folders``. Other folders, for example a Delta state or a
+    checkpoint, are not ours and are left alone. Raises :class:`PermissionError` for a file of
+    another owner.
     """
     count = 0
     for path in _own(directory, folders):
-        with suppress(
-            FileNotFoundError
-        ):  # a helper process that is about to end deletes its own files
+        # A helper process that is about to end deletes its own files.
+        with suppress(FileNotFoundError):
             mode = stat.S_IMODE(path.stat().st_mode)
             if mode & OTHERS:
                 path.chmod(mode & ~OTHERS)
@@ -80,8 +96,9 @@ def narrow(directory: Path, folders: Collection[str]) -> int:
 def _own(directory: Path, folders: Collection[str]) -> Iterator[Path]:
     below = []
     for path in sorted(directory.iterdir()):
+        # The mode of a link is that of another file.
         if path.is_symlink():
-            continue  # its mode is that of another file
+            continue
         if path.is_file():
             yield path
         elif path.name in folders:
@@ -93,9 +110,9 @@ def _own(directory: Path, folders: Collection[str]) -> Iterator[Path]:
 
 
 def refuse_open_secret(where: str, path: str | Path) -> None:
-    """Raise :class:`ConfigurationError` if the file belongs to this user and others have a right to it.
+    """Raise :class:`ConfigurationError` if this user owns the file and others have a right to it.
 
-    Pipes and devices are not judged. Raises :class:`OSError` for a file that is not there.
+    Pipes and devices are not checked. Raises :class:`OSError` if the file does not exist.
     """
     found = Path(path).stat()
     mode = stat.S_IMODE(found.st_mode)

@@ -1,7 +1,8 @@
-"""Many deadlines, one heap: which key is due next, on a clock that the caller reads.
+"""Many deadlines in one heap: which key is due next, on a clock that the caller reads.
 
-Setting a deadline costs a dictionary store; the heap learns of it only when the new deadline is earlier than what it holds
-for that key. One that moved away is found out when it comes up. Most timers here are moved a thousand times and never fire.
+Setting a deadline costs one dictionary store. A deadline is pushed on the heap only if it is
+earlier than the heap entry of its key. A deadline that was moved to a later time is corrected when
+its old heap entry becomes the first. Most timers here are moved a thousand times and never fire.
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Timers(Generic[Key]):
-    """At most one deadline per key, in monotonic seconds."""
+    """Keeps at most one deadline for each key, in monotonic seconds."""
 
     def __init__(self) -> None:
         self._deadlines: dict[Key, float] = {}
         self._heap: list[tuple[float, int, Key]] = []
         self._in_heap: dict[Key, float] = {}
-        """The earliest heap entry of a key: at most one of its entries counts, later ones are leftovers."""
+        """Time of the earliest heap entry of each key.
+
+        Only this entry of the key counts; later ones are leftovers.
+        """
         self._serial = 0
 
     def set(self, key: Key, when: float | None) -> None:
-        """Make ``when`` the deadline of ``key``; ``None``: it has none."""
+        """Set the deadline of ``key`` to ``when``; ``None`` removes the deadline."""
         if when is None:
             self._deadlines.pop(key, None)
             return
@@ -39,13 +43,14 @@ class Timers(Generic[Key]):
         heapq.heappush(self._heap, (when, self._serial, key))
 
     def next(self) -> float | None:
-        """The earliest deadline."""
+        """Return the earliest deadline, or ``None`` if no key has a deadline."""
         heap = self._heap
         while heap:
             when, _, key = heap[0]
             deadline = self._deadlines.get(key)
             if when != self._in_heap.get(key):
-                heapq.heappop(heap)  # an earlier entry was pushed since
+                # This entry is a leftover: an earlier entry of the key was pushed after it.
+                heapq.heappop(heap)
             elif deadline is None:
                 heapq.heappop(heap)
                 del self._in_heap[key]
@@ -57,7 +62,10 @@ class Timers(Generic[Key]):
         return None
 
     def due(self, now: float, at_most: int | None = None) -> list[Key]:
-        """Return the keys whose deadline has come, ``at_most`` of them, earliest first; they have none afterwards."""
+        """Return the keys whose deadline has passed, earliest first, and remove their deadlines.
+
+        At most ``at_most`` keys are returned; ``None`` means no limit.
+        """
         keys: list[Key] = []
         while len(keys) != at_most and (deadline := self.next()) is not None and deadline <= now:
             key = heapq.heappop(self._heap)[2]

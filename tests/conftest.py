@@ -2,12 +2,12 @@
 
 A module stays together: its fixtures are queue managers and sessions that take seconds to start. All that drive a JVM in their
 own process are two groups, so two JVMs start and no more; they are halves by time, not by number. Programs that start Spark
-and may take a JVM that is there are a third group (:mod:`one_jvm`). Nothing is shared between
+and may take a JVM that is there are a third group (:mod:`tests.one_jvm`). Nothing is shared between
 groups: each test has its own directory, and ports are whatever is free. The groups that take longest begin first, so that no
 process is left alone with one of them in the end; hence ``--no-loadscope-reorder``.
 
-A run of all of them also fails when a test that a page of MUSTs relies on did not pass: :mod:`musts_gate`. Tests marked
-``long`` are left out of ``make test``: :mod:`long_samples`.
+A run of all of them also fails when a test that a page of MUSTs relies on did not pass: :mod:`tests.musts_gate`. Tests marked
+``long`` are left out of ``make test``: :mod:`tests.long_samples`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from long_samples import LeftOut
-from musts_gate import MustsGate
-from one_jvm import one_jvm
-from one_session import one_session
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.testing import musts
+from tests.kit import musts
+from tests.long_samples import LeftOut
+from tests.musts_gate import MustsGate
+from tests.one_jvm import one_jvm
+from tests.one_session import one_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,8 +38,9 @@ QUEUES = ("spark/test_functions.py", "spark/test_restarts.py", "spark/test_multi
           "spark/test_chosen_columns.py", "spark/test_progress.py", "spark/test_wsrm_to_dataframe.py")  # fmt: skip
 """Read queues, as the tests of the engine do: the other half."""
 PROGRAMS = ("notebooks/test_notebooks.py", "compat/test_compat.py", "compat/test_whole.py", "compat/test_whole_elsewhere.py",
-            "conf/test_compose.py", "spark/test_two_ingests.py", "benchmarks/test_quick_spark.py")  # fmt: skip
-"""Start programs with Spark that take the JVM of :mod:`one_jvm`, or share addresses with such a module."""
+            "conf/test_compose.py", "spark/test_two_ingests.py", "benchmarks/test_quick_spark.py",
+            "pipeline/test_pipeline_page.py")  # fmt: skip
+"""Start programs with Spark that take the JVM of :mod:`tests.one_jvm`, or share addresses with such a module."""
 LONGEST = (
     "spark tables",
     "spark queues",

@@ -51,7 +51,7 @@ class Node(Protocol):
 
 
 class LeftOut:
-    """The plugin; :mod:`conftest` registers it in each process."""
+    """The plugin; :mod:`tests.conftest` registers it in each process."""
 
     def __init__(self, config: pytest.Config) -> None:
         """``config`` is that of this process."""

@@ -12,9 +12,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from long_samples import NOT_LONG
 
-from srmp_spark.testing.musts import Table
+from tests.kit.musts import Table
+from tests.long_samples import NOT_LONG
 
 CACHE_KEY = "musts/"
 """Where pytest's cache has the sentences without proof for a reason other than a failed test: a key for each document."""
@@ -33,7 +33,7 @@ NARROWING = (
 
 
 class MustsGate:
-    """The plugin; :mod:`conftest` registers it."""
+    """The plugin; :mod:`tests.conftest` registers it."""
 
     def __init__(self, table: Table, suite: Path) -> None:
         """``suite`` is the folder of all tests."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import again
 import pytest
-from again import MOST_MODULES, NotRepeatableError, to_repeat
+
+from tests import again
+from tests.again import MOST_MODULES, NotRepeatableError, to_repeat
 
 
 def cache(folder: Path, failed: list[str], musts: list[str] = []) -> Path:  # noqa: B006  # never changed

@@ -15,6 +15,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "srmp_spark"
+KIT = ROOT / "tests" / "kit"
+"""The tools of the tests: they see inside the product, and are no part of it."""
 
 NOUNS = {
     "names",
@@ -26,6 +28,7 @@ NOUNS = {
     "holder",
     "interface",
     "private_files",
+    "extras",
 }
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows", "mqrr", "signing_in"} | NOUNS,
@@ -39,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wsrm": {"srmp", "sequences", "errors", "timers"},
     "signing_in": {"mqrr", "errors", "private_files"},
     "private_files": {"errors"},
+    "extras": {"errors"},
     "message": {"names", "errors"},
     "names": {"errors"},
     "sequences": set(),
@@ -52,8 +56,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "jobs": {"spark", "client", "rows", "mqrr", "signing_in"} | NOUNS,
     "commands": {"jobs", "queue_manager", "client", "rows", "store", "srmp"} | NOUNS,
     "cli": {"commands", "queue_manager", "client"} | NOUNS,
+    "testing": {"client"} | NOUNS,
 }
-"""A part of the package and the parts that it may import; ``testing`` may import anything and nobody imports it."""
+"""A part of the package and the parts that it may import. No part may import ``testing``, which users import."""
 
 SANS_IO = ("srmp", "mqrr", "pgm", "wsrm")
 IO_MODULES = {
@@ -67,7 +72,7 @@ ACCEPTING_PROCESS = "srmp_spark.queue_manager.serve"
 NEVER_IN_ACCEPTING_PROCESS = ("pyarrow", "deltalake", "pyspark", "pandas", "numpy")
 
 OUTBOX = "srmp_spark.store.outbox"
-OUTBOX_FOR_ALL = {f"{OUTBOX}.limits", f"{OUTBOX}.errors", f"{OUTBOX}.which_file"}
+OUTBOX_FOR_ALL = {f"{OUTBOX}.limits", f"{OUTBOX}.errors", f"{OUTBOX}.tables.which_file"}
 """What the accepting process may know of the outbox; all else of it needs Arrow."""
 SENDER_PROCESS = "queue_manager/sender"
 OUTBOX_READERS = ("store/delta", "store/restore")
@@ -79,13 +84,17 @@ HELPERS_SHARE = "child"
 """The two helper processes, and the one package for what both need: a line that both need belongs there."""
 
 GATEWAYS = tuple(
-    f"{HELPERS}.{transport}.gateway" for transport in ("multicast", "puller", "remote_read", "wsrm")
+    f"{HELPERS}.{transport}.gateway"
+    for transport in ("multicast", "puller.gateway_side", "remote_read", "wsrm")
 )
 NEVER_IN_A_GATEWAY = ("srmp_spark.store", "sqlite3", "uvicorn", *NEVER_IN_ACCEPTING_PROCESS)
 """What speaks to strangers never opens the data directory, and stays small."""
 OF_THE_GATEWAY_OF_SUBSCRIPTIONS = {
-    f"{HELPERS}.puller.{each}" for each in ("gateway", "connection", "remote")
+    f"{HELPERS}.puller.gateway_side.{each}" for each in ("gateway", "connection", "remote")
 }
+
+FILES_MAX = 20
+"""Modules of one folder: more are not looked over at one glance, and fall into rooms."""
 
 LINES_MAX = 800
 """A module is split by concept, never by count; past this many lines a module holds two concepts."""
@@ -133,7 +142,7 @@ def _imports_of(path: Path, *, typing: bool) -> Iterator[tuple[int, str]]:
 
 
 def test_imports_point_downwards() -> None:
-    parts = {part_of(path) for path in modules()} - {"testing", "__init__"}
+    parts = {part_of(path) for path in modules()} - {"__init__"}
     new = parts - MAY_IMPORT.keys()
     assert new == set(), (
         f"{new} is new in the package: give it a place in MAY_IMPORT and docs/ARCHITECTURE.md"
@@ -149,10 +158,33 @@ def test_imports_point_downwards() -> None:
     assert found == []
 
 
+def test_the_product_imports_nothing_of_the_tests() -> None:
+    """Not even for its types: tests are not installed."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {module}"
+        for package in ("srmp_spark", "pyspark_srmp", "pyspark_mqrr")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for line, module in imports_of(path, typing=True)
+        if module.split(".")[0] in ("tests", "benchmarks", "jobs")
+    ]
+    assert found == []
+
+
+def test_tests_is_a_package_that_no_other_distribution_hides() -> None:
+    """``tests`` without ``__init__.py`` would be a namespace, and any ``tests`` that a wheel installs would win."""
+    assert (ROOT / "tests" / "__init__.py").is_file()
+    code = "import tests.kit; print(tests.kit.__path__[0])"
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert Path(out.stdout.strip()) == KIT
+
+
 def test_no_module_needs_one_that_needs_it() -> None:
     """Not even for its types: whoever reads one file of a circle must read them all."""
     names = {
-        str(path.relative_to(ROOT).with_suffix("")).replace("/", "."): path for path in modules()
+        str(path.relative_to(ROOT).with_suffix("")).replace("/", "."): path
+        for path in [*modules(), *sorted(KIT.rglob("*.py"))]
     }
     graph = {}
     for name, path in names.items():
@@ -170,6 +202,41 @@ def test_no_module_needs_one_that_needs_it() -> None:
         tuple(TopologicalSorter(graph).static_order())
     except CycleError as error:
         pytest.fail(" → ".join(error.args[1]))
+
+
+def needed_by(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (line, module) of every import at run time, and each name of it, which may be a module."""
+    yield from imports_of(path)
+    lines = {line for line, _ in imports_of(path)}
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.ImportFrom) and node.lineno in lines:
+            yield from ((node.lineno, f"{node.module}.{each.name}") for each in node.names)
+
+
+def test_no_room_needs_one_that_needs_it() -> None:
+    """Rooms beside each other have an order; the folder around them may use its rooms and be used."""
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in modules()}
+    rooms = {name: name.removesuffix(".__init__").rpartition(".")[0] for name in names}
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, path in names.items():
+        for line, module in needed_by(path):
+            room = rooms.get(module)
+            if room and not f"{room}.".startswith(f"{rooms[name]}."):
+                found.setdefault((rooms[name], room), []).append(f"{name}:{line}")
+    circles = [
+        (*pair, where)
+        for pair, where in found.items()
+        if pair[::-1] in found and not f"{pair[0]}.".startswith(f"{pair[1]}.")
+    ]
+    assert circles == []
+
+
+def test_a_folder_is_looked_over_at_a_glance() -> None:
+    counts = {
+        str(folder.relative_to(ROOT)): len([*folder.glob("*.py")])
+        for folder in [PACKAGE, *PACKAGE.rglob("*/")]
+    }
+    assert {name: count for name, count in counts.items() if count > FILES_MAX} == {}
 
 
 @pytest.mark.parametrize("package", SANS_IO)
@@ -215,7 +282,7 @@ def test_only_the_sender_process_loads_the_outbox() -> None:
     """It loads Arrow, and it is the only owner of its database; the link to it is on the accepting side."""
     for path in modules():
         place = path.relative_to(PACKAGE).as_posix()
-        if place.startswith(("store/outbox", SENDER_PROCESS, "testing", *OUTBOX_READERS)):
+        if place.startswith(("store/outbox", SENDER_PROCESS, *OUTBOX_READERS)):
             continue
         for line, module in imports_of(path):
             assert not module.startswith(OUTBOX) or module in OUTBOX_FOR_ALL, (

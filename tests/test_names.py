@@ -22,7 +22,7 @@ from srmp_spark.names import (
     quote_queue_name,
     split_url,
 )
-from srmp_spark.srmp.http_head import check_target
+from srmp_spark.srmp.codec.http_head import check_target
 
 
 @pytest.mark.parametrize(

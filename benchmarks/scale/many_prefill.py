@@ -10,14 +10,14 @@ from pathlib import Path
 from benchmarks.scale.messages import HEAD, lineage, post
 from srmp_spark.message import Arrival
 from srmp_spark.rows.group import Record
-from srmp_spark.srmp.effects import Changes
-from srmp_spark.srmp.history import HistoryChanges, HistoryRun
-from srmp_spark.srmp.stream_effects import IncomingStreamRow
-from srmp_spark.srmp.stream_name import StreamName
-from srmp_spark.store import queues
+from srmp_spark.srmp.receiving.effects import Changes
+from srmp_spark.srmp.receiving.history import HistoryChanges, HistoryRun
+from srmp_spark.srmp.receiving.stream_effects import IncomingStreamRow
+from srmp_spark.srmp.receiving.stream_name import StreamName
+from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.journal import Insert, Journal
-from srmp_spark.store.transaction import Transaction
+from srmp_spark.store.tables import queues
 
 QUEUES_PER_COMMIT = 500
 ROWS_OF_A_QUEUE = 3

@@ -21,12 +21,14 @@ from benchmarks.common import QUEUE
 from benchmarks.scale.messages import HEAD, lineage, post
 from srmp_spark.message import Arrival
 from srmp_spark.rows.group import Record
-from srmp_spark.srmp.effects import Changes
-from srmp_spark.srmp.history import HistoryChanges, HistoryRun
-from srmp_spark.store import queues, sealing, sweeper
+from srmp_spark.srmp.receiving.effects import Changes
+from srmp_spark.srmp.receiving.history import HistoryChanges, HistoryRun
+from srmp_spark.store.database import sweeper
 from srmp_spark.store.directory import DATABASE_FILE, DataDirectory
 from srmp_spark.store.journal import Insert, Journal
-from srmp_spark.store.log import Log
+from srmp_spark.store.stored_rows import sealing
+from srmp_spark.store.stored_rows.log import Log
+from srmp_spark.store.tables import queues
 
 RUNS_PER_COMMIT = 50_000
 FIRST_NUMBER = 1_000_000

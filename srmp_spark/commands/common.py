@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.interface import DEFAULT_API
 from srmp_spark.private_files import refuse_open_secret
-from srmp_spark.queue_manager.tokens import check_token
+from srmp_spark.queue_manager.trust.tokens import check_token
 
 if TYPE_CHECKING:
     from srmp_spark.client.api import QueueManagerClient

@@ -391,7 +391,7 @@ def _knock(url: UrlParts) -> Check:
 def _probe(url: UrlParts, queue: str, host: str, *, transactional: bool) -> Check:
     """A real message that is judged and not stored; its sender knows us as ``host``."""
     from srmp_spark.message import Message, StreamId, StreamPosition
-    from srmp_spark.srmp.encoder import encode
+    from srmp_spark.srmp.codec.encoder import encode
 
     authority = _authority(url._replace(host=host))
     where = f"{url.scheme}://{authority}/msmq/{queue}"

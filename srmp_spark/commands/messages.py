@@ -419,7 +419,7 @@ def _peek(args: argparse.Namespace) -> int:
 def _receive(args: argparse.Namespace) -> int:
     from srmp_spark.client.lease import LeaseKeeper
     from srmp_spark.holder import Holder
-    from srmp_spark.queue_manager.consumers import SEQUENCES_MAX
+    from srmp_spark.queue_manager.queues.consumers import SEQUENCES_MAX
     from srmp_spark.sequences.sequence_set import SequenceSet
 
     limit = RECEIVE_MAX if args.max is None else args.max

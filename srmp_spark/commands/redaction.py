@@ -13,8 +13,8 @@ import itertools
 import re
 
 from srmp_spark.rows.group import Record
-from srmp_spark.srmp.decoder import decode_parts
-from srmp_spark.srmp.http_head import content_type_of
+from srmp_spark.srmp.codec.decoder import decode_parts
+from srmp_spark.srmp.codec.http_head import content_type_of
 
 _GUID = re.compile(rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 _URL_HOST = re.compile(

@@ -7,7 +7,8 @@ import os
 from typing import Any
 
 from srmp_spark.commands.common import Commands
-from srmp_spark.queue_manager.config import add_flags, load
+from srmp_spark.extras import needs
+from srmp_spark.queue_manager.configuration.config import add_flags, load
 
 
 def add_commands(commands: Commands[Any]) -> None:
@@ -23,6 +24,7 @@ def add_commands(commands: Commands[Any]) -> None:
 
 
 def _serve(args: argparse.Namespace) -> int:
+    needs("serve")
     config = load(vars(args), os.environ)
     from srmp_spark.queue_manager.serve import serve
 

@@ -90,15 +90,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """``jobs/backfill.py``."""
+    """Run ``jobs/backfill.py`` and return its exit code."""
     parser = argparse.ArgumentParser(prog="backfill.py", allow_abbrev=False)
     add_arguments(parser)
-    args = parser.parse_args(argv)
-    return running.run_job("backfill", lambda: run(args))
+    return run(parser.parse_args(argv))
 
 
-def run(args: argparse.Namespace) -> Outcome:
-    """The job; with a Spark session of its own where it needs one."""
+def run(args: argparse.Namespace) -> int:
+    """Run the job and return its exit code."""
+    return running.run_job("backfill", lambda: backfill(args))
+
+
+def backfill(args: argparse.Namespace) -> Outcome:
+    """Do the work; with a Spark session of its own where it needs one."""
     for name in remote_messages.FLAGS:
         if args.source != "mqrr" and getattr(args, name) is not None:
             raise ConfigurationError(f"--{name.replace('_', '-')} belongs to --source mqrr")

@@ -50,7 +50,7 @@ from pyspark.sql.window import Window
 from srmp_spark.errors import ConfigurationError, DataLossError, SrmpSparkError, TakenOverError
 from srmp_spark.jobs.table_writers import Writer
 from srmp_spark.rows.columns import KINDS, NAMES, spark_ddl
-from srmp_spark.spark.offsets import Offsets
+from srmp_spark.spark.reading.offsets import Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ConfigurationError, SrmpSparkError
+from srmp_spark.extras import needs
 from srmp_spark.interface import DEFAULT_CONSUMER, SHARING_VIOLATION, ExitCode
 from srmp_spark.jobs import running
 from srmp_spark.jobs.selection import POSITION
@@ -79,14 +80,21 @@ log = logging.getLogger("ingest")
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    """The flags (INTERFACE.md section 5); ends the process with exit code 2 on wrong ones."""
-    parser = argparse.ArgumentParser(
-        prog="ingest.py",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    """Return the flags of ``jobs/ingest.py``. Wrong ones end the process with exit code 2."""
+    parser = argparse.ArgumentParser(prog="ingest.py", allow_abbrev=False)
+    add_arguments(parser)
+    args = parser.parse_args(argv)
+    try:
+        check(args)
+    except ConfigurationError as error:
+        parser.error(str(error))
+    return args
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of INTERFACE.md section 5."""
+    parser.description, parser.epilog = DESCRIPTION, EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--queue-manager",
         required=True,
@@ -142,16 +150,18 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="URL",
         help="Spark master (default: what spark-submit says, else local[*])",
     )
-    found = parser.parse_args(argv)
-    if found.trigger is not None and not is_trigger(found.trigger):
-        parser.error(
-            f'--trigger {found.trigger!r}: no time between batches; write it like "5 '
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raise :class:`ConfigurationError` for a flag whose value cannot be meant."""
+    if args.trigger is not None and not is_trigger(args.trigger):
+        raise ConfigurationError(
+            f'--trigger {args.trigger!r}: no time between batches; write it like "5 '
             'seconds", "500 milliseconds", "1 minute"'
         )
-    for option in found.option:
+    for option in args.option:
         if "=" not in option:
-            parser.error(f"--option {option}: expected KEY=VALUE")
-    return found
+            raise ConfigurationError(f"--option {option}: expected KEY=VALUE")
 
 
 def is_trigger(text: str) -> bool:
@@ -189,7 +199,7 @@ def chosen_columns(args: argparse.Namespace) -> tuple[str, ...] | None:
 
     Raises :class:`ConfigurationError`.
     """
-    from srmp_spark.spark.chosen_columns import names_in
+    from srmp_spark.spark.settings.chosen_columns import names_in
 
     given = [
         value
@@ -215,9 +225,9 @@ def ask_queue_managers(args: argparse.Namespace) -> frozenset[str]:
     that exist no more.
     Raises :class:`ConfigurationError`, :class:`ApiUnreachableError` and :class:`ApiError`.
     """
-    from srmp_spark.spark.logs import Logs
-    from srmp_spark.spark.offsets import LogKey
-    from srmp_spark.spark.options import check_stream, parse
+    from srmp_spark.spark.reading.logs import Logs
+    from srmp_spark.spark.reading.offsets import LogKey
+    from srmp_spark.spark.settings.options import check_stream, parse
 
     options = parse(source_options(args))
     check_stream(options)
@@ -360,8 +370,13 @@ def _numbers(folder: str) -> set[int]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the job; answers its exit code."""
-    args = arguments(argv)
+    """Run ``jobs/ingest.py`` and return its exit code."""
+    return run(arguments(argv))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the job with a Spark session of its own and return its exit code."""
+    check(args)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
     )
@@ -369,6 +384,7 @@ def main(argv: list[str] | None = None) -> int:
         logging.CRITICAL
     )  # it prints whole traces of what we say in one line
     try:
+        needs("spark")
         session.check_java()
         queue_managers = ask_queue_managers(args)
         running.say_that_spark_starts("ingest")

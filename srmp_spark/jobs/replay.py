@@ -21,7 +21,7 @@ from srmp_spark.jobs.selection import Selection
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from srmp_spark.spark.sink_options import SinkOptions
+    from srmp_spark.spark.settings.sink_options import SinkOptions
 
 DESCRIPTION = """\
 Send rows of a message table (as jobs/ingest.py writes it) once more, as messages to a queue.

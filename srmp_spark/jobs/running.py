@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.extras import needs
 from srmp_spark.interface import ExitCode
 from srmp_spark.private_files import refuse_open_secret
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from srmp_spark.spark.sink_options import SinkOptions
+    from srmp_spark.spark.settings.sink_options import SinkOptions
 
 START_SECONDS = 5.0
 """How long a job that starts waits for a queue manager that does not answer, as commands do: one that was started together
@@ -180,7 +181,7 @@ def add_common_flags(parser: argparse._ActionsContainer) -> None:
 
 def sink_options(args: argparse.Namespace) -> SinkOptions:
     """What the flags mean for the sink; also gives the run its name. Raises :class:`ConfigurationError`."""
-    from srmp_spark.spark.sink_options import parse_sink
+    from srmp_spark.spark.settings.sink_options import parse_sink
 
     if args.rate is not None and not args.rate > 0:
         raise ConfigurationError(f"--rate {args.rate:g}: a rate is more than 0 rows a second")
@@ -261,11 +262,13 @@ def tell(job: str, error: Exception) -> ExitCode:
 
 def explain(error: BaseException) -> tuple[ExitCode, str]:
     """As :func:`srmp_spark.spark.session.explain`; SQL that Spark cannot read is the user's, so usage."""
-    from pyspark.errors import AnalysisException, ParseException
-
     from srmp_spark.spark import session
 
     code, text = session.explain(error)
+    if "pyspark" not in sys.modules:  # then no error is Spark's, and perhaps it is not installed
+        return code, text
+    from pyspark.errors import AnalysisException, ParseException
+
     if isinstance(error, AnalysisException | ParseException):
         return ExitCode.USAGE, f"Spark does not understand this: {text}"
     return code, text
@@ -281,6 +284,7 @@ def spark_session(name: str, master: str | None) -> Iterator[SparkSession]:
     """A Delta session that ends with the job."""
     from srmp_spark.spark import session
 
+    needs("spark")
     say_that_spark_starts(name.rpartition(" ")[2])
     spark = session.delta_session(name, master)
     try:

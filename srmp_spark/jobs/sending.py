@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from srmp_spark.spark.sink_options import SinkOptions
+    from srmp_spark.spark.settings.sink_options import SinkOptions
 
 SENT = (
     "body",
@@ -74,8 +74,8 @@ class Outgoing:
 
     def send_frame(self, batch: str, rows: DataFrame) -> CommitAnswer:
         """All rows of a frame, ordered by ``sequence``."""
-        from srmp_spark.spark.sink_columns import plan
-        from srmp_spark.spark.sink_options import Target
+        from srmp_spark.spark.settings.sink_columns import plan
+        from srmp_spark.spark.settings.sink_options import Target
         from srmp_spark.spark.staging import stage_partition
 
         stage_plan = plan(self.options, rows.schema)

@@ -1,4 +1,7 @@
-"""What a read does with which message: ulAction ([MS-MQRR] 3.1.4.7)."""
+"""The actions of a read: which message it selects and what it does with the message.
+
+The numbers are those of ulAction ([MS-MQRR] 3.1.4.7).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from enum import IntEnum
 
 
 class Action(IntEnum):
-    """ulAction."""
+    """The values of ulAction ([MS-MQRR] 3.1.4.7)."""
 
     RECEIVE = 0x00000000
     PEEK_CURRENT = 0x80000000

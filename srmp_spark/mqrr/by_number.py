@@ -1,17 +1,23 @@
-"""A walk through a remote queue that goes on over the next connection, behind what it has: by lookup identifiers.
+"""Continues a walk through a remote queue on a new connection, by lookup identifiers.
 
-Theory of operation. A cursor belongs to its connection, so a walk by cursor begins at the head again after each break, and over
-a line that breaks often it never ends. ``MQ_LOOKUP_PEEK_NEXT`` names the message behind which to look ([MS-MQRR] 3.1.4.7), on
-whatever connection: one call that comes through is one message more. This is the order of the calls and what their answers
-mean, without I/O; whoever makes them reports each answer.
+Theory of operation. A cursor belongs to its connection. A walk by cursor therefore begins at the
+head again after each break, and never ends over a line that breaks often. ``MQ_LOOKUP_PEEK_NEXT``
+names the message after which to look ([MS-MQRR] 3.1.4.7), and works on any connection. Each call
+that succeeds brings one more message. This module decides which call comes next and interprets each
+answer, without I/O. Its caller makes the calls and reports the answers.
 
-Three things are in the way. A message that was received meanwhile has no place any more ([MS-MQDMPR] 3.1.7.3.3), and the end of
-the queue has the same answer: so the answer "nothing" is followed by the question whether that message is still there, and if
-it is not, the walk steps back to the one before it. Two readings of the document number messages differently
-(:mod:`.lookup_identifier`): a number counts as understood when the other queue manager has answered to one whose high byte
-says its priority; messages of priority 7 have the same number in both, and among them nothing can be passed over. And one
-that cannot be read tells no number. Where numbers do not say where to go on the walk is :attr:`Tells.NOWHERE`, and begins
-at the head by a cursor.
+The walk must handle three problems. First, a message that another reader has received has no place
+in the queue any longer ([MS-MQDMPR] 3.1.7.3.3), and a lookup after it gets the same answer as at
+the end of the queue. After the answer "nothing" the walk therefore asks whether the last message is
+still there. If that message is gone, the walk steps back to the message before it.
+
+Second, the specification can be read in two ways, and the readings number messages differently
+(:mod:`.lookup_identifier`). A number counts as understood when the other queue manager has answered
+to a number whose high byte holds the priority. Messages of priority 7 have the same number in both
+readings, and no message among them can be skipped.
+
+Third, a message that cannot be read has no known number. Where the numbers do not show where to
+continue, the answer is :attr:`Tells.NOWHERE`, and the walk begins at the head with a cursor.
 """
 
 from __future__ import annotations
@@ -24,50 +30,53 @@ from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import SEQUENCE_BITS, not_ascending
 
 RECENT_MAX = 16
-"""Messages that are remembered to step back to, and steps back over one connection: as many as other readers may receive at the
-place where the line broke. Beyond, the walk begins at the head."""
+"""Number of messages that are remembered to step back to, and of steps back on one connection.
+
+Other readers may receive this many messages at the place where the line broke. If they receive
+more, the walk begins at the head.
+"""
 
 
 class Place(NamedTuple):
-    """Says where a message stands, and which one it is."""
+    """The position of one message in its queue, and the identifier of the message."""
 
     lookup_id: int
     message_id: str
 
     @property
     def is_plain(self) -> bool:
-        """Whether both readings of the document give it this number."""
+        """Return whether both readings of the specification give the message this number."""
         return not self.lookup_id >> SEQUENCE_BITS
 
 
 class Asks(Enum):
-    """What the next call asks."""
+    """The questions that the next call can ask."""
 
     HEAD = auto()
-    """For the first message of the queue."""
+    """The call asks for the first message of the queue."""
     NEXT = auto()
-    """For the one behind the last one that the walk has."""
+    """The call asks for the message after the last message of the walk."""
     PROOF = auto()
-    """For a message by the number that its priority gives it."""
+    """The call asks for a message by the number that follows from its priority."""
     END = auto()
-    """Whether the last one that the walk has is still there."""
+    """The call asks whether the last message of the walk is still in the queue."""
 
 
 class Tells(Enum):
-    """What an answer means for the walk."""
+    """The meanings that an answer can have for the walk."""
 
     MESSAGE = auto()
-    """It is the next one."""
+    """The answer holds the next message."""
     AGAIN = auto()
-    """Another call is needed."""
+    """The walk needs another call."""
     OVER = auto()
-    """The end of the queue."""
+    """The walk has reached the end of the queue."""
     NOWHERE = auto()
-    """Numbers do not tell where to go on: begin at the head, by a cursor."""
+    """The numbers do not show where to continue: begin at the head, with a cursor."""
 
 
 class ByNumber:
-    """Says what one walk asks next, and what each answer means for it."""
+    """Decides which call one walk makes next, and what each answer means for the walk."""
 
     def __init__(self) -> None:
         self._recent: deque[Place] = deque(maxlen=RECENT_MAX)
@@ -78,30 +87,36 @@ class ByNumber:
 
     @property
     def last(self) -> Place | None:
-        """The last message that the walk has; ``None``: none yet."""
+        """Return the last message of the walk, or ``None`` if the walk has none yet."""
         return self._recent[-1] if self._recent else None
 
     def has(self, place: Place) -> None:
-        """Note a message that the walk has come to, by number or by cursor. Raises :class:`RemoteProtocolError` for one that is
-        not behind the last one."""
+        """Record a message that the walk has reached, by number or by cursor.
+
+        Raises :class:`RemoteProtocolError` if the message is not after the last message of the
+        walk.
+        """
         if self.last is not None and place.lookup_id <= self.last.lookup_id:
             raise not_ascending(f"{place.lookup_id:#x}", f"{self.last.lookup_id:#x}")
         self._recent.append(place)
 
     def begin_at_head(self) -> None:
-        """Forget the places: a cursor shows them anew."""
+        """Forget the recorded messages, because a cursor will show them again."""
         self._recent.clear()
         self._to_prove = None
 
     def connected(self) -> None:
-        """Begin over a new connection."""
+        """Begin on a new connection.
+
+        Choose the first question for it, and reset the number of steps back.
+        """
         self._steps_back = 0
         self._asks = (
             Asks.HEAD if self.last is None else Asks.NEXT if self._to_prove is None else Asks.PROOF
         )
 
     def call(self) -> tuple[Action, int]:
-        """Return the next call: its action and lookup identifier."""
+        """Return the action and the lookup identifier of the next call."""
         if self._asks is Asks.HEAD:
             return Action.PEEK_CURRENT, 0
         if self._asks is Asks.PROOF:
@@ -113,7 +128,11 @@ class ByNumber:
         ), self.last.lookup_id
 
     def found(self, place: Place) -> Tells:
-        """Take the answer that has a message. Raises as :meth:`has` for a next one that is not behind the last one."""
+        """Accept an answer that holds a message, and return what the answer means.
+
+        Raises :class:`RemoteProtocolError` if the next message is not after the walk's last
+        message.
+        """
         if self._asks is Asks.PROOF:
             self._is_proven, self._to_prove = place == self._to_prove, None
             return self._go_on() if self._is_proven else Tells.NOWHERE
@@ -130,7 +149,10 @@ class ByNumber:
         return Tells.MESSAGE
 
     def nothing(self, *, held: bool = False) -> Tells:
-        """Take the answer that has none. ``held``: the message is there, and somebody has locked it."""
+        """Accept an answer without a message, and return what the answer means.
+
+        ``held`` means that the message is in the queue but another reader has locked it.
+        """
         if self._asks is Asks.HEAD:
             return Tells.OVER
         if self._asks is Asks.PROOF:

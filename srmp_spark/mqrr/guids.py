@@ -1,4 +1,7 @@
-"""GUIDs between their 16 bytes on the wire and the one text form of the package ([MS-DTYP] 2.3.4, little-endian fields)."""
+"""Conversion of GUIDs between their 16 bytes on the wire and the one text form of the package.
+
+The fields of the 16 bytes are little-endian ([MS-DTYP] 2.3.4).
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,28 @@ GUID_SIZE = 16
 NULL_GUID_BYTES = bytes(GUID_SIZE)
 
 GUID_CACHE_MAX = 1_024
-"""GUIDs kept in both forms: a queue's messages come from few queue managers, and each names its own in every message."""
+"""Number of GUIDs that are cached in both forms.
+
+The messages of a queue come from few queue managers, and each message names its queue manager. At
+the limit the least recently used GUID is evicted.
+"""
 
 _GUID = Struct("<IHH2s6s")
 
 
 @lru_cache(maxsize=GUID_CACHE_MAX)
 def guid_text(data: bytes) -> str:
-    """``01234567-89ab-cdef-0123-456789abcdef`` of 16 bytes."""
+    """Return the text of 16 bytes, such as ``01234567-89ab-cdef-0123-456789abcdef``."""
     first, second, third, fourth, node = _GUID.unpack(data)
     return f"{first:08x}-{second:04x}-{third:04x}-{fourth.hex()}-{node.hex()}"
 
 
 @lru_cache(maxsize=GUID_CACHE_MAX)
 def guid_bytes(text: str) -> bytes:
-    """The 16 bytes of a GUID's text, in any case, without braces. Raises :class:`LocalProtocolError`."""
+    """Return the 16 bytes of a GUID, given its text in any case and without braces.
+
+    Raises :class:`LocalProtocolError` if ``text`` is no GUID.
+    """
     try:
         first, second, third, fourth, node = parse_guid(text).split("-")
     except RemoteProtocolError as error:

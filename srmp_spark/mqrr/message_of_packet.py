@@ -1,17 +1,22 @@
-"""A message packet as the noun that all transports share ([MS-MQDMPR] 3.1.7.1.31, from which the columns of a row come).
+"""Turns a message packet into the message type that all transports share.
 
-What MSMQ calls differently over HTTP and in a packet comes out the same:
+The columns of a row come from this type ([MS-MQDMPR] 3.1.7.1.31). Properties that MSMQ names
+differently over HTTP and in a packet get the same fields:
 
-========================  ====================================================================================================
-acknowledgements          PA asks for a delivery receipt, PR and NR for a commitment receipt, all sent to the administration
-                          queue. NA, which HTTP does not know, shows in none of them
-TransactionHeader         the position in a stream: TxSequenceID is its ordinal, the source queue manager its GUID
-moments                   microseconds; TimeToBeReceived is counted from SentTime, TimeToReachQueue is a moment already
-acknowledgement messages  class and correlation say it; ``receipt`` is about elements of an envelope
-========================  ====================================================================================================
+========================  ========================================================================
+acknowledgements          PA requests a delivery receipt, PR and NR request a commitment receipt.
+                          All receipts are sent to the administration queue. NA, which HTTP does
+                          not have, sets no field
+TransactionHeader         the position in a stream: TxSequenceID is the ordinal of the stream, the
+                          source queue manager is its GUID
+times                     microseconds since 1970. TimeToBeReceived counts from SentTime,
+                          TimeToReachQueue is a point in time already
+acknowledgement messages  class and correlation describe them; ``receipt`` holds only elements of
+                          an envelope
+========================  ========================================================================
 
-A message that came over HTTP has its envelope and its POST in the packet too, and the codec of SRMP reads more in them; what
-stands here is what the headers say.
+The packet of a message that arrived over HTTP also holds the envelope and the POST, from which the
+SRMP codec reads more. This module reads only the headers of the packet.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from srmp_spark.mqrr.packets.transaction_header import TransactionHeader
 from srmp_spark.mqrr.packets.user_header import DeliveryMode
 
 _MICROSECONDS = 1_000_000
-# As plain numbers: & of two flags costs a microsecond, and every message has four.
+# These are plain numbers because & of two flags takes a microsecond, and every message needs four.
 _ARRIVAL, _RECEIVE, _NOT_RECEIVED = (
     int(each)
     for each in (
@@ -40,9 +45,10 @@ _NO_CORRELATION = bytes(CORRELATION_SIZE)
 
 
 def message_of(packet: MessagePacket) -> Message:
-    """The message of a packet that is whole.
+    """Return the message of a complete packet.
 
-    Raises :class:`RemoteProtocolError` for one of which a part is missing: it is no message, and must be read again.
+    Raises :class:`RemoteProtocolError` if a part of the packet is missing. Such a packet is no
+    message and must be read again.
     """
     if packet.missing:
         raise RemoteProtocolError(
@@ -104,7 +110,10 @@ def message_of(packet: MessagePacket) -> Message:
 
 
 def _well_formed(text: str) -> str:
-    """``text`` without halves of surrogate pairs, which a packet may hold and no column can: U+FFFD in their place."""
+    """Return ``text`` with U+FFFD in place of each lone half of a surrogate pair.
+
+    A packet may hold such halves, but no column can.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -113,7 +122,10 @@ def _well_formed(text: str) -> str:
 
 
 def _as_sent(format_name: str | None) -> str:
-    """A format name as ``<to>`` would hold it: the bare address of a direct one, ``MSMQ:`` in front of any other."""
+    """Return a format name in the form in which ``<to>`` would hold it.
+
+    A direct format name becomes its bare address. Any other name gets the prefix ``MSMQ:``.
+    """
     if format_name is None:
         return "MSMQ:"
     name = _well_formed(format_name)
@@ -143,7 +155,10 @@ def _names(elements: tuple[FormatNameElement, ...]) -> tuple[str, ...]:
 
 
 def _provider(security: SecurityHeader | None) -> ProviderInfo | None:
-    """The provider of a signature; one that cannot be read says as little as none, and costs no message."""
+    """Return the provider of a signature, or ``None`` if there is none or it cannot be read.
+
+    A provider that cannot be read must not cost the message.
+    """
     try:
         return None if security is None else security.provider()
     except RemoteProtocolError:
@@ -151,5 +166,9 @@ def _provider(security: SecurityHeader | None) -> ProviderInfo | None:
 
 
 def _signature(security: SecurityHeader | None) -> SignatureStatus:
-    """Nothing is verified here: what the sender's queue manager found (AU) is its word, over a line that need not be safe."""
+    """Return whether the message has a signature, which is never verified here.
+
+    The result is ``unverified`` for a message with a signature. The sender's queue manager reports
+    what it found (AU), but this report may have crossed an unprotected line.
+    """
     return "unverified" if security is not None and security.signature else "none"

@@ -1,11 +1,15 @@
-"""A message of our queues as the packet that a remote reader gets: the inverse of :mod:`.message_of_packet`.
+"""Turns a message of our queues into the packet that a remote reader gets.
 
-A message that came over HTTP is an SRMP message ([MS-MQRR] 2.2.5.1.2): its envelope as text, and its POST as it came, with
-the place of the body in it. Any other is a binary message, its body in the MessagePropertiesHeader.
+This is the inverse of :mod:`.message_of_packet`. A message that arrived over HTTP is an SRMP
+message ([MS-MQRR] 2.2.5.1.2): the packet holds its envelope as text, its POST as received, and the
+place of the body in the POST. Any other message is a binary message with its body in the
+MessagePropertiesHeader.
 
-A packet has less room than an envelope. What does not fit is cut to the width of its field: identifiers, classes, body types
-and other numbers to their low bits, a label to 249 WCHARs; moments that do not fit become the nearest that does. Of two
-administration queues (an envelope names one for delivery and one for commitment receipts) the packet has the latter.
+A packet has less room than an envelope, so values are cut to the width of their fields.
+Identifiers, classes, body types and other numbers keep their low bits. A label keeps 249 WCHARs. A
+time that does not fit becomes the nearest time that fits. An envelope can name two administration
+queues, one for delivery receipts and one for commitment receipts; the packet keeps the queue for
+commitment receipts.
 """
 
 from __future__ import annotations
@@ -49,35 +53,45 @@ from srmp_spark.names import parse_guid
 
 _MICROSECONDS = 1_000_000
 _MOMENT_MAX = U32_MAX - 1
-"""0xFFFFFFFF is "never"."""
+"""Largest time in a packet, in seconds since 1970, because 0xFFFFFFFF means "never"."""
 _NEVER_OVER_HTTP = (2**31 - 1) * _MICROSECONDS
-"""20380119T031407, which an envelope says for "never" ([MC-MQSRM] 2.2.4)."""
+"""The time 20380119T031407, which an envelope uses for "never" ([MC-MQSRM] 2.2.4)."""
 
 
 class Post(NamedTuple):
-    """The POST that a message came in."""
+    """The POST in which a message arrived."""
 
     envelope: str
     data: bytes
-    """Request line, fields, content."""
+    """Request line, fields and content of the POST."""
     body_offset: int
     body_size: int
-    """Where in ``data`` the body of the message lies; anywhere, if it has none."""
+    """Size of the message's body in ``data``, at offset ``body_offset``.
+
+    For an empty body any offset is allowed.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What a packet says of a message beside the message."""
+    """Facts about a message that its packet needs and that the message itself does not hold."""
 
     post: Post | None = None
-    """``None``: it did not come over HTTP."""
+    """POST of the message; ``None`` if the message did not arrive over HTTP."""
     received_from: HostAddress = NO_ADDRESS
-    subqueue: SubqueueHeader = SubqueueHeader()  # noqa: RUF009  # a frozen value
-    """How often it was moved and how often its transaction was aborted; where it is now."""
+    # The default is a frozen value.
+    subqueue: SubqueueHeader = SubqueueHeader()  # noqa: RUF009
+    """Present subqueue of the message, and how often the message was moved and its transaction
+    aborted.
+    """
 
 
 def packet_of(message: Message, origin: Origin) -> MessagePacket:
-    """The packet. Raises :class:`LocalProtocolError` for a POST in which the body of the message does not lie."""
+    """Return the packet of a message.
+
+    Raises :class:`LocalProtocolError` if the POST does not hold the message's body at the given
+    place.
+    """
     post, transactional = origin.post, message.stream is not None
     if (
         post is not None
@@ -147,7 +161,10 @@ def _moment(microseconds: int | None) -> int:
 
 
 def _time_to_be_received(message: Message) -> int:
-    """Seconds from SentTime; of a message that does not say when it was sent, from 1970, as SentTime then is."""
+    """Return the time to be received, in seconds after SentTime.
+
+    A message without ``sent_at`` has SentTime 0, so its seconds count from 1970.
+    """
     over = message.expires_at
     return (
         INFINITE
@@ -157,7 +174,7 @@ def _time_to_be_received(message: Message) -> int:
 
 
 def _label(text: str) -> str:
-    """As much of a label as fits, whole characters of it."""
+    """Return as many whole characters of a label as fit into a packet."""
     data = text.partition("\0")[0].encode("utf-16-le", "surrogatepass")[
         : 2 * (LABEL_WCHARS_MAX - 1)
     ]
@@ -166,7 +183,10 @@ def _label(text: str) -> str:
 
 @lru_cache(NAMES_REMEMBERED)
 def _queue(name: str | None, allowed: frozenset[QueueNameType]) -> QueueName:
-    """A queue of an envelope as one of a packet; a name that no packet can hold (multicast, a list) is left out."""
+    """Return a queue name of an envelope as a queue name of a packet.
+
+    A name that no packet can hold (multicast, a distribution list) becomes :data:`NO_QUEUE`.
+    """
     if not name:
         return NO_QUEUE
     kind, equals, rest = name.partition("=")

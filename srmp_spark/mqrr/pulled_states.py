@@ -1,20 +1,24 @@
-"""The states of a message on its way out of a remote queue into ours, in one table ([MS-MQRR] 3.2.4.4.1).
+"""The states of a message that moves from a remote queue into ours ([MS-MQRR] 3.2.4.4.1).
 
-Theory of operation. R_StartReceive locks the message in its queue and hands us a copy. The copy is stored, then R_EndReceive
-removes the original, then the copy becomes a row. Whatever is lost in between, one of the two is there:
+Theory of operation. R_StartReceive locks the message in its queue and returns a copy. The copy is
+stored here. Then R_EndReceive removes the original, and the copy becomes a row. If a connection or
+process fails in between, either the original or the copy remains:
 
-* Nothing stored: the lock ends with our connection, and the message is where it was.
-* Stored and no End sent (``UNSENT``): the original decides. It is there: take it again, under the same key. It is gone:
-  somebody else took it, and the copy is dropped.
-* End sent and no answer, or one that does not say whether the message was removed before something failed
-  (``UNANSWERED``): the original decides again, the other way round. It is there: End did not come through. It is gone: End
-  did, and the copy is the only one left.
+* Nothing is stored: the lock ends with our connection, and the message stays in its queue.
+* The copy is stored and End was not sent (``UNSENT``): the original decides. If the original is
+  still in its queue, receive it again under the same key. If the original is gone, another reader
+  received it, and the copy is discarded.
+* End was sent, and no answer came or the answer does not show whether the message was removed
+  (``UNANSWERED``): the original decides again, with the opposite meaning. If the original is still
+  in its queue, End was not carried out. If the original is gone, End was carried out, and the copy
+  is the only one left.
 
-What the original says must be asked with a **peek** by lookup identifier. A receive answers MESSAGE_NOT_FOUND for a message
-that is locked too, perhaps by our own old connection that nobody has missed yet: who believes it doubles the message or loses
-it.
-So it is written down that an End leaves, before it does (``queue_manager/puller/sent_marks.py``); a process that is started
-again, and cannot know, takes what it finds stored for ``UNANSWERED``.
+The check for the original must be a **peek** by lookup identifier. A receive answers
+MESSAGE_NOT_FOUND also for a locked message, and the lock may belong to our own old connection whose
+loss the server has not noticed. A reader that trusts this answer duplicates or loses the message.
+Before an End is sent, the store therefore records that it will be sent
+(``queue_manager/puller/moving_and_copying/sent_marks.py``). A restarted process cannot know whether an End was sent,
+and treats a stored copy as ``UNANSWERED``.
 """
 
 from __future__ import annotations
@@ -26,46 +30,49 @@ from srmp_spark.errors import LocalProtocolError
 
 
 class PulledState(Enum):
-    """Of one message."""
+    """The states of one pulled message."""
 
     HANDED = auto()
-    """Locked there, and here in memory alone."""
+    """The original is locked, and the copy is only in our memory."""
     KEPT = auto()
-    """Locked there, and stored here."""
+    """The original is locked, and the copy is stored."""
     ENDING = auto()
-    """R_EndReceive is on its way."""
+    """R_EndReceive was sent, and its answer is awaited."""
     UNSENT = auto()
-    """Stored; the lock is lost, and End was never sent or was refused."""
+    """The copy is stored. The lock is lost, and End was never sent or was refused."""
     UNANSWERED = auto()
-    """Stored; End may have been carried out."""
+    """The copy is stored, and End may have been carried out."""
     OURS = auto()
-    """Removed there."""
+    """The original was removed from its queue."""
     VISIBLE = auto()
-    """A row."""
+    """The copy is a row."""
     DROPPED = auto()
-    """No row: it is in its queue, or was somebody else's."""
+    """The copy was discarded: the message is in its queue, or another reader received it."""
 
 
 class PulledEvent(Enum):
-    """What moves it."""
+    """The events that change the state of a pulled message."""
 
     STORED = auto()
     END_SENT = auto()
     END_OK = auto()
     END_REFUSED = auto()
-    """An answer that stands before the removal: the original was not removed by this call."""
+    """The answer belongs to a check before the removal, so this call did not remove the original.
+    """
     END_UNCLEAR = auto()
-    """A fault that does not say whether the call was carried out before it, or a failure that may be the removal's own."""
+    """The answer is a fault that does not show whether the call was carried out, or a failure that
+    may come from the removal itself.
+    """
     LOST = auto()
-    """The connection, or the lock with its handle."""
+    """The connection was lost, or the lock was lost with its handle."""
     LOCKED_AGAIN = auto()
-    """The original was there, and is locked by us once more."""
+    """The original was still in its queue, and we have locked it again."""
     LEFT_THERE = auto()
-    """The original is there, and nobody wants to take it any more: the subscription is another one now."""
+    """The original is in its queue, and no subscription wants it: the subscription was replaced."""
     HELD_BY_ANOTHER = auto()
-    """A peek says TRANSACTION_USAGE: ask again later."""
+    """A peek answered TRANSACTION_USAGE, so another reader holds the original: ask again later."""
     GONE = auto()
-    """A peek says MESSAGE_NOT_FOUND."""
+    """A peek answered MESSAGE_NOT_FOUND, so the original is gone."""
     PUBLISHED = auto()
 
 
@@ -88,18 +95,19 @@ TRANSITIONS: Mapping[tuple[PulledState, PulledEvent], PulledState] = {
     (_S.UNANSWERED, _E.HELD_BY_ANOTHER): _S.UNANSWERED,
     (_S.UNANSWERED, _E.GONE): _S.OURS,
     (_S.OURS, _E.PUBLISHED): _S.VISIBLE,
-    (
-        _S.OURS,
-        _E.LOCKED_AGAIN,
-    ): _S.KEPT,  # its queue manager forgot that it was removed, and it is no row yet
+    # The other queue manager has lost its record of the removal, and the copy is no row yet.
+    (_S.OURS, _E.LOCKED_AGAIN): _S.KEPT,
 }
 
 DOUBTFUL = frozenset({_S.UNSENT, _S.UNANSWERED})
-"""The original must be looked up."""
+"""States in which the original must be looked up."""
 
 
 def moved(state: PulledState, event: PulledEvent) -> PulledState:
-    """The state after ``event``. Raises :class:`LocalProtocolError` for what cannot happen."""
+    """Return the state after ``event``.
+
+    Raises :class:`LocalProtocolError` if the event cannot happen in this state.
+    """
     target = TRANSITIONS.get((state, event))
     if target is None:
         raise LocalProtocolError(

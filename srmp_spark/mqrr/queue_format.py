@@ -1,17 +1,18 @@
-r"""QUEUE_FORMAT: which queue a client opens ([MS-MQMQ] 2.2.7), and format names as text ([MS-MQMQ] 2.1).
+r"""QUEUE_FORMAT: which queue a client opens ([MS-MQMQ] 2.2.7), and format names as text.
 
-====================================  ==============  ========================================================================
-format name                           m_qft           what is opened
-====================================  ==============  ========================================================================
-``DIRECT=OS:host\private$\orders``    3               a queue; ``TCP:`` with an address instead of ``OS:``
-``DIRECT=OS:host\orders;retry``       8, suffix 5     a subqueue
-``PUBLIC=guid``, ``PRIVATE=guid\1f``  1, 2            a queue by the number of the directory, or of its queue manager
-``MACHINE=guid;DEADLETTER``           4               a queue of the machine, which needs a suffix
-====================================  ==============  ========================================================================
+Format names as text are those of [MS-MQMQ] 2.1:
 
-``;JOURNAL``, ``;DEADLETTER`` and ``;DEADXACT`` become a suffix with the system flag 0x80. Of a direct name the ABNF keeps them
-in the text as well, so both are sent; a reader should accept either. What cannot be read is refused here: HTTP, multicast,
-distribution list and connector names, and several names in one.
+* ``DIRECT=OS:host\private$\orders`` has m_qft 3 and opens a queue. An address has ``TCP:`` instead
+  of ``OS:``.
+* ``DIRECT=OS:host\orders;retry`` has m_qft 8 and suffix 5, and opens a subqueue.
+* ``PUBLIC=guid`` and ``PRIVATE=guid\1f`` have m_qft 1 and 2, and open a queue by its number in the
+  directory or in its queue manager.
+* ``MACHINE=guid;DEADLETTER`` has m_qft 4 and opens a queue of the machine, which needs a suffix.
+
+``;JOURNAL``, ``;DEADLETTER`` and ``;DEADXACT`` become a suffix with the system flag 0x80. The ABNF
+of a direct name keeps them in the text as well, so text and suffix are both sent; a reader should
+accept either. Names that a remote read cannot open are refused here: HTTP, multicast, distribution
+lists, connectors, and several names in one.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from srmp_spark.errors import ConfigurationError, RemoteProtocolError
 from srmp_spark.names import NULL_GUID, parse_guid
 
 SYSTEM = 0x80
-"""QUEUE_FORMAT_FLAG_SYSTEM."""
+"""QUEUE_FORMAT_FLAG_SYSTEM: the flag of a suffix that names a system queue."""
 
 
 class QueueFormatType(IntEnum):
-    """QUEUE_FORMAT_TYPE ([MS-MQMQ] 2.2.6)."""
+    """The values of QUEUE_FORMAT_TYPE ([MS-MQMQ] 2.2.6)."""
 
     UNKNOWN = 0
     PUBLIC = 1
@@ -42,7 +43,7 @@ class QueueFormatType(IntEnum):
 
 
 class QueueSuffix(IntEnum):
-    """QUEUE_SUFFIX_TYPE ([MS-MQMQ] 2.2.11)."""
+    """The values of QUEUE_SUFFIX_TYPE ([MS-MQMQ] 2.2.11)."""
 
     NONE = 0
     JOURNAL = 1
@@ -54,9 +55,10 @@ class QueueSuffix(IntEnum):
 
 _T, _S = QueueFormatType, QueueSuffix
 READABLE = frozenset({_T.PUBLIC, _T.PRIVATE, _T.DIRECT, _T.MACHINE, _T.SUBQUEUE})
-"""What a remote read opens ([MS-MQRR] 2.2.3)."""
+"""Types of queue that a remote read can open ([MS-MQRR] 2.2.3)."""
 
-# The table of [MS-MQMQ] 2.2.7: flags that a suffix needs, and the types that it may not stand with.
+# The table of [MS-MQMQ] 2.2.7 gives for each suffix the flags that it needs and the types of queue
+# that it must not be combined with.
 _SUFFIX_RULES: dict[int, tuple[int | None, frozenset[int]]] = {
     _S.NONE: (0, frozenset({_T.MACHINE})),
     _S.JOURNAL: (SYSTEM, frozenset({_T.CONNECTOR, _T.DL, _T.MULTICAST})),
@@ -68,31 +70,34 @@ _SUFFIX_RULES: dict[int, tuple[int | None, frozenset[int]]] = {
 
 
 class QueueFormat(NamedTuple):
-    """One QUEUE_FORMAT; ``type`` says which of the other fields it has."""
+    """One QUEUE_FORMAT. ``type`` decides which of the other fields are used."""
 
     type: int
     suffix_and_flags: int = 0
     guid: str = NULL_GUID
-    """``PUBLIC``, ``PRIVATE``, ``MACHINE``, ``CONNECTOR``, ``DL``."""
+    """GUID for ``PUBLIC``, ``PRIVATE``, ``MACHINE``, ``CONNECTOR`` and ``DL``."""
     number: int = 0
-    """``PRIVATE``: OBJECTID.Uniquifier; ``MULTICAST``: the port."""
+    """OBJECTID.Uniquifier for ``PRIVATE``; the port for ``MULTICAST``."""
     address: int = 0
-    """``MULTICAST``: the IP address as a number."""
+    """IP address as a number, for ``MULTICAST``."""
     text: str = ""
-    """``DIRECT``, ``SUBQUEUE``: the direct name without ``DIRECT=``; ``DL``: the domain."""
+    """Direct name without ``DIRECT=`` for ``DIRECT`` and ``SUBQUEUE``; the domain for ``DL``."""
 
     @property
     def suffix(self) -> int:
-        """The low four bits."""
+        """Return the suffix type: the low four bits of ``suffix_and_flags``."""
         return self.suffix_and_flags & 0x0F
 
     @property
     def flags(self) -> int:
-        """The high four bits."""
+        """Return the flags: the high four bits of ``suffix_and_flags``."""
         return self.suffix_and_flags & 0xF0
 
     def violation(self) -> str | None:
-        """Which rule for suffix, flags and type it breaks ([MS-MQMQ] 2.2.7); ``None``: none. A server refuses such a name."""
+        """Return which rule for suffix, flags and type this name breaks, or ``None``.
+
+        The rules are those of [MS-MQMQ] 2.2.7. A server refuses a name that breaks one.
+        """
         rule = _SUFFIX_RULES.get(self.suffix)
         if rule is None:
             return f"suffix type {self.suffix} is unknown"
@@ -121,9 +126,10 @@ _MACHINE_QUEUE = re.compile(
 
 
 def queue_format_of(name: str) -> QueueFormat:
-    r"""The QUEUE_FORMAT of a format name, ``DIRECT=OS:host\private$\orders`` or one of the others in the module's table.
+    r"""Return the QUEUE_FORMAT of a format name such as ``DIRECT=OS:host\private$\orders``.
 
-    Raises :class:`ConfigurationError` for what is no format name, and for those that nobody can read from.
+    The table of the module lists the accepted forms. Raises :class:`ConfigurationError` if ``name``
+    is no format name, or names something that a remote read cannot open.
     """
     match = _KIND.fullmatch(name.strip())
     if match is None:
@@ -139,7 +145,7 @@ def queue_format_of(name: str) -> QueueFormat:
     suffix = _SUFFIXED.get(word.upper(), _S.NONE)
     if semicolon and suffix is _S.NONE:
         raise ConfigurationError(
-            f"queue {name[:200]!r}: behind the semicolon stands JOURNAL, DEADLETTER or DEADXACT"
+            f"queue {name[:200]!r}: write JOURNAL, DEADLETTER or DEADXACT after the semicolon"
         )
     guid, _, number = base.partition("\\")
     try:
@@ -152,9 +158,7 @@ def queue_format_of(name: str) -> QueueFormat:
     except (RemoteProtocolError, ValueError) as error:
         raise ConfigurationError(f"queue {name[:200]!r}: {error}") from None
     if kind != "PRIVATE" and number:
-        raise ConfigurationError(
-            f"queue {name[:200]!r}: only PRIVATE= has a number behind its GUID"
-        )
+        raise ConfigurationError(f"queue {name[:200]!r}: only PRIVATE= has a number after its GUID")
     if (broken := queue.violation()) is not None:
         raise ConfigurationError(
             f"queue {name[:200]!r}: {broken}; MACHINE= needs ;JOURNAL, ;DEADLETTER or ;DEADXACT"
@@ -192,15 +196,16 @@ def _hexadecimal(text: str) -> int:
 
 
 DEADLETTER_QUEUE, DEADXACT_QUEUE = "deadletter$", "deadxact$"
-"""What users write for the two dead-letter queues of a machine: names of the state tables, too."""
+"""Names by which users and the state tables call the two dead-letter queues of a machine."""
 
 
 def queue_format_for(host: str, queue: str) -> QueueFormat:
-    """The QUEUE_FORMAT of options ``host`` and ``queue``: ``private$\\orders``, ``orders;JOURNAL``, ``private$\\orders;sub``,
-    ``deadletter$``.
+    r"""Return the QUEUE_FORMAT for the options ``host`` and ``queue``.
 
-    ``host`` is a name, or an address with dots, which is sent as ``TCP:``. A whole format name is taken as it is. Raises
-    :class:`ConfigurationError` for what nobody can read from.
+    ``queue`` is a name such as ``private$\orders``, ``orders;JOURNAL``, ``private$\orders;sub`` or
+    ``deadletter$``, or a whole format name, which is used unchanged. ``host`` is a name, or an IPv4
+    address with dots, which is sent as ``TCP:``. Raises :class:`ConfigurationError` if a remote
+    read cannot open the queue.
     """
     if _KIND.fullmatch(queue.strip()):
         return queue_format_of(queue)
@@ -213,7 +218,7 @@ def queue_format_for(host: str, queue: str) -> QueueFormat:
 
 
 def format_name_of(queue: QueueFormat) -> str:
-    """The format name of a queue that a client wants to open, for logs and messages; whatever it holds."""
+    """Return the format name of any QUEUE_FORMAT that a client sent, for logs and messages."""
     word = (
         f";{_S(queue.suffix).name}"
         if queue.suffix in (_S.JOURNAL, _S.DEADLETTER, _S.DEADXACT)

@@ -1,4 +1,4 @@
-"""The host of a remote queue as users write it: ``HOST`` or ``HOST:PORT``."""
+"""The host of a remote queue in the form that users write: ``HOST`` or ``HOST:PORT``."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ _NEVER_IN_A_HOST = "/\\@ ?#;,"
 
 
 class RemoteHost(NamedTuple):
-    """Where a queue manager is."""
+    """The address of a remote queue manager."""
 
     name: str
-    """In small letters, an IPv6 address without brackets."""
+    """Host name in lower case; an IPv6 address has no brackets."""
     port: int | None
-    """``None``: what its endpoint mapper says."""
+    """Port of remote read; ``None`` means the port that the host's endpoint mapper names."""
 
     @property
     def text(self) -> str:
-        """``HOST`` or ``HOST:PORT``."""
+        """Return the address as ``HOST`` or ``HOST:PORT``."""
         return self.name if self.port is None else f"{self.name}:{self.port}"
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it is this machine, by its address or ``localhost``."""
+        """Return whether the host is this machine: a loopback address or ``localhost``."""
         try:
             return ipaddress.ip_address(self.name).is_loopback
         except ValueError:
@@ -33,7 +33,10 @@ class RemoteHost(NamedTuple):
 
 
 def parse_remote_host(where: str, text: str) -> RemoteHost:
-    """Raises :class:`ConfigurationError`; ``where`` says of what."""
+    """Parse ``HOST`` or ``HOST:PORT``. ``where`` names the option in the error.
+
+    Raises :class:`ConfigurationError` if ``text`` has another form.
+    """
     host, colon, port = text.strip().rpartition(":")
     if not colon or "]" in port:
         host, port = text.strip(), ""

@@ -1,4 +1,7 @@
-"""Status codes of remote read: HRESULTs of [MS-MQMQ] 2.4 that its methods return, faults of DCE/RPC, and their names."""
+"""Status codes of remote read and their names.
+
+The codes are HRESULTs of [MS-MQMQ] 2.4 that the methods return, and faults of DCE/RPC.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ from enum import IntEnum
 
 
 class Status(IntEnum):
-    """What a method returns, or a fault carries. Others exist; an unknown one stays a number."""
+    """Status codes that a method returns or a fault carries.
+
+    A code that is not listed here stays a plain number.
+    """
 
     MQ_OK = 0x00000000
     MQ_ERROR = 0xC00E0001
@@ -79,10 +85,14 @@ NEVER_EXECUTED = frozenset(
         Status.NCA_S_FAULT_CONTEXT_MISMATCH,
     )
 )
-"""Faults that stand before the method (C706 appendix E): a call that got one did nothing, whatever its PDU's flags say.
+"""Faults that are sent before the method runs (C706 appendix E).
 
-Not among them: codes that may as well come from within the method or from the writing of its answer (ERROR_ACCESS_DENIED,
-RPC_X_BAD_STUB_DATA, RPC_S_PROTOCOL_ERROR, nca_s_proto_error); only the flag says of these that nothing was carried out."""
+A call that got such a fault did nothing, whatever the flags of its PDU say.
+
+Codes that may also come from inside the method, or from writing its answer, are missing here:
+ERROR_ACCESS_DENIED, RPC_X_BAD_STUB_DATA, RPC_S_PROTOCOL_ERROR, nca_s_proto_error. For these codes
+only the flag shows that nothing was carried out.
+"""
 
 END_REMOVED_NOTHING = frozenset(
     (
@@ -92,12 +102,18 @@ END_REMOVED_NOTHING = frozenset(
         Status.MQ_ERROR_STALE_HANDLE,
     )
 )
-"""Of R_EndReceive: there is no such lock any more, no such message, or no such handle ([MS-MQRR] 3.1.4.9). All of that is found
-before Dequeue Message End; any other failure may be one of the removal itself, and says nothing of what became of it."""
+"""Answers of R_EndReceive after which the message was not removed: the lock, the message or the
+handle does not exist ([MS-MQRR] 3.1.4.9). The server finds all of these before Dequeue Message
+End. Any other failure may come from the removal itself, and does not show whether the message
+was removed.
+"""
 
 
 def status_text(status: int) -> str:
-    """``MQ_ERROR_QUEUE_NOT_FOUND (0xC00E0003)``, or the number of one that has no name here."""
+    """Return a status as ``MQ_ERROR_QUEUE_NOT_FOUND (0xC00E0003)``.
+
+    A status without a name here is returned as a number.
+    """
     try:
         return f"{Status(status).name} ({status:#010X})".replace("0X", "0x")
     except ValueError:
@@ -105,5 +121,5 @@ def status_text(status: int) -> str:
 
 
 def failed(hresult: int) -> bool:
-    """Whether an HRESULT says failure: its highest bit is set."""
+    """Return whether an HRESULT reports a failure: its highest bit is set."""
     return bool(hresult & 0x80000000)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from srmp_spark.pgm.addresses import Nla, SessionKey
-from srmp_spark.pgm.sequence import span
+from srmp_spark.pgm.wire.addresses import Nla, SessionKey
+from srmp_spark.pgm.wire.sequence import span
 
 
 class Multicast(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.pgm.limits import APDU_MAX, TPDU_MAX, TXW_SQNS_MAX
+from srmp_spark.pgm.wire.limits import APDU_MAX, TPDU_MAX, TXW_SQNS_MAX
 
 TXW_MAX_RTE = 70_000
 """Highest sending rate in octets a second: "70 kilobytes per second"."""

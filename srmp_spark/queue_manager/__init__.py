@@ -1,1 +1,1 @@
-"""The service: the only part that owns sockets, timers and processes."""
+"""Run the service: this package alone owns sockets, timers and processes."""

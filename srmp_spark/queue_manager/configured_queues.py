@@ -7,13 +7,16 @@ import logging
 from srmp_spark.errors import ApiError, ConfigurationError, StoreError, with_hint
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE, canonical_queue_name
 from srmp_spark.queue_manager.service import QueueManager
-from srmp_spark.queue_manager.writers import open_forwarding
+from srmp_spark.queue_manager.trust.writers import open_forwarding
 
 log = logging.getLogger(__name__)
 
 
 async def ensure_queues(manager: QueueManager) -> None:
-    """Create the queues of the configuration, and our order queue. Raises :class:`ConfigurationError` for a wrong kind."""
+    """Create the queues of the configuration, our order queue and, if needed, our forward queue.
+
+    Raises :class:`ConfigurationError` if a queue exists with another kind or cannot be created.
+    """
     wanted = [
         (ORDER_QUEUE, False),
         *((spec.name, spec.transactional) for spec in manager.config.queue),
@@ -34,7 +37,8 @@ async def ensure_queues(manager: QueueManager) -> None:
             await _ensure_queue(manager, spec.name, transactional=spec.transactional, journal=True)
         if spec.multicast is not None:
             manager.receiver.queues[spec.name].multicast = str(spec.multicast)
-    await manager.subqueues.look()  # those that are empty after a kill: nobody has them open
+    # Remove subqueues that are empty after a kill, because no client has them open.
+    await manager.subqueues.look()
 
 
 async def _ensure_queue(

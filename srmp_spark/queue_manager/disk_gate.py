@@ -1,9 +1,10 @@
-"""The disk gate: nothing is accepted for which there may be no room, and room that comes back is taken at once.
+"""Stop accepting messages before the disk is full, and accept them again when there is room.
 
-**Theory of operation.** Room is what the volume has free and what the database has free inside (store/disk_room.py). The
-gate closes before a write can fail, and opens when there is room again: rows were purged or trimmed, and their pages take
-the next rows. While the volume is tight the pages that nobody needs are given back to it (store/giving_back.py), so that
-sealing and the publisher, which write files of their own, have room too.
+**Theory of operation.** Room is the free space of the volume, and the free space inside the
+database (store/database/disk_room.py). The gate closes before a write can fail. It opens when there is room
+again: rows were purged or trimmed, and their pages take the next rows. While the volume is tight,
+unused pages of the database are given back to the volume (store/database/giving_back.py). Then sealing and
+the publisher, which write files of their own, have room too.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from srmp_spark.queue_manager.acceptor import Gate
-from srmp_spark.store.delta.state_folder import state_folder
-from srmp_spark.store.disk_room import (
+from srmp_spark.queue_manager.srmp_port.acceptor import Gate
+from srmp_spark.store.database.disk_room import (
     DISK_FREE_FLOOR,
     FREE_PAGES_KEPT,
     STATE_SHARES,
@@ -26,31 +26,41 @@ from srmp_spark.store.disk_room import (
     on_one_volume,
     wal_bytes,
 )
-from srmp_spark.store.giving_back import GIVE_BACK_BYTES, give_back
+from srmp_spark.store.database.giving_back import GIVE_BACK_BYTES, give_back
+from srmp_spark.store.database.schema import WAL_KEPT_BYTES
+from srmp_spark.store.delta.tables.state_folder import state_folder
 from srmp_spark.store.journal import GROUP_BYTES_MAX
-from srmp_spark.store.schema import WAL_KEPT_BYTES
-from srmp_spark.store.sealing import SEAL_BYTES_MAX
+from srmp_spark.store.stored_rows.sealing import SEAL_BYTES_MAX
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
-    from srmp_spark.store.transaction import Transaction
+    from srmp_spark.store.database.transaction import Transaction
 
 DISK_FULL = "disk-full"
-"""Reason of the gate."""
+"""Reason of the gate when the disk is full."""
 DISK_LOOK_SECONDS = 0.5
 DISK_LOOK_BYTES = DISK_FREE_FLOOR // 4
-"""The disk is looked at so often, or after so many bytes that we took: a fast sender fills a small volume in less time."""
+"""Accepted bytes after which the disk is looked at, if DISK_LOOK_SECONDS have not passed before.
+
+A fast sender can fill a small volume in less time.
+"""
 DISK_TIGHT_FACTOR = 2
-"""Below so many times the least, rows that are received and durable elsewhere are deleted before their time, and free pages
-of the database are given back."""
+"""The volume is tight below this many times the least free space.
+
+Then rows that are received and durable elsewhere are deleted before their time, and free pages of
+the database are given back.
+"""
 SEAL_ROOM_BYTES = SEAL_BYTES_MAX + GROUP_BYTES_MAX
-"""What the files of one segment may take: its posts, and one group more. With less to spare rows stay unsealed."""
+"""Most bytes of the files of one segment: its posts, and one group more.
+
+With less spare room rows stay unsealed.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class DiskGate:
-    """Looks at the disk below one data directory."""
+    """Watches the free space of one data directory, and opens and closes the gate."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
@@ -63,31 +73,38 @@ class DiskGate:
             else 1
         )
         self._cut_due = False
-        """Pages were given back, and the file still has its length: a reader looks at an older state."""
+        """Set when pages were given back and the file is not shorter yet, because a reader looks at
+        an older state.
+        """
         self._log_shuts = False
-        """The gate is closed, and would be open, or could give pages back, if the log's file had no length."""
+        """Set when the length of the log's file is what keeps the gate closed, or what keeps pages
+        from being given back.
+        """
         self.is_tight = False
-        """Whether there is so little room that what can make room should."""
+        """Whether there is so little room that whatever can make room should do so."""
         self.spare = sys.maxsize
-        """Bytes of the volume that other files than the databases may take."""
+        """Bytes of the volume that files other than the databases may take."""
 
     def __repr__(self) -> str:
         return f"<DiskGate tight={self.is_tight} spare={self.spare}>"
 
     @property
     def is_closed(self) -> bool:
-        """Whether messages are refused because there is no room."""
+        """Return whether messages are refused because there is no room."""
         gate = self._manager.acceptor.gate
         return gate is not None and gate.reason == DISK_FULL
 
     def look_again(self) -> None:
-        """Look in the middle of taking a message, where nothing may be raised."""
+        """Look at the disk while a message is being accepted. Raise nothing."""
         self._manager.acceptor.room = DISK_LOOK_BYTES
-        with suppress(OSError):  # the next look of the clock tells it
+        with suppress(OSError):  # The next regular look raises the error.
             self.look()
 
     def look(self) -> None:
-        """Open or close the gate."""
+        """Measure the free space, and open or close the gate.
+
+        Raises :class:`OSError` if the volume cannot be asked.
+        """
         manager, acceptor = self._manager, self._manager.acceptor
         volume = Volume.look(manager.directory.path)
         least = self._shares * volume.least
@@ -96,7 +113,8 @@ class DiskGate:
         room = DiskRoom(volume.free - promised, least, journal.free_bytes, wal_bytes(database))
         self.spare = volume.spare
         self.is_tight = volume.free < DISK_TIGHT_FACTOR * least
-        # Half: the log takes a message, and its checkpoint may take it once more. The cap: others fill the disk meanwhile.
+        # Only half of the room counts, because the log takes a message and its checkpoint may take
+        # it again. The cap is there because other programs fill the disk meanwhile.
         acceptor.room = min(DISK_LOOK_BYTES, max(0, room.left) // 2)
         cut_helps = room.without_log.left >= 0 or (
             volume.free < WAL_EDGE <= room.wal and self.gives_back
@@ -106,14 +124,14 @@ class DiskGate:
             acceptor.gate = Gate(DISK_FULL, self._told(volume, room, promised))
             told = "disk.full free_bytes=%d promised_bytes=%d free_inside_bytes=%d least_bytes=%d"
             log.error(told, volume.free, promised, room.inside, least)
-        elif room.left < 0 and self.is_closed:  # senders are told what there is now
+        elif room.left < 0 and self.is_closed:  # The message states the present numbers.
             acceptor.gate = Gate(DISK_FULL, self._told(volume, room, promised))
         elif room.left >= 0 and self.is_closed:
             acceptor.gate = None
             log.info("disk.freed free_bytes=%d free_inside_bytes=%d", volume.free, room.inside)
 
     def _told(self, volume: Volume, room: DiskRoom, promised: int) -> str:
-        taken = f", {promised} of them promised to messages that were taken" if promised else ""
+        taken = f", {promised} of them reserved for messages that were accepted" if promised else ""
         inbox = (
             " The Delta state lies on this volume too, and its table inbox keeps every row."
             if self._shares > 1
@@ -126,18 +144,19 @@ class DiskGate:
             f"the queues.{inbox}"
         )
 
-    # --- giving back --------------------------------------------------------------------------------------------------------
+    # --- giving back ------------------------------------------------------------------------------
 
     @property
     def gives_back(self) -> bool:
-        """Whether pages of the database should become room of the volume."""
+        """Return whether pages of the database should become room of the volume."""
         journal = self._manager.journal
         return self.is_tight and journal.can_give_back and journal.free_bytes > FREE_PAGES_KEPT
 
     async def give_back(self) -> bool:
-        """Give a slice of the free pages back. Return whether there is more to do."""
+        """Give a slice of the free pages back to the volume. Return whether there is more to do."""
         free = Volume.look(self._manager.directory.path).free
-        if not self.gives_back or free < WAL_EDGE:  # a page that is moved goes through the log
+        # A page that is moved is written to the log first.
+        if not self.gives_back or free < WAL_EDGE:
             return False
         short = free < DISK_FREE_FLOOR
         left = await self._manager.journal.transact(
@@ -149,7 +168,7 @@ class DiskGate:
         return left > 0
 
     async def cut(self) -> None:
-        """Make the file of the database as short as it can be, if it is not."""
+        """Make the database file as short as it can be, if pages were given back."""
         manager = self._manager
         if not self._cut_due:
             return
@@ -158,16 +177,17 @@ class DiskGate:
         self.look()
 
     async def cut_log(self) -> None:
-        """Give the file of the log back to the volume, if that opens the gate, or is the room in which pages are given back.
+        """Give the file of the log back to the volume, if the room is needed.
 
-        It is written from its beginning again after each checkpoint, and keeps the length that it once had. It grows again with
-        the messages that come then: they are what the gate must open for.
+        That is so if it opens the gate, or if it is the room in which pages are given back. The log
+        is written from its beginning again after each checkpoint, and its file keeps the greatest
+        length. It grows again with the messages that arrive then: the gate must open for them.
         """
         if not self._log_shuts:
             return
         journal = self._manager.journal
         await journal.transact(partial(_keep_of_log, size=0))
-        await journal.checkpoint()  # the commit that begins the log anew cuts its file
+        await journal.checkpoint()  # The commit that restarts the log cuts its file.
         await journal.transact(partial(_keep_of_log, size=WAL_KEPT_BYTES))
         self.look()
 

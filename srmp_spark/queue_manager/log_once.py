@@ -1,32 +1,48 @@
-"""Lines about one thing, each written once: what another machine does must not fill our disk with its words."""
+"""Write each log line about one thing once, so that another machine cannot fill our disk."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
 REASONS_MAX = 32
-"""Reasons that are remembered for one thing. At the limit the one that was heard of longest ago is forgotten."""
+"""Most reasons that are remembered for one thing.
+
+At the limit the reason that was given longest ago is forgotten.
+"""
 LINES_MAX = 10
-"""Lines about one thing in :data:`PERIOD_SECONDS`. Further ones are counted, and the next line that is written says how
-many."""
+"""Most lines about one thing in :data:`PERIOD_SECONDS`.
+
+Further lines are counted, and the next line that is written states how many.
+"""
 PERIOD_SECONDS = 600.0
-"""A reason is written again when nobody has read of it for so long, and a full budget of lines begins anew."""
+"""Seconds after which a reason is written again, and after which the budget of LINES_MAX lines
+begins anew.
+"""
 TEXT_MAX = 500
-"""Characters of a reason in a line, whatever another machine makes of it."""
+"""Most characters of a reason in a line.
+
+A longer reason, which another machine may have made, is cut.
+"""
 
 
 class LogOnce:
-    """Decides which reasons about one thing are written to the log. No clock: the time is an argument."""
+    """Decides which reasons about one thing are logged.
+
+    It has no clock: the time is an argument.
+    """
 
     def __init__(self) -> None:
         self._written: OrderedDict[str, float] = OrderedDict()
-        """When each reason was written, by reason, the one that was heard of last at the end."""
+        """When each reason was written, by reason. The reason that was given last is at the end."""
         self._began = float("-inf")
-        """When the period began of which :attr:`_lines` are counted."""
+        """Start of the period whose lines :attr:`_lines` counts."""
         self._lines = self._left_out = 0
 
     def line(self, reason: str, now: float) -> str | None:
-        """Return what to write of ``reason``, safe for one line, or None if it is to be left out."""
+        """Return the text to log for ``reason``, or ``None`` to log nothing.
+
+        The text is safe for one line. ``now`` is in seconds.
+        """
         written_at = self._written.get(reason)
         if written_at is not None:
             self._written.move_to_end(reason)

@@ -1,8 +1,10 @@
-"""What goes on beside the messages: sealing, retention, sweeping, the disk gate, and the end of an unused queue manager.
+"""Run the background jobs of a queue manager.
 
-Each job is one bounded step at a time and gives way to messages: what needs the journal is a small transaction in its
-pipeline, the heavy work (decoding and writing segments) is done by the reader process at low priority, and sealing stops
-while messages come in at full speed, because then both would fight for the same disk.
+These are sealing, retention, sweeping, the disk gate, and the end of an unused queue manager. Each
+job does one bounded step at a time and lets messages come first. A step that needs the journal is a
+small transaction in its pipeline. The reader process does the heavy work (decoding and writing
+segments) at low priority. Sealing stops while messages arrive at full speed, because then both
+would compete for the same disk.
 """
 
 from __future__ import annotations
@@ -16,63 +18,99 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError, SrmpSparkError, StoreDamagedError
-from srmp_spark.queue_manager.acceptor import Gate
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.link import Event
 from srmp_spark.queue_manager.disk_gate import DISK_LOOK_SECONDS, SEAL_ROOM_BYTES, DiskGate
 from srmp_spark.queue_manager.reader.link import DAMAGED, INTERNAL, ReaderLink
+from srmp_spark.queue_manager.srmp_port.acceptor import Gate
 from srmp_spark.queue_manager.state_lag import ROWS_GONE_MAX, StateFailure
-from srmp_spark.store import retention, sealing, sweeper
+from srmp_spark.store.database import sweeper
+from srmp_spark.store.stored_rows import retention, sealing
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.queues.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
 
 OLDER_COPY = "older-copy"
-"""Reason of the gate."""
+"""Reason of the gate when the data directory is an older copy."""
 SEAL_LOOK_SECONDS = 1.0
 SEAL_BUSY_ROWS_PER_SECOND = 1_000
-"""Sealing waits while more than this comes in …"""
+"""Rows per second above which sealing waits."""
 SEAL_BACKLOG_ROWS_MAX = 500_000
-"""… unless a queue has so many unsealed rows: a second of catching up is better than a database that grows for hours."""
+"""Unsealed rows of a queue at which sealing does not wait, whatever arrives.
+
+A second of catching up is better than a database that grows for hours.
+"""
 SEAL_SEGMENTS_WHILE_BUSY = 8
-"""And then so many segments a look: some 65,000 rows a second, more than can come in."""
+"""Most segments that one look seals of a queue with SEAL_BACKLOG_ROWS_MAX unsealed rows while many
+messages arrive: some 65,000 rows a second, more than can arrive.
+"""
 SEAL_IDLE_SECONDS = 600.0
-"""All queues are looked at this often for rows that have become old; in between those that got rows."""
+"""Seconds between two looks at all queues for rows that have become old.
+
+In between only queues that got rows are looked at.
+"""
 QUEUE_RETRY_SECONDS = 60.0
-"""A queue whose step failed (a damaged row, say) is left alone so long; its rows stay, the other queues go on."""
+"""Seconds for which a queue is left alone after its step failed, for example on a damaged row.
+
+Its rows stay, and the other queues continue.
+"""
 RETENTION_LOOK_SECONDS = 30.0
 RETENTION_FULL_SECONDS = 2.0
-"""The same while messages are refused because the disk is full, or when something is published: what may be deleted is all the
-room there may ever be."""
+"""Longest time between two looks of retention while messages are refused because the disk is full,
+in seconds. A publication causes a look too. The rows that retention may delete are all the room
+there may ever be.
+"""
 RETENTION_PAUSE_SECONDS = 0.1
-"""Between two of these looks, whatever is published."""
+"""Least seconds between two looks of retention while the disk is full, whatever is published."""
 DUE_SECONDS = 60.0
-"""What a look at all queues gets: it takes 20 ms with 10,000 of them, on a machine that has nothing else to do."""
+"""Longest time of a look at all queues, in seconds.
+
+With 10,000 queues it takes 20 ms on a machine that has nothing else to do.
+"""
 SUBQUEUES_LOOK_SECONDS = 5.0
-"""How often subqueues that nobody declared are looked at; one that its last reader leaves empty is removed at once."""
+"""Seconds between two looks at subqueues that nobody declared.
+
+A subqueue that its last reader leaves empty is removed at once.
+"""
 SWEEP_PAUSE_SECONDS = 0.005
-"""Between two slices of deleting, so that messages come first."""
+"""Seconds between two slices of deleting, so that messages come first."""
 NOTE_SECONDS = 60.0
-"""How often the commit number is put on record beside the database (store/directory.py)."""
+"""Seconds between two records of the commit number in a file alongside the database
+(store/directory.py).
+"""
 CLOCK_LOOK_SECONDS = 5.0
 CLOCK_JUMP_SECONDS = 300.0
-"""A wall clock that moves this far against the monotonic one was set: worth an alarm, and nothing expires early by it."""
+"""Seconds that the wall clock must move against the monotonic clock to count as set.
+
+A warning is logged then, and nothing expires early by it.
+"""
 UNUSED_LOOK_SECONDS = 0.5
 STATE_COMPARE_SECONDS = 15.0
-"""What the comparison with the Delta state gets before we accept without it: it loads deltalake and reads three logs. A store
-that is away for longer must not keep messages out; the comparison is then made as soon as it is back."""
+"""Longest wait for the comparison with the Delta state, in seconds.
+
+After that messages are accepted without it. The comparison loads deltalake and reads three logs. A
+store that is away for longer must not keep messages out; the comparison is then made as soon as the
+store is back.
+"""
 FIRST_LOOK_SECONDS = 2.0
-"""After the start: a queue manager that is restarted often must get to its retention as well."""
+"""Longest wait of a job for its first step after the start, in seconds.
+
+A queue manager that is restarted often must get to its retention too.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class Maintenance:
-    """The background of one queue manager."""
+    """Runs the background jobs of one queue manager."""
 
     def __init__(self, manager: QueueManager, *, on_unused: Callable[[], object]) -> None:
-        """``on_unused`` must stop the process: nobody needs it, or :attr:`fatal` says why it may not go on."""
+        """Prepare the background jobs without starting them.
+
+        ``on_unused`` must stop the process. It is called when no client needs the process, or when
+        :attr:`fatal` says why it may not continue.
+        """
         self._manager = manager
         self._on_unused = on_unused
         self._tasks: list[asyncio.Task[None]] = []
@@ -83,31 +121,36 @@ class Maintenance:
         self._jump = 0
         self._rows_seen = 0
         self._sealed: dict[str, int] = {}
-        """Queue → its end when there was nothing more to seal."""
+        """For each queue its end at the time when there was nothing more to seal."""
         self._to_seal: set[str] = set()
-        """Queues of which sealing has something, whatever their backlog, until it has looked at them."""
+        """Queues in which sealing may find something, whatever their backlog, until sealing has
+        looked at them.
+        """
         self._old_rows_at = -SEAL_IDLE_SECONDS
-        """When all queues were looked at for old rows, in seconds since :attr:`_begin`."""
+        """Time of the last look at all queues for old rows, in seconds since :attr:`_begin`."""
         self.disk = DiskGate(manager)
         self._retaining = asyncio.Lock()
         self._published = asyncio.Event()
         """Set when rows have become durable elsewhere."""
         self._synced: dict[str, int] = {}
-        """Queue → last row that the Delta state holds durably."""
+        """For each queue the last row that the Delta state holds durably."""
         self._failed: dict[tuple[str, str], tuple[float, str]] = {}
-        """(step, queue) → when it failed, and why."""
+        """For each (step, queue) that failed the time and the reason of the failure."""
         self._state_failure = ""
-        """What the publisher said last, so that it is logged once."""
+        """The last error of the publisher, so that it is logged once."""
         self._unpublished: set[str] = set()
         """Queues that the publisher called damaged since its last report."""
         self._unpublished_before: set[str] = set()
-        """The same up to its last report."""
+        """Queues that the publisher called damaged before its last report."""
         self._compared = asyncio.Event()
         self.fatal: StoreDamagedError | None = None
-        """Why the process must end: the data directory is an older copy of what the Delta state holds."""
+        """The reason why the process must end: the data directory is older than the Delta state."""
 
     def start_reader(self) -> None:
-        """Clean up what a crash left, then start the reader process, so that it loads while we go on."""
+        """Clean up after a crash, then start the reader process.
+
+        The reader process loads while this process continues.
+        """
         manager = self._manager
         directory = manager.directory
         orphans, missing = sealing.remove_orphans(directory.writer, directory.segments)
@@ -127,8 +170,9 @@ class Maintenance:
         manager.reader.start()
 
     async def compare_state(self) -> None:
-        """Wait until the Delta state is known not to be ahead of the log, or cannot be asked for the time being.
+        """Wait until it is known that the Delta state is not ahead of the log.
 
+        If the Delta state cannot be asked within STATE_COMPARE_SECONDS, log a warning and return.
         Raises :class:`StoreDamagedError` (exit code 6) if the data directory is an older copy.
         """
         if self._manager.config.state is None:
@@ -137,13 +181,14 @@ class Maintenance:
             await asyncio.wait_for(self._compared.wait(), STATE_COMPARE_SECONDS)
         except asyncio.TimeoutError:
             log.warning(
-                "state.not_compared seconds=%.0f: accepting all the same", STATE_COMPARE_SECONDS
+                "state.not_compared seconds=%.0f: messages are accepted without the comparison",
+                STATE_COMPARE_SECONDS,
             )
         if self.fatal is not None:
             raise self.fatal
 
     def start(self) -> None:
-        """Begin."""
+        """Start the background jobs of the queue manager."""
         self._manager.acceptor.look = self.disk.look_again
         self.disk.look()
         self._every(DISK_LOOK_SECONDS, self._disk)
@@ -154,12 +199,12 @@ class Maintenance:
         self._every(NOTE_SECONDS, self._note)
         self._every(SUBQUEUES_LOOK_SECONDS, self._manager.subqueues.look)
         self._every(SWEEP_PAUSE_SECONDS, self._sweep)
-        self._manager.garbage.set()  # a crash may have left some
+        self._manager.garbage.set()  # A crash may have left garbage.
         if self._manager.config.exit_when_unused is not None:
             self._every(UNUSED_LOOK_SECONDS, self._unused)
 
     async def stop(self) -> None:
-        """End what goes on; a step under way is given up."""
+        """End the background jobs. A step in progress is abandoned."""
         await end(self._tasks)
 
     def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
@@ -168,15 +213,16 @@ class Maintenance:
             while True:
                 try:
                     await step()
-                except ApiError as error:  # the reader is being restarted, or refuses: the next turn may go better
+                except ApiError as error:
+                    # The reader is being restarted, or refuses. The next turn may succeed.
                     log.warning('maintenance.postponed step=%s reason="%s"', step.__name__, error)
-                except Exception:  # the service itself must go on
+                except Exception:  # The service itself must continue.
                     log.exception("maintenance.failed step=%s", step.__name__)
                 await asyncio.sleep(seconds)
 
         self._tasks.append(asyncio.get_running_loop().create_task(repeat()))
 
-    # --- the disk -------------------------------------------------------------------------------------------------------------
+    # --- the disk ---------------------------------------------------------------------------------
 
     async def _disk(self) -> None:
         self.disk.look()
@@ -185,12 +231,13 @@ class Maintenance:
         await self.disk.cut()
         await self.disk.cut_log()
 
-    # --- sealing and deleting -------------------------------------------------------------------------------------------------
+    # --- sealing and deleting ---------------------------------------------------------------------
 
     async def _queues_due(self, command: dict[str, Any]) -> list[str]:
-        """Ask the reader process which queues have something to do; all of them where it cannot tell.
+        """Return the queues that have something to do, as the reader process reports.
 
-        A damaged page of one queue must not keep the others from being sealed: each is then asked by itself.
+        If the reader process cannot tell, return all queues. A damaged page of one queue must not
+        keep the others from being sealed, so each queue is then asked separately.
         """
         manager = self._manager
         try:
@@ -204,8 +251,11 @@ class Maintenance:
     async def _each_queue(
         self, step: str, names: Iterable[str], job: Callable[[Queue], Awaitable[None]]
     ) -> None:
-        """Do ``job`` for these queues and those that failed. One that fails is told once, left alone for a while, and stops no
-        other."""
+        """Do ``job`` for these queues, and for those whose last ``step`` failed.
+
+        A failure is logged once. The queue is left alone for a while, and no other queue is
+        affected. Raises :class:`ApiError` (503) if the reader process is being restarted.
+        """
         manager = self._manager
         for name in sorted(
             {*names, *(name for failed_step, name in self._failed if failed_step == step)}
@@ -218,13 +268,12 @@ class Maintenance:
                 continue
             if reason and manager.clock.monotonic() - failed_at < QUEUE_RETRY_SECONDS:
                 continue
-            if (
-                not manager.reader.is_up
-            ):  # the matter of no queue, or of the one before, which is noted
+            # This is no failure of this queue. A failure of the queue before is noted already.
+            if not manager.reader.is_up:
                 raise ApiError(503, "reader-unavailable", "the reader process is being restarted")
             try:
                 await job(queue)
-            except Exception as error:  # whatever it is, it is this queue's
+            except Exception as error:  # Any error here is one of this queue.
                 if str(error) != reason:
                     bug = None if isinstance(error, SrmpSparkError) else error
                     told = 'maintenance.queue_failed step=%s queue=%s reason="%s"'
@@ -239,7 +288,8 @@ class Maintenance:
 
     async def _seal(self) -> None:
         manager = self._manager
-        if self.disk.spare < SEAL_ROOM_BYTES:  # unsealed rows are as safe, and only slower to read
+        # Unsealed rows are as safe as sealed ones, and only slower to read.
+        if self.disk.spare < SEAL_ROOM_BYTES:
             return
         came = manager.rows_committed - self._rows_seen
         self._rows_seen = manager.rows_committed
@@ -266,7 +316,7 @@ class Maintenance:
         self._to_seal = {name for name in self._to_seal if manager.catalogue.get(name) is not None}
 
     def _has_segment(self, queue: Queue) -> bool:
-        """Whether so much came since there was nothing more to seal that it is worth a segment."""
+        """Return whether the queue has enough unsealed rows or bytes for a segment."""
         backlog = queue.end - self._sealed.get(queue.name, 0)
         return backlog >= sealing.SEAL_ROWS_MIN or self._is_heavy(queue)
 
@@ -275,7 +325,7 @@ class Maintenance:
         return queue.unsealed_bytes >= sealing.SEAL_BYTES_MIN
 
     async def _seal_queue(self, queue: Queue, segments_max: int) -> None:
-        """Seal segment after segment until there is nothing more to seal, or enough for now."""
+        """Seal segments of a queue until nothing is left to seal or ``segments_max`` are sealed."""
         manager = self._manager
         while manager.catalogue.get(queue.name) is queue and segments_max > 0:
             if self.disk.spare < SEAL_ROOM_BYTES:
@@ -285,9 +335,9 @@ class Maintenance:
             answer = await manager.reader.ask(
                 {"op": "seal", "queue": queue.name, "now": manager.clock.utc()}
             )
-            if answer[
-                "later"
-            ]:  # there is no room for its files; it is due again when it has grown, or with the old rows
+            # There is no room for the files of the segment. The queue is due again when it has
+            # grown, or when all queues are looked at for old rows.
+            if answer["later"]:
                 self._to_seal.discard(queue.name)
                 return
             if answer["sealed"] is None:
@@ -351,11 +401,11 @@ class Maintenance:
         await self._each_queue("retain", {*due, *retention.RECEIVED_BY_NOBODY}, look)
 
     def _limits_of(self, queue: Queue) -> dict[str, int | None]:
-        """What else than age :class:`.retention.Limits` asks."""
+        """Return the limits of :class:`.retention.Limits` other than age, for ``queue``."""
         synced, bytes_max = self._synced.get(queue.name, 0), 0 if self.disk.is_tight else None
         if queue.name not in retention.RECEIVED_BY_NOBODY:
             return {"synced_to": synced, "bytes_max": bytes_max, "read_to": 0, "unsynced_max": None}
-        if self._manager.config.state is None:  # nowhere to be synced to
+        if self._manager.config.state is None:  # There is no Delta state.
             synced = queue.end
         bytes_max = retention.ORDER_QUEUE_BYTES_MAX if bytes_max is None else bytes_max
         read_to, unsynced_max = (
@@ -370,25 +420,30 @@ class Maintenance:
         }
 
     def _count_left_out(self, queue: Queue, to: int) -> None:
-        """Receipts of our order queue up to ``to`` are about to be gone: those that the Delta state does not have."""
+        """Count receipts of our order queue that are deleted before the Delta state has them.
+
+        The rows up to ``to`` are about to be deleted.
+        """
         lag = self._manager.state_lag
         if queue.name not in retention.RECEIVED_BY_NOBODY or lag.uri is None:
             return
         count = to - max(queue.trimmed_to, self._synced.get(queue.name, 0))
         if count > 0:
             log.warning(
-                "state.receipts_left_out rows=%d to=%d: the store of --state is away for "
-                "long; they were read, and only their "
-                "rows of inbox are missing",
+                "state.receipts_left_out rows=%d to=%d: the store of --state has been "
+                "away for long; the receipts were read, and only their rows of inbox are "
+                "missing",
                 count,
                 to,
             )
             lag.receipts_left_out += count
 
     def _trusted_utc(self) -> int:
-        """A time that no operator's ``date`` can push forward, nor a start under a wrong clock: the earliest of three.
+        """Return a time that neither an operator's ``date`` nor a wrong clock can push forward.
 
-        They are the wall clock; the start's, moved on by the monotonic clock; and the clock that began at the newest message.
+        It is the earliest of three clocks: the wall clock; the time of the start, moved on by the
+        monotonic clock; and the clock that began at the newest message. It is in microseconds since
+        1970, UTC.
         """
         clock, now = self._manager.clock, self._manager.clock.monotonic()
         wall = clock.utc()
@@ -400,9 +455,9 @@ class Maintenance:
         off = clock.utc() - self._begin_utc - int((clock.monotonic() - self._begin) * 1_000_000)
         if abs(off - self._jump) > CLOCK_JUMP_SECONDS * 1_000_000:
             log.warning(
-                "clock.jumped seconds=%.0f: timers do not care, and retention goes on as "
-                "if it had not; set ahead, it lets no "
-                "message expire for an hour. Set it right if it is wrong",
+                "clock.jumped seconds=%.0f: timers and retention ignore the jump; if the "
+                "clock was set ahead, no message expires for an hour. Correct the clock "
+                "if it is wrong",
                 (off - self._jump) / 1e6,
             )
             self._jump = off
@@ -413,13 +468,13 @@ class Maintenance:
             None, manager.directory.note_position, manager.journal.position
         )
 
-    # --- an embedded queue manager that nobody uses -------------------------------------------------------------------------
+    # --- an embedded queue manager that nobody uses -----------------------------------------------
 
     async def _unused(self) -> None:
         manager = self._manager
         now = manager.clock.monotonic()
         self._used_at = max(self._used_at, manager.read_at)
-        if next(manager.held_leases(), None) is not None:
+        if next(manager.catalogue.held_leases(now), None) is not None:
             self._used_at = now
         elif (
             manager.config.exit_when_unused is not None
@@ -428,10 +483,10 @@ class Maintenance:
             log.info("process.unused seconds=%.0f", now - self._used_at)
             self._on_unused()
 
-    # --- the reader ---------------------------------------------------------------------------------------------------------
+    # --- the reader -------------------------------------------------------------------------------
 
     def _on_event(self, event: Event) -> None:
-        """What the reader tells unasked: how far the Delta state is."""
+        """Handle an event of the reader process, which reports how far the Delta state is."""
         lag = self._manager.state_lag
         kind = event["event"]
         if kind == "compared":
@@ -442,7 +497,7 @@ class Maintenance:
                     if last > self._synced.get(name, 0):
                         self._synced[name] = last
                         self._published.set()
-            if kind == "published":  # the last packet of a report
+            if kind == "published":  # This is the last packet of a report.
                 self._forget_unpublished()
                 lag.position = event["position"]
                 lag.as_of = event["as_of"]
@@ -474,25 +529,28 @@ class Maintenance:
                 )
                 self._state_failure = event["error"]
             if event["fatal"]:
-                self._compared.set()  # there will be no better answer
+                self._compared.set()  # No better answer will arrive.
             if event.get("older_copy"):
                 self._refuse_older_copy(event["error"])
 
     def _note_failure(self, event: Event) -> None:
-        """Keep for ``status`` what is in the way of a publisher."""
+        """Keep the failure of a publisher for ``status``."""
         failures, of = self._manager.state_lag.failures, event["of"]
         since = failures[of].since if of in failures else self._manager.clock.utc()
         failures[of] = StateFailure(event["error"], event["remedy"], event["fatal"], since)
 
     def _forget_unpublished(self) -> None:
-        """What the last cycle of the publisher did not name again is damaged no more."""
+        """Clear the damage of queues that the last cycle of the publisher did not name again."""
         for name in self._unpublished_before - self._unpublished:
             if (queue := self._manager.catalogue.get(name)) is not None:
                 queue.damage.pop("publish", None)
         self._unpublished_before, self._unpublished = self._unpublished, set()
 
     def _refuse_older_copy(self, reason: str) -> None:
-        """Take nothing more, and end: every row accepted now would get a sequence that another message has in Delta."""
+        """Accept nothing more, and end the process.
+
+        Every row that is accepted now would get a sequence that another message has in Delta.
+        """
         self.fatal = StoreDamagedError(reason)
         self._manager.acceptor.gate = Gate(
             OLDER_COPY, "the data directory is an older copy of what the Delta state holds"

@@ -1,6 +1,7 @@
-"""Counters as plain integers, turned into Prometheus' form only when somebody scrapes (INTERFACE.md section 3).
+"""Count events as plain integers, and convert them for Prometheus at a scrape.
 
-``prometheus_client``'s own counters take a lock and cost microseconds; the accepting path adds to a dict.
+INTERFACE.md section 3 lists the metrics. The counters of ``prometheus_client`` take a lock and cost
+microseconds, so the accepting code adds to a dict instead.
 """
 
 from __future__ import annotations
@@ -22,13 +23,19 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 LABELS_MAX = 1_000
-"""Different label values of one counter: what a stranger can vary must not fill memory. Further ones count as ``other``."""
+"""Most different label values of one counter; further ones count as ``other``.
+
+Values that a client can vary must not fill memory.
+"""
 
 SAMPLES_AT_ONCE = 200
 """Samples that are written between two looks at the clock: a millisecond."""
 
 BUCKETS_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
-"""Upper bounds. The promises to watch are 1 ms (one connection) and 20 ms (p99 at 32)."""
+"""Upper bounds of the buckets, in seconds.
+
+The promises to watch are 1 ms (one connection) and 20 ms (p99 at 32).
+"""
 
 
 class Histogram:
@@ -41,12 +48,12 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one."""
+        """Count one observation of ``seconds`` in its bucket."""
         self.counts[bisect_left(BUCKETS_SECONDS, seconds)] += 1
         self.total += seconds
 
     def family(self, name: str, text: str) -> HistogramMetricFamily:
-        """For a scrape: cumulative buckets."""
+        """Return the histogram for a scrape, with cumulative buckets."""
         buckets: list[tuple[str, float]] = []
         count = 0
         for bound, n in zip((*map(str, BUCKETS_SECONDS), "+Inf"), self.counts, strict=True):
@@ -60,7 +67,7 @@ Samples = Iterable[tuple[Sequence[str], float]]
 
 
 class Gauge:
-    """One reading, taken at scrape time: (labels, value) pairs."""
+    """One metric that is read at each scrape, as pairs of labels and value."""
 
     __slots__ = ("is_long", "labels", "name", "read", "text")
 
@@ -73,7 +80,11 @@ class Gauge:
         *,
         is_long: bool = False,
     ) -> None:
-        """``is_long``: there is a sample for each queue, and what ``read`` returns may be read in several turns of the loop."""
+        """Describe a metric that ``read`` reads.
+
+        ``is_long`` says that there is a sample for each queue, and that the result of ``read`` may
+        be read in several turns of the loop.
+        """
         self.name = name
         self.text = text
         self.labels = labels
@@ -86,17 +97,20 @@ class Metrics:
 
     def __init__(self) -> None:
         self.accepted: dict[tuple[str, str], int] = defaultdict(int)
-        """(queue, transport) → messages answered 200 as new rows."""
+        """For each (queue, transport) the messages that were answered 200 as new rows."""
         self.refused: dict[tuple[str, str], int] = defaultdict(int)
-        """(status, reason) → requests; 200: answered so and discarded."""
+        """For each (status, reason) the refused requests.
+
+        With status 200 the message was answered 200 and discarded.
+        """
         self.duplicates: dict[tuple[str, str], int] = defaultdict(int)
-        """(queue, kind) → messages answered 200 without a new row."""
+        """For each (queue, kind) the messages that were answered 200 without a new row."""
         self.signatures: dict[tuple[str, str], int] = defaultdict(int)
-        """(status, how it was come to) → signed messages that were checked."""
+        """For each (status, how it was determined) the signed messages that were checked."""
         self.sink_rows: dict[tuple[str, ...], int] = defaultdict(int)
-        """(new, known or conflicts,) → rows of answered commits."""
+        """For "new", "known" and "conflicts" the rows of answered commits."""
         self.tls_refused: dict[str, int] = defaultdict(int)
-        """Why → handshakes that failed at the SRMP port."""
+        """For each reason the handshakes that failed at the SRMP port."""
         self.receipts_sent: dict[str, int] = defaultdict(int)
         self.receipts_blocked = 0
         self.receipts_dropped = 0
@@ -104,13 +118,16 @@ class Metrics:
         self.sync_seconds = Histogram()
         self.history_evicted: Callable[[], int] = int
         self.streams_forgotten: Callable[[], int] = int
-        """Reads how many runs of identifiers were forgotten before their time."""
+        """Returns how many resting streams were evicted from a full table.
+
+        ``history_evicted`` returns how many runs of identifiers were forgotten before their time.
+        """
         self.gauges: list[Gauge] = []
         self.counters: list[Gauge] = []
-        """Counted elsewhere; read like gauges."""
+        """Counters that are counted elsewhere and read like gauges."""
 
     def refuse(self, status: int, reason: str) -> None:
-        """Count a refusal."""
+        """Count one refusal with its status and reason."""
         key = (str(status), reason)
         if key not in self.refused and len(self.refused) >= LABELS_MAX:
             key = (str(status), "other")
@@ -121,7 +138,10 @@ class Metrics:
         self.tls_refused[why] += 1
 
     async def text(self, work: Work) -> bytes:
-        """Return the whole exposition, in :data:`CONTENT_TYPE`; of 10,000 queues it has 2 MB and takes 50 slices."""
+        """Return the whole exposition, in :data:`CONTENT_TYPE`.
+
+        With 10,000 queues it has 2 MB and takes 50 slices.
+        """
         pieces = []
         for family in self._families():
             if not isinstance(family, _Labelled):
@@ -131,9 +151,8 @@ class Metrics:
             head = True
             while (part := list(islice(samples, SAMPLES_AT_ONCE))) or head:
                 text = generate_latest(_Only(family.of(part)))
-                pieces.append(
-                    text if head else text.split(b"\n", 2)[2]
-                )  # HELP and TYPE stand there once
+                # HELP and TYPE are written only once.
+                pieces.append(text if head else text.split(b"\n", 2)[2])
                 head = False
                 await work.turn()
         return b"".join(pieces)
@@ -207,7 +226,7 @@ class Metrics:
         )
         yield CounterMetricFamily(
             "srmp_streams_forgotten",
-            "resting streams that made way for new ones in a full table",
+            "resting streams that were evicted from a full table",
             value=self.streams_forgotten(),
         )
         yield self.accept_seconds.family("srmp_accept_seconds", "request read to 200")
@@ -237,7 +256,7 @@ class _Labelled(NamedTuple):
     samples: Samples
 
     def of(self, samples: Samples) -> Metric:
-        """Return a family of some of the samples."""
+        """Return a metric with the given samples."""
         family = self.kind(self.name, self.text, labels=self.labels)
         for values, value in samples:
             family.add_metric(list(values), value)
@@ -245,7 +264,7 @@ class _Labelled(NamedTuple):
 
 
 class _Only(Collector):
-    """One metric, for ``prometheus_client``."""
+    """Presents one metric to ``prometheus_client``."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric

@@ -1,9 +1,11 @@
-"""The life of a queue manager process: open, serve, drain, close (INTERFACE.md section 2).
+"""Run a queue manager process: open, serve, drain, close (INTERFACE.md section 2).
 
-    lock the directory ▶ bind both ports ▶ load ▶ start the reader ▶ listen ▶ one JSON line on stdout ▶ …
+    lock the directory ▶ bind both ports ▶ load ▶ start the reader ▶ listen
+    ▶ one JSON line on stdout ▶ …
     … SIGTERM ▶ not ready ▶ stop listening ▶ answer what was received ▶ commit ▶ close ▶ exit 0
 
-A failed write or sync ends the process at once, without another sync: after it nothing that memory believes is sure.
+A failed write or sync ends the process at once, without another sync. After such a failure the
+state in memory cannot be trusted.
 """
 
 from __future__ import annotations
@@ -34,50 +36,68 @@ from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE, MulticastAddress
 from srmp_spark.private_files import refuse_open_secret, replace_private
 from srmp_spark.queue_manager.api.app import ApiApp, routes
 from srmp_spark.queue_manager.api.gauges import counters, gauges
-from srmp_spark.queue_manager.api.guard import Guard
 from srmp_spark.queue_manager.api.health import HealthApi
-from srmp_spark.queue_manager.api.port import ApiPort
-from srmp_spark.queue_manager.api.router import Router
+from srmp_spark.queue_manager.api.port_side.guard import Guard
+from srmp_spark.queue_manager.api.port_side.port import ApiPort
+from srmp_spark.queue_manager.api.port_side.router import Router
 from srmp_spark.queue_manager.child.log_lines import log_to_stderr
-from srmp_spark.queue_manager.config import ServeConfig
+from srmp_spark.queue_manager.configuration.config import ServeConfig
+from srmp_spark.queue_manager.configuration.endpoint import Endpoint, SchemedEndpoint
 from srmp_spark.queue_manager.configured_queues import ensure_queues
-from srmp_spark.queue_manager.dead_letters import DeadLetters
-from srmp_spark.queue_manager.endpoint import Endpoint, SchemedEndpoint
-from srmp_spark.queue_manager.http_limits import HEAD_MAX
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.multicast.groups import check_multicast
 from srmp_spark.queue_manager.multicast.ports import MulticastPorts
 from srmp_spark.queue_manager.puller.circles import Circles
 from srmp_spark.queue_manager.puller.pullers import Pullers
+from srmp_spark.queue_manager.queues.dead_letters import DeadLetters
 from srmp_spark.queue_manager.sender.link import Outgoing, check_outbox
 from srmp_spark.queue_manager.service import QueueManager
-from srmp_spark.queue_manager.sockets import BACKLOG, Descriptors, bind, listen, share_descriptors
-from srmp_spark.queue_manager.srmp_endpoint import SrmpEndpoint
-from srmp_spark.queue_manager.srmp_tls import TlsPort
-from srmp_spark.queue_manager.tls import ClientTls, ServerTls
+from srmp_spark.queue_manager.srmp_port.http_limits import HEAD_MAX
+from srmp_spark.queue_manager.srmp_port.sockets import (
+    BACKLOG,
+    Descriptors,
+    bind,
+    listen,
+    share_descriptors,
+)
+from srmp_spark.queue_manager.srmp_port.srmp_endpoint import SrmpEndpoint
+from srmp_spark.queue_manager.srmp_port.srmp_tls import TlsPort
+from srmp_spark.queue_manager.trust.tls import ClientTls, ServerTls
 from srmp_spark.queue_manager.wsrm.port import ReliablePort
+from srmp_spark.store.database.schema import readable
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.store.outbox.which_file import read_which
-from srmp_spark.store.schema import readable
+from srmp_spark.store.outbox.tables.which_file import read_which
 
 API_KEEP_ALIVE_SECONDS = 75
-"""Idle connections of the API: longer than the pause between two renewals of a lease."""
+"""Seconds after which an idle connection of the API is closed.
+
+This is longer than the pause between two renewals of a lease.
+"""
 API_SHUTDOWN_SECONDS = 2
-"""What calls of the API under way get at the end: long polls are cut off."""
+"""Seconds that API calls in progress get at the end. Long polls are cut off."""
 GARBAGE_THRESHOLD = 50_000
-"""Objects until Python looks for cycles: the accepting path makes none, and each look costs a pause."""
+"""New objects until Python looks for reference cycles.
+
+The accepting code makes no cycles, and each look costs a pause.
+"""
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.remote_read.port import RpcPort
 
 EXPAT_WANTED = (2, 6, 0)
-"""The first that does not read a long token again and again; why an older one will do: :mod:`srmp_spark.srmp.xml_tree`."""
+"""First version of expat that does not read a long token again and again.
+
+:mod:`srmp_spark.srmp.codec.xml_tree` explains why an older one suffices.
+"""
 
 log = logging.getLogger(__name__)
 
 
 def server_tls(config: ServeConfig) -> ServerTls:
-    """What ``--listen-https`` shows and asks. Raises :class:`ConfigurationError` for files that cannot be used."""
+    """Return the TLS settings of ``--listen-https`` and ``--listen-wsrm``.
+
+    Raises :class:`ConfigurationError` for files that cannot be used.
+    """
     assert config.listen_cert is not None, "checked by load"
     assert config.listen_key is not None, "checked by load"
     return ServerTls(
@@ -91,7 +111,8 @@ def server_tls(config: ServeConfig) -> ServerTls:
 def _groups(config: ServeConfig) -> dict[str, MulticastAddress]:
     """Return the multicast address of each queue that has one.
 
-    Raises :class:`ConfigurationError` where this process could not multicast, whether or not a queue listens.
+    Raises :class:`ConfigurationError` if multicast is configured and this process cannot use it,
+    even if no queue listens.
     """
     settings = config.multicast
     if settings is None:
@@ -101,7 +122,7 @@ def _groups(config: ServeConfig) -> dict[str, MulticastAddress]:
 
 
 class _ApiServer(uvicorn.Server):
-    """Signals are ours."""
+    """A uvicorn server that leaves signals to this process."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -109,13 +130,15 @@ class _ApiServer(uvicorn.Server):
 
 
 def serve(config: ServeConfig) -> int:
-    """Run a queue manager until SIGTERM or SIGINT; the exit code. Raises what the command line turns into exit codes."""
+    """Run a queue manager until SIGTERM or SIGINT. Return the exit code.
+
+    Raises errors that the command line turns into exit codes.
+    """
     log_to_stderr()
     logging.Formatter.converter = time.gmtime
     for name in ("uvicorn", "uvicorn.error"):
-        logging.getLogger(name).setLevel(
-            logging.CRITICAL
-        )  # the API logs its own faults, without tracebacks for remote ones
+        # The API logs its own faults, without tracebacks for faults of clients.
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     descriptors = share_descriptors(
         rpc=config.rpc is not None, mapper=config.rpc_endpoint_mapper is not None
     )
@@ -159,7 +182,7 @@ def serve(config: ServeConfig) -> int:
 
 
 class _Process:
-    """What lives from the first commit to the last."""
+    """Holds the parts of one queue manager from the first commit to the last."""
 
     def __init__(
         self,
@@ -199,7 +222,7 @@ class _Process:
         rpc_sockets: tuple[socket.socket | None, socket.socket | None],
         descriptors: Descriptors,
     ) -> None:
-        """Serve until a signal."""
+        """Serve until a signal arrives, then drain and close."""
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -207,7 +230,8 @@ class _Process:
         config = self._config
         public_base = config.public_base(self._listening)
         gc.collect()
-        gc.disable()  # what is loaded stays: to look through it again and again takes as long as to load it
+        # Loaded objects stay. To look through them again and again takes as long as to load them.
+        gc.disable()
         with readable(self._directory.database):
             hosts = config.local_hosts(self._listening, self._https)
             manager = QueueManager(
@@ -223,9 +247,9 @@ class _Process:
             maintenance = Maintenance(manager, on_unused=stop.set)
             maintenance.start_reader()
             check_outbox(self._directory.path)
-            read_which(
-                self._directory.path
-            )  # one that is gone: nothing is accepted beside what was lost
+            # This raises an error if the outbox is gone, because nothing may be accepted after such
+            # a loss.
+            read_which(self._directory.path)
             forward = manager.catalogue.get(FORWARD_QUEUE)
             manager.outgoing = Outgoing(
                 config,
@@ -290,7 +314,8 @@ class _Process:
         if tls_port is not None and https_socket is not None and config.listen_https is not None:
             listen(https_socket, config.listen_https, "--listen-https")
             tls_port.start()
-        _, rpc_port = await asyncio.gather(  # each is a process that loads for half a second
+        # Start both at once, because each is a process that loads for half a second.
+        _, rpc_port = await asyncio.gather(
             self._serve_wsrm(reliable, wsrm_socket, descriptors),
             self._serve_rpc(manager, *rpc_sockets, descriptors),
         )
@@ -328,7 +353,8 @@ class _Process:
         api_server.should_exit = True
         await api_task
         await dead_letters.close()
-        await manager.outgoing.stop()  # while the journal still gives message identifiers
+        # The sender needs message identifiers, so the journal must still run.
+        await manager.outgoing.stop()
         await manager.stop_sending()
         await manager.journal.drain()
         await manager.reader.stop()
@@ -340,7 +366,7 @@ class _Process:
     async def _serve_wsrm(
         self, reliable: ReliablePort, wsrm_socket: socket.socket | None, descriptors: Descriptors
     ) -> None:
-        """WS-ReliableMessaging, if it has a port."""
+        """Start the port of WS-ReliableMessaging, if there is one."""
         if wsrm_socket is not None and self._wsrm is not None:
             listen(wsrm_socket, self._wsrm.endpoint, "--listen-wsrm")
             await reliable.start(self._config, wsrm_socket, descriptors.wsrm)
@@ -352,7 +378,10 @@ class _Process:
         mapper_socket: socket.socket | None,
         descriptors: Descriptors,
     ) -> RpcPort | None:
-        """Remote read, if it is served; what it needs is loaded only then."""
+        """Start the RPC port of remote read, and return it, or ``None`` without ``--rpc``.
+
+        Its modules are loaded only if it is needed.
+        """
         if rpc_socket is None:
             return None
         from srmp_spark.queue_manager.remote_read.port import RpcPort
@@ -400,13 +429,12 @@ class _Process:
                 tls = ServerTls(
                     config.api_cert, config.api_key, None, require_client_certificate=False
                 )
-        except OSError as error:  # ssl.SSLError is one
+        except OSError as error:  # ssl.SSLError is an OSError.
             raise ConfigurationError(f"--api-cert/--api-key: {error}") from None
         listen(api_socket, config.api, "--api")
         server = _ApiServer(settings)
-        task = asyncio.get_running_loop().create_task(
-            server.serve(sockets=[])
-        )  # we accept: uvicorn has no limits for it
+        # ApiPort accepts the connections, because uvicorn has no limits for them.
+        task = asyncio.get_running_loop().create_task(server.serve(sockets=[]))
         while not server.started and not task.done():
             await asyncio.sleep(0.005)
         if task.done():
@@ -422,7 +450,7 @@ class _Process:
         return server, task, port
 
     def _announce(self, manager: QueueManager) -> None:
-        """The ready line, and the same for others on this host."""
+        """Print the ready line, and write the endpoint file for other processes of this host."""
         ready: interface.ReadyLine = {
             "listening": self._listening.url(),
             "api": self._api_url,
@@ -453,7 +481,7 @@ class _Process:
 
 
 def _write_file(path: Path, text: str) -> None:
-    """Whole or not at all for whoever reads it meanwhile."""
+    """Write a file so that readers see either the old content or the new one."""
     new = path.with_suffix(".new")
     with os.fdopen(replace_private(new), "w", encoding="utf-8") as file:
         file.write(text)
@@ -461,7 +489,10 @@ def _write_file(path: Path, text: str) -> None:
 
 
 def _die(error: ProcessMustEndError) -> Any:  # noqa: ANN401  # it does not return
-    """End now: a tidy end would write and sync again, on top of what may not be there. Say whose fault it was."""
+    """End the process at once, and print the reason and a hint.
+
+    A normal end would write and sync again, on top of data that may be missing.
+    """
     if isinstance(error, MemoryAheadError):
         hint = (
             "restart it, nothing acknowledged is lost; report it with the traceback "

@@ -1,15 +1,15 @@
-"""The queue manager as one object: what the API and the process work with.
+"""Combine the parts of a queue manager into one object, which the API and the process use.
 
-It ties engine, journal, catalogue, reader, receipts and metrics together, and holds the operations that change more than
-one of them. Each change is made durable by the journal before it is reported; memory may run ahead, because a commit that
-fails ends the process.
+It connects engine, journal, catalogue, reader, receipts and metrics, and has the operations that
+change more than one of them. The journal makes each change durable before it is reported. Memory
+may run ahead of the disk, because a commit that fails ends the process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -30,25 +30,29 @@ from srmp_spark.names import (
     base_of_subqueue,
     quote_queue_name,
 )
-from srmp_spark.queue_manager.acceptor import Acceptor
-from srmp_spark.queue_manager.catalogue import Catalogue, EpochSpan, Queue, UnknownQueueError
-from srmp_spark.queue_manager.config import QUEUES_MAX, QUEUES_OF_TOKENS_MAX, ServeConfig
-from srmp_spark.queue_manager.consumer_saves import ConsumerSaves
-from srmp_spark.queue_manager.consumers import (
+from srmp_spark.queue_manager.configuration.config import (
+    QUEUES_MAX,
+    QUEUES_OF_TOKENS_MAX,
+    ServeConfig,
+)
+from srmp_spark.queue_manager.metrics import Metrics
+from srmp_spark.queue_manager.multicast.ports import MulticastPorts
+from srmp_spark.queue_manager.posting.url_policy import UrlPolicy
+from srmp_spark.queue_manager.queues.catalogue import Catalogue, EpochSpan, Queue, UnknownQueueError
+from srmp_spark.queue_manager.queues.consumer_saves import ConsumerSaves
+from srmp_spark.queue_manager.queues.consumers import (
     SEQUENCES_OF_A_COMMIT,
     Consumer,
     ConsumerRow,
     HolderValue,
     Marked,
     holder_text,
+    not_registered,
     try_register,
 )
-from srmp_spark.queue_manager.decision_receipts import DecisionReceipts
-from srmp_spark.queue_manager.identifiers import Identifiers
-from srmp_spark.queue_manager.metrics import Metrics
-from srmp_spark.queue_manager.multicast.ports import MulticastPorts
-from srmp_spark.queue_manager.own_order import OwnOrder
-from srmp_spark.queue_manager.queue_journal import (
+from srmp_spark.queue_manager.queues.identifiers import Identifiers
+from srmp_spark.queue_manager.queues.own_order import OwnOrder
+from srmp_spark.queue_manager.queues.queue_journal import (
     JournalSwitch,
     QueueJournal,
     begin_journal,
@@ -56,52 +60,58 @@ from srmp_spark.queue_manager.queue_journal import (
     open_journal,
     queue_of_consumer,
 )
+from srmp_spark.queue_manager.queues.remote_queues import RemoteQueues
+from srmp_spark.queue_manager.queues.subqueues import (
+    SUBQUEUES_MAX,
+    SUBQUEUES_OF_A_QUEUE_MAX,
+    Subqueues,
+)
 from srmp_spark.queue_manager.reader.link import ReaderLink
-from srmp_spark.queue_manager.receipts_sender import ReceiptsSender
-from srmp_spark.queue_manager.remote_queues import RemoteQueues
+from srmp_spark.queue_manager.receipts.decision_receipts import DecisionReceipts
+from srmp_spark.queue_manager.receipts.receipts_sender import ReceiptsSender
 from srmp_spark.queue_manager.sender.link import Outgoing
-from srmp_spark.queue_manager.signatures import Signatures
-from srmp_spark.queue_manager.signers import trusted_keys
 from srmp_spark.queue_manager.slices import Slices
+from srmp_spark.queue_manager.srmp_port.acceptor import Acceptor
+from srmp_spark.queue_manager.srmp_port.signatures import Signatures
 from srmp_spark.queue_manager.state_lag import StateLag
-from srmp_spark.queue_manager.subqueues import SUBQUEUES_MAX, SUBQUEUES_OF_A_QUEUE_MAX, Subqueues
-from srmp_spark.queue_manager.tls import ClientTls
-from srmp_spark.queue_manager.url_policy import UrlPolicy
-from srmp_spark.queue_manager.writers import Writers
+from srmp_spark.queue_manager.trust.signers import trusted_keys
+from srmp_spark.queue_manager.trust.tls import ClientTls
+from srmp_spark.queue_manager.trust.writers import Writers
 from srmp_spark.sequences.ranges import Range, gaps
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.srmp.decisions import Reason, Undecided
-from srmp_spark.srmp.history import MessageIdHistory
-from srmp_spark.srmp.history_clock import HistoryClock
-from srmp_spark.srmp.incoming_streams import IncomingStreams
-from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
-from srmp_spark.store import decisions, queues, retention, state
+from srmp_spark.srmp.receiving.decisions import Reason, Undecided
+from srmp_spark.srmp.receiving.history import MessageIdHistory
+from srmp_spark.srmp.receiving.history_clock import HistoryClock
+from srmp_spark.srmp.receiving.incoming_streams import IncomingStreams
+from srmp_spark.srmp.receiving.receiver import Receiver, ReceiverSettings
+from srmp_spark.store.database.set_aside import SetAside, tell_set_aside
+from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.store.epochs import end_of
 from srmp_spark.store.journal import Journal
-from srmp_spark.store.set_aside import SetAside, tell_set_aside
-from srmp_spark.store.transaction import Transaction
+from srmp_spark.store.stored_rows import retention
+from srmp_spark.store.tables import decisions, queues, state
+from srmp_spark.store.tables.epochs import end_of
 
 LEASE_LOOK_SECONDS = 0.5
-"""How often a waiting receiver looks whether the holder's process is gone."""
+"""Seconds between two looks of a waiting receiver at whether the holder's process is gone."""
 
 HOLES_OF_A_COMMIT = 1_000
-"""Separate holes that one commit of a purge makes: two rows of the store for each, some milliseconds in the loop."""
+"""Most holes of one commit of a purge. More holes need more commits, of some milliseconds each."""
 
 log = logging.getLogger(__name__)
 
 
 class _Purged(NamedTuple):
-    """What one commit of a purge took away."""
+    """The rows that one commit of a purge removed."""
 
     rows: int
     to: int
     end: int
-    """Where the purge ends."""
+    """The last sequence of the whole purge."""
 
 
 class QueueManager:
-    """One data directory, served. Built inside the running loop."""
+    """Serves one data directory. Create it inside the running loop."""
 
     def __init__(
         self,
@@ -114,8 +124,11 @@ class QueueManager:
         on_fatal: Callable[[ProcessMustEndError], object],
         client_tls: ClientTls | None = None,
     ) -> None:
-        """``on_fatal`` is called when a write or sync failed, and must end the process. ``client_tls`` is for receipts that go
-        out over HTTPS; without one, the authorities of the system count."""
+        """Load the state of the data directory.
+
+        ``on_fatal`` is called when a write or sync failed, and must end the process. ``client_tls``
+        is for receipts over HTTPS; without it the authorities of the system are trusted.
+        """
         self.config = config
         self.directory = directory
         self.public_base = public_base
@@ -124,15 +137,14 @@ class QueueManager:
         self.metrics = Metrics()
         self.catalogue = Catalogue()
         self.subqueues = Subqueues(self.catalogue, clock, self.make_subqueue, self.remove_subqueue)
-        self.state_lag = StateLag(
-            config.state, as_of=clock.utc() / 1e6
-        )  # nothing waits longer than since the start
+        # Nothing can have waited longer than since the start.
+        self.state_lag = StateLag(config.state, as_of=clock.utc() / 1e6)
         self.rows_committed = 0
-        """Since the start; sealing looks whether we are busy."""
+        """Rows committed since the start. Sealing sees by it whether many messages arrive."""
         self.garbage = asyncio.Event()
-        """Set when there are rows to sweep away (store/sweeper.py)."""
+        """Set when there are rows to delete (store/database/sweeper.py)."""
         self.read_at = clock.monotonic()
-        """When somebody last asked for rows: a peeking reader has no lease, and must not lose its embedded queue manager."""
+        """Monotonic time of the last call for rows. A reader that only peeks has no lease."""
         self._admin = asyncio.Lock()
         stored = state.load(directory.writer)
         unreadable = list(stored.unreadable)
@@ -146,7 +158,7 @@ class QueueManager:
             else retention.newest_arrival(directory.writer)
         )
         self.retention_clock = HistoryClock(newest)
-        """What retention goes by: a restart under a wall clock that is years ahead must not delete everything at once."""
+        """The clock of retention. A start under a wrong wall clock must not delete everything."""
         self.retention_clock.read(clock.utc(), clock.monotonic())
         self.receiver = Receiver(
             directory.queue_manager,
@@ -207,7 +219,7 @@ class QueueManager:
         )
         self.tokens = config.all_tokens()
         self.set_aside: list[SetAside] = [*tell_set_aside(unreadable)]
-        """Rows of the store that could not be read at the start, for status and doctor."""
+        """Rows of the store that were unreadable at the start, for ``status`` and ``doctor``."""
         self.acceptor = Acceptor(
             self.receiver,
             self.journal,
@@ -223,20 +235,20 @@ class QueueManager:
             writers=Writers(config.writer, self.tokens) if config.writer else None,
         )
         self.receipts_came: Callable[[], object] = lambda: None
-        """Called when our order queue has new rows; the process has it tell the sender."""
+        """Called when our order queue has new rows. The process notifies the sender process."""
         self.forward_came: Callable[[], object] = lambda: None
-        """The same for the queue of what is forwarded."""
+        """Called when the forward queue has new rows. The process notifies the sender process."""
         self.remote_queues: RemoteQueues | None = None
-        """Who reads remote queues; the process sets it."""
+        """The pullers, which read remote queues. The process sets it."""
         self.reader: ReaderLink
         self.outgoing: Outgoing
-        """Both are set by the process before it serves."""
+        """The main process's side of the sender process. The process sets it and ``reader``."""
         self.multicast: MulticastPorts | None = None
-        """Set by the process if a queue listens on a multicast address."""
+        """The multicast groups. The process sets it if multicast is on."""
         self.incoming_sequences: Callable[[Callable[[str], bool]], list[dict[str, object]]] = (
             lambda sees: []
         )
-        """For ``status``: those of the queues that the argument allows; set by the process."""
+        """Returns incoming sequences for ``status``, of allowed queues. The process sets it."""
         for queue in stored.queues:
             self._open_queue(queue)
         for consumer in stored.consumers:
@@ -250,30 +262,29 @@ class QueueManager:
         for each in self.catalogue:
             each.marks_moved()
         forward = self.catalogue.get(FORWARD_QUEUE)
-        if forward is not None and (
-            forward.end or len(forward.epochs) > 1
-        ):  # what came to it may wait, or be outgoing
+        # Messages in the forward queue may wait, or be outgoing.
+        if forward is not None and (forward.end or len(forward.epochs) > 1):
             self.receiver.forward_room.starts(forward.end)
         self._owed_at_start = stored.owed
 
     def start_sending(self) -> None:
-        """Begin with the receipts that the last run still owed."""
+        """Begin to send receipts, first those that the last run still owed."""
         self.receipts.owe(self._owed_at_start, found=True)
         self._owed_at_start = []
         self.receipts.arm()
         self.decision_receipts.start()
 
     async def stop_sending(self) -> None:
-        """No receipt leaves any more; what is owed stays owed."""
+        """Stop sending receipts. Receipts that were not sent stay in the store."""
         await self.decision_receipts.close()
         await self.receipts.close()
 
     @property
     def epoch(self) -> str:
-        """The present epoch."""
+        """Return the present epoch of the data directory."""
         return self.directory.epoch
 
-    # --- queues ---------------------------------------------------------------------------------------------------------------
+    # --- queues -----------------------------------------------------------------------------------
 
     def _open_queue(self, stored: state.StoredQueue) -> Queue:
         engine = self.receiver.add_queue(
@@ -297,10 +308,12 @@ class QueueManager:
         journal: bool | None = None,
         is_restricted: bool = False,
     ) -> bool:
-        """Make a queue if there is none of that name; whether it was made. Raises a 409 if there is one of the other kind.
+        """Create a queue if there is none of that name. Return whether it was created.
 
-        ``journal`` switches its journal on or off; ``None``: it stays as it is. ``is_restricted``: for a token that is not
-        for all queues. A subqueue that a remote reader made is declared by this, and stays.
+        ``journal`` switches the queue's journal on or off; ``None`` leaves it as it is.
+        ``is_restricted`` says that the caller's token is not for all queues. A subqueue that a
+        remote reader created is declared by this call, and stays. Raises :class:`ApiError`: 409 for
+        another kind or too many queues, 400 if name or kind is not possible.
         """
         async with self._admin:
             if base_of_journal(name) is not None:
@@ -333,7 +346,7 @@ class QueueManager:
             self._check_queues_max(is_restricted=is_restricted)
             if name == ORDER_QUEUE and transactional:
                 raise ApiError(
-                    400, "usage", f"{ORDER_QUEUE} takes receipts: it cannot be transactional"
+                    400, "usage", f"{ORDER_QUEUE} accepts receipts: it cannot be transactional"
                 )
             stored = await self.journal.transact(
                 lambda t: queues.create(t, name, transactional=bool(transactional))
@@ -344,7 +357,7 @@ class QueueManager:
             return True
 
     def _check_queues_max(self, *, is_restricted: bool) -> None:
-        """Raise a 409 where one more declared queue is too many: one that is made, or a subqueue that stays from now on."""
+        """Raise :class:`ApiError` (409) if one more declared queue would be too many."""
         if self.catalogue.declared_count >= QUEUES_MAX:
             raise ApiError(
                 409,
@@ -356,18 +369,19 @@ class QueueManager:
             raise ApiError(
                 409,
                 "too-many-queues",
-                f"a token for some queues makes none beyond {QUEUES_OF_TOKENS_MAX} in all",
+                f"a token for some queues creates none beyond {QUEUES_OF_TOKENS_MAX} in all",
                 "delete queues that are no longer used, or make it with a token for all queues",
             )
 
     async def _declare(self, queue: Queue) -> None:
-        self.receiver.declare_queue(queue.name)  # in memory first: it is not removed any more
+        # Change memory first, so that the subqueue is no longer removed.
+        self.receiver.declare_queue(queue.name)
         self.catalogue.note_declared(queue.name)
         await self.journal.transact(lambda t: queues.declare(t, queue.name))
         log.info("queue.declared name=%s", queue.name)
 
     async def make_subqueue(self, name: str) -> Queue:
-        """Make a subqueue that nobody declared; :class:`.Subqueues` calls this. Errors as :meth:`.Subqueues.enter`."""
+        """Create an undeclared subqueue and return it. Raises as :meth:`.Subqueues.enter`."""
         async with self._admin:
             base = self.catalogue.get(base_of_subqueue(name) or "")
             if base is None or base.log_name != base.name or base.name in OWN_QUEUES:
@@ -384,7 +398,7 @@ class QueueManager:
             ):
                 if count >= limit:
                     hint = (
-                        "receive what is in those that there are, close them, or declare "
+                        "receive what is in the existing ones, close them, or declare "
                         f"this one: --queue '{name}'"
                     )
                     raise ApiError(
@@ -406,7 +420,7 @@ class QueueManager:
             return self._open_queue(stored)
 
     async def remove_subqueue(self, queue: Queue, is_over: Callable[[Queue], bool]) -> None:
-        """Delete a subqueue that nobody declared if it is over, as ``is_over`` says when nothing can come between any more."""
+        """Delete an undeclared subqueue if ``is_over`` is true just before the deletion."""
         async with self._admin:
             if is_over(queue):
                 await self._delete(queue)
@@ -428,9 +442,10 @@ class QueueManager:
         log.info("queue.journal name=%s on=%s", queue.name, journal)
 
     async def delete_queue(self, name: str) -> str:
-        """Remove a queue and its rows; its canonical name. Raises a 404 if there is none, not before its deletion is stored.
+        """Delete a queue and its rows. Return its canonical name.
 
-        The subqueues that nobody declared go with it.
+        The subqueues that nobody declared are deleted with it. Returns when the deletion is stored.
+        Raises :class:`ApiError`: 404 if there is no such queue, 400 if it cannot be deleted.
         """
         async with self._admin:
             queue = self.catalogue.find_base(name)
@@ -441,21 +456,20 @@ class QueueManager:
         gone = [*self.catalogue.subqueues_of(queue.name), queue]
         try:
             for each in gone:
-                self.receiver.remove_queue(each.name)  # first: nothing new may be accepted for it
+                # Do this first, because nothing new may be accepted.
+                self.receiver.remove_queue(each.name)
         except ConfigurationError as error:
             raise ApiError(400, "usage", str(error)) from None
 
         def delete(transaction: Transaction) -> None:
             for each in gone:
                 end = end_of(transaction.connection, each.id)
-                left = gaps(
-                    max(each.default.received, each.trimmed_to) + 1, end, ()
-                )  # what was received was decided before
+                # Received rows were decided before.
+                left = gaps(max(each.default.received, each.trimmed_to) + 1, end, ())
                 self.decide(transaction, each, left, Reason.QUEUE_DELETED)
                 queues.delete(transaction, each.name, self.directory.segments, self.clock.utc())
-                self.catalogue.remove(
-                    each.name
-                )  # here: a mark that is saved after this must find its queue gone
+                # Remove the queue here, because a mark that is saved after this must not find it.
+                self.catalogue.remove(each.name)
 
         await self.journal.transact(delete)
         self.garbage.set()
@@ -466,10 +480,12 @@ class QueueManager:
                 self.subqueues.tell("queue.deleted", each.name)
 
     async def purge_queue(self, name: str, spared: SequenceSet | None = None) -> int:
-        """Take away what waits, but for rows that remote readers have; how many rows that was.
+        """Delete the rows that wait in a queue. Return how many they were.
 
-        Where many rows were received out of turn, or are spared, it makes many holes: a slice of them in each commit. No remote
-        reader is served until the last one is stored. A kill in between leaves the rows behind the last slice waiting.
+        The rows of ``spared``, which remote readers have, stay. Many rows that were received out of
+        turn, or are spared, make many holes: each commit makes a slice of them. No remote reader is
+        served until the last one is stored. After a kill in between, the rows after the last slice
+        still wait.
         """
         async with self._admin:
             queue, left = self.catalogue.find(name), SequenceSet() if spared is None else spared
@@ -477,7 +493,7 @@ class QueueManager:
                 purged = queue.purge(left)
                 await self.saves.save(queue, queue.default)
                 return purged
-            # Before the first commit: what it has held is served as soon as it is stored, and would lock rows of the next one.
+            # Hold remote readers first. After the first commit they would lock rows of the next.
             go_on = None if self.catalogue.hold_readers is None else self.catalogue.hold_readers()
             try:
                 done = await self.journal.transact(
@@ -494,14 +510,14 @@ class QueueManager:
                     go_on()
             self.garbage.set()
             if queue.name == FORWARD_QUEUE:
-                self.forward_came()  # its cursor passes the holes while they are still known
+                self.forward_came()  # The cursor passes the holes while they are known.
             log.info("queue.purged name=%s rows=%d", queue.name, purged)
             return purged
 
     def _purge_slice(
         self, transaction: Transaction, queue: Queue, end: int | None, spared: SequenceSet
     ) -> _Purged:
-        """Take away what waits up to ``end``, or as much of it as one commit may; ``None``: all that there is by now."""
+        """Delete waiting rows up to ``end`` (``None``: all), or as many as one commit may."""
         whole = end_of(transaction.connection, queue.id) if end is None else end
         default = queue.default
         kept = default.ahead.copy()
@@ -511,11 +527,11 @@ class QueueManager:
         taken = queues.take_away(
             transaction, queue.name, first, whole, kept, segments, HOLES_OF_A_COMMIT
         )
-        # What was received out of turn was decided before, and keeps that decision.
+        # Rows that were received out of turn were decided before, and keep that decision.
         self.decide(transaction, queue, spared.gaps(first, taken.to), Reason.QUEUE_PURGED)
         queue.cut(taken.holes)
         queue.damage.clear()
-        # Here: a mark that is saved after this, in this commit or the next, must not put the old one back on disk.
+        # Move the mark here, so that a later save does not put the old mark back on disk.
         default.skip_all_but(taken.to, spared)
         self.saves.join(transaction, queue, default)
         self.catalogue.purging(transaction, queue)
@@ -524,9 +540,9 @@ class QueueManager:
     def decide(
         self, transaction: Transaction, queue: Queue, runs: Iterable[Range], reason: Reason
     ) -> None:
-        """Note, in the transaction that takes these rows away, that they left the queue ([MC-MQSRM] 3.1.7.3).
+        """Note that rows leave the queue, in the transaction that removes them.
 
-        What the marks have decided by now goes before: what was received is not purged.
+        [MC-MQSRM] 3.1.7.3. Decisions of the marks are stored first: no received row is purged.
         """
         asked = queue.deciding.save(transaction, queue.id, queue.name)
         asked = (
@@ -537,16 +553,15 @@ class QueueManager:
             transaction.after_commit.append(self.decision_receipts.wake)
 
     async def pause_queue(self, name: str, *, paused: bool) -> None:
-        """Whether the queue takes messages; while paused they are answered 503."""
+        """Pause a queue, or end its pause. Messages for a paused queue are answered 503."""
         async with self._admin:
             queue = self.catalogue.find(name)
             queue.state.paused = paused
             await self.journal.transact(lambda t: queues.set_paused(t, queue.name, paused=paused))
 
     def _stored(self, name: str, first: int, last: int, size: int, arrived_at: int) -> None:
-        if (
-            queue := self.catalogue.get(name)
-        ) is not None:  # it may have been deleted while the rows were on their way
+        # The queue may have been deleted while the rows were being stored.
+        if (queue := self.catalogue.get(name)) is not None:
             queue.stored(first, last, size, arrived_at)
         if name == ORDER_QUEUE:
             self.receipts_came()
@@ -554,7 +569,7 @@ class QueueManager:
             self.forward_came()
 
     def _told_without_row(self, row: Undecided, store: Callable[[Transaction], None]) -> None:
-        """A message that makes no row changes what is to be told, in the commit that its sender's 200 waits for."""
+        """Store how a message without a row changes receipts, in the commit of its 200."""
 
         def stored(result: None, error: BaseException | None) -> None:
             if error is None:
@@ -566,18 +581,21 @@ class QueueManager:
         self.metrics.sync_seconds.observe(seconds)
         self.rows_committed += rows
 
-    # --- consumers ------------------------------------------------------------------------------------------------------------
+    # --- consumers --------------------------------------------------------------------------------
 
     async def delete_consumer(self, queue: Queue, name: str) -> None:
-        """Forget a consumer with its marks. Raises a 404 if there is none, a 409 while somebody receives with it, and a 400 for
-        the default consumer, whose marks decide."""
+        """Delete a consumer with its marks.
+
+        Raises :class:`ApiError`: 404 if there is none, 409 while a receiver holds its lease, and
+        400 for the default consumer, whose marks decide about rows.
+        """
         consumer = queue.consumers.get(name)
         if consumer is None:
             said = f"queue {queue.name} has no consumer {name}"
             raise ApiError(404, "unknown-consumer", said, "srmp-spark consumers QUEUE lists them")
         if consumer is queue.default:
             raise ApiError(
-                400, "usage", f"consumer {name} decides what is received; it belongs to the queue"
+                400, "usage", f"consumer {name} decides about rows; it cannot be deleted"
             )
         if consumer.is_held(self.clock.monotonic()):
             raise consumer.refusal()
@@ -588,13 +606,14 @@ class QueueManager:
 
     async def _forget_consumer(self, queue: Queue, name: str) -> None:
         stored_name, queue_id = queue.stored_name(name), queue.id
-        del queue.consumers[name]  # first: a mark that is saved after this must not bring it back
+        # Do this first, because a mark that is saved after this must not restore the consumer.
+        del queue.consumers[name]
         await self.journal.transact(
             lambda each: state.delete_consumer(each.connection, queue_id, stored_name)
         )
 
     async def _make_room_for(self, queue: Queue, name: str) -> None:
-        """Where a new consumer finds no room: forget the one that never marked a row and whose lease ended first."""
+        """Make room for a new consumer: delete the unused one whose lease ended first."""
         if name in queue.consumers or not queue.consumers_full:
             return
         now = self.clock.monotonic()
@@ -621,16 +640,17 @@ class QueueManager:
         *,
         ranged: bool = False,
     ) -> Consumer:
-        """Take or renew the lease; waits while another receiver has it. ``gone`` is set when the caller hangs up.
+        """Take or renew the lease of a consumer, and return the consumer.
 
-        Raises a 409 as soon as the present holder renews, a 404 when the queue is deleted meanwhile.
+        Waits while another receiver has the lease. ``gone`` is set when the caller disconnects.
+        Raises :class:`ApiError`: 409 as soon as the present holder renews, 404 when the queue is
+        deleted meanwhile. Raises :class:`ConnectionResetError` if the caller has disconnected.
         """
         known, seen = None, 0
         await self._make_room_for(queue, name)
         while True:
-            queue = self.catalogue.find(
-                queue.name
-            )  # anew: one that was deleted and made again has other consumers
+            # A queue that was deleted and created again has other consumers.
+            queue = self.catalogue.find(queue.name)
             consumer = queue.consumer(name)
             if consumer is not known:
                 known, seen = consumer, consumer.renewals
@@ -646,7 +666,7 @@ class QueueManager:
             except asyncio.TimeoutError:
                 continue
             raise ConnectionResetError
-        if (consumer.planned, consumer.holder) != before:  # a renewal alone is not worth a sync
+        if (consumer.planned, consumer.holder) != before:  # A renewal alone needs no sync.
             await self.saves.save(queue, consumer)
         else:
             await self.saves.settle(queue, consumer)
@@ -665,12 +685,12 @@ class QueueManager:
         first: int | None = None,
         reason: Reason = Reason.RECEIVED,
     ) -> Consumer:
-        """Add marks; those of the default consumer decide the rows, for ``reason``.
+        """Add marks of a consumer, and return the consumer when they are stored.
 
-        ``sequences``, or ``first`` to ``to``, or, where ``first`` is missing, all up to ``to`` from what the holder planned.
-
-        Raises a 409 if ``holder`` does not have the lease or a mark is past the end of the epoch it speaks of; a 404 or 409 if
-        queue or consumer were deleted before the last mark was stored.
+        Marks of the default consumer decide about the rows, for ``reason``. The marked rows are
+        ``sequences``, or ``first`` to ``to``, or, without ``first``, everything up to ``to`` from
+        the holder's plan. Raises :class:`ApiError`: 409 if ``holder`` does not have the lease or a
+        mark is past the end of its epoch; 404 or 409 if queue or consumer are deleted meanwhile.
         """
         consumer = queue.consumer(name)
         self.check_holder(consumer, holder)
@@ -699,10 +719,11 @@ class QueueManager:
     async def _marked(
         self, queue: Queue, consumer: Consumer, marked: Marked, reason: Reason
     ) -> None:
-        """Do what follows from marks, in memory and then on disk.
+        """Apply the consequences of marks, in memory and then on disk.
 
-        What the default consumer marks before its queue is deleted is decided in the commit of the deletion at the latest, and
-        the senders are told so. A mark of another consumer that is deleted meanwhile is stored nowhere: raises a 404 or a 409.
+        If the default consumer marks rows before its queue is deleted, the commit of the deletion
+        decides them at the latest, and their senders get receipts. A mark of another consumer that
+        is deleted meanwhile is stored nowhere: raises :class:`ApiError` (404 or 409).
         """
         decides = consumer is queue.default
         if not marked.rows:
@@ -718,7 +739,7 @@ class QueueManager:
             self._check_there(queue, consumer)
 
     async def forwarded(self, epoch: str, to: int) -> None:
-        """The sender process has made outgoing what came for other hosts, up to sequence ``to``: it is received."""
+        """Mark forwarded messages up to ``to`` as received: the sender process has them."""
         queue = self.catalogue.get(FORWARD_QUEUE)
         if queue is None or epoch not in [each.epoch for each in queue.epochs]:
             return
@@ -729,11 +750,14 @@ class QueueManager:
             await self.saves.save(queue, queue.default)
 
     def forward_holding(self, holding: dict[str, str], empty: list[str], begins: bool) -> None:
-        """Note which destinations hold forwarded messages in the sender process, by sender, and which do no longer."""
+        """Note the sender of each outgoing queue that holds forwarded messages.
+
+        ``empty`` are queues that hold none now. ``begins``: the sender process has just started.
+        """
         self.receiver.forward_room.told(holding, empty, begins=begins)
 
     async def release(self, queue: Queue, name: str, holder: HolderValue) -> None:
-        """Give the lease up; nothing happens if ``holder`` does not have it: a query that ends twice has done no harm."""
+        """Release the lease of ``holder``, or do nothing if it is over: a query may end twice."""
         consumer = queue.consumers.get(name)
         if consumer is not None and consumer.holder == holder:
             consumer.release()
@@ -753,34 +777,20 @@ class QueueManager:
             ascii(held_by)[1:-1],
         )
         if consumer is not None:
-            await self.saves.settle(
-                queue, consumer
-            )  # it may be a repeat of the call that gave the lease up
+            # This may be a repeat of the call that released the lease.
+            await self.saves.settle(queue, consumer)
 
     def check_holder(self, consumer: Consumer, holder: HolderValue) -> None:
-        """Raises a 409 unless ``holder`` has the lease."""
+        """Raise :class:`ApiError` (409) unless ``holder`` has the lease."""
         if consumer.holder == holder:
             return
         if consumer.is_held(self.clock.monotonic()):
             raise consumer.refusal()
-        raise _not_registered(consumer)
+        raise not_registered(consumer)
 
     def _check_there(self, queue: Queue, consumer: Consumer) -> None:
-        """Raises a 404 or a 409, as before a call, if one of them was deleted during the call: its marks may not be stored."""
+        """Raise :class:`ApiError` (404 or 409) if the call's queue or consumer was deleted."""
         if self.catalogue.get(queue.name) is not queue:
             raise UnknownQueueError(queue.name)
         if queue.consumers.get(consumer.name) is not consumer:
-            raise _not_registered(consumer)
-
-    def held_leases(self) -> Iterator[tuple[Queue, Consumer]]:
-        """Every lease with a living holder."""
-        now = self.clock.monotonic()
-        for queue in self.catalogue.with_journals():
-            for consumer in queue.consumers.values():
-                if consumer.is_held(now):
-                    yield queue, consumer
-
-
-def _not_registered(consumer: Consumer) -> ApiError:
-    said = f"consumer {consumer.name} is not registered by this receiver"
-    return ApiError(409, "not-registered", said, "register it first")
+            raise not_registered(consumer)

@@ -1,6 +1,7 @@
-"""Long work in the loop that accepts messages, in slices: one slice of one piece of work in each turn of the loop.
+"""Do long work in the loop that accepts messages, one slice in each turn of the loop.
 
-A thread would not do instead: it holds the interpreter's lock, and the loop waits for that as it waits for itself.
+A thread would not help: it holds the interpreter's lock, and the loop would wait for that lock just
+as it waits for the work itself.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import time
 from types import TracebackType
 
 SLICE_SECONDS = 0.004
-"""What one slice takes of a turn of the loop. The step that is in progress then is finished: a message of the largest
-size takes some milliseconds more."""
+"""Seconds that one slice takes of a turn of the loop.
+
+The step in progress is finished after that; for a message of the largest size it takes some
+milliseconds more.
+"""
 
 
 class Slices:
-    """Hands out the slices, to every piece of work in turn."""
+    """Gives slices to all pieces of work in turn."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -26,7 +30,11 @@ class Slices:
 
 
 class Work:
-    """One piece of work. It waits for nothing but :meth:`turn`: other work stands still until it ends or its slice does."""
+    """One piece of work, which runs in slices.
+
+    It must wait for nothing but :meth:`turn`. Other work stands still until this work, or its
+    slice, ends.
+    """
 
     def __init__(self, lock: asyncio.Lock) -> None:
         self._lock = lock
@@ -46,7 +54,10 @@ class Work:
         self._end()
 
     async def turn(self) -> None:
-        """Let the loop and other work have their turns if this slice is over. Call it between two steps."""
+        """Let the loop and other work have their turns if this slice is over.
+
+        Call it between two steps.
+        """
         if time.perf_counter() < self._until:
             return
         self._end()
@@ -54,11 +65,11 @@ class Work:
         await self._begin()
 
     async def _begin(self) -> None:
-        await self._lock.acquire()  # first come, first served
+        await self._lock.acquire()  # The lock is fair: first come, first served.
         self._holds = True
         self._until = time.perf_counter() + SLICE_SECONDS
 
     def _end(self) -> None:
-        if self._holds:  # a task that was cancelled between two slices has none
+        if self._holds:  # A task that was cancelled between two slices has no lock.
             self._holds = False
             self._lock.release()

@@ -1,4 +1,7 @@
-"""How far the Delta state is, and what is in its way: as its publishers in the reader process tell it."""
+"""Keep how far the Delta state is, and what stops it.
+
+The publishers in the reader process report it.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +10,35 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class StateFailure:
-    """Why the Delta state does not go on."""
+    """The reason why the Delta state does not continue."""
 
     reason: str
     remedy: str
     ended: bool
-    """The publisher has given up: only another start goes on."""
+    """Whether the publisher has ended. Then the Delta state continues only after a restart."""
     since: int
-    """Microseconds since 1970, UTC."""
+    """Time of the first failure, in microseconds since 1970, UTC."""
 
 
 ROWS_GONE_MAX = 100
-"""Ranges that ``status`` shows: the log has the first hundred of each time."""
+"""Most ranges of missing rows that ``status`` shows; further ones are left out.
+
+The log has the first hundred of each report.
+"""
 
 
 @dataclass(slots=True)
 class StateLag:
-    """How far the Delta state is behind; told by the publisher."""
+    """How far the Delta state is behind the log, as its publishers report it."""
 
     uri: str | None
     position: int = 0
     as_of: float = 0.0
-    """When the log was read for what is published; seconds since 1970, UTC."""
+    """Time at which the published state was read from the log, in seconds since 1970, UTC."""
     receipts_left_out: int = 0
     rows_gone: list[dict[str, object]] = field(default_factory=list)
-    """Ranges that others took out of ``inbox`` and that the log does not have any more, since the start."""
+    """Ranges of rows that another program removed from ``inbox`` and that the log no longer has,
+    since the start.
+    """
     failures: dict[str, StateFailure] = field(default_factory=dict)
-    """What is in the way of each publisher at present, by its name: ``inbox``, ``sending``."""
+    """The present failure of each publisher, by its name: ``inbox``, ``sending``."""

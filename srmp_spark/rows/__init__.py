@@ -1,5 +1,6 @@
-"""From stored bytes to rows: the packed group, the sealed segment, the Arrow columns.
+"""Turn stored bytes into rows: the packed group, the sealed segment, the Arrow columns.
 
-The queue manager stores what arrived, byte for byte; everything a reader sees is decoded from it here, by the same code
-in the queue manager's reader process and on a Spark executor.
+The queue manager stores each received message byte for byte. This package decodes everything that a
+reader sees from those bytes. The reader process of the queue manager and the Spark executors run
+the same code.
 """

@@ -1,15 +1,19 @@
-"""Strings of a DataFrame as bodies of messages (``bodyFormat`` of the sink); :mod:`srmp_spark.rows.body_text` reads them.
+"""Encode strings of a DataFrame as message bodies (option ``bodyFormat`` of the sink).
+
+The reverse is :mod:`srmp_spark.rows.body_text`.
 
 | format | body | body type | who reads it |
 |---|---|---|---|
 | ``raw`` | the bytes; a string as UTF-8 | 0 VT_EMPTY | NServiceBus, Rebus, C programs |
-| ``activex`` | UTF-16LE, no NUL at the end | 8 VT_BSTR | COM components, .NET's ActiveXMessageFormatter |
-| ``xml`` | ``<?xml version="1.0"?>`` CR LF ``<string>…</string>``, UTF-8 | 0 VT_EMPTY | .NET's XmlMessageFormatter |
+| ``activex`` | UTF-16LE, no NUL at the end | 8 VT_BSTR | COM, .NET's ActiveXMessageFormatter |
+| ``xml`` | XML declaration, CR LF, ``<string>…</string>``, UTF-8 | 0 VT_EMPTY | .NET programs |
 
-``xml`` is what XmlMessageFormatter writes for a string, byte for byte: its XmlTextWriter escapes ``&``, ``<`` and ``>`` in
-text and leaves quotes, tabs and line ends as they are; a character that XML does not allow becomes ``&#x1;``; the empty
-string is ``<string />``. A whole Arrow column is written at a time. Only texts that need it are handled one by one:
-UTF-16 outside ASCII, and XML with such forbidden characters.
+``xml`` writes byte for byte what .NET's XmlMessageFormatter writes for a string. Its XmlTextWriter
+escapes ``&``, ``<`` and ``>`` in text and leaves quotes, tabs and line ends unchanged. A character
+that XML does not allow becomes ``&#x1;``. The empty string becomes ``<string />``.
+
+The functions convert a whole Arrow column at a time. The functions handle texts one by one in two
+cases only: UTF-16 outside ASCII, and XML with characters that XML forbids.
 """
 
 from __future__ import annotations
@@ -26,10 +30,10 @@ from srmp_spark.rows.body_text import VT_BSTR, VT_EMPTY
 BodyFormat = Literal["raw", "activex", "xml"]
 BODY_FORMATS: tuple[BodyFormat, ...] = ("raw", "activex", "xml")
 BODY_TYPES: dict[BodyFormat, int] = {"raw": VT_EMPTY, "activex": VT_BSTR, "xml": VT_EMPTY}
-"""The body type that the receiver needs in order to read the format."""
+"""Body type that the receiver needs in order to read each format."""
 
 COLUMN_BYTES_MAX = 2**31 - 1
-"""Bytes in one Arrow column with 32-bit offsets."""
+"""Largest number of bytes in one Arrow column with 32-bit offsets."""
 
 _XML_START = '<?xml version="1.0"?>\r\n<string>'
 _XML_END = "</string>"
@@ -40,9 +44,10 @@ _XML_FORBIDDEN_RE2 = r"[\x{0}-\x{8}\x{b}\x{c}\x{e}-\x{1f}\x{fffe}\x{ffff}]"
 
 
 def as_bodies(texts: pa.StringArray, body_format: BodyFormat) -> pa.BinaryArray:
-    """The bodies for a column of strings without nulls.
+    """Return the message bodies in ``body_format`` for a column of strings without nulls.
 
-    Raises :class:`pyarrow.ArrowInvalid` when they take more than :data:`COLUMN_BYTES_MAX`.
+    Raises :class:`pyarrow.ArrowInvalid` if the bodies take more than :data:`COLUMN_BYTES_MAX`
+    bytes.
     """
     if body_format == "activex":
         return _utf16(texts)
@@ -50,7 +55,7 @@ def as_bodies(texts: pa.StringArray, body_format: BodyFormat) -> pa.BinaryArray:
 
 
 def xml_document(text: str) -> str:
-    """What XmlMessageFormatter writes for one string."""
+    """Return the XML document that XmlMessageFormatter writes for one string."""
     if not text:
         return _XML_EMPTY
     for plain, escaped in _XML_ESCAPES:

@@ -1,15 +1,19 @@
-"""The text of a body, by what the sender said it is (``body_type``, PROPID_M_BODY_TYPE, a VARIANT type of [MS-MQMQ] 2.2.12).
+"""Decode the text of a message body by its body type.
+
+The sender states the body type (``body_type``, PROPID_M_BODY_TYPE, a VARIANT type of [MS-MQMQ]
+2.2.12).
 
 | body type | who writes it | text |
 |---|---|---|
-| 8 VT_BSTR, 31 VT_LPWSTR | COM components, .NET's ActiveXMessageFormatter | UTF-16LE |
-| 30 VT_LPSTR | C programs | UTF-8 if it is that, else Windows-1252 (the code page is not sent) |
-| 0 VT_EMPTY | .NET's XmlMessageFormatter, NServiceBus, Rebus, WCF, C programs | the document or text itself, if it is text |
-| 768 | .NET's BinaryMessageFormatter | none: reading it would run what the sender wrote |
+| 8 VT_BSTR, 31 VT_LPWSTR | COM, .NET's ActiveXMessageFormatter | UTF-16LE |
+| 30 VT_LPSTR | C programs | valid UTF-8, else Windows-1252 (the code page is not sent) |
+| 0 VT_EMPTY | .NET's XmlMessageFormatter, NServiceBus, Rebus, WCF, C | the body, if it is text |
+| 768 | .NET's BinaryMessageFormatter | none: reading it would run code that the sender chose |
 | others | numbers, dates, arrays, streams of ActiveX | none |
 
-Nothing is guessed from the content except with VT_EMPTY, where the sender said nothing: there text is what decodes without
-error, in the encoding of a byte order mark or an XML declaration, else UTF-8, and holds no control characters.
+This module guesses from the content only with VT_EMPTY, because there the sender stated no type.
+Such a body is text if it holds no control characters and decodes without error. Its encoding is
+that of a byte order mark or an XML declaration, else UTF-8.
 """
 
 from __future__ import annotations
@@ -26,17 +30,24 @@ _ENCODINGS = re.compile(
     r"us-ascii|ascii|iso-8859-(?:[1-9]|1[013456])|windows-125[0-8]|koi8-[ru]|shift_jis|euc-jp|euc-kr|gb2312|gbk|gb18030|big5",
     re.IGNORECASE,
 )
-"""What an XML declaration may name. Python knows stranger ones (``idna`` takes quadratic time)."""
+"""Encodings that an XML declaration may name.
+
+Python knows dangerous ones (``idna`` takes quadratic time), so all others are refused.
+"""
 _DECLARATION = re.compile(rb"""<\?xml\s[^>]{0,100}?encoding\s*=\s*["']([A-Za-z0-9_\-]{1,40})["']""")
 _MARKS = (b"<?xml", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
-"""How a body may begin that says its own encoding."""
+"""Beginnings of a body that declares its own encoding."""
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r"))
 _FIRST_LOOK = 64
-"""Bytes: what is binary mostly shows it by then, and the rest need not be walked."""
+"""Number of bytes to check first.
+
+Binary data mostly shows a control character within these bytes, so that the rest need not be
+scanned.
+"""
 
 
 def body_text(body_type: int, body: bytes) -> str | None:
-    """The text, or ``None`` when the body is not text."""
+    """Return the text of a body, or ``None`` if the body is not text."""
     if body_type == VT_EMPTY:
         return _undeclared(body)
     if body_type in (VT_BSTR, VT_LPWSTR):
@@ -51,16 +62,20 @@ def body_text(body_type: int, body: bytes) -> str | None:
 
 
 def body_of(body_type: int, text: str) -> bytes:
-    """What a sender writes for ``text``, so that :func:`body_text` gives it back.
+    """Return the bytes that a sender writes for ``text``, as :func:`body_text` reads them back.
 
-    UTF-16LE for VT_BSTR and VT_LPWSTR, else UTF-8; without a NUL at the end, as the length is sent.
-    Raises :class:`UnicodeEncodeError` for half of a surrogate pair.
+    The encoding is UTF-16LE for VT_BSTR and VT_LPWSTR, else UTF-8. No NUL is added at the end,
+    because the length is sent. Raises :class:`UnicodeEncodeError` for half of a surrogate pair.
     """
     return text.encode("utf-16-le" if body_type in (VT_BSTR, VT_LPWSTR) else "utf-8")
 
 
 def is_plain_text(bodies: Sequence[bytes]) -> bool:
-    """Whether the text of every VT_EMPTY body is its bytes taken as UTF-8, or one of them is not UTF-8 at all."""
+    """Return whether the text of every VT_EMPTY body is its bytes read as UTF-8.
+
+    The function checks control characters and declared encodings only. The result can be ``True``
+    although a body is not valid UTF-8: the caller finds that out when it decodes the bodies.
+    """
     if bodies and _has_controls(bodies[0][:_FIRST_LOOK]):
         return False
     if _has_controls(b"".join(bodies)):

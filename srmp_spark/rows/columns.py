@@ -1,4 +1,7 @@
-"""The columns of a row (INTERFACE.md section 4), once: the schemas of Spark, Arrow and Delta are made from this list."""
+"""List the columns of a row (INTERFACE.md section 4) once.
+
+The schemas of Spark, Arrow and Delta are made from this list.
+"""
 
 from __future__ import annotations
 
@@ -70,28 +73,44 @@ COLUMNS: tuple[tuple[str, str], ...] = (
     ("wsrm_number", "long"),
     ("envelope", "string"),
 )
-"""Name and Spark SQL type, in the order of the rows. ``envelope`` is null unless asked for (option ``includeEnvelope``)."""
+"""Name and Spark SQL type of each column, in the order of the rows.
+
+``envelope`` is null unless the reader requests it (option ``includeEnvelope``).
+"""
 
 NAMES: tuple[str, ...] = tuple(name for name, _ in COLUMNS)
 KINDS: dict[str, str] = dict(COLUMNS)
 """Spark SQL type of each column."""
 
 WIDE = ("soap_body", "extension", "body_text", "body", "envelope")
-"""What may be large: a reader that needs none of them gets a segment without its wide part (rows/segment.py)."""
+"""Columns whose values may be large.
+
+A reader that needs none of these columns gets a segment without its wide part (rows/segment.py).
+"""
 
 LOG_COLUMNS = ("queue_manager", "epoch", "queue")
-"""The same for a whole segment of one queue: added by the reader, stored in no row."""
+"""Columns that hold one value for a whole segment of one queue.
+
+The reader adds these columns; no stored row has them.
+"""
 
 
 def with_sequence(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return ``names`` and ``sequence``, which is read whether or not it was chosen: rows are counted by it."""
+    """Return ``names`` and ``sequence``.
+
+    ``sequence`` is always read, because rows are counted by sequence.
+    """
     return names if "sequence" in names else ("sequence", *names)
 
 
 @cache
 def arrow_schema(names: tuple[str, ...] = NAMES) -> pa.Schema:
-    """Return the columns ``names`` for Arrow, in the types that PySpark 4.2 accepts (``timestamp[us, UTC]``, ``binary``)."""
-    import pyarrow as pa  # the queue manager's accepting process never loads Arrow
+    """Return the Arrow schema of the columns ``names``.
+
+    The types are those that PySpark 4.2 accepts (``timestamp[us, UTC]``, ``binary``).
+    """
+    import pyarrow as pa
+    # Imported here because the accepting process of the queue manager never loads Arrow.
 
     types = {
         "string": pa.string(),
@@ -107,21 +126,24 @@ def arrow_schema(names: tuple[str, ...] = NAMES) -> pa.Schema:
 
 
 NOT_FOR_A_SINK = frozenset({"destination", "delivery", "time_to_reach_queue", "admin_queue"})
-"""Columns that a sink has too, with another meaning: rows would go back to the queue that they came from, with the time and the
-administration queue of whoever sent them there."""
+"""Columns of the source whose names have another meaning in a sink.
+
+A sink that used these values would send the rows back to the queue that they came from, with the
+time limit and the administration queue of the original sender.
+"""
 
 
 def comment_of(name: str) -> str | None:
-    """Return the comment of a column of the source that says how a message came; ``None``: it has no comment.
+    """Return the comment of a source column that a sink must ignore, or ``None``.
 
-    Spark keeps it through selections, filters and files. A computed column has none, and another column that gets the name
-    has the comment of its own name.
+    Spark keeps the comment through selections, filters and files. A computed column has no comment,
+    and another column that gets the name has the comment of its own name.
     """
     return f"{name} of the message that came; a sink ignores it" if name in NOT_FOR_A_SINK else None
 
 
 def spark_ddl(names: Iterable[str] = NAMES) -> str:
-    """Return the columns ``names`` as a DDL string for ``DataSource.schema()``, with their comments."""
+    """Return the columns ``names`` as DDL for ``DataSource.schema()``, with their comments."""
     commented = ((name, KINDS[name], comment_of(name)) for name in names)
     return ", ".join(
         f"`{name}` {kind}" + (f" COMMENT '{text}'" if text else "")

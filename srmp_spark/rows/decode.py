@@ -1,10 +1,11 @@
-"""Stored posts into rows: where a message becomes the columns of INTERFACE.md section 4.
+"""Decode stored posts into rows with the columns of INTERFACE.md section 4.
 
-Done when a row is read, not when it is accepted: the accepting process never waits for a column, and a better decoder serves
-old messages too. :mod:`.made_columns` makes those columns of the messages that somebody asked for.
+A post is decoded when a row is read, not when the message is accepted. So the accepting process
+never waits for a column, and a better decoder also serves old messages. :mod:`.made_columns` makes
+the requested columns from the decoded messages.
 
-A stored record was decoded once before it was accepted. If it cannot be decoded now, it was damaged: that is an error with
-queue and sequence, never a row that is missing.
+A stored record was decoded once before the message was accepted. If the record cannot be decoded
+now, the record is damaged. Damage is an error that names queue and sequence, never a missing row.
 """
 
 from __future__ import annotations
@@ -25,19 +26,23 @@ from srmp_spark.rows.group import Form, Record
 from srmp_spark.rows.kept_columns import columns_of_record, message_of_columns
 from srmp_spark.rows.made_columns import Decoded, columns_of, with_log_columns
 from srmp_spark.rows.reliable import read_soap
-from srmp_spark.srmp.decoder import decode_parts
-from srmp_spark.srmp.http_head import content_type_of, soap_action_of
-from srmp_spark.srmp.mime import Parts
+from srmp_spark.srmp.codec.decoder import decode_parts
+from srmp_spark.srmp.codec.http_head import content_type_of, soap_action_of
+from srmp_spark.srmp.codec.mime import Parts
 
 HEADS_MAX = 4096
-"""HTTP heads remembered within a batch: of one sender they differ in the length only."""
+"""Number of HTTP heads that are remembered within a batch.
+
+The heads of one sender differ in the length only. At the limit all remembered heads are discarded.
+"""
 
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Python's cycle collector, off for one batch: it would walk 50,000 fresh tuples again and again (a fifth of the time).
+    """Turn Python's cycle collector off for one batch.
 
-    None of them is in a cycle; they go with the batch.
+    The collector would scan 50,000 new tuples again and again, which takes a fifth of the time.
+    None of these tuples is in a cycle, and all of them are released with the batch.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -54,9 +59,10 @@ _NO_PARTS = Parts((0, 0), None, None)
 def decode(
     queue: str, pairs: Iterable[tuple[int, Record]], messages: Mapping[int, Message] | None = None
 ) -> Decoded:
-    """Read the (sequence, record) pairs of a queue; ``messages``: of some, by sequence, that were read already.
+    """Decode the (sequence, record) pairs of a queue.
 
-    Raises :class:`StoreDamagedError` for a record that is no message any more.
+    ``messages`` holds, by sequence, messages that were already decoded. Raises
+    :class:`StoreDamagedError` if a record can no longer be decoded as a message.
     """
     decoded = Decoded([], [], [], [], [], [], [])
     known: dict[bytes, tuple[bytes, str | None]] = {}
@@ -102,7 +108,11 @@ def decode(
 
 
 def read_packet(queue: str, sequence: int, packet: bytes) -> Message:
-    """The message of a stored packet. Raises :class:`StoreDamagedError`: it was read once before it was stored."""
+    """Return the message of a stored packet.
+
+    Raises :class:`StoreDamagedError` if the packet cannot be decoded: the packet was readable when
+    it was stored.
+    """
     try:
         return message_of(parse_message_packet(packet))
     except RemoteProtocolError as error:
@@ -123,8 +133,9 @@ def rows_of(
 ) -> pa.RecordBatch:
     """Return one batch of the (sequence, record) pairs, in their order, with the columns ``names``.
 
-    ``envelope`` fills the column of that name. ``None`` as queue manager and epoch: the rows are in no log of ours.
-    ``messages`` as of :func:`decode`. Raises :class:`StoreDamagedError` for a record that is no message any more.
+    ``envelope`` fills the column of that name. Queue manager and epoch are ``None`` for rows that
+    are in no log of this queue manager. ``messages`` is passed to :func:`decode`. Raises
+    :class:`StoreDamagedError` if a record can no longer be decoded as a message.
     """
     with _no_collection():
         decoded = decode(queue, pairs, messages)

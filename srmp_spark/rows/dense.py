@@ -1,18 +1,20 @@
-"""The dense stream (``Accept: application/vnd.srmp-spark.log``): stored pieces as they are, decoded by who reads them.
+"""The dense stream: stored pieces of the log, as they are, for a reader that decodes them.
 
-The queue manager sends a segment's file and the packed groups behind it without looking into them; executors, where cores
-are many, turn them into rows. A frame is
+Its media type is ``application/vnd.srmp-spark.log``. The queue manager sends a segment's file and
+the packed groups after it without looking into them. The executors, where many cores are available,
+decode them into rows. A frame is
 
-    kind (1) · length of epoch (u8) · number of ranges (u16) · crc32 of the data (u32) · length of the data (u64)
-    · epoch (UTF-8) · ranges × (first u64, last u64) · data                                            little-endian
+    kind (1) · length of epoch (u8) · number of ranges (u16) · crc32 of the data (u32)
+    · length of the data (u64) · epoch (UTF-8) · ranges × (first u64, last u64) · data
+    (all numbers little-endian)
 
-with kind ``S`` (a segment's columns), ``N`` (the same without its wide part, for a reader that
-needs none of it), ``P`` (its posts, only when the envelope is asked for, right behind it), ``G`` (a
-group) and ``E`` (the end: a stream without it was cut off). The ranges say which rows of the piece
-count: those asked for, without the holes.
+The kinds are ``S`` (the columns of a segment), ``N`` (the same without the wide part, for a reader
+that does not need it), ``P`` (the posts of a segment), ``G`` (a group) and ``E`` (the end). ``P``
+follows ``S`` directly, and only if the reader requests the envelope. A stream without ``E`` was cut
+off. The ranges state which rows of the piece count: the requested rows, without the holes.
 
-The data of a narrow segment are: where the wide part begins (u64) · length of the whole file (u64) · what lies before
-the part · what lies behind it. Its checksum is of the last two.
+The data of a narrow segment are: offset of the wide part (u64) · length of the whole file (u64) ·
+the bytes before the wide part · the bytes after it. The checksum covers the last two.
 """
 
 from __future__ import annotations
@@ -37,64 +39,76 @@ GROUP = b"G"
 END = b"E"
 
 FRAME_BYTES_MAX = 1 << 30
-"""More than any piece has (a segment 32 MiB of posts and one body, a group 8 MiB and one body): longer is a broken stream."""
+"""Largest length of a frame, in bytes.
+
+No piece is that long (a segment has 32 MiB of posts and one body, a group 8 MiB and one body). A
+longer frame means that the stream is broken, and raises :class:`StoreDamagedError`.
+"""
 BATCH_ROWS = 8192
-"""Rows of a batch that is made from groups: as a segment has. Spark pays per batch, and 2,000 are enough to hide that."""
+"""Largest number of rows in a batch that is made from groups, about as many as in a segment.
+
+Spark pays per batch, and 2,000 rows are enough to hide that cost.
+"""
 BATCH_BYTES = 16 * 1024 * 1024
-"""Bytes of posts in such a batch, for large bodies."""
+"""Bytes of posts at which a batch from groups ends, for large bodies."""
 
 _HEAD = struct.Struct("<cBHIQ")
 _RANGE = struct.Struct("<QQ")
 _NARROW = struct.Struct("<QQ")
-_CUT_OFF = "the stream of rows was cut off; it is read again from the last row that came"
+_CUT_OFF = "the stream of rows was cut off; it is read again after the last received row"
 
 Range = tuple[int, int]
 
 
 class Frame(NamedTuple):
-    """One piece of the log."""
+    """One piece of the log in a dense stream."""
 
     kind: bytes
     epoch: str
     keep: tuple[Range, ...]
     data: Any
-    """``bytes`` of a group, else a buffer of Arrow."""
+    """``bytes`` for a group, an Arrow buffer for any other kind."""
     size: int
-    """Bytes that came: a narrow segment's buffer has as many as its file."""
+    """Number of bytes received.
+
+    The number is smaller than the buffer of a narrow segment, which is as long as the segment's
+    file.
+    """
 
 
 def head(kind: bytes, epoch: str, keep: tuple[Range, ...], crc: int, length: int) -> bytes:
-    """What comes before the ``length`` bytes of data."""
+    """Return the head of a frame, which precedes the ``length`` bytes of data."""
     name = epoch.encode()
     ranges = b"".join(_RANGE.pack(first, last) for first, last in keep)
     return _HEAD.pack(kind, len(name), len(keep), crc, length) + name + ranges
 
 
 def end() -> bytes:
-    """The last frame."""
+    """Return the frame that ends a stream."""
     return head(END, "", (), 0, 0)
 
 
 def group_frame(epoch: str, keep: tuple[Range, ...], blob: bytes) -> bytes:
-    """A whole frame for a packed group."""
+    """Return the whole frame for a packed group."""
     return head(GROUP, epoch, keep, zlib.crc32(blob), len(blob)) + blob
 
 
 def frames(stream: IO[bytes]) -> Iterator[Frame]:
-    """The frames of a stream.
+    """Yield the frames of a stream, without the end frame.
 
-    Raises :class:`ApiUnreachableError` when it is cut off (try again), :class:`StoreDamagedError` when a byte differs.
+    Raises :class:`ApiUnreachableError` if the stream is cut off (the caller may try again), and
+    :class:`StoreDamagedError` if a checksum or a kind is wrong.
     """
     while True:
         kind, epoch_length, ranges, crc, length = _HEAD.unpack(_exactly(stream, _HEAD.size))
         if kind not in (SEGMENT, NARROW, POSTS, GROUP, END) or length > FRAME_BYTES_MAX:
             raise StoreDamagedError(
-                f"{kind!r} is no frame of the dense stream: the queue manager is of another version"
+                f"{kind!r} is no frame of the dense stream: the queue manager has another version"
             )
         if kind == END:
-            stream.read(
-                1
-            )  # nothing comes behind it; who has seen that may use the connection again
+            # No byte follows the end frame. A caller that has read up to here may use the
+            # connection again.
+            stream.read(1)
             return
         epoch = _exactly(stream, epoch_length).decode()
         keep = tuple(_RANGE.iter_unpack(_exactly(stream, ranges * _RANGE.size)))
@@ -105,8 +119,8 @@ def frames(stream: IO[bytes]) -> Iterator[Frame]:
             found = zlib.crc32(data)
         if found != crc:
             raise StoreDamagedError(
-                f"rows {keep[0][0]} to {keep[-1][1]} came with another checksum than they "
-                "were stored with"
+                f"rows {keep[0][0]} to {keep[-1][1]} arrived with a checksum that differs "
+                "from the stored one"
             )
         yield Frame(kind, epoch, keep, data, length)
 
@@ -121,9 +135,10 @@ def batches(
     *,
     names: tuple[str, ...] = NAMES,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in (after, to] of a stream's frames, in order, with the columns ``names``, of which one is ``sequence``.
+    """Yield the rows in (after, to] of a stream's frames, in order, as batches.
 
-    Errors as :func:`frames`, and damage in a row.
+    The batches have the columns ``names``, which must include ``sequence``. Raises the errors of
+    :func:`frames`, and :class:`StoreDamagedError` if a row is damaged.
     """
     from srmp_spark.rows.decode import rows_of
     from srmp_spark.rows.segment import read_segment, rows_kept
@@ -148,7 +163,7 @@ def batches(
         if segment is not None:
             if frame.kind != POSTS:
                 raise StoreDamagedError(
-                    "a segment came without its posts, which the envelope is read from"
+                    "a segment arrived without its posts, which the envelope is read from"
                 )
             yield from sealed(segment, frame.data)
             segment = None
@@ -156,7 +171,7 @@ def batches(
             yield from flush()
             if frame.kind == NARROW and needs_wide_part(names, envelope=envelope):
                 raise StoreDamagedError(
-                    "a segment came without the part that has the bodies, which are needed"
+                    "a segment arrived without the part that has the bodies, which are needed"
                 )
             if envelope:
                 segment = frame
@@ -177,12 +192,16 @@ def batches(
 
 
 def needs_wide_part(names: Iterable[str], *, envelope: bool) -> bool:
-    """Return whether rows with the columns ``names`` need what may be large in a segment."""
+    """Return whether rows with the columns ``names`` need the large columns of a segment."""
     return envelope or any(name in WIDE for name in names)
 
 
 def narrow_head(epoch: str, keep: tuple[Range, ...], wide: WidePart, size: int) -> bytes:
-    """Return what comes before the two pieces of a file of ``size`` bytes that lie around its wide part."""
+    """Return the head of the frame of a narrow segment.
+
+    The head precedes the two pieces of a file of ``size`` bytes that lie before and after its wide
+    part.
+    """
     length = _NARROW.size + size - (wide.end - wide.begin)
     return head(NARROW, epoch, keep, wide.crc, length) + _NARROW.pack(wide.begin, size)
 
@@ -196,7 +215,7 @@ def _inside(keep: tuple[Range, ...], after: int, to: int) -> tuple[Range, ...]:
 
 
 def _buffer(stream: IO[bytes], length: int) -> pa.Buffer:
-    """So many bytes in memory of Arrow's, which the columns then point into."""
+    """Read ``length`` bytes into Arrow memory, into which the columns then point."""
     import pyarrow as pa
 
     buffer = pa.allocate_buffer(length)
@@ -206,14 +225,19 @@ def _buffer(stream: IO[bytes], length: int) -> pa.Buffer:
 
 def _fill(stream: IO[bytes], left: memoryview) -> None:
     while left:
-        count = stream.readinto(left)  # type: ignore[attr-defined]  # raw and buffered streams have it, IO[bytes] forgets it
+        # Raw and buffered streams have ``readinto``; the type IO[bytes] does not declare it.
+        count = stream.readinto(left)  # type: ignore[attr-defined]
         if not count:
             raise ApiUnreachableError(_CUT_OFF)
         left = left[count:]
 
 
 def _without_wide_part(stream: IO[bytes], length: int) -> tuple[pa.Buffer, int]:
-    """Read a narrow segment: a buffer as long as its file, whose wide part nobody may look at, and the checksum of the rest."""
+    """Read a narrow segment, and return its buffer and the checksum of the received bytes.
+
+    The buffer is as long as the segment's file. The bytes of its wide part are undefined, and no
+    caller may read them.
+    """
     import pyarrow as pa
 
     begin, size = _NARROW.unpack(_exactly(stream, min(length, _NARROW.size)))
@@ -222,7 +246,8 @@ def _without_wide_part(stream: IO[bytes], length: int) -> tuple[pa.Buffer, int]:
         raise StoreDamagedError(
             f"a narrow segment of {length} bytes cannot be {begin} bytes and the end of {size}"
         )
-    buffer = pa.allocate_buffer(size)  # memory that nobody writes to costs nothing
+    # Memory that is never written to costs nothing.
+    buffer = pa.allocate_buffer(size)
     view = memoryview(buffer).cast("B")
     before, after = view[:begin], view[size - behind :]
     _fill(stream, before)
@@ -231,7 +256,10 @@ def _without_wide_part(stream: IO[bytes], length: int) -> tuple[pa.Buffer, int]:
 
 
 def _exactly(stream: IO[bytes], length: int) -> bytes:
-    """So many bytes; a socket's file may give fewer at once."""
+    """Read exactly ``length`` bytes, because a socket's file may return fewer bytes at once.
+
+    Raises :class:`ApiUnreachableError` if the stream ends before.
+    """
     data = stream.read(length)
     if data is not None and len(data) == length:
         return data

@@ -1,12 +1,15 @@
-"""The packed group: what one commit adds to one queue, as one blob.
+"""The packed group: one blob that holds the messages that one commit adds to one queue.
 
     magic "SG01" · crc32 of all that follows (u32) · first sequence (u64) · count (u32)
-    count × record: form (u8) · arrived_at (u64, microseconds) · lengths of transport, peer, sender_name (u8, u16, u16)
-                    · length of head (u32) · length of the whole post (u32) · transport, peer, sender_name (UTF-8) · post
+    count × record: form (u8) · arrived_at (u64, microseconds)
+                    · lengths of transport, peer, sender_name (u8, u16, u16)
+                    · length of head (u32) · length of the whole post (u32)
+                    · transport, peer, sender_name (UTF-8) · post
 
-Little-endian. ``post`` is what arrived, byte for byte: for SRMP over HTTP the head as received, then the body (a
-``Transfer-Encoding`` is undone: it belongs to the hop, not to the message). A blob is read by the same code in the queue
-manager's reader process and on executors; the checksum makes damage an error and never a row.
+All numbers are little-endian. ``post`` is the received message, byte for byte. For SRMP over HTTP
+it is the head as received, then the body. A ``Transfer-Encoding`` is undone, because it belongs to
+the hop and not to the message. The reader process of the queue manager and the executors read a
+blob with the same code. The checksum makes damage an error and never a row.
 """
 
 from __future__ import annotations
@@ -26,26 +29,39 @@ _RECORD = struct.Struct("<BQBHHII")
 
 
 class Form(IntEnum):
-    """How the bytes of a record are to be read, and what was known of them that does not stand in them."""
+    """How the bytes of a record are to be read, and facts that these bytes do not hold."""
 
     SRMP = 0
-    """An HTTP request: head, blank line, body ([MC-MQSRM] 2.2). If it is signed, its signature was not verified."""
+    """An HTTP request: head, blank line, body ([MC-MQSRM] 2.2).
+
+    If the request is signed, its signature was not verified.
+    """
     SRMP_VALID = 16
-    """The same, signed, and the signature of its attachments was found valid when it was accepted."""
+    """A signed HTTP request.
+
+    The signature of its attachments was found valid when the request was accepted.
+    """
     SRMP_INVALID = 32
-    """The same, signed, and the signature was found invalid when it was accepted."""
+    """A signed HTTP request. The signature was found invalid when the request was accepted."""
     PACKET = 64
-    """A message packet that was read from a remote queue ([MS-MQRR] 2.2.5); in place of the head its lookup identifier, u64."""
+    """A message packet that was read from a remote queue ([MS-MQRR] 2.2.5).
+
+    Its lookup identifier (u64) takes the place of the HTTP head.
+    """
     WSRM = 80
-    """An HTTP request whose body is a SOAP message of WS-ReliableMessaging: head, blank line, envelope."""
+    """An HTTP request whose body is a SOAP message of WS-ReliableMessaging: head, blank line,
+    envelope.
+    """
     COLUMNS = 96
-    """A row of which only the columns are left, as after a restore: JSON in place of the head, then the body
-    (rows/kept_columns.py). Nothing in it is what was received."""
+    """A row that has only its columns, as after a restore: JSON in place of the head, then the body
+    (rows/kept_columns.py). None of these bytes were received.
+    """
 
     @classmethod
     def _missing_(cls, value: object) -> Form:
         raise StoreDamagedError(
-            f"a stored record has form {value}: written by a newer version, start that one"
+            f"a stored record has form {value}, which a newer version wrote: start the newer "
+            "version"
         )
 
 
@@ -55,7 +71,10 @@ FORM_OF: Mapping[SignatureStatus, Form] = {
     "valid": Form.SRMP_VALID,
     "invalid": Form.SRMP_INVALID,
 }
-"""What is to be kept of a verdict: trusted keys may change, and what a row says must not."""
+"""Form that keeps each verdict on a signature.
+
+Trusted keys may change later, but the verdict in a row must not change.
+"""
 
 
 class Record(NamedTuple):
@@ -64,28 +83,29 @@ class Record(NamedTuple):
     arrival: Arrival
     post: bytes
     head_length: int
-    """How many bytes of ``post`` are the HTTP head, blank line included."""
+    """Length of the HTTP head in ``post``, in bytes, including the blank line."""
     form: Form = Form.SRMP
 
     @property
     def head(self) -> bytes:
-        """The HTTP head with its blank line."""
+        """Return the HTTP head with its blank line."""
         return self.post[: self.head_length]
 
     @property
     def content(self) -> bytes:
-        """The HTTP body: the envelope, or the multipart that holds it."""
+        """Return the HTTP body: the envelope, or the multipart body that holds the envelope."""
         return self.post[self.head_length :]
 
 
 def pack_group(first: int, records: Sequence[Record]) -> bytes:
-    """The blob of ``records``, the first of which has sequence ``first``."""
+    """Return ``records`` as one blob; the first record gets the sequence ``first``."""
     parts: list[bytes] = []
     pack = _RECORD.pack
     for (at, transport, peer, sender_name), post, head_length, form in records:
         sender = sender_name.encode() if sender_name else b""
         source = f"{transport}{peer}".encode()
-        length = len(transport)  # a transport's name is ASCII
+        # The name of a transport is ASCII, so its length in characters is its length in bytes.
+        length = len(transport)
         parts += (
             pack(form, at, length, len(source) - length, len(sender), head_length, len(post)),
             source,
@@ -98,9 +118,10 @@ def pack_group(first: int, records: Sequence[Record]) -> bytes:
 
 
 def unpack_group(blob: bytes) -> Iterator[tuple[int, Record]]:
-    """(sequence, record) pairs of a blob.
+    """Yield the (sequence, record) pairs of a blob.
 
-    Raises :class:`StoreDamagedError` when the checksum or a length does not fit.
+    Raises :class:`StoreDamagedError` if the blob is too short, its magic is unknown, or its
+    checksum does not match.
     """
     if len(blob) < _HEADER.size:
         raise StoreDamagedError("a stored group is cut short")
@@ -128,12 +149,16 @@ def unpack_group(blob: bytes) -> Iterator[tuple[int, Record]]:
         at += sender_n
         post = blob[at : at + post_n]
         at += post_n
-        arrival = Arrival(arrived, transport, peer, sender)  # type: ignore[arg-type]  # a checksummed Transport
+        # The checksum proves that the text is a Transport.
+        arrival = Arrival(arrived, transport, peer, sender)  # type: ignore[arg-type]
         yield sequence, Record(arrival, post, head_length, Form(form))
 
 
 def post_lengths(blob: bytes) -> list[int]:
-    """How long each record's post is, in order, without reading the posts: for byte limits."""
+    """Return the length of each record's post in bytes, in order, without reading the posts.
+
+    Byte limits need only these lengths.
+    """
     _, _, _, count = _HEADER.unpack_from(blob)
     at, lengths = _HEADER.size, []
     for _ in range(count):

@@ -1,13 +1,17 @@
-"""Headers that .NET frameworks keep in a message's ``extension``: NServiceBus (XML) and Rebus (JSON).
+"""Read the headers that .NET frameworks keep in a message's ``extension``.
 
-Both put name-value pairs there that the body cannot be understood without (message type, correlation, reply address).
+NServiceBus (XML) and Rebus (JSON) store name-value pairs there. The body cannot be understood
+without these pairs (message type, correlation, reply address).
 
-* NServiceBus writes ``<ArrayOfHeaderInfo><HeaderInfo><Key>…</Key><Value>…</Value></HeaderInfo>…`` in UTF-8. Version 3 left
-  NULs behind it, which later versions cut off, and so do we.
-* Rebus writes a JSON object, in .NET's UTF-7 (every ``{``, ``"`` and non-ASCII letter as ``+…-``) or, in its newer
-  releases, UTF-8. JSON begins with ``{``, which UTF-7 as .NET writes it never does, so nothing has to be guessed.
+* NServiceBus writes ``<ArrayOfHeaderInfo><HeaderInfo><Key>…</Key><Value>…</Value></HeaderInfo>…``
+  in UTF-8. Version 3 left NULs after the document. Later versions cut the NULs off, and so does
+  this module.
+* Rebus writes a JSON object, in .NET's UTF-7 (every ``{``, ``"`` and non-ASCII letter as ``+…-``)
+  or, in its newer releases, in UTF-8. JSON begins with ``{``, which .NET's UTF-7 never does, so
+  the encoding needs no guess.
 
-A broken extension raises: whoever reads many rows decides what becomes of the bad ones, whose bytes stay in the column.
+A broken extension raises an error. The caller that reads many rows decides what happens with bad
+extensions, whose bytes stay in the column.
 """
 
 from __future__ import annotations
@@ -17,13 +21,21 @@ import json
 from lxml import etree
 
 HEADERS_BYTES_MAX = 1024 * 1024
-"""Far above any real set of headers (a stack trace in an error header has some KB)."""
+"""Longest extension that is read, in bytes.
+
+Real headers are far smaller (a stack trace in an error header has some KB). A longer extension
+raises :class:`ValueError`.
+"""
 HEADERS_MAX = 10_000
-"""Names in one message."""
+"""Largest number of headers in one message. More headers raise :class:`ValueError`."""
 
 
 def nservicebus_headers(extension: bytes) -> dict[str, str]:
-    """The headers of an NServiceBus message; an empty extension has none. Raises :class:`ValueError` if it is no such."""
+    """Return the headers of an NServiceBus message, by name.
+
+    An empty extension has no headers. Raises :class:`ValueError` if the extension does not hold
+    NServiceBus headers.
+    """
     data = _limited(extension).rstrip(b"\0")
     if not data:
         return {}
@@ -39,7 +51,7 @@ def nservicebus_headers(extension: bytes) -> dict[str, str]:
     except etree.XMLSyntaxError as error:
         raise ValueError(f"the extension is no XML: {error}") from None
     if root.getroottree().docinfo.internalDTD is not None:
-        raise ValueError("the extension has a DOCTYPE: nobody writes one there")
+        raise ValueError("the extension has a DOCTYPE, which NServiceBus never writes")
     if etree.QName(root).localname != "ArrayOfHeaderInfo":
         raise ValueError(
             f"the extension holds <{etree.QName(root).localname[:50]}>, not NServiceBus' "
@@ -57,7 +69,11 @@ def nservicebus_headers(extension: bytes) -> dict[str, str]:
 
 
 def rebus_headers(extension: bytes) -> dict[str, str]:
-    """The headers of a Rebus message; an empty extension has none. Raises :class:`ValueError` if it is no such."""
+    """Return the headers of a Rebus message, by name.
+
+    An empty extension has no headers. Raises :class:`ValueError` if the extension does not hold
+    Rebus headers.
+    """
     data = _limited(extension).strip(b"\0 \t\r\n").removeprefix(b"\xef\xbb\xbf")
     if not data:
         return {}
@@ -69,7 +85,8 @@ def rebus_headers(extension: bytes) -> dict[str, str]:
         ) from None
     if not isinstance(found, dict):
         message = f"the extension holds a JSON {type(found).__name__}, not Rebus' object of headers"
-        raise ValueError(message)  # noqa: TRY004  # the sender's data is wrong, not our caller's type
+        # The data of the sender is wrong, not the type of an argument.
+        raise ValueError(message)  # noqa: TRY004
     present = ((name, value) for name, value in found.items() if value is not None)
     return _counted(
         {name: value if isinstance(value, str) else json.dumps(value) for name, value in present}

@@ -1,21 +1,24 @@
-r"""A row of which only its columns are left, as a stored record (:attr:`.Form.COLUMNS`), and the message that they describe.
+"""Store a row that has only its columns as a record (:attr:`.Form.COLUMNS`), and read it back.
 
-A restore has the rows of the Delta state, and not the bytes that were received. In a segment such a row is its columns, and its
-post is empty: nothing is stored twice. A record of the row is made when somebody asks for one: a remote reader, who needs the
-message, and a move to another queue, which stores the record there. Its post is
+A restore has the rows of the Delta state, but not the received bytes. In a segment such a row is
+stored as its columns, and its post is empty, so nothing is stored twice. A record of the row is
+made when one is needed. A remote reader needs it for the message, and a move to another queue
+stores the record there. The post of the record is
 
     the columns as a JSON object (in place of the HTTP head) · the body
 
-**The columns that come out are those that went in.** They are not computed again from a message: a row that is moved, sealed,
-published or restored again is the same row. The encoding of a row is unique: sealing compares it. Left out are columns that are
-null, and those that stand elsewhere:
+**The columns that are read are the columns that were stored.** They are not computed again from a
+message, so a row that is moved, sealed, published or restored again is the same row. The encoding
+of a row is unique, because sealing compares it. The JSON object leaves out columns that are null,
+and columns that stand elsewhere:
 
     of the log           ``queue_manager``, ``epoch``, ``queue``, ``sequence``
     of the arrival       ``arrived_at``, ``transport``, ``peer``, ``sender_name``
-    follow from others   ``message_id``; ``body_text`` where its UTF-8 is the body (then it is ``true``)
+    follow from others   ``message_id``; ``body_text`` is ``true`` where its UTF-8 is the body
 
-The message is what a message packet can say of the columns (:mod:`srmp_spark.mqrr.packet_of_message`). It is never an SRMP
-message: no envelope is invented, and nothing is called the bytes that were received.
+The message that is made from the columns holds what a message packet can express
+(:mod:`srmp_spark.mqrr.packet_of_message`). The message is never an SRMP message: no envelope is
+invented, and nothing claims to be the received bytes.
 """
 
 from __future__ import annotations
@@ -45,7 +48,11 @@ _U32, _U64 = 2**32 - 1, 2**64 - 1
 
 
 def record_of_columns(arrival: Arrival, columns: Mapping[str, Any]) -> Record:
-    """Return the record of a row. ``columns`` are its values by name: times in microseconds since 1970, numbers as shown."""
+    """Return the record of a row that has only its columns.
+
+    ``columns`` holds the values by column name: times in microseconds since 1970, numbers as the
+    column shows them.
+    """
     body: bytes = columns.get("body") or b""
     kept = {name: _to_json(name, columns[name]) for name in KEPT if columns.get(name) is not None}
     if "body_text" in kept and kept["body_text"].encode() == body:
@@ -55,9 +62,10 @@ def record_of_columns(arrival: Arrival, columns: Mapping[str, Any]) -> Record:
 
 
 def columns_of_record(queue: str, sequence: int, record: Record) -> dict[str, Any]:
-    """Return the values that :func:`record_of_columns` got, and ``message_id``; those that are null are missing.
+    """Return the column values that :func:`record_of_columns` stored, and ``message_id``.
 
-    Raises :class:`StoreDamagedError` for a record that is no row.
+    Null columns are missing from the result. Raises :class:`StoreDamagedError` if the columns of
+    the record cannot be read.
     """
     try:
         columns = {name: _of_json(name, value) for name, value in json.loads(record.head).items()}
@@ -68,7 +76,8 @@ def columns_of_record(queue: str, sequence: int, record: Record) -> dict[str, An
         raise StoreDamagedError(
             f"row {sequence} of {queue} is stored but its columns cannot be read: {error}"
         ) from error
-    if columns.get("lineage") is not None:  # messages of WS-ReliableMessaging have none
+    if columns.get("lineage") is not None:
+        # Messages of WS-ReliableMessaging have no message identifier.
         columns["message_id"] = names.message_id(
             columns["lineage"], _unsigned(columns, "uniquifier")
         )
@@ -76,9 +85,10 @@ def columns_of_record(queue: str, sequence: int, record: Record) -> dict[str, An
 
 
 def message_of_columns(columns: Mapping[str, Any]) -> Message:
-    """Return what the columns say of a message, as far as a message packet can say it.
+    """Return the message that the columns describe, as far as a message packet can express it.
 
-    The columns name one administration queue, so of two that an envelope named it is the one for commitment receipts.
+    The columns name one administration queue. If an envelope named two, the column holds the one
+    for commitment receipts.
     """
     asked = columns.get("receipts_requested") or ()
     positive, negative = "commitment_positive" in asked, "commitment_negative" in asked
@@ -144,17 +154,24 @@ def _of_json(name: str, value: Any) -> Any:  # noqa: ANN401  # a JSON value in, 
 
 
 def _unsigned(columns: Mapping[str, Any], name: str) -> int:
-    """Return a number as it is on the wire; a column shows it as two's complement."""
+    """Return a number as it is on the wire: unsigned. A column shows it as two's complement."""
     return (columns.get(name) or 0) & _U64
 
 
 def _as_sent(destination: str) -> str:
-    """Return a format name as ``<to>`` held it: the reverse of :func:`.made_columns.format_name`."""
+    """Return a format name as ``<to>`` held it.
+
+    This is the reverse of :func:`.made_columns.format_name`.
+    """
     return destination[7:] if destination.startswith("DIRECT=") else f"MSMQ:{destination}"
 
 
 def _stream(columns: Mapping[str, Any]) -> StreamPosition | None:
-    """Return the place in a stream. A packet says the ordinal alone of its identifier; it is 0 where that cannot be read."""
+    """Return the position in a stream, or ``None`` if the message is not transactional.
+
+    A message packet states only the ordinal of the stream identifier. The ordinal is 0 where the
+    column cannot be read.
+    """
     if columns.get("delivery") != "transactional":
         return None
     guid, _, ordinal = (columns.get("stream_id") or "").removeprefix("uid:").partition("\\")

@@ -1,8 +1,9 @@
-"""Columns of rows, made of the messages that :mod:`.decode` read.
+"""Make the columns of rows from the messages that :mod:`.decode` read.
 
-A batch is built column by column, and only those columns that somebody asked for. Most columns of a batch hold one value (one
-sender writes the same priority, class, destination in every message), which is found by one comparison per value and stored by
-one call, so that 59 columns cost little more than the ten that differ.
+A batch is built column by column, and only with the requested columns. Most columns of a batch hold
+one value, because one sender writes the same priority, class and destination in every message. Such
+a column costs one comparison per value and one call that stores the value. So 59 columns cost
+little more than the ten that differ.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from srmp_spark.rows.body_text import VT_EMPTY, body_text, is_plain_text
 from srmp_spark.rows.columns import LOG_COLUMNS, NAMES, arrow_schema
 from srmp_spark.rows.group import Form, Record
 from srmp_spark.rows.kept_columns import ARRIVAL_COLUMNS
-from srmp_spark.srmp.mime import Parts
-from srmp_spark.wsrm.elements import Sequence
+from srmp_spark.srmp.codec.mime import Parts
+from srmp_spark.wsrm.codec.elements import Sequence
 
 OF_THE_RECORD = ("sequence", *ARRIVAL_COLUMNS)
-"""Columns that every record brings, whatever its post is."""
+"""Columns that every record has, whatever its post is."""
 _LOOKUP_ID = Struct("<Q")
 _FIELD = {name: at for at, name in enumerate(Message._fields)}
 _ARRIVAL = {name: at for at, name in enumerate(Arrival._fields)}
@@ -33,18 +34,22 @@ _types: dict[str, pa.DataType] = {field.name: field.type for field in arrow_sche
 
 
 class Decoded(NamedTuple):
-    """Stored posts, read once: everything that rows and segments are made from."""
+    """Stored posts after decoding: everything that rows and segments are made from."""
 
     sequences: list[int]
     records: list[Record]
     messages: list[Message]
     soap_actions: list[str | None]
     parts: list[Parts]
-    """Offsets into ``record.content``; of a packet none."""
+    """Offsets into ``record.content``. A packet has no parts."""
     numbered: list[Sequence | None]
-    """Which number of which sequence of WS-ReliableMessaging it is."""
+    """Sequence identifier and message number of each WS-ReliableMessaging message, else ``None``.
+    """
     kept: list[Mapping[str, Any] | None]
-    """The columns of a row of which nothing else is left: they are not made, but stay as they are."""
+    """Columns of each row that has only its columns, else ``None``.
+
+    These columns are used as they are.
+    """
 
     def add(
         self,
@@ -56,7 +61,7 @@ class Decoded(NamedTuple):
         numbered: Sequence | None = None,
         kept: Mapping[str, Any] | None = None,
     ) -> None:
-        """Add one row."""
+        """Add one row to the decoded posts."""
         self.kept.append(kept)
         self.numbered.append(numbered)
         self.sequences.append(sequence)
@@ -67,7 +72,11 @@ class Decoded(NamedTuple):
 
 
 def columns_of(decoded: Decoded, names: Iterable[str] = NAMES) -> dict[str, pa.Array]:
-    """Return the columns ``names`` of at least one row, but for the log's, ``envelope``, and those that are null throughout."""
+    """Return the columns ``names`` of at least one row.
+
+    The result leaves out the columns of the log, ``envelope``, and columns that are null in every
+    row.
+    """
     rows = _Rows(decoded)
     made = {name: rows.column(name) for name in names if name in _MAKERS}
     if any(kept is not None for kept in decoded.kept):
@@ -78,7 +87,10 @@ def columns_of(decoded: Decoded, names: Iterable[str] = NAMES) -> dict[str, pa.A
 def _with_kept_columns(
     made: dict[str, pa.Array | None], kept: Values[Mapping[str, Any] | None]
 ) -> dict[str, pa.Array]:
-    """Return the columns with the values of those rows that bring their own."""
+    """Return the columns after the values of rows with kept columns were put in.
+
+    See :attr:`Decoded.kept`.
+    """
     own = [columns for columns in kept if columns is not None]
     rows, places, found = len(kept), [], 0
     for at, columns in enumerate(kept):
@@ -105,7 +117,10 @@ def with_log_columns(
     queue: str,
     names: Values[str] = NAMES,
 ) -> pa.RecordBatch:
-    """Return the batch of the columns ``names`` from those that a log keeps; what is missing is null."""
+    """Return a batch with the columns ``names``, from stored columns and those of the log.
+
+    A column that is missing in ``columns`` is null.
+    """
     of_log = dict(zip(LOG_COLUMNS, (queue_manager, epoch, queue), strict=True))
 
     def column(name: str) -> pa.Array:
@@ -119,18 +134,25 @@ def with_log_columns(
 
 
 def message_ids(lineages: pa.Array, uniquifiers: pa.Array) -> pa.Array:
-    r"""Return ``{guid}\number`` as MSMQ prints it, for whole columns; null where either is."""
-    unsigned = uniquifiers.view(pa.uint64())  # the column is long, the number is not signed
+    r"""Return ``{guid}\number`` as MSMQ prints it, for whole columns.
+
+    The result is null where either value is null.
+    """
+    # The type of the column is signed, but the number is unsigned.
+    unsigned = uniquifiers.view(pa.uint64())
     return pc.binary_join_element_wise("{", lineages, "}\\", unsigned.cast(pa.string()), "")
 
 
 def format_name(destination: str) -> str:
-    """Return ``<to>`` as a format name ([MC-MQSRM] 3.1.5.1.1): ``DIRECT=`` before a URL, ``MSMQ:`` off a multicast name."""
+    """Return ``<to>`` as a format name ([MC-MQSRM] 3.1.5.1.1).
+
+    A URL gets the prefix ``DIRECT=``. A multicast name loses its prefix ``MSMQ:``.
+    """
     return destination[5:] if destination[:5] == "MSMQ:" else "DIRECT=" + destination
 
 
 class _Rows:
-    """Rows whose columns are made when they are asked for, each once."""
+    """Rows whose columns are made on the first request for each column."""
 
     def __init__(self, decoded: Decoded) -> None:
         self.decoded = decoded
@@ -141,21 +163,25 @@ class _Rows:
         self._numbers: tuple[Values[str | None], Values[int | None]] | None = None
 
     def field(self, name: str) -> tuple[Any, ...]:
-        """Return one field of all messages."""
+        """Return the values of the field ``name`` of all messages."""
         return self._fields[_FIELD[name]]
 
     def arrival(self, name: str) -> tuple[Any, ...]:
-        """Return one field of all arrivals."""
+        """Return the values of the field ``name`` of all arrivals."""
         return self._arrivals[_ARRIVAL[name]]
 
     def column(self, name: str) -> pa.Array | None:
-        """Return a column; None: it is null in every row."""
+        """Return a column, or ``None`` if the column is null in every row."""
         if name not in self._made:
             self._made[name] = _MAKERS[name](self)
         return self._made[name]
 
     def identifiers(self) -> tuple[Values[str | None], Values[int | None]]:
-        """Return GUID and number of each message; one of WS-ReliableMessaging has its place in its sequence instead."""
+        """Return the GUIDs and the numbers of the message identifiers.
+
+        Both values are ``None`` for a message of WS-ReliableMessaging, which has a place in its
+        sequence instead.
+        """
         if self._numbers is None:
             self._numbers = _identifiers(
                 self.field("lineage"), self.field("uniquifier"), self.records
@@ -187,7 +213,10 @@ def _identifiers(
 
 
 def _array(name: str, values: Values[Any]) -> pa.Array:
-    """Make a column; one value for all rows is stored by one call."""
+    """Make a column from the values.
+
+    One value that all rows share is stored by one call.
+    """
     type_, first, rows = _types[name], values[0], len(values)
     if values.count(first) == rows:
         return pa.nulls(rows, type_) if first is None else pa.repeat(pa.scalar(first, type_), rows)
@@ -195,14 +224,17 @@ def _array(name: str, values: Values[Any]) -> pa.Array:
 
 
 def _each(values: Values[Any], function: Callable[[Any], Any]) -> Values[Any]:
-    """Return ``function`` of each value, asked once if all values are the same."""
+    """Return the results of ``function`` for the values.
+
+    If all values are equal, ``function`` is called once.
+    """
     if values.count(values[0]) == len(values):
         return (function(values[0]),) * len(values)
     return tuple(map(function, values))
 
 
 def _signed(numbers: Values[Any], bits: int = 64) -> Values[Any]:
-    """Unsigned numbers as the JVM's signed ones of as many bits: two's complement."""
+    """Return unsigned numbers as the JVM's signed numbers of ``bits`` bits (two's complement)."""
     sign = 1 << (bits - 1)
     if max(number or 0 for number in numbers) < sign:
         return numbers
@@ -226,7 +258,10 @@ def _delivery(streams: Values[StreamPosition | None], durable: Values[bool]) -> 
 def _expired(
     times_to_reach: Values[int | None], expire_at: Values[int | None], arrived_at: Values[int]
 ) -> tuple[bool, ...]:
-    """[MC-MQSRM] 3.1.5.1.4: ``<TTrq>`` takes precedence over ``<expiresAt>``; a message that is late is kept, and marked."""
+    """Return whether each message arrived after its time limit ([MC-MQSRM] 3.1.5.1.4).
+
+    ``<TTrq>`` takes precedence over ``<expiresAt>``. A late message is kept and marked.
+    """
     return tuple(
         [
             (limit if limit is not None else expires if expires is not None else arrived) < arrived
@@ -239,7 +274,10 @@ _VERDICTS = {Form.SRMP_VALID: "valid", Form.SRMP_INVALID: "invalid"}
 
 
 def _signature_status(signatures: Values[str], records: Values[Record]) -> Values[str]:
-    """Return the verdicts that the records keep; the bytes say only whether there is a signature."""
+    """Return the status of each signature, with the verdicts that the records keep.
+
+    The bytes of a message state only whether the message has a signature.
+    """
     if signatures.count("none") == len(signatures):
         return signatures
     return tuple(
@@ -248,11 +286,16 @@ def _signature_status(signatures: Values[str], records: Values[Record]) -> Value
 
 
 def _body_text(body_types: Values[int], bodies: Values[bytes], column: pa.Array) -> pa.Array:
-    """Make the text of each body. Where all are plain UTF-8 it is the bytes of ``column`` seen as text: nothing is copied."""
+    """Return the text of each body as a column.
+
+    Where all bodies are plain UTF-8, the text is a view of the bytes of ``column``, and nothing is
+    copied.
+    """
     if body_types.count(VT_EMPTY) == len(bodies) and is_plain_text(bodies):
         try:
             return column.cast(pa.string())
-        except pa.ArrowInvalid:  # one of them is not UTF-8
+        except pa.ArrowInvalid:
+            # One of the bodies is not UTF-8.
             pass
     return _array("body_text", tuple(map(body_text, body_types, bodies)))
 
@@ -260,9 +303,11 @@ def _body_text(body_types: Values[int], bodies: Values[bytes], column: pa.Array)
 def _admin_queue(
     commitment: Values[str | None], delivery: Values[str | None]
 ) -> Values[str | None]:
-    """AdministrationQueueFormatName (3.1.5.1.1): where receipts go that the application asked for.
+    """Return AdministrationQueueFormatName (3.1.5.1.1) of each message.
 
-    The text also assigns ``<sendReceiptsTo>`` to it, which is the sender's order queue and would hide the former.
+    The property is the queue for the receipts that the application requested. The text of the
+    specification also assigns ``<sendReceiptsTo>`` to this property. The function does not use
+    ``<sendReceiptsTo>``, because the sender's order queue would hide the application's queue.
     """
     if commitment.count(None) == delivery.count(None) == len(delivery):
         return commitment
@@ -285,7 +330,10 @@ def _receipts_requested(
 
 
 def _of_field(name: str, source: str, change: _Change | None = None) -> _Maker:
-    """Return the maker of a column that is one field of the messages, as it is or changed."""
+    """Return the maker of a column from one field of the messages, changed by ``change``.
+
+    Without ``change`` the field is used as it is.
+    """
     if change is None:
         return lambda rows: _array(name, rows.field(source))
     return lambda rows: _array(name, change(rows.field(source)))
@@ -308,7 +356,10 @@ def _of_sequence(name: str, value: Callable[[Sequence], Any]) -> _Maker:
 
 
 def _of_some(name: str, owners: Values[Any], value: Callable[[Any], Any]) -> pa.Array | None:
-    """Return ``value`` of those that are there; None: none is."""
+    """Return a column with the result of ``value`` for each owner.
+
+    The column is null where a row has no owner. Return ``None`` if no row has an owner.
+    """
     if owners.count(None) == len(owners):
         return None
     return pa.array([None if each is None else value(each) for each in owners], _types[name])
@@ -387,7 +438,8 @@ _MAKERS: dict[str, _Maker] = {
             "provider_name",
         )
     },
-    # xs:unsignedLong on the wire, long in Spark: numbers from 2^63 are shown as two's complement.
+    # The wire has xs:unsignedLong and Spark has long. Numbers from 2^63 are shown as two's
+    # complement.
     **{
         name: _of_field(name, name, _signed)
         for name in ("body_type", "app_specific", "provider_type", "hash_algorithm")
@@ -417,4 +469,7 @@ _MAKERS: dict[str, _Maker] = {
     "wsrm_sequence": _of_sequence("wsrm_sequence", lambda sequence: sequence.identifier),
     "wsrm_number": _of_sequence("wsrm_number", lambda sequence: sequence.number),
 }
-"""How each column is made; those of the log and ``envelope`` are no column of a message."""
+"""Maker of each column.
+
+The columns of the log and ``envelope`` have no maker, because they are not made from a message.
+"""

@@ -1,20 +1,21 @@
-"""A stored message of WS-ReliableMessaging as the message that rows are made of.
+"""Read a stored message of WS-ReliableMessaging as the message that rows are made of.
 
-The row holds the whole POST. ``body`` is what stands in the SOAP Body, ``soap_action`` is ``wsa:Action``, ``destination`` is
-``wsa:To`` as sent, ``response_queue`` is ``wsa:ReplyTo`` where that is an address. Of MSMQ's own properties it has none.
+The row holds the whole POST. ``body`` is the content of the SOAP Body, ``soap_action`` is
+``wsa:Action``, and ``destination`` is ``wsa:To`` as sent. ``response_queue`` is ``wsa:ReplyTo``
+where that is an address. The row has none of MSMQ's own properties.
 """
 
 from __future__ import annotations
 
 from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
 from srmp_spark.message import Message
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.destination_answers import is_address
-from srmp_spark.wsrm.elements import Sequence, SoapMessage
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import Sequence, SoapMessage
+from srmp_spark.wsrm.receiving.destination_answers import is_address
 
 
 def message_of_soap(soap: SoapMessage) -> Message:
-    """The message in the words of MSMQ."""
+    """Return a SOAP message as a message with MSMQ's properties."""
     reply_to = soap.reply_to if is_address(soap.reply_to, soap.addressing) else None
     return Message(
         soap.to or soap.addressing.anonymous,
@@ -25,9 +26,10 @@ def message_of_soap(soap: SoapMessage) -> Message:
 
 
 def read_soap(queue: str, sequence: int, envelope: bytes) -> tuple[Message, str, Sequence | None]:
-    """(message, ``wsa:Action``, its number) of a stored row.
+    """Return the message, its ``wsa:Action`` and its sequence number, from a stored envelope.
 
-    Raises :class:`StoreDamagedError`: it was decoded once before it was accepted.
+    Raises :class:`StoreDamagedError` if the envelope cannot be decoded: it was readable when the
+    message was accepted.
     """
     try:
         soap = decode(envelope)

@@ -1,21 +1,27 @@
 """A segment: some thousand sealed rows of one queue and one epoch, as two Arrow files.
 
-``….columns.arrow`` holds what Spark reads. A column with one value for all rows is kept once, in the schema's metadata (most
-are: 45 of 59 with a Windows sender); columns that follow from others are not kept at all:
+``….columns.arrow`` holds what Spark reads. A column with one value for all rows is stored once, in
+the metadata of the schema (45 of 59 columns with a Windows sender). Columns that follow from others
+are not stored at all:
 
-    sequence    from the first one, when there is no hole       message_id   from lineage and uniquifier
-    body_text   the bytes of body, when they are the text       queue_manager, epoch, queue   from the log
+    sequence    from the first one, when there is no hole
+    message_id  from lineage and uniquifier
+    body_text   the bytes of body, when they are the text
+    queue_manager, epoch, queue   from the log
 
-``….posts.arrow`` holds what was received, so that the original POST can be given back byte for byte (remote read, forwarding,
-``envelope``): the post with its body cut out, compressed, and where the body belongs. A row that was restored from its columns
-has an empty one: its record is made from the columns (:mod:`.kept_columns`) when somebody asks for it.
+``….posts.arrow`` holds what was received, so that the original POST can be returned byte for byte
+(remote read, forwarding, ``envelope``). The file holds each post without its body, compressed, and
+the offset of the body. A row that was restored from its columns has an empty post. Its record is
+made from the columns (:mod:`.kept_columns`) when one is requested.
 
-The columns that may be large stand at the end of the first file, before Arrow's footer. A reader that
-needs none of them gets what lies before and behind them (:class:`~srmp_spark.rows.wide_part.WidePart`)
-and reads it as if the rest were there: Arrow looks at no buffer of a column that it was not asked for.
+The columns that may be large stand at the end of the first file, before Arrow's footer. A reader
+that needs none of these columns gets the bytes before and after them
+(:class:`~srmp_spark.rows.wide_part.WidePart`) and reads the file as if it were whole. Arrow reads
+no buffer of a column that was not requested.
 
-Reading restores all columns of INTERFACE.md at about 1 us a row, most of it copying strings that are all the same. The files
-carry no checksum of their own: the log keeps one for each, and the dense stream sends it along.
+Reading restores all columns of INTERFACE.md at about 1 us a row. Most of that time copies strings
+that are identical. The files carry no checksum of their own: the log keeps a checksum for each
+file, and the dense stream sends it along.
 """
 
 from __future__ import annotations
@@ -42,23 +48,37 @@ from srmp_spark.rows.wide_part import WidePart
 FORMAT = 1
 METADATA = b"srmp.segment"
 DICTIONARY_MAX = 256
-"""A column of text or bytes with at most so many values is stored as a dictionary: peers, labels, heartbeats."""
+"""Largest number of different values with which a column of text or bytes is stored as a dictionary
+(peers, labels, heartbeats).
+"""
 CONSTANT_BYTES_MAX = 1024
-"""A longer value that is the same in all rows is stored as a dictionary of one: the metadata stands in the file twice."""
+"""Longest value, in bytes, that is stored in the metadata when all rows share it.
+
+A longer value is stored as a dictionary with one entry, because the metadata stand in the file
+twice.
+"""
 WIDE_BYTES_MIN = 16_384
-"""A smaller wide part is sent with the rest: leaving it out would cost more calls than bytes."""
+"""Smallest wide part, in bytes, that a reader may leave out.
+
+A smaller one is sent with the rest, because leaving it out would cost more calls than bytes.
+"""
 POSTS_AT_ONCE = 256
-"""Posts that are whole at the same time while a segment is read: half a megabyte of small ones."""
+"""Number of posts that are whole in memory at a time while a segment is read: half a megabyte of
+small posts.
+"""
 
 _DERIVED_FROM = {"message_id": ("lineage", "uniquifier"), "body_text": ("body",)}
-"""Columns that are not stored when they follow from others."""
+"""Columns that are not stored when they follow from others, with the columns they follow from."""
 _types: dict[str, pa.DataType] = {field.name: field.type for field in arrow_schema()}
 _POSTS = pa.schema(
     [
-        ("post", pa.binary()),  # without its body
-        ("body_at", pa.int32()),  # where the body begins in the whole post; -1: there is none
+        # The post without its body.
+        ("post", pa.binary()),
+        # The offset of the body in the whole post; -1 if the post has no body.
+        ("body_at", pa.int32()),
         ("head_length", pa.int32()),
-        ("envelope_at", pa.int32()),  # in the whole post
+        # The offset of the envelope in the whole post.
+        ("envelope_at", pa.int32()),
         ("envelope_length", pa.int32()),
         ("form", pa.uint8()),
     ]
@@ -66,22 +86,27 @@ _POSTS = pa.schema(
 
 
 class SegmentBytes(NamedTuple):
-    """Both files, and the length of each row's post."""
+    """The two files of a segment, and the length of each row's post in bytes."""
 
     columns: bytes
     posts: bytes
     sizes: list[int]
     wide: WidePart | None
-    """None: the file of columns has no wide part."""
+    """Place of the wide part, or ``None`` if the file of columns has no wide part."""
 
 
 def encode_segment(decoded: Decoded) -> SegmentBytes:
-    """The files of at least one row. The rows are checked: what is read back is what went in."""
+    """Return the two files of a segment for at least one row.
+
+    The files are read back and compared with the records. Raises :class:`StoreDamagedError` if they
+    differ.
+    """
     columns = columns_of(decoded)
     columns_file = _encode_columns(columns, decoded.sequences)
     posts_file = _encode_posts(decoded)
     restored = (record for _, record in records_of(columns_file, posts_file))
-    # A bug of ours must not cost the original, which is deleted after this. One by one: they are as many bytes again.
+    # A bug here must not lose the original, which is deleted after this call. The records are
+    # compared one by one, because all of them need as many bytes again.
     if any(ours != theirs for ours, theirs in zip_longest(restored, decoded.records)):
         raise StoreDamagedError(
             f"a segment of rows {decoded.sequences[0]} to {decoded.sequences[-1]} did not read back"
@@ -95,9 +120,11 @@ def encode_segment(decoded: Decoded) -> SegmentBytes:
 
 
 def segment_of_rows(batch: pa.RecordBatch) -> SegmentBytes:
-    """Return the files of rows of which only the columns of INTERFACE.md are left: none of what was received is there.
+    """Return the two files of a segment for rows that have only their columns.
 
-    ``batch`` has one queue and epoch and at least one row, sequences ascending. A row's size is that of its body and extension.
+    The columns are those of INTERFACE.md. The files hold none of the received bytes. ``batch`` has
+    one queue, one epoch and at least one row, with ascending sequences. The size of a row is the
+    size of its body and extension, in bytes.
     """
     columns = {
         name: batch.column(name)
@@ -119,7 +146,8 @@ def segment_of_rows(batch: pa.RecordBatch) -> SegmentBytes:
     }
     posts_file = _file(posts, {METADATA: json.dumps({"format": FORMAT}).encode()}, "zstd")
     sizes = [
-        max(1, (body or 0) + (extension or 0))  # 0 would be a hole
+        # A size of 0 would mean a hole.
+        max(1, (body or 0) + (extension or 0))
         for body, extension in zip(
             pc.binary_length(columns["body"]).to_pylist(),
             pc.binary_length(columns["extension"]).to_pylist(),
@@ -131,7 +159,11 @@ def segment_of_rows(batch: pa.RecordBatch) -> SegmentBytes:
 
 
 def wide_part(columns_file: bytes) -> WidePart | None:
-    """Return where the large columns stand in a file of columns; None: it stores none of them, or not at its end."""
+    """Return the place of the large columns in a file of columns.
+
+    Return ``None`` if the file stores no large columns, if they do not stand at its end, or if they
+    are too small (:data:`WIDE_BYTES_MIN`).
+    """
     file = pa.py_buffer(columns_file)
     reader = pa.ipc.open_file(file)
     names = reader.schema.names
@@ -154,7 +186,10 @@ def wide_part(columns_file: bytes) -> WidePart | None:
 
 
 def _buffers(column: pa.Array) -> Iterator[pa.Buffer]:
-    """Yield the buffers of a column that stand in the record batch: those of a dictionary stand before it."""
+    """Yield the buffers of a column that stand in the record batch.
+
+    The buffers of a dictionary stand before the batch.
+    """
     if pa.types.is_dictionary(column.type):
         column = column.indices
     yield from (buffer for buffer in column.buffers() if buffer is not None and buffer.size)
@@ -171,7 +206,7 @@ def read_segment(
 ) -> pa.RecordBatch:
     """Return all rows of a segment with the columns ``names``; ``posts_file`` fills ``envelope``.
 
-    Raises :class:`StoreDamagedError`.
+    Raises :class:`StoreDamagedError` if a file cannot be read.
     """
     columns, rows = _decode_columns(columns_file, names if posts_file is None else (*names, "body"))
     if posts_file is not None and "envelope" in names:
@@ -180,9 +215,11 @@ def read_segment(
 
 
 def arrivals_of(path: str) -> tuple[pa.Array, pa.Array]:
-    """Return sequence and ``arrived_at``, in microseconds, of all rows of a file of columns; nothing else of it is read.
+    """Return ``sequence`` and ``arrived_at`` (microseconds) of all rows of a file of columns.
 
-    The checksum of the file is not looked at. Raises :class:`StoreDamagedError`, :class:`FileNotFoundError`.
+    Nothing else of the file is read, and the checksum of the file is not verified. Raises
+    :class:`StoreDamagedError` if the file cannot be read, and :class:`FileNotFoundError` if it is
+    missing.
     """
     with pa.memory_map(path) as file:
         try:
@@ -213,9 +250,10 @@ def arrivals_of(path: str) -> tuple[pa.Array, pa.Array]:
 def records_of(
     columns_file: bytes, posts_file: bytes, keep: tuple[tuple[int, int], ...] | None = None
 ) -> Iterator[tuple[int, Record]]:
-    """Yield the (sequence, record) pairs as they were accepted, byte for byte; of a restored row a record of its columns.
+    """Yield the (sequence, record) pairs of a segment as they were accepted, byte for byte.
 
-    ``keep``: only those whose sequences lie in these closed ranges.
+    A restored row yields a record of its columns. With ``keep``, only sequences in these closed
+    ranges are yielded.
     """
     columns, rows = _decode_columns(columns_file)
     arrivals = zip(
@@ -236,12 +274,17 @@ def records_of(
             continue
         if post:
             yield sequence, Record(Arrival(*arrival), post, head_length, Form(form))
-        else:  # the first versions wrote form 0 here
+        else:
+            # An empty post means a restored row. The form is not checked, because the first
+            # versions wrote form 0 here.
             yield sequence, record_of_columns(Arrival(*arrival), left.row(at))
 
 
 class _ColumnsLeft:
-    """The rows of a segment as values by name, :data:`POSTS_AT_ONCE` of them at a time."""
+    """Reads the rows of a segment as values by column name.
+
+    :data:`POSTS_AT_ONCE` rows are in memory at a time.
+    """
 
     def __init__(self, columns: dict[str, pa.Array]) -> None:
         self._columns = {name: columns[name] for name in (*KEPT, "body") if name in columns}
@@ -249,7 +292,7 @@ class _ColumnsLeft:
         self._values: dict[str, list[Any]] = {}
 
     def row(self, at: int) -> dict[str, Any]:
-        """Return the row at place ``at``; times in microseconds since 1970."""
+        """Return the values of the row at index ``at``, with times in microseconds since 1970."""
         start = at - at % POSTS_AT_ONCE
         if not self._values or start != self._start:
             self._start = start
@@ -268,7 +311,7 @@ def _plain(column: pa.Array) -> list[Any]:
 
 
 def rows_kept(batch: pa.RecordBatch, keep: tuple[tuple[int, int], ...]) -> Iterator[pa.RecordBatch]:
-    """The rows whose sequences lie in the closed ranges, in order; a slice costs nothing."""
+    """Yield the rows whose sequences lie in the closed ranges, in order. A slice copies nothing."""
     sequences = batch.column("sequence")
     first, last = sequences[0].as_py(), sequences[-1].as_py()
     without_holes = last - first + 1 == batch.num_rows
@@ -296,7 +339,8 @@ def _encode_columns(columns: dict[str, pa.Array], sequences: list[int]) -> bytes
     constants, stored = {}, {}
     for name, column in columns.items():
         if name in derived or column.null_count == rows:
-            continue  # a column that is not stored is null
+            # A column that is not stored is read as null.
+            continue
         if _is_constant(column):
             constants[name] = _to_json(column[0])
         else:
@@ -309,7 +353,11 @@ def _encode_columns(columns: dict[str, pa.Array], sequences: list[int]) -> bytes
 def _decode_columns(
     columns_file: bytes, names: Iterable[str] = NAMES
 ) -> tuple[dict[str, pa.Array], int]:
-    """Return the columns ``names`` of a file, and what they are made from; nothing else of the file is looked at."""
+    """Return the requested columns of a file, and the number of rows.
+
+    The result has the columns ``names`` and the columns that they are made from. Nothing else of
+    the file is read. Raises :class:`StoreDamagedError` if the file cannot be read.
+    """
     wanted = _sources_of(names)
     try:
         reader = pa.ipc.open_file(pa.py_buffer(columns_file))
@@ -351,18 +399,20 @@ def _decode_columns(
             range(derived["sequence"], derived["sequence"] + rows), pa.int64()
         )
     if "body_text" in derived and "body_text" in wanted:
-        columns["body_text"] = columns["body"].view(pa.string())  # checked when it was sealed
-    if (
-        "message_id" in wanted and "lineage" in columns
-    ):  # messages of WS-ReliableMessaging have none
+        # Sealing checked that these bytes are the text.
+        columns["body_text"] = columns["body"].view(pa.string())
+    # Messages of WS-ReliableMessaging have no message identifier.
+    if "message_id" in wanted and "lineage" in columns:
         columns["message_id"] = message_ids(columns["lineage"], columns["uniquifier"])
     if any(len(column) != rows for column in columns.values()):
-        raise StoreDamagedError("a segment file has columns of other lengths than its head says")
+        raise StoreDamagedError(
+            "a segment file has columns of other lengths than its metadata state"
+        )
     return columns, rows
 
 
 def _sources_of(names: Iterable[str]) -> set[str]:
-    """Return the columns ``names`` and those that a derived one of them may be made from."""
+    """Return the columns ``names`` and the columns that a derived column may be made from."""
     wanted = set(names)
     for name, sources in _DERIVED_FROM.items():
         if name in wanted:
@@ -371,7 +421,7 @@ def _sources_of(names: Iterable[str]) -> set[str]:
 
 
 def _place(name: str) -> int:
-    """Return where a column stands among those of a file: what may be large stands behind all others."""
+    """Return the sort key of a column in a file: the large columns stand after all others."""
     return WIDE.index(name) + 1 if name in WIDE else 0
 
 
@@ -392,9 +442,8 @@ def _dictionary(column: pa.Array) -> pa.Array:
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
         return column
     most = min(DICTIONARY_MAX, len(column) // 4)
-    if (
-        len(column.slice(0, 2 * most).unique()) > most
-    ):  # bodies mostly: hashing them all would be the dearest step
+    # These are mostly bodies. Hashing all of them would be the most expensive step.
+    if len(column.slice(0, 2 * most).unique()) > most:
         return column
     encoded = column.dictionary_encode()
     if len(encoded.dictionary) > most:
@@ -412,7 +461,8 @@ def _to_json(value: pa.Scalar) -> object:
 
 def _repeat(name: str, value: Any, rows: int) -> pa.Array:  # noqa: ANN401  # a JSON value
     type_ = _types[name]
-    if pa.types.is_list(type_):  # an empty list: the general way builds each
+    if pa.types.is_list(type_):
+        # The list is always empty. The general way would build each list.
         empty = pa.array([], type_.value_type)
         return pa.ListArray.from_buffers(
             type_, rows, [None, pa.py_buffer(bytes(4 * (rows + 1)))], children=[empty]
@@ -428,7 +478,8 @@ def _encode_posts(decoded: Decoded) -> bytes:
     posts, heads, body_at, envelope_at, envelope_length = [], [], [], [], []
     for record, parts in zip(decoded.records, decoded.parts, strict=True):
         post, head = record.post, record.head_length
-        if record.form is Form.COLUMNS:  # all of it stands in the file of columns
+        if record.form is Form.COLUMNS:
+            # All of the row stands in the file of columns.
             post, head = b"", 0
         heads.append(head)
         if parts.body is None:
@@ -455,7 +506,10 @@ def _posts_of(posts_file: bytes) -> pa.RecordBatch:
 
 
 def _whole_posts(batch: pa.RecordBatch, bodies: pa.Array) -> Iterator[bytes]:
-    """The posts with their bodies put back, one by one: all of them are many megabytes."""
+    """Yield the posts with their bodies put back.
+
+    Only one post is made at a time, because all of them together are many megabytes.
+    """
     for start in range(0, batch.num_rows, POSTS_AT_ONCE):
         columns = (batch.column("post"), batch.column("body_at"), bodies)
         rows = zip(
@@ -477,7 +531,8 @@ def _envelopes(posts_file: bytes, bodies: pa.Array) -> pa.Array:
     texts = [
         post[start : start + length].decode() if length else None for post, start, length in spans
     ]
-    return pa.array(texts, pa.string())  # null: a row that was restored from its columns
+    # A row that was restored from its columns has no envelope, so its value is null.
+    return pa.array(texts, pa.string())
 
 
 def _file(
@@ -488,7 +543,8 @@ def _file(
     with pa.ipc.new_file(
         sink, schema, options=pa.ipc.IpcWriteOptions(compression=compression)
     ) as writer:
-        if columns:  # a batch without columns would have no rows
+        if columns:
+            # A batch without columns would have no rows.
             writer.write_batch(pa.RecordBatch.from_arrays(list(columns.values()), schema=schema))
     data: bytes = sink.getvalue().to_pybytes()
     return data

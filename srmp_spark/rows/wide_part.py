@@ -1,4 +1,7 @@
-"""The part of a segment's file of columns that a reader may not need (rows/segment.py). Loads no Arrow."""
+"""The wide part of a segment's file of columns, which some readers do not need (rows/segment.py).
+
+This module does not load Arrow.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ from typing import NamedTuple
 
 
 class WidePart(NamedTuple):
-    """Where the columns that may be large stand in a file of columns."""
+    """Place of the columns that may be large in a file of columns, as byte offsets."""
 
     begin: int
     end: int
     crc: int
-    """Of what lies before and behind them."""
+    """Checksum (crc32) of the bytes before and after the wide part."""

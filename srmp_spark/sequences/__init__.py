@@ -1,1 +1,4 @@
-"""Sets of sequences: which rows of a queue a consumer has received. Pure, and for every part of the package."""
+"""Represent sets of sequences (row numbers of a queue), such as the rows that were received.
+
+The package does no I/O. Every other package may import it.
+"""

@@ -1,6 +1,8 @@
-"""Writes sets of sequences as JSON: a few runs as they are, which people can read, and many packed into a text.
+"""Write sets of sequences as JSON, and read them again.
 
-The Delta state has what consumers received beyond their marks in this form, and a query's offsets what it leaves out.
+A set of few runs becomes a list of runs, which people can read. A set of many runs becomes one
+packed text. The Delta state stores in this form the rows that consumers received above their marks.
+The offsets of a query store in this form the rows that the query leaves out.
 """
 
 from __future__ import annotations
@@ -16,16 +18,25 @@ from srmp_spark.sequences.ranges import SEQUENCE_BITS, SEQUENCE_MAX, Range
 from srmp_spark.sequences.sequence_set import BLOCK_BYTES, BLOCK_SEQUENCES, Piece, SequenceSet
 
 RUNS_SHOWN_MAX = 1_000
-"""Runs that are written as a list, which people and earlier versions can read; more are packed."""
+"""Most runs that are written as a list.
+
+People and earlier versions can read a list. A set with more runs is packed.
+"""
 
 _PACKED = struct.Struct("<QQH")
 _BLOCKS_MAX = (1 << SEQUENCE_BITS) // BLOCK_SEQUENCES
 _UNPACKED_MAX = 1 << 30
-"""Bytes of the packed marks of one consumer: a hundred million scattered rows and more have room."""
+"""Most bytes that one packed text may unpack to, so that a small text cannot fill the memory.
+
+More than a hundred million scattered rows fit. A longer text is refused with :class:`ValueError`.
+"""
 
 
 def set_as_json(sequences: SequenceSet) -> list[Range] | str:
-    """Return a list of runs, or a text."""
+    """Return the set as a value for JSON: a list of at most ``RUNS_SHOWN_MAX`` runs, or a text.
+
+    The text holds all pieces of the set, packed, compressed and in base64.
+    """
     runs = list(islice(sequences.runs(), RUNS_SHOWN_MAX + 1))
     if len(runs) <= RUNS_SHOWN_MAX:
         return runs
@@ -36,31 +47,42 @@ def set_as_json(sequences: SequenceSet) -> list[Range] | str:
 
 
 def set_from_json(value: list[Iterable[int]] | str) -> SequenceSet:
-    """Read what :func:`set_as_json` wrote. Raises :class:`ValueError` or :class:`TypeError` for anything else."""
+    """Return the set that :func:`set_as_json` wrote as ``value``.
+
+    Raises :class:`ValueError` or :class:`TypeError` if ``value`` is anything else.
+    """
     if not isinstance(value, str):
         return SequenceSet(runs_from_json(value))
     inflating = zlib.decompressobj()
     try:
         packed = inflating.decompress(base64.b64decode(value, validate=True), _UNPACKED_MAX)
     except zlib.error as error:
-        raise ValueError(f"sequences that cannot be unpacked: {error}") from error
+        raise ValueError(f"the packed sequences cannot be unpacked: {error}") from error
     if not inflating.eof:
-        raise ValueError("sequences that end too early, or are too many")
+        raise ValueError(
+            f"the packed sequences are cut off, or unpack to more than {_UNPACKED_MAX} bytes"
+        )
     found, at = SequenceSet(), 0
     try:
         while at < len(packed):
             block, blocks, size = _PACKED.unpack_from(packed, at)
             at += _PACKED.size + size
             if size > BLOCK_BYTES or at > len(packed) or block + blocks > _BLOCKS_MAX:
-                raise ValueError(f"a piece of {size} bytes at {block}")
+                raise ValueError(
+                    f"the packed sequences have an invalid piece of {size} bytes at block {block}"
+                )
             found.add_piece(Piece(block, blocks, packed[at - size : at] if size else None))
     except struct.error as error:
-        raise ValueError(f"sequences that cannot be unpacked: {error}") from error
+        raise ValueError(f"the packed sequences cannot be unpacked: {error}") from error
     return found
 
 
 def runs_from_json(found: Iterable[Iterable[Any]]) -> list[Range]:
-    """Read a list of runs of sequences. Raises :class:`ValueError` or :class:`TypeError` for what no queue can have."""
+    """Return the list of runs of sequences that ``found``, a value read from JSON, holds.
+
+    Raises :class:`TypeError` if a bound of a run is no integer. Raises :class:`ValueError` if the
+    bounds of a run are out of order, below 1 or above ``SEQUENCE_MAX``.
+    """
     runs = []
     for first, last in found:
         if type(first) is not int or type(last) is not int:

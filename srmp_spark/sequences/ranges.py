@@ -1,4 +1,4 @@
-"""Closed ranges of sequences."""
+"""Calculate with closed ranges of sequences (row numbers of a queue)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 SEQUENCE_BITS = 44
 SEQUENCE_MAX = (1 << SEQUENCE_BITS) - 1
-"""17 million million rows in one queue: 5,000 a second for a century."""
+"""Highest sequence of a queue. 17 million million rows last a century at 5,000 rows a second."""
 
 Range = tuple[int, int]
-"""A closed range of sequences."""
+"""A closed range of sequences: the first and the last one."""
 
 
 def runs_of(numbers: Iterable[int]) -> list[Range]:
-    """The runs that these numbers, in any order, are: ascending, disjoint, not adjacent."""
+    """Return the runs that ``numbers``, in any order, form: ascending, disjoint, not adjacent."""
     found: list[Range] = []
     first = last = None
     for number in sorted(numbers):
@@ -29,7 +29,10 @@ def runs_of(numbers: Iterable[int]) -> list[Range]:
 
 
 def covered(ranges: Iterable[Range]) -> Iterator[Range]:
-    """Yield what ascending closed ranges cover together: ranges that touch or overlap are one."""
+    """Yield the runs that the ascending closed ``ranges`` cover together.
+
+    Ranges that touch or overlap are joined to one run.
+    """
     first = last = -2
     for low, high in ranges:
         if low <= last + 1:
@@ -43,7 +46,10 @@ def covered(ranges: Iterable[Range]) -> Iterator[Range]:
 
 
 def gaps(first: int, last: int, taken: Iterable[Range]) -> tuple[Range, ...]:
-    """What of the closed range remains outside the closed ranges ``taken``, in order."""
+    """Return the parts of the closed range ``first`` to ``last`` outside all ranges in ``taken``.
+
+    The parts are in ascending order. The closed ranges in ``taken`` may be in any order.
+    """
     left = []
     for start, stop in sorted(taken):
         if start > first:
@@ -57,7 +63,11 @@ def gaps(first: int, last: int, taken: Iterable[Range]) -> tuple[Range, ...]:
 
 
 def subtract(ranges: Iterable[Range], taken: Sequence[Range]) -> Iterator[Range]:
-    """What of ``ranges`` remains outside ``taken``. Both are ascending and disjoint: one pass, however many they are."""
+    """Yield the parts of ``ranges`` that are outside all ranges in ``taken``.
+
+    ``ranges`` and ``taken`` must be ascending and disjoint. The function makes one pass over both,
+    however many ranges there are.
+    """
     at = 0
     for first, last in ranges:
         while at < len(taken) and taken[at][1] < first:
@@ -73,7 +83,10 @@ def subtract(ranges: Iterable[Range], taken: Sequence[Range]) -> Iterator[Range]
 
 
 def overlaps(ranges: Iterable[Range], others: Sequence[Range]) -> Iterator[int]:
-    """For each of ``ranges`` how many of its sequences are in ``others``. Both are ascending and disjoint: one pass."""
+    """Yield, for each range of ``ranges``, how many of its sequences are in ``others``.
+
+    ``ranges`` and ``others`` must be ascending and disjoint. The function makes one pass over both.
+    """
     at = 0
     for first, last in ranges:
         while at < len(others) and others[at][1] < first:

@@ -1,19 +1,22 @@
-"""A set of sequences without a limit of separate runs: bitmaps of blocks, and runs of blocks that are full.
+"""A set of sequences (row numbers of a queue) that may have any number of separate runs.
 
-Theory of operation. What a consumer received by priority is every second or third row of a log of millions. A list of runs
-needs 100 bytes and a place in a list for each of them; a bitmap needs a bit for each row, and most bitmaps of a log that was
-read in order are full. So the sequences are cut into blocks of :data:`BLOCK_SEQUENCES`, and a block is one of three things:
+Theory of operation. A consumer that receives by priority receives every second or third row of a
+log of millions. A list of runs needs 100 bytes for each such row. A bitmap needs a bit for each
+row, and most bitmaps of a log that was read in order are full. So the set stores bitmaps of blocks,
+and runs of blocks that are full. The sequences are cut into blocks of :data:`BLOCK_SEQUENCES`. A
+block has one of three forms:
 
-    empty      there is nothing of it here
+    empty      the set holds nothing of the block
     a part     an ``int`` whose bit ``n`` is the block's sequence ``n``: 550 bytes at most
-    full       it belongs to a run of full blocks: 16 bytes, however many blocks those are
+    full       the block belongs to a run of full blocks: 16 bytes a run, however long
 
-A mark in the middle changes one part, a run over a billion rows changes two parts and one run of blocks. Ten million
-rows that lie apart, every second one of twenty million, are 4,883 parts and 3 MB.
+To add one sequence changes one part. To add a run of a billion rows changes two parts and one run
+of blocks. Ten million separate rows, every second one of twenty million, need 4,883 parts and 3 MB.
 
-The set also knows which of its *pieces* (a part, or a run of full blocks, named by its first block) have changed: who keeps
-the set on disk writes those alone (:meth:`SequenceSet.take_changes`). A set that only grows may leave old pieces behind on
-disk: what they say is still true.
+A *piece* of the set is a part or a run of full blocks. The first block of a piece is its name. The
+set records which pieces have changed, so that its owner writes only those pieces to disk
+(:meth:`SequenceSet.take_changes`). The owner of a set that only grows may leave old pieces on disk,
+because their contents stay true.
 """
 
 from __future__ import annotations
@@ -28,34 +31,48 @@ from srmp_spark.sequences.ranges import Range, covered
 
 BLOCK_BITS = 12
 BLOCK_SEQUENCES = 1 << BLOCK_BITS
-"""Sequences of a block. It is what a commit writes for one mark: 512 bytes, in one page of the database. Eight times as many
-would halve the memory of the pieces' names, and write a page of its own for each mark."""
+"""Sequences of one block.
+
+A commit writes one block for one new mark: 512 bytes, in one page of the database. Blocks eight
+times as large would halve the memory for the names of the pieces, but each mark would write a page
+of its own.
+"""
 BLOCK_BYTES = BLOCK_SEQUENCES // 8
 _LOW = BLOCK_SEQUENCES - 1
 _FULL = (1 << BLOCK_SEQUENCES) - 1
 _FEW = 16
-"""Sequences of one block that are added bit by bit; the bits of more are written as text and read at once."""
+"""Most sequences of one block that are added bit by bit.
+
+The bits of more sequences are written as a text of binary digits and parsed at once, because that
+is faster.
+"""
 _ONES = re.compile("1+")
 
 
 class Piece(NamedTuple):
-    """A part of the set as it is stored."""
+    """One part or one run of full blocks of a :class:`SequenceSet`, as stored."""
 
     block: int
-    """The first block: sequences from ``block * BLOCK_SEQUENCES`` on."""
+    """Number of the first block. The piece holds sequences from ``block * BLOCK_SEQUENCES`` on."""
     blocks: int
-    """How many full blocks these are; 1 for a part."""
+    """Number of full blocks of a run; 1 for a part."""
     bits: bytes | None
-    """Of a part: bit ``n % 8`` of byte ``n // 8`` is the block's sequence ``n``; without zeros at the end. ``None``: full."""
+    """Bitmap of a part: bit ``n % 8`` of byte ``n // 8`` is the block's sequence ``n``.
+
+    Zero bytes at the end are left out. ``None``: the piece is a run of full blocks.
+    """
 
     @property
     def last(self) -> int:
-        """No sequence of the piece is above this one."""
+        """Return the last sequence of the piece's last block.
+
+        No sequence of the piece is higher.
+        """
         return (self.block + self.blocks << BLOCK_BITS) - 1
 
 
 class SequenceSet:
-    """A set of whole numbers from 0 on, up to any size. ``len(set)`` is the number of sequences."""
+    """A set of whole numbers from 0 on, of any size. ``len(set)`` is the number of sequences."""
 
     __slots__ = ("_blocks", "_changed", "_count", "_firsts", "_lasts", "_parts")
 
@@ -65,13 +82,16 @@ class SequenceSet:
         """The keys of ``_parts``, ascending."""
         self._firsts: list[int] = []
         self._lasts: list[int] = []
-        """Runs of full blocks: ascending, disjoint, not adjacent."""
+        """The last block of each run of full blocks, as ``_firsts`` holds the first ones.
+
+        The runs are ascending, disjoint and not adjacent.
+        """
         self._count = 0
         self._changed: set[int] = set()
         for first, last in runs:
             self.add(first, last)
 
-    # --- what is here -------------------------------------------------------------------------------------------------------
+    # --- what is here -----------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return self._count
@@ -92,7 +112,7 @@ class SequenceSet:
             other._lasts,
         )
 
-    __hash__ = None  # type: ignore[assignment]  # it can be changed
+    __hash__ = None  # type: ignore[assignment]  # A set is mutable.
 
     def __repr__(self) -> str:
         shown = [f"{first}-{last}" for first, last in _at_most(self.runs(), 5)]
@@ -100,12 +120,15 @@ class SequenceSet:
 
     @property
     def first(self) -> int:
-        """The lowest sequence. Raises :class:`ValueError` if the set is empty."""
+        """Return the lowest sequence of the set. Raises :class:`ValueError` if the set is empty."""
         return self._end(lowest=True)
 
     @property
     def last(self) -> int:
-        """The highest sequence. Raises :class:`ValueError` if the set is empty."""
+        """Return the highest sequence of the set.
+
+        Raises :class:`ValueError` if the set is empty.
+        """
         return self._end(lowest=False)
 
     def _end(self, *, lowest: bool) -> int:
@@ -121,7 +144,7 @@ class SequenceSet:
         return max(ends + [(block << BLOCK_BITS) + _LOW for block in self._lasts[-1:]])
 
     def count(self, first: int, last: int) -> int:
-        """Return how many sequences of the closed range are here."""
+        """Return how many sequences of the closed range ``first`` to ``last`` are in the set."""
         if last < first or not self._count:
             return 0
         if first <= self.first and last >= self.last:
@@ -139,15 +162,22 @@ class SequenceSet:
         return found
 
     def next_missing(self, start: int) -> int:
-        """Return the lowest sequence from ``start`` on that is not here."""
+        """Return the lowest sequence from ``start`` on that is not in the set."""
         return first_missing(start, self)
 
     def runs(self, start: int = 0) -> Iterator[Range]:
-        """Yield the runs of sequences from ``start`` on: ascending, disjoint, not adjacent. One that begins before is cut."""
+        """Yield the runs of the set's sequences from ``start`` on.
+
+        The runs are ascending, disjoint and not adjacent. A run that begins before ``start`` is cut
+        to begin at ``start``.
+        """
         return covered(self._runs_of_pieces(start))
 
     def gaps(self, first: int, last: int) -> Iterator[Range]:
-        """Yield what of the closed range is not here: ascending, disjoint, not adjacent."""
+        """Yield the runs of the closed range ``first`` to ``last`` that are not in the set.
+
+        The runs are ascending, disjoint and not adjacent.
+        """
         for start, stop in self.runs(first):
             if start > last:
                 break
@@ -170,7 +200,11 @@ class SequenceSet:
                 yield base + run.start(), base + run.end() - 1
 
     def parts_and_runs(self, low: int = 0) -> Iterator[tuple[int, int, int | None]]:
-        """Yield (block, blocks, bits) of all pieces that reach block ``low``, ascending; bits ``None``: full."""
+        """Yield (first block, number of blocks, bits) of each piece from block ``low`` on.
+
+        The pieces are in ascending order. ``bits`` is ``None`` for a run of full blocks. A run that
+        begins before ``low`` and reaches it is yielded whole.
+        """
         at, full = bisect_left(self._blocks, low), bisect_left(self._lasts, low)
         while at < len(self._blocks) or full < len(self._firsts):
             if full == len(self._firsts) or (
@@ -183,14 +217,17 @@ class SequenceSet:
                 full += 1
 
     def _full_run(self, block: int) -> int:
-        """Return the number of the run of full blocks that holds ``block``; -1: none."""
+        """Return the index of the run of full blocks that holds ``block``, or -1 if no run does."""
         at = bisect_right(self._firsts, block) - 1
         return at if at >= 0 and block <= self._lasts[at] else -1
 
-    # --- adding -------------------------------------------------------------------------------------------------------------
+    # --- adding -----------------------------------------------------------------------------------
 
     def add(self, first: int, last: int) -> None:
-        """Add the closed range. Raises :class:`ValueError` for a range that is none."""
+        """Add the closed range ``first`` to ``last``.
+
+        Raises :class:`ValueError` unless 0 ≤ first ≤ last.
+        """
         if not 0 <= first <= last:
             raise ValueError(f"{first} to {last} is no range of sequences")
         low, high = first >> BLOCK_BITS, last >> BLOCK_BITS
@@ -207,7 +244,10 @@ class SequenceSet:
             self._fill(low, high)
 
     def add_each(self, sequences: Iterable[int]) -> None:
-        """Add these sequences, in any order. Raises :class:`ValueError` for one below 0."""
+        """Add these sequences, in any order.
+
+        Raises :class:`ValueError` if a sequence is below 0.
+        """
         ordered = sorted(sequences)
         if ordered and ordered[0] < 0:
             raise ValueError(f"{ordered[0]} is no sequence")
@@ -215,7 +255,7 @@ class SequenceSet:
             self._add_bits(block, _bits_of(list(members)))
 
     def update(self, other: SequenceSet) -> None:
-        """Add all that ``other`` holds."""
+        """Add all sequences of the set ``other``."""
         for block, blocks, bits in other.parts_and_runs():
             if bits is None:
                 self._fill(block, block + blocks - 1)
@@ -257,7 +297,11 @@ class SequenceSet:
         self._changed.add(low)
 
     def discard_through(self, to: int) -> None:
-        """Remove everything up to ``to``. The pieces below are gone with it, on disk too: who keeps them deletes them."""
+        """Remove all sequences up to and including ``to``.
+
+        The pieces below are not among the changes afterwards. The owner of the set deletes those
+        pieces from its disk.
+        """
         if not self._count or to < 0:
             return
         block = to >> BLOCK_BITS
@@ -283,21 +327,25 @@ class SequenceSet:
         self._changed = {each for each in self._changed if each >= block}
 
     def copy(self) -> SequenceSet:
-        """Return a set of its own with the same sequences, and no changes."""
+        """Return a separate set with the same sequences and no recorded changes."""
         made = SequenceSet()
         made._parts, made._blocks = self._parts.copy(), self._blocks[:]
         made._firsts, made._lasts, made._count = self._firsts[:], self._lasts[:], self._count
         return made
 
-    # --- on disk ------------------------------------------------------------------------------------------------------------
+    # --- on disk ----------------------------------------------------------------------------------
 
     @property
     def changed(self) -> int:
-        """How many pieces :meth:`take_changes` would name."""
+        """Return how many pieces :meth:`take_changes` would name."""
         return len(self._changed)
 
     def take_changes(self) -> tuple[list[Piece], list[int]]:
-        """Return the pieces that were made or changed since the last call, and the blocks that name a piece no more."""
+        """Return the changes since the last call, to be stored.
+
+        The first list holds the pieces that were made or changed. The second list holds the blocks
+        that no longer name a piece.
+        """
         pieces: list[Piece] = []
         gone: list[int] = []
         for block in sorted(self._changed):
@@ -310,16 +358,22 @@ class SequenceSet:
         return pieces, gone
 
     def note_changes(self, blocks: Iterable[int]) -> None:
-        """Name these blocks in the next :meth:`take_changes` as well: what was taken was not stored."""
+        """Include these blocks in the next :meth:`take_changes` again.
+
+        Call the method if the changes that were taken could not be stored.
+        """
         self._changed.update(blocks)
 
     def pieces(self) -> Iterator[Piece]:
-        """Yield all pieces, ascending."""
+        """Yield all pieces of the set, ascending."""
         for block, blocks, bits in self.parts_and_runs():
             yield Piece(block, blocks, None if bits is None else _bytes_of(bits))
 
     def add_piece(self, piece: Piece) -> None:
-        """Add what was stored as one piece. Raises :class:`ValueError` for one that no set has made."""
+        """Add the sequences of one stored piece.
+
+        Raises :class:`ValueError` if the piece is invalid: no set can have written it.
+        """
         block, blocks, stored = piece
         if block < 0 or blocks < 1:
             raise ValueError(f"a piece of {blocks} blocks from block {block} on")
@@ -340,19 +394,22 @@ class SequenceSet:
             return Piece(block, self._lasts[at] - block + 1, None)
         return None
 
-    # --- several sets -------------------------------------------------------------------------------------------------------
+    # --- several sets -----------------------------------------------------------------------------
 
     def full_until(self, block: int) -> int:
-        """Return the last block of the run of full blocks that holds ``block``; -1 if it is not full."""
+        """Return the last block of the run of full blocks that holds ``block``.
+
+        Return -1 if ``block`` is not full.
+        """
         at = self._full_run(block)
         return -1 if at < 0 else self._lasts[at]
 
     def bits_of(self, block: int) -> int:
-        """Return the bits of one block."""
+        """Return the bits of one block: bit ``n`` is the block's sequence ``n``."""
         return self._parts.get(block, 0) if self._full_run(block) < 0 else _FULL
 
     def count_in_both(self, first: int, last: int, other: SequenceSet) -> int:
-        """Return how many sequences of the closed range are here and in ``other``."""
+        """Return how many sequences of the closed range are in this set and in ``other``."""
         if not self or not other:
             return 0
         low, high = max(first, self.first, other.first), min(last, self.last, other.last)
@@ -374,7 +431,10 @@ class SequenceSet:
 
 
 def first_missing(start: int, *sets: SequenceSet) -> int:
-    """Return the lowest sequence from ``start`` on that none of the sets holds: block by block, however many runs they are."""
+    """Return the lowest sequence from ``start`` on that none of the sets holds.
+
+    The search goes block by block, so many short runs do not slow it down.
+    """
     block, offset = start >> BLOCK_BITS, start & _LOW
     while True:
         full = max(each.full_until(block) for each in sets)
@@ -391,14 +451,17 @@ def first_missing(start: int, *sets: SequenceSet) -> int:
 
 
 def count_in_either(first: int, last: int, one: SequenceSet, other: SequenceSet) -> int:
-    """Return how many sequences of the closed range are in at least one of the two."""
+    """Return how many sequences of the closed range are in at least one of the two sets."""
     if not one or not other or last < first:
         return one.count(first, last) + other.count(first, last)
     return one.count(first, last) + other.count(first, last) - one.count_in_both(first, last, other)
 
 
 def _mask(block: int, first: int, last: int) -> int:
-    """Return the bits of what of the closed range lies in the block, which the range touches."""
+    """Return the bits of the sequences of the closed range that lie in ``block``.
+
+    The range must touch the block.
+    """
     low, high = max(first - (block << BLOCK_BITS), 0), min(last - (block << BLOCK_BITS), _LOW)
     return (1 << high + 1) - (1 << low)
 
@@ -412,7 +475,7 @@ def _block_of(sequence: int) -> int:
 
 
 def _bits_of(sequences: list[int]) -> int:
-    """Return the bits of sequences of one block."""
+    """Return the bits of these sequences of one block."""
     if len(sequences) <= _FEW:
         bits = 0
         for sequence in sequences:
@@ -420,7 +483,8 @@ def _bits_of(sequences: list[int]) -> int:
         return bits
     digits = bytearray(b"0") * BLOCK_SEQUENCES
     for sequence in sequences:
-        digits[_LOW - (sequence & _LOW)] = 49  # "1"; the highest digit stands first
+        # 49 is the digit "1". The text begins with the highest digit.
+        digits[_LOW - (sequence & _LOW)] = 49
     return int(digits, 2)
 
 

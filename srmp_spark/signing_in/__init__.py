@@ -1,5 +1,7 @@
-"""Signing in to remote read, and letting others sign in: security providers for :mod:`srmp_spark.mqrr.rpc.security`.
+"""Sign in to remote read, and let clients sign in.
 
-NTLM version 2 alone, both sides ([MS-NLMP]). Libraries for it are clients, or their server takes no client but their own, so
-this is ours; its ciphers are of ``cryptography`` and the standard library. Kerberos is not here.
+The package has security providers for :mod:`srmp_spark.mqrr.rpc.security`: NTLM version 2 for both
+sides ([MS-NLMP]), and Kerberos and Negotiate for the client's side through pyspnego. NTLM is
+implemented here, because the known libraries are clients only, or have a server that accepts no
+client but their own. The ciphers are those of ``cryptography`` and the standard library.
 """

@@ -1,8 +1,10 @@
-r"""Who may sign in at the RPC port: ``--rpc-accounts``, a file of lines ``DOMAIN\user:password``.
+r"""Read the accounts that may sign in at the RPC port, from the file of ``--rpc-accounts``.
 
-An empty line and one that begins with ``#`` say nothing. A domain of ``.`` is any: clients name their own machine, or nothing.
-The file holds passwords, because NTLM proves the password itself; nobody but its owner may read it. In memory only the NT
-hash of a password is kept. The hash proves an account as well as the password does, and is guarded like the password.
+The file has lines ``DOMAIN\user:password``. Empty lines and lines that begin with ``#`` are
+ignored. The domain ``.`` matches any domain, because clients name their own machine or no domain.
+The file holds passwords, because NTLM proves the password itself. So only the owner of the file may
+have access to it. Memory holds only the NT hash of each password. The hash proves an account as
+well as the password does, and is guarded like the password.
 """
 
 from __future__ import annotations
@@ -25,33 +27,40 @@ class Account:
     """One account that may sign in."""
 
     name: str
-    r"""``DOMAIN\user``, as the configuration writes it."""
+    r"""``DOMAIN\user``, spelled as in the configuration."""
     nt_hash: bytes = field(repr=False)
 
     @property
     def key(self) -> tuple[str, str]:
-        """Domain and user in small letters: names differ in more than their case."""
+        """Return the domain and the user in small letters.
+
+        Two names that differ only in case are one account.
+        """
         domain, _, user = self.name.lower().partition("\\")
         return domain, user
 
 
 class Accounts:
-    """Accounts by name; no secret is in its repr."""
+    """A collection of accounts, found by name. Its repr shows no secret."""
 
     def __init__(self, accounts: Iterable[Account]) -> None:
         self._accounts = {account.key: account for account in accounts}
 
     def of(self, domain: str, user: str) -> tuple[Account, ...]:
-        """Return the accounts that this name may stand for."""
+        """Return the accounts that the name may mean.
+
+        They are the account of ``domain`` with this user, and then the account with this user in
+        any domain (``.``). The tuple is empty if no account matches. Case is ignored.
+        """
         keys = ((domain.lower(), user.lower()), (ANY_DOMAIN, user.lower()))
         return tuple(self._accounts[key] for key in keys if key in self._accounts)
 
     def __iter__(self) -> Iterator[Account]:
-        """Each account."""
+        """Iterate over all accounts of the collection."""
         return iter(self._accounts.values())
 
     def __len__(self) -> int:
-        """Accounts."""
+        """Return the number of accounts."""
         return len(self._accounts)
 
     def __repr__(self) -> str:
@@ -59,13 +68,21 @@ class Accounts:
 
 
 def is_account_name(text: str) -> bool:
-    r"""Whether ``text`` is ``DOMAIN\user``."""
+    r"""Return whether ``text`` has the form ``DOMAIN\user``.
+
+    Both parts must be non-empty and printable, without white space around the name.
+    """
     domain, backslash, user = text.partition("\\")
     return bool(domain and backslash and user) and text.isprintable() and text == text.strip()
 
 
 def read_accounts(path: Path) -> Accounts:
-    """The accounts of a file. Raises :class:`ConfigurationError`, which holds no password."""
+    """Return the accounts of the file at ``path``.
+
+    Raises :class:`ConfigurationError` if the file cannot be read, is open to other users, is larger
+    than ``FILE_MAX`` bytes, has an invalid line, names an account twice, or does not have 1 to
+    ``ACCOUNTS_MAX`` accounts. The text of the error holds no password.
+    """
     try:
         refuse_open_secret("--rpc-accounts", path)
         with path.open("rb") as file:

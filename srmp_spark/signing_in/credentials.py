@@ -1,4 +1,4 @@
-"""As whom we sign in at another queue manager, and how."""
+"""Choose the account, the protocol and the level to sign in at another queue manager."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROTOCOLS = ("ntlm", "kerberos", "negotiate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """Nobody, or an account."""
+    """Data to sign in at another queue manager: an account, or level ``none`` for no sign-in."""
 
     level: str = "none"
     protocol: str = "ntlm"
@@ -34,7 +34,12 @@ class Credentials:
     password: str = field(default="", repr=False)
 
     def settings(self, host: RemoteHost) -> ClientSettings:
-        """For one connection to ``host``: what was negotiated on one is for no other. Raises :class:`SecurityError`."""
+        """Return the settings for one connection to ``host``, with a new security context.
+
+        The security context serves this connection alone, because its state is negotiated for each
+        connection. Raises :class:`SecurityError` if the provider cannot begin, for example without
+        a Kerberos ticket.
+        """
         if self.level == "none":
             return ClientSettings()
         level = LEVELS[self.level]
@@ -68,9 +73,12 @@ def credentials(
     password: str | None,
     domain: str | None,
 ) -> Credentials:
-    """What the options say; without a level privacy, on loopback and without an account none.
+    """Return the credentials that the options of the caller describe.
 
-    Raises :class:`ConfigurationError`.
+    The default of ``level`` is privacy. For a host on loopback, without user and protocol, the
+    default is none. ``where`` names the owner of the options in error messages. Raises
+    :class:`ConfigurationError` if the options contradict each other, a value is unknown, or a
+    library is missing.
     """
     given, protocol = protocol, (protocol or "ntlm").lower()
     if protocol not in PROTOCOLS:
@@ -85,14 +93,17 @@ def credentials(
         )
     if level == "none":
         if user:
-            raise ConfigurationError(f"{where}: nobody signs in at level none, and a user is given")
+            raise ConfigurationError(
+                f"{where}: a user is given, but level none has no sign-in; "
+                "leave the user out, or choose another level"
+            )
         return Credentials()
     if protocol != "ntlm":
         _check_negotiated(where, protocol, level)
     if (not user and protocol == "ntlm") or (user and password is None):
         raise ConfigurationError(
-            f"{where}: {host.name} is asked with {level}: give a user and a password, or "
-            "level none if it asks for nothing"
+            f"{where}: level {level} needs a sign-in at {host.name}: give a user and a password, "
+            "or level none if the host requires no sign-in"
         )
     return Credentials(
         level=level,

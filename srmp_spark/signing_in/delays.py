@@ -1,13 +1,15 @@
-"""How long a sign-in must wait after others failed.
+"""Delay sign-ins after others failed, so that passwords cannot be guessed quickly.
 
-**Theory of operation.** A failure counts for the address that it came from, and for the account that it
-named. After FREE_OF_ACCOUNT (FREE_OF_ADDRESS) failures the next attempt must wait a second, and each
-further failure doubles the wait, up to DELAY_MAX_S. An attempt that comes too early is refused before
-its proof is looked at, and counts for nothing. FORGET_S without a failure ends it all.
+**Theory of operation.** A failure counts for the address that the attempt is from, and for the
+account that it names. After FREE_OF_ACCOUNT (or FREE_OF_ADDRESS) failures the next attempt must
+wait one second. Each further failure doubles the wait, up to DELAY_MAX_S. An attempt that is made
+too early is refused before its proof is checked, and does not count as a failure. After FORGET_S
+without a failure, all failures of the account or address are forgotten.
 
-A stranger must not be able to lock an account's owner out. Therefore an address from which the account
-has signed in counts for itself: there the failures of other addresses delay nothing. A name that no
-account has counts for its address alone, so names that are made up fill no table.
+An unauthenticated client must not be able to lock out the owner of an account. Therefore an address
+from which the account has signed in before has a counter of its own: failures of other addresses do
+not delay it. A name that belongs to no account counts for its address alone, so invented names
+cannot fill a table.
 """
 
 from __future__ import annotations
@@ -18,17 +20,26 @@ from dataclasses import dataclass
 from typing import Final
 
 FREE_OF_ACCOUNT: Final = 3
-"""Failures of an account before its next attempt must wait: a human mistypes."""
+"""Failures of an account before its next attempt must wait. A few are free, because people mistype.
+"""
 FREE_OF_ADDRESS: Final = 10
-"""Failures of an address before its next attempt must wait: many clients may stand behind one."""
+"""Failures of an address before its next attempt must wait. Many clients may share one address."""
 DELAY_MAX_S: Final = 60.0
-"""Seconds that an attempt waits at most: 1,440 guesses a day."""
+"""Longest wait of one attempt, in seconds. It allows 1,440 guesses a day."""
 FORGET_S: Final = 900.0
-"""Seconds after the last failure at which all failures before it are forgotten."""
+"""Seconds without a failure after which all earlier failures of an account or address are
+forgotten.
+"""
 ENTRIES_MAX: Final = 10_000
-"""Accounts and addresses with failures; beyond them the one that failed longest ago is forgotten."""
+"""Most accounts and addresses with failures.
+
+Beyond it, the entry whose last failure is the oldest is forgotten.
+"""
 KNOWN_MAX: Final = 10_000
-"""Addresses that accounts have signed in from; beyond them the one unused for longest is forgotten."""
+"""Most pairs of an address and an account that has signed in from it.
+
+Beyond it, the pair that has been unused for longest is forgotten.
+"""
 
 Key = tuple[str, ...]
 
@@ -40,18 +51,24 @@ class _Failures:
 
 
 class SignInDelays:
-    """The failures of all accounts and addresses. Time is an argument."""
+    """Counts the failed sign-ins of all accounts and addresses. Time is an argument, in seconds."""
 
     def __init__(self) -> None:
         self._failures: OrderedDict[Key, _Failures] = OrderedDict()
         self._known: OrderedDict[Key, None] = OrderedDict()
 
     def seconds_to_wait(self, address: str, accounts: Iterable[str], now: float) -> float:
-        """Return how long an attempt of ``address`` at one of ``accounts`` must wait; 0: it may be judged."""
+        """Return how many seconds an attempt of ``address`` at one of ``accounts`` must still wait.
+
+        0 means that the attempt may be judged now.
+        """
         return max((self._wait_of(key, now) for key in self._keys(address, accounts)), default=0.0)
 
     def failed(self, address: str, accounts: Iterable[str], now: float) -> None:
-        """Count an attempt that was judged, and failed."""
+        """Count a failure for ``address`` and ``accounts``.
+
+        Call this for an attempt that was judged and failed.
+        """
         for key in self._keys(address, accounts):
             failures = self._failures.setdefault(key, _Failures())
             if now - failures.last > FORGET_S:
@@ -63,7 +80,10 @@ class SignInDelays:
             self._failures.popitem(last=False)
 
     def succeeded(self, address: str, account: str) -> None:
-        """Remember that ``account`` signs in from ``address``. Failures that others made stay counted."""
+        """Remember that ``account`` has signed in from ``address``.
+
+        The failures that other addresses caused stay counted.
+        """
         key = ("both", address, account)
         self._known[key] = None
         self._known.move_to_end(key)
@@ -72,7 +92,7 @@ class SignInDelays:
             self._known.popitem(last=False)
 
     def __len__(self) -> int:
-        """Accounts and addresses with failures."""
+        """Return the number of accounts and addresses with failures."""
         return len(self._failures)
 
     def _keys(self, address: str, accounts: Iterable[str]) -> list[Key]:

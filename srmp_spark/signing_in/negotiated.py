@@ -1,10 +1,13 @@
-"""Kerberos and Negotiate as a client's security provider of DCE/RPC, by pyspnego ([MS-RPCE] 2.2.1.1.7, 3.3.1.5.2).
+"""Sign in with Kerberos or Negotiate as a client of DCE/RPC, through pyspnego.
 
-pyspnego needs the machine's Kerberos libraries for tickets (``pip install 'srmp-spark[kerberos]'``). Without a user the tickets
-are those of the machine's cache (``kinit``). Negotiate takes Kerberos where it can, else NTLM with the password.
+The specification is [MS-RPCE] 2.2.1.1.7 and 3.3.1.5.2. pyspnego needs the machine's Kerberos
+libraries for tickets (``pip install 'srmp-spark[kerberos]'``). Without a user, the tickets of the
+machine's cache are used (``kinit``). Negotiate uses Kerberos where possible, else NTLM with the
+password.
 
-At the level of integrity a token's length depends on the ticket's algorithm, and a PDU must know it before there is one; so of
-the levels that sign there is privacy alone, which is what Windows asks for.
+The level of integrity is not supported. At that level the length of a token depends on the
+algorithm of the ticket, but a PDU must state the length before the token exists. Of the levels that
+sign there is only privacy, which is the level that Windows requires.
 """
 
 from __future__ import annotations
@@ -15,13 +18,13 @@ from srmp_spark.mqrr.rpc.pdu import AuthLevel
 from srmp_spark.mqrr.rpc.security import SecurityError
 
 AUTH_TYPES = {"kerberos": 16, "negotiate": 9}
-"""RPC_C_AUTHN_GSS_KERBEROS, RPC_C_AUTHN_GSS_NEGOTIATE."""
+"""Authentication types: RPC_C_AUTHN_GSS_KERBEROS and RPC_C_AUTHN_GSS_NEGOTIATE."""
 LEVELS = (AuthLevel.CONNECT, AuthLevel.PKT_PRIVACY)
 _NTLM_TOKEN = 16
 
 
 def is_installed() -> bool:
-    """Whether pyspnego is there."""
+    """Return whether pyspnego can be imported."""
     try:
         import spnego  # noqa: F401
     except ImportError:
@@ -30,18 +33,26 @@ def is_installed() -> bool:
 
 
 class NegotiatedInitiator:
-    """The port of :class:`srmp_spark.mqrr.rpc.security.SecurityContext`."""
+    """Signs in with Kerberos or Negotiate on one connection, as its client.
+
+    The class implements :class:`srmp_spark.mqrr.rpc.security.SecurityContext`.
+    """
 
     supports_header_signing = True
     odd_legs = False
-    """The last word is an alter_context, which the server answers, also of Kerberos' three legs."""
+    """False: the client's last token is sent in an alter_context, which the server answers.
+
+    The three legs of Kerberos are sent so, too.
+    """
 
     def __init__(
         self, protocol: str, level: int, user: str, password: str, domain: str, host: str
     ) -> None:
-        """Asks for the ticket at once, which may take seconds: not in an event loop.
+        """Request the ticket at once.
 
-        Raises :class:`SecurityError` when there are no credentials, or no library for them.
+        The request may take seconds, so do not call this in an event loop.
+
+        Raises :class:`SecurityError` if there are no credentials, or no library for them.
         """
         import spnego
 
@@ -66,7 +77,11 @@ class NegotiatedInitiator:
         self._first = self._or_raise(self._context.step) or b""
 
     def step(self, token: bytes) -> bytes:
-        """The next token, for the other side's; ``b""``: nothing more to say. Raises :class:`SecurityError`."""
+        """Return the next token for the server, given the server's last ``token``.
+
+        An empty ``token`` stands for the beginning. ``b""`` as the result means that nothing more
+        is to be sent. Raises :class:`SecurityError` if the sign-in fails.
+        """
         if not token:
             return self._first
         answer: bytes = self._or_raise(lambda: self._context.step(token)) or b""
@@ -81,7 +96,10 @@ class NegotiatedInitiator:
     def protect(
         self, header: bytes, body: bytes, trailer: bytes, *, sign_header: bool
     ) -> tuple[bytes, bytes]:
-        """The body as it is sent, and the token."""
+        """Return the body of a PDU as it is sent (encrypted), and the token that signs the PDU.
+
+        Raises :class:`SecurityError` if pyspnego cannot protect the body.
+        """
         types = self._spnego.iov.BufferType
         pieces = [(types.data, body), types.header]
         if self._signs_all(sign_header):
@@ -97,7 +115,10 @@ class NegotiatedInitiator:
     def unprotect(
         self, header: bytes, body: bytes, trailer: bytes, token: bytes, *, sign_header: bool
     ) -> bytes:
-        """The body as it was written. Raises :class:`SecurityError`."""
+        """Return the body of a received PDU in plain text, after a check of its ``token``.
+
+        Raises :class:`SecurityError` if the token does not match the PDU.
+        """
         types = self._spnego.iov.BufferType
         pieces = [(types.data, body), (types.header, token)]
         if self._signs_all(sign_header):
@@ -112,10 +133,13 @@ class NegotiatedInitiator:
         return plain
 
     def _signs_all(self, sign_header: bool) -> bool:
-        """NTLM signs the whole PDU in either case."""
+        """Return whether header and trailer are signed too.
+
+        NTLM signs the whole PDU in either case.
+        """
         return sign_header or self._context.negotiated_protocol == "ntlm"
 
-    def _or_raise(self, what: Any) -> Any:  # noqa: ANN401  # whatever pyspnego returns
+    def _or_raise(self, what: Any) -> Any:  # noqa: ANN401  # pyspnego has no types.
         from spnego.exceptions import SpnegoError
 
         try:

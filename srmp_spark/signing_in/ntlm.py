@@ -1,12 +1,14 @@
-"""NTLM version 2 as a security provider of DCE/RPC, both sides ([MS-NLMP] 3.1.5, 3.2.5).
+"""Sign in with NTLM version 2 as a security provider of DCE/RPC: client and server.
 
     client                         server
     NEGOTIATE    ──────────▶
                  ◀──────────       CHALLENGE      eight random bytes
-    AUTHENTICATE ──────────▶                      proof of the password over them; a session key; a code over all three
+    AUTHENTICATE ──────────▶                      proof of the password over all three messages;
+                                                  a session key; a MIC over all three messages
 
-Version 1 and session security without its extension are refused. What is signed is the whole PDU, whether or not both sides
-said that they sign headers: implementations agree on that. Time and randomness are handed in.
+The specification is [MS-NLMP] 3.1.5 and 3.2.5. NTLM version 1, and session security without its
+extension, are refused. The signature covers the whole PDU, whether or not both sides stated that
+they sign headers, because implementations agree on that. Time and random bytes are arguments.
 """
 
 from __future__ import annotations
@@ -46,11 +48,14 @@ from srmp_spark.signing_in.ntlm_messages import (
 )
 
 AUTH_TYPE = 10
-"""RPC_C_AUTHN_WINNT."""
+"""Authentication type of NTLM: RPC_C_AUTHN_WINNT."""
 SIGNATURE_SIZE = 16
 PROOF_SIZE = 16
 _TEMP_FIXED = 28
-"""Of the second part of an NTLMv2 response, before its pairs: versions, reserved, time, client challenge, reserved."""
+"""Bytes before the pairs in the second part of an NTLMv2 response.
+
+The bytes hold versions, reserved bytes, the time, the client challenge, and reserved bytes.
+"""
 _NEEDED = Flags.UNICODE | Flags.NTLM | Flags.EXTENDED_SESSIONSECURITY | Flags.KEY_128
 _OFFERED = (
     _NEEDED
@@ -64,30 +69,39 @@ _OFFERED = (
     | Flags.KEY_56
 )
 _TICKS_1970 = 116_444_736_000_000_000
-"""FILETIME of 1970: tenths of microseconds since 1601."""
+"""FILETIME of 1970-01-01: tenths of microseconds since 1601."""
 
 AccountsOf = Callable[[str, str], tuple[Account, ...]]
-"""(domain, user) → the accounts that the name may stand for; none for nobody that is known."""
+"""Function from (domain, user) to the accounts that the name may mean.
+
+It returns no account for an unknown name.
+"""
 
 
 class Gate(Protocol):
-    """What holds attempts back after others failed, for one connection."""
+    """Delays the sign-ins of one connection after other sign-ins failed."""
 
     def seconds_to_wait(self, accounts: Sequence[str]) -> float:
-        """Return how long an attempt at one of these accounts must wait; 0: it may be judged."""
+        """Return how many seconds an attempt at one of these accounts must wait.
+
+        0 means that the attempt may be judged now.
+        """
         ...
 
     def failed(self, accounts: Sequence[str]) -> None:
-        """Count an attempt that was judged, and failed."""
+        """Count an attempt at these accounts that was judged and failed."""
         ...
 
     def succeeded(self, account: str) -> None:
-        """Count an attempt that did not fail."""
+        """Count a successful attempt at the account."""
         ...
 
 
 class _Direction:
-    """What one side sends: its keys, and how many messages it has signed."""
+    """Signs and encrypts the messages of one side.
+
+    It holds the side's keys and the count of signed messages.
+    """
 
     def __init__(self, session_key: bytes, *, client: bool, key_exchange: bool) -> None:
         self._signing = sign_key(session_key, client=client)
@@ -96,11 +110,15 @@ class _Direction:
         self._count = 0
 
     def crypt(self, data: bytes) -> bytes:
-        """Encrypt or decrypt."""
+        """Encrypt or decrypt ``data``, the next bytes of the RC4 stream."""
         return self._stream.update(data)
 
     def signature(self, message: bytes) -> bytes:
-        """MAC with extended session security (3.4.4.2); after :meth:`crypt` of what is sealed."""
+        """Return the MAC of ``message`` with extended session security (3.4.4.2).
+
+        If the message is encrypted too, call :meth:`crypt` first, because both use the same RC4
+        stream.
+        """
         number = self._count.to_bytes(4, "little")
         self._count = (self._count + 1) & 0xFFFFFFFF
         code = hmac_md5(self._signing, number + message)[:8]
@@ -110,7 +128,10 @@ class _Direction:
 
 
 class _Session:
-    """What both sides share: the port of :class:`srmp_spark.mqrr.rpc.security.SecurityContext`."""
+    """Protects the PDUs of one connection after the sign-in: the part that client and server share.
+
+    The class implements :class:`srmp_spark.mqrr.rpc.security.SecurityContext` with its subclasses.
+    """
 
     auth_type = AUTH_TYPE
     supports_header_signing = True
@@ -134,8 +155,12 @@ class _Session:
     def protect(
         self, header: bytes, body: bytes, trailer: bytes, *, sign_header: bool
     ) -> tuple[bytes, bytes]:
-        """The body as it is sent, and the token."""
-        del sign_header  # NTLM signs all of it in either case
+        """Return the body of a PDU as it is sent, and the token that signs the PDU.
+
+        The body is encrypted at the level of privacy only.
+        """
+        # NTLM signs the whole PDU in either case.
+        del sign_header
         assert self._ours is not None, "complete"
         sent = self._ours.crypt(body) if self._level == AuthLevel.PKT_PRIVACY else body
         return sent, self._ours.signature(header + body + trailer)
@@ -143,17 +168,20 @@ class _Session:
     def unprotect(
         self, header: bytes, body: bytes, trailer: bytes, token: bytes, *, sign_header: bool
     ) -> bytes:
-        """The body as it was written. Raises :class:`SecurityError`."""
+        """Return the body of a received PDU in plain text, after a check of its ``token``.
+
+        Raises :class:`SecurityError` if the token does not match the PDU.
+        """
         del sign_header
         assert self._theirs is not None, "complete"
         plain = self._theirs.crypt(body) if self._level == AuthLevel.PKT_PRIVACY else body
         if not hmac.compare_digest(self._theirs.signature(header + plain + trailer), token):
-            raise SecurityError("the signature of a PDU does not hold")
+            raise SecurityError("the signature of a PDU is wrong")
         return plain
 
 
 class NtlmAcceptor(_Session):
-    """The server's side."""
+    """Lets a client sign in on one connection: the server's side."""
 
     def __init__(
         self,
@@ -166,8 +194,12 @@ class NtlmAcceptor(_Session):
         told: Callable[[str], None] = lambda _: None,
         gate: Gate | None = None,
     ) -> None:
-        """``challenge``: eight random bytes; ``name``: of this machine; ``utc``: microseconds since 1970. ``told``: who was not
-        let in, for the log."""
+        """Prepare the sign-in of one client.
+
+        ``challenge`` are eight random bytes. ``name`` is the name of this machine. ``utc`` is in
+        microseconds since 1970. ``told`` is called with the text for the log when a client is
+        refused. ``gate`` delays attempts after failures.
+        """
         super().__init__(level, client=False)
         self._accounts_of = accounts_of
         self._gate = gate
@@ -179,7 +211,11 @@ class NtlmAcceptor(_Session):
         self._pairs: dict[int, bytes] = {}
 
     def step(self, token: bytes) -> bytes:
-        """The next token; ``b""`` after the last. Raises :class:`SecurityError`."""
+        """Return the next token for the client, given the client's ``token``.
+
+        After the client's last token the result is ``b""``. Raises :class:`SecurityError` if the
+        client cannot do NTLM version 2, proves no known account, or must wait after failures.
+        """
         if self.complete:
             raise SecurityError("an NTLM message after the last one")
         if not self._said:
@@ -240,7 +276,9 @@ class NtlmAcceptor(_Session):
         if len(temp) < _TEMP_FIXED or temp[:2] != b"\x01\x01":
             raise SecurityError("the response is not of NTLM version 2")
         if _NEEDED & ~message.flags:
-            raise SecurityError(f"the client gave up {_NEEDED & ~message.flags!r}")
+            raise SecurityError(
+                f"the client left out {_NEEDED & ~message.flags!r}, which it had offered"
+            )
         pairs = parse_pairs(temp[_TEMP_FIXED:])
         for account in accounts:
             key = ntowfv2(message.user, account.nt_hash, message.domain)
@@ -250,12 +288,13 @@ class NtlmAcceptor(_Session):
             session_key = base_key
             if message.flags & Flags.KEY_EXCH:
                 if len(message.session_key) != len(base_key):
-                    raise SecurityError("a session key of another size than 16 bytes")
+                    raise SecurityError("the session key does not have 16 bytes")
                 session_key = rc4k(base_key, message.session_key)
-            # Without the time in it a client sends no code over the messages: what we said must have reached it whole.
+            # A client that received a challenge without a time sends no MIC over the messages.
+            # So the client must return all pairs of our challenge unchanged.
             if any(pairs.get(kind) != value for kind, value in self._pairs.items()):
                 raise SecurityError(
-                    "the response is to another challenge: ours was changed on its way"
+                    "the response is to another challenge: ours was changed in transit"
                 )
             if int.from_bytes(pairs.get(Pair.FLAGS, b""), "little") & MIC_IS_THERE:
                 self._check_code(session_key, message, token)
@@ -268,13 +307,12 @@ class NtlmAcceptor(_Session):
             hmac_md5(session_key, b"".join((*self._said, without))), message.mic
         ):
             raise SecurityError(
-                "the code over the three NTLM messages does not hold: they were changed "
-                "on their way"
+                "the MIC over the three NTLM messages is wrong: a message was changed in transit"
             )
 
 
 class NtlmInitiator(_Session):
-    """The client's side."""
+    """Signs in on one connection with a user and a password: the client's side."""
 
     def __init__(
         self,
@@ -287,7 +325,11 @@ class NtlmInitiator(_Session):
         utc: int,
         service: str = "",
     ) -> None:
-        """``random``: so many random bytes; ``utc``: microseconds since 1970; ``service``: ``host/NAME`` of the server."""
+        """Prepare the sign-in with these credentials.
+
+        ``random`` returns the given number of random bytes. ``utc`` is in microseconds since 1970.
+        ``service`` is ``host/NAME`` of the server, or empty.
+        """
         super().__init__(level, client=True)
         self._user, self._password, self._domain = user, password, domain
         self._random = random
@@ -296,7 +338,11 @@ class NtlmInitiator(_Session):
         self._negotiate = b""
 
     def step(self, token: bytes) -> bytes:
-        """The next token. Raises :class:`SecurityError`."""
+        """Return the next token for the server: NEGOTIATE first, then the answer to its CHALLENGE.
+
+        Raises :class:`SecurityError` if ``token`` is invalid, or the server cannot do NTLM version
+        2 with 128 bits.
+        """
         if not self._negotiate:
             self._negotiate = encode_negotiate(_OFFERED)
             return self._negotiate

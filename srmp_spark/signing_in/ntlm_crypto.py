@@ -1,4 +1,7 @@
-"""The functions of NTLM version 2 ([MS-NLMP] 3.3.2, 3.4). Names are the document's."""
+"""The cryptographic functions of NTLM version 2 ([MS-NLMP] 3.3.2, 3.4).
+
+The functions have the names of the document.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ _SERVER_SEALING = b"session key to server-to-client sealing key magic constant\0
 
 
 def md4(data: bytes) -> bytes:
-    """RFC 1320: what a password becomes. OpenSSL 3 has it no more."""
+    """Return the MD4 digest of ``data`` (RFC 1320).
+
+    OpenSSL 3 no longer has MD4, and NT hashes need it.
+    """
     length = len(data)
     data += b"\x80" + bytes(-(length + 9) % 64) + (8 * length).to_bytes(8, "little")
     state = [0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476]
@@ -52,35 +58,43 @@ def _majority(x: int, y: int, z: int) -> int:
 
 
 def hmac_md5(key: bytes, data: bytes) -> bytes:
-    """HMAC_MD5."""
+    """Return HMAC_MD5 of ``data`` under ``key``."""
     return hmac.new(key, data, hashlib.md5).digest()
 
 
 def nt_hash(password: str) -> bytes:
-    """NTOWFv1: what an account is kept as. It proves the account as well as the password does."""
+    """Return the NT hash of ``password`` (NTOWFv1), in which form accounts are kept.
+
+    The hash proves the account as well as the password does.
+    """
     return md4(password.encode("utf-16-le"))
 
 
 def ntowfv2(user: str, hashed: bytes, domain: str) -> bytes:
-    """NTOWFv2: the key of an account, of the :func:`nt_hash` of its password."""
+    """Return the key of an account (NTOWFv2).
+
+    ``hashed`` is the :func:`nt_hash` of the account's password.
+    """
     return hmac_md5(hashed, (user.upper() + domain).encode("utf-16-le"))
 
 
 def rc4(key: bytes) -> CipherContext:
-    """A stream of RC4."""
+    """Return a new RC4 stream under ``key``."""
     return Cipher(ARC4(key), mode=None).encryptor()
 
 
 def rc4k(key: bytes, data: bytes) -> bytes:
-    """RC4K: ``data`` under a key that is used once."""
+    """Return ``data`` encrypted or decrypted with RC4 under a key that is used once (RC4K)."""
     return rc4(key).update(data)
 
 
 def sign_key(session_key: bytes, *, client: bool) -> bytes:
-    """SIGNKEY: of what the client sends, or the server."""
-    return hashlib.md5(session_key + (_CLIENT_SIGNING if client else _SERVER_SIGNING)).digest()  # noqa: S324  # NTLM's own
+    """Return SIGNKEY, which signs the messages of the client, or of the server."""
+    # NTLM prescribes MD5.
+    return hashlib.md5(session_key + (_CLIENT_SIGNING if client else _SERVER_SIGNING)).digest()  # noqa: S324
 
 
 def seal_key(session_key: bytes, *, client: bool) -> bytes:
-    """SEALKEY, of 128 bits."""
-    return hashlib.md5(session_key + (_CLIENT_SEALING if client else _SERVER_SEALING)).digest()  # noqa: S324  # NTLM's own
+    """Return SEALKEY of 128 bits, which encrypts the messages of the client, or of the server."""
+    # NTLM prescribes MD5.
+    return hashlib.md5(session_key + (_CLIENT_SEALING if client else _SERVER_SEALING)).digest()  # noqa: S324

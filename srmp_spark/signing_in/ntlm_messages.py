@@ -1,4 +1,7 @@
-"""The three messages of NTLM ([MS-NLMP] 2.2.1) and the pairs in them (2.2.2.1). Lengths and offsets are hostile."""
+"""Encode and parse the three messages of NTLM ([MS-NLMP] 2.2.1) and the pairs in them (2.2.2.1).
+
+Lengths and offsets in received messages are not trusted.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from srmp_spark.mqrr.rpc.security import SecurityError
 
 SIGNATURE = b"NTLMSSP\0"
 VERSION = bytes([10, 0, 0, 0, 0, 0, 0, 15])
-"""Version 10.0, build 0; NTLMSSP_REVISION_W2K3. Some clients refuse a challenge without one."""
+"""Version 10.0, build 0, with NTLMSSP_REVISION_W2K3.
+
+Some clients refuse a challenge without a version.
+"""
 MIC_AT, MIC_SIZE = 72, 16
 _FIELD = Struct("<HHI")
 _HEAD = Struct("<8sI")
@@ -23,7 +29,7 @@ _PAIR = Struct("<HH")
 
 
 class Flags(IntFlag):
-    """NegotiateFlags (2.2.2.5); those that mean something here."""
+    """NegotiateFlags (2.2.2.5): the flags that this implementation uses."""
 
     UNICODE = 0x00000001
     REQUEST_TARGET = 0x00000004
@@ -41,7 +47,7 @@ class Flags(IntFlag):
 
 
 class Pair(IntEnum):
-    """AvId."""
+    """AvId: the kind of a pair in the target information (2.2.2.1)."""
 
     EOL = 0
     NB_COMPUTER_NAME = 1
@@ -54,18 +60,21 @@ class Pair(IntEnum):
 
 
 MIC_IS_THERE = 0x2
-"""In ``Pair.FLAGS``: the message has a code over all three."""
+"""Bit in ``Pair.FLAGS``: the message has a MIC over all three messages."""
 
 
 def encode_pairs(pairs: Mapping[int, bytes]) -> bytes:
-    """AV_PAIRs, and the end of them."""
+    """Return the AV_PAIRs as bytes, with the end mark after them."""
     return b"".join(
         _PAIR.pack(kind, len(value)) + value for kind, value in pairs.items()
     ) + _PAIR.pack(Pair.EOL, 0)
 
 
 def parse_pairs(data: bytes) -> dict[int, bytes]:
-    """AV_PAIRs up to their end. Raises :class:`SecurityError`."""
+    """Return the AV_PAIRs in ``data`` up to their end mark, from kind to value.
+
+    Raises :class:`SecurityError` if a pair is longer than the data, or there is no end mark.
+    """
     found: dict[int, bytes] = {}
     at = 0
     while True:
@@ -76,24 +85,27 @@ def parse_pairs(data: bytes) -> dict[int, bytes]:
         if kind == Pair.EOL:
             return found
         if size > len(data) - at:
-            raise SecurityError("a pair of an NTLM message is longer than what is left")
+            raise SecurityError("a pair of an NTLM message is longer than the rest of the message")
         found[kind] = data[at : at + size]
         at += size
 
 
 def encode_negotiate(flags: Flags) -> bytes:
-    """NEGOTIATE_MESSAGE without names."""
+    """Return the bytes of a NEGOTIATE_MESSAGE without names."""
     return _NEGOTIATE.pack(SIGNATURE, 1, flags) + bytes(16) + VERSION
 
 
 def parse_negotiate(data: bytes) -> Flags:
-    """What the client can. Raises :class:`SecurityError`."""
+    """Return the flags of a NEGOTIATE_MESSAGE: the features that the client offers.
+
+    Raises :class:`SecurityError` if ``data`` is no such message.
+    """
     _expect(data, 1, _NEGOTIATE.size)
     return Flags(_NEGOTIATE.unpack_from(data)[2])
 
 
 class Challenge(NamedTuple):
-    """CHALLENGE_MESSAGE."""
+    """CHALLENGE_MESSAGE: the server's answer to NEGOTIATE_MESSAGE."""
 
     flags: Flags
     challenge: bytes
@@ -101,7 +113,7 @@ class Challenge(NamedTuple):
     target_name: str = ""
 
     def encode(self) -> bytes:
-        """Its bytes."""
+        """Return the bytes of the message."""
         name = self.target_name.encode("utf-16-le")
         at = _CHALLENGE.size
         return (
@@ -124,14 +136,17 @@ class Challenge(NamedTuple):
 
 
 def parse_challenge(data: bytes) -> Challenge:
-    """What a server says. Raises :class:`SecurityError`."""
+    """Return the CHALLENGE_MESSAGE in ``data``, without its target name.
+
+    Raises :class:`SecurityError` if ``data`` is no such message.
+    """
     _expect(data, 2, 48)
     flags = Flags(int.from_bytes(data[20:24], "little"))
     return Challenge(flags, data[24:32], _payload(data, 40))
 
 
 class Authenticate(NamedTuple):
-    """AUTHENTICATE_MESSAGE."""
+    """AUTHENTICATE_MESSAGE: the client's name and its proof of the password."""
 
     lm_response: bytes
     nt_response: bytes
@@ -139,12 +154,12 @@ class Authenticate(NamedTuple):
     user: str
     workstation: str
     session_key: bytes
-    """EncryptedRandomSessionKey."""
+    """EncryptedRandomSessionKey: the session key, encrypted with the key of the proof."""
     flags: Flags
     mic: bytes = bytes(MIC_SIZE)
 
     def encode(self) -> bytes:
-        """Its bytes, with the MIC that it has."""
+        """Return the bytes of the message with its MIC as it is. No MIC is computed here."""
         values = (
             self.lm_response,
             self.nt_response,
@@ -169,7 +184,10 @@ class Authenticate(NamedTuple):
 
 
 def parse_authenticate(data: bytes) -> Authenticate:
-    """Who a client says it is, and its proof. Raises :class:`SecurityError`."""
+    """Return the AUTHENTICATE_MESSAGE in ``data``: the name that the client states, and its proof.
+
+    Raises :class:`SecurityError` if ``data`` is no such message, or a name is not UTF-16.
+    """
     _expect(data, 3, _FLAGS_AT + 4)
     lm, nt, domain, user, workstation, key = (
         _payload(data, _HEAD.size + 8 * n) for n in range(_AUTHENTICATE_FIELDS)
@@ -188,14 +206,14 @@ def parse_authenticate(data: bytes) -> Authenticate:
 
 def _expect(data: bytes, kind: int, size: int) -> None:
     if len(data) < size:
-        raise SecurityError(f"an NTLM message of {len(data)} bytes, where {size} are the least")
+        raise SecurityError(f"an NTLM message has {len(data)} bytes, expected at least {size}")
     signature, found = _HEAD.unpack_from(data)
     if signature != SIGNATURE or found != kind:
-        raise SecurityError(f"not the NTLM message {kind} that is next")
+        raise SecurityError(f"expected the NTLM message of type {kind}, got another one")
 
 
 def _payload(data: bytes, at: int) -> bytes:
     size, _, offset = _FIELD.unpack_from(data, at)
     if size > len(data) - offset:
-        raise SecurityError("a field of an NTLM message lies outside of it")
+        raise SecurityError("a field of an NTLM message points outside the message")
     return data[offset : offset + size]

@@ -1,1 +1,1 @@
-"""Spark's side: the formats and their schemas."""
+"""The part that runs inside Spark: the data source formats and their schemas."""

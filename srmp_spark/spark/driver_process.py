@@ -1,8 +1,9 @@
-"""Which program a process that Spark started belongs to: the driver that a user knows, and can stop.
+"""Find the program that a Spark process belongs to: the driver that a user knows and can stop.
 
-The driver-side reader runs in a child of the JVM (pyspark's daemon, or a worker), whose number says nothing to anybody.
-Its ancestors do: the JVM, and the Python program that started the JVM. Read from ``/proc``, for people alone: nothing
-decides by it, and where a system does not tell there is no text.
+The driver-side reader runs in a child process of the JVM (pyspark's daemon, or a worker), whose
+process id tells a user nothing. The ancestors of this process are useful: the JVM, and the Python
+program that started the JVM. The ancestors are read from ``/proc``, only to inform people. No
+decision depends on the result, and on a system without ``/proc`` the text is empty.
 """
 
 from __future__ import annotations
@@ -13,16 +14,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 ANCESTORS_MAX = 10
-"""Parents that are looked at: worker, daemon, JVM, the program, and what a shell or a launcher adds."""
+"""Largest number of ancestors that are examined.
+
+The ancestors are the worker, the daemon, the JVM, the program, and what a shell or a launcher adds.
+"""
 NAME_LENGTH_MAX = 60
-"""Characters of a program's name: the whole purpose of a holder has 200."""
+"""Largest length of a program's name, in characters. Longer names are cut.
+
+The whole purpose of a holder has 200 characters.
+"""
 _APPLICATION = "spark.app.name="
 _UNNAMED = "pyspark-shell"
-"""What Spark calls an application without a name."""
+"""Spark's name for an application without a name."""
 
 
 class Process(NamedTuple):
-    """One process, as far as its name is looked for."""
+    """The facts about one process that are needed to find its name."""
 
     pid: int
     parent: int
@@ -30,17 +37,20 @@ class Process(NamedTuple):
 
     @property
     def program(self) -> str:
-        """The name of the executable."""
+        """Return the name of the executable."""
         return Path(self.arguments[0]).name if self.arguments else ""
 
     @property
     def script(self) -> str | None:
-        """The Python file that it runs."""
+        """Return the name of the Python file that the process runs, or ``None``."""
         return next((Path(each).name for each in self.arguments if each.endswith(".py")), None)
 
     @property
     def application(self) -> str | None:
-        """The application's name, where the JVM was started with it."""
+        """Return the name of the Spark application, or ``None``.
+
+        The process has the name if it is a JVM that was started with it.
+        """
         given = [
             each.removeprefix(_APPLICATION)
             for each in self.arguments
@@ -50,25 +60,29 @@ class Process(NamedTuple):
 
 
 def process(pid: int) -> Process | None:
-    """A process of this machine; ``None`` if it is gone, is another user's, or the system has no ``/proc``."""
+    """Read the facts about a process of this machine.
+
+    Return ``None`` if the process has ended or belongs to another user, or if the system has no
+    ``/proc``.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return None
-    parent = int(
-        stat[stat.rfind(b")") + 2 :].split()[1]
-    )  # the command's name may hold spaces and brackets
+    # The name of the command may contain spaces and brackets.
+    parent = int(stat[stat.rfind(b")") + 2 :].split()[1])
     return Process(
         pid, parent, [part.decode("utf-8", "replace") for part in arguments.split(b"\0") if part]
     )
 
 
 def of_driver(pid: int | None = None, look: Callable[[int], Process | None] = process) -> str:
-    """`` of NAME (driver process N)`` for the process ``pid`` (default: this one), or nothing if no JVM is above it.
+    """Return the text `` of NAME (driver process N)`` for the driver of a process.
 
-    NAME is the application's, else the script's; N the Python program that started the JVM, else the JVM. ``look`` reads
-    one process.
+    ``pid`` is the process; the default is this process. NAME is the name of the application, else
+    of the script. N is the process id of the Python program that started the JVM, else of the JVM.
+    The text is empty if no ancestor is a JVM. ``look`` reads one process.
     """
     above = look(os.getpid() if pid is None else pid)
     for _ in range(ANCESTORS_MAX):

@@ -1,9 +1,14 @@
-"""The embedded queue manager: started as a child of nobody when the first query needs it, else joined (INTERFACE.md section 4).
+"""The embedded queue manager: a query starts it, or joins one that runs (INTERFACE.md section 4).
 
-The child is detached (its own session, no pipe to us): it must outlive the process that Spark kills at the end of a query, and
-it ends by itself :data:`UNUSED_SECONDS` after its last lease or reading call. A query calls whatever its trigger is
-(:class:`KeptInUse`), so its queue manager lives as long as the query does. Whoever finds the data directory free starts one; if
-two do so at once, one of the children finds the directory in use and ends, and both queries join the other.
+The queue manager is a detached process with its own session and without a pipe to its parent. The
+queue manager must outlive the process that Spark kills at the end of a query. The queue manager
+ends by itself :data:`UNUSED_SECONDS` after its last lease or reading call. Whatever its trigger is,
+a query calls the queue manager regularly (:class:`KeptInUse`). So the queue manager lives as long
+as the query.
+
+A query that finds the data directory unused starts a queue manager. If two queries start one at
+once, one of the processes finds the directory in use and ends, and both queries join the other
+process.
 """
 
 from __future__ import annotations
@@ -30,17 +35,29 @@ from srmp_spark.errors import (
 from srmp_spark.holder import Holder
 from srmp_spark.interface import ENDPOINT_FILE, Endpoint, ExitCode
 from srmp_spark.private_files import FOLDER_MODE, append_private, refuse_wide
-from srmp_spark.spark.options import SourceOptions
+from srmp_spark.spark.settings.options import SourceOptions
 
 UNUSED_SECONDS = 60
-"""How long an embedded queue manager outlives its last lease: a query that is restarted finds it still there."""
+"""How long, in seconds, an embedded queue manager lives after its last lease.
+
+So a query that restarts soon finds it running.
+"""
 USE_SECONDS = 5.0
-"""How often a query says that it is there: a query that peeks has no lease, and may call once in an hour."""
+"""Seconds between two calls by which a query shows that it is alive.
+
+A query that peeks has no lease, and its trigger may fire only once an hour.
+"""
 READY_SECONDS = 60.0
-"""How long a start may take: recovery of a large log included."""
+"""Longest time that a start may take, in seconds, including the recovery of a large log.
+
+After that the query fails.
+"""
 POLL_SECONDS = 0.05
 UNAUTHORIZED = 401
-"""The living queue manager wants a token that we do not have: nobody else will answer for its directory."""
+"""HTTP status: the running queue manager requires a token that the query does not have.
+
+The query fails, because no other queue manager can run in the directory.
+"""
 
 LOG_FILE = "embedded.log"
 
@@ -48,21 +65,28 @@ _NEEDED = {
     "listen": ".option('listen', '127.0.0.1:0') (or the port that senders use)",
     "queue": ".option('queues', 'private$/orders')",
 }
-"""Flag of ``serve`` that a start needs → the option, with a value. Who joins needs neither."""
+"""Flags of ``serve`` that a start needs, each with an example of its option.
+
+A query that joins a running queue manager needs none of them.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """Where the queue managers of a query are."""
+    """The addresses of the queue managers of a query."""
 
     urls: tuple[str, ...]
     host: str | None
-    """The only host from which they can be reached, when embedded."""
+    """The only host from which they can be reached, if embedded; else ``None``."""
 
 
 class KeptInUse:
-    """Keeps an embedded queue manager from ending while a query lives, in the process that lives as long as the query."""
+    """Keeps an embedded queue manager from ending while a query runs.
+
+    The object lives in the process that lives as long as the query, and calls the queue manager
+    regularly.
+    """
 
     def __init__(self, url: str, options: SourceOptions) -> None:
         self._client = QueueManagerClient(
@@ -76,25 +100,28 @@ class KeptInUse:
         return f"<KeptInUse {self._client.url} stopped={self._stopped.is_set()}>"
 
     def stop(self) -> None:
-        """Let it end. May be called more than once."""
+        """Stop the calls, so that the queue manager can end.
+
+        This method may be called more than once.
+        """
         self._stopped.set()
 
     def _use_until_stopped(self) -> None:
         while not self._stopped.wait(USE_SECONDS):
             try:
                 self._client.range(self._queue)
-            except ApiError:  # noqa: PERF203  # a glob, or a queue that is not there: asking counts
+            except ApiError:  # noqa: PERF203  # the call itself counts as use
                 continue
-            except (
-                SrmpSparkError
-            ) as error:  # the query's own calls tell, and wait as long as they may
+            except SrmpSparkError as error:
+                # The query's own calls report the error, and wait for as long as they may.
                 _log.info("embedded.not_reached reason=%s", error)
 
 
 def locate(options: SourceOptions, *, needs_queues: bool = True) -> Place:
-    """The API URLs that ``options`` name; starts the embedded queue manager if nobody holds its directory.
+    """Return the API URLs that ``options`` name, and start the embedded queue manager if necessary.
 
-    ``needs_queues``: who starts one must say which queues it has.
+    A queue manager is started if no process uses its data directory. ``needs_queues`` says that a
+    start needs the option ``queues``.
     """
     if options.data_dir is None:
         return Place(options.queue_managers, None)
@@ -111,7 +138,12 @@ def start_or_join(
     *,
     needs_queues: bool = True,
 ) -> str:
-    """The API URL of the living queue manager of ``data_dir``. Raises a 401 :class:`ApiError` if it wants another ``token``."""
+    """Return the API URL of the queue manager of ``data_dir``, and start it if none runs.
+
+    Raises :class:`ConfigurationError` if a start needs more options, :class:`ApiError` (401) if the
+    running queue manager requires another ``token``, and :class:`SrmpSparkError` if the start
+    fails.
+    """
     url = _living(data_dir, token)
     if url is not None:
         _log.info("embedded.joined dir=%s api=%s", data_dir, url)
@@ -134,9 +166,8 @@ def start_or_join(
         if url is not None:
             return url
         code = child.poll()
-        if (
-            code is not None and code != ExitCode.IN_USE
-        ):  # else another query was faster: its queue manager is ready soon
+        # With IN_USE another query was faster, and its queue manager will be ready soon.
+        if code is not None and code != ExitCode.IN_USE:
             raise _why_it_ended(code, data_dir)
         time.sleep(POLL_SECONDS)
     raise SrmpSparkError(
@@ -146,17 +177,20 @@ def start_or_join(
 
 
 def _living(data_dir: Path, token: str | None) -> str | None:
-    """The API URL in the endpoint file, if the queue manager that wrote it is there and answers.
+    """Return the API URL in the endpoint file, if the queue manager that wrote the file answers.
 
-    A file that a kill left behind names a port that another program may have by now, perhaps another queue manager. So its
-    process must live, it must stand in the directory that it was written for, and who answers must have its GUID.
+    Otherwise return ``None``. After a kill the file names a port that another program may use by
+    now, perhaps another queue manager. So its process must live, the file must be in the directory
+    that it was written for, and the GUID in the answer must be that of the file. Raises
+    :class:`ApiError` (401) if the queue manager requires another token.
     """
     try:
         endpoint: Endpoint = json.loads((data_dir / ENDPOINT_FILE).read_text(encoding="utf-8"))
         url, guid = endpoint["api"], endpoint["queue_manager"]
         found = data_dir.stat()
         if endpoint.get("directory", [found.st_dev, found.st_ino]) != [found.st_dev, found.st_ino]:
-            return None  # the file was copied with the directory
+            # The file was copied together with the directory.
+            return None
         if "process" in endpoint and Holder.from_dict(endpoint["process"]).is_gone():
             return None
     except (OSError, ValueError, KeyError, TypeError):
@@ -189,7 +223,7 @@ def _start(data_dir: Path, flags: tuple[tuple[str, str], ...]) -> subprocess.Pop
         command += [f"--{flag}", value]
     _log.info("embedded.started dir=%s", data_dir)
     with os.fdopen(append_private(data_dir / LOG_FILE), "ab") as log:
-        return subprocess.Popen(  # noqa: S603  # our own program; values are arguments, never a shell's text
+        return subprocess.Popen(  # noqa: S603  # our own program, without a shell
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

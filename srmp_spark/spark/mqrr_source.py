@@ -1,10 +1,14 @@
-"""``format("mqrr")``: queues of another queue manager, over RPC ([MS-MQRR]; INTERFACE.md section 4).
+r"""``format("mqrr")``: queues of another queue manager, read over RPC ([MS-MQRR]).
 
-    spark.read.format("mqrr").option("host", "127.0.0.1:2103").option("queue", "private$\\orders").load()
+    spark.read.format("mqrr")
+        .option("host", "127.0.0.1:2103").option("queue", r"private$\orders")
+        .load()
 
-A batch is a snapshot: each queue is a task that walks it with a cursor and takes nothing. A live queue ordered by priority has
-no range that could be read again, so a stream reads the log of a queue manager of ours that pulls the messages into it first
-(:mod:`.mqrr_stream`); everything about it is as in ``format("srmp")``.
+INTERFACE.md section 4 describes the format. A batch read is a snapshot: each queue is a task that
+walks through the queue with a cursor and removes nothing. A live queue that is ordered by priority
+has no range that could be read again. So a stream reads the log of a local queue manager, which
+first pulls the messages into the log (:mod:`.mqrr_stream`). Everything else about a stream is as in
+``format("srmp")``.
 """
 
 from __future__ import annotations
@@ -15,13 +19,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
-from pyspark.sql.types import StructType
+from srmp_spark.extras import missing
+
+try:
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        InputPartition,
+    )
+    from pyspark.sql.types import StructType
+except ModuleNotFoundError:
+    raise missing("spark", "pyspark") from None
 
 from srmp_spark.client.read_ahead import ReadAhead
 from srmp_spark.client.remote_queue import RemoteMachine
@@ -34,59 +43,69 @@ from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.rows.columns import NAMES, spark_ddl
 from srmp_spark.rows.group import Form, Record
-from srmp_spark.spark.chosen_columns import chosen_columns
-from srmp_spark.spark.mqrr_options import RemoteOptions, parse_remote
+from srmp_spark.spark.settings.chosen_columns import chosen_columns
+from srmp_spark.spark.settings.mqrr_options import RemoteOptions, parse_remote
+from srmp_spark.spark.this_spark import check_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
 BATCH_ROWS = 2_000
-"""As of the log: smaller Arrow batches cost Spark more than the rows in them."""
+"""Rows of one Arrow batch, as when reading a log.
+
+Spark spends more time on a smaller Arrow batch than on its rows.
+"""
 BATCH_BYTES = 8 * 1024 * 1024
-"""And so much is read ahead, while rows are made of the batch before."""
+"""Bytes of one Arrow batch, and bytes that are read ahead while rows are made of a batch."""
 PIECE_MESSAGES = 64
-"""Messages that the thread which reads hands over together …"""
+"""Largest number of messages that the reading thread hands over together."""
 PIECE_BYTES = 1024 * 1024
-"""… or fewer large ones."""
+"""Size in bytes at which the reading thread hands over fewer than ``PIECE_MESSAGES`` messages."""
 _LOOKUP_ID = struct.Struct("<Q")
 
 
 class MqrrDataSource(DataSource):
-    """The data source; :data:`srmp_spark.spark.mqrr_options.MQRR_OPTIONS` lists the options."""
+    """The data source. :data:`srmp_spark.spark.settings.mqrr_options.MQRR_OPTIONS` lists its options."""
 
     @classmethod
     def name(cls) -> str:
-        """``mqrr``."""
+        """Return the name of the format, ``mqrr``."""
         return "mqrr"
 
     def schema(self) -> str:
-        """The columns. Checks the options first, as ``format("srmp")`` does."""
+        """Return the columns as DDL, after checking the options, as ``format("srmp")`` does."""
+        check_spark(self.name())
         return spark_ddl(parse_remote(dict(self.options)).columns or NAMES)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``."""
+        """Return the reader for ``spark.read``."""
+        check_spark(self.name())
         return MqrrBatchReader(parse_remote(dict(self.options)), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        """For ``spark.readStream``: the log of the subscription."""
-        from srmp_spark.spark.mqrr_stream import MqrrStreamReader
+        """Return the reader for ``spark.readStream``, which reads the log of the subscription."""
+        check_spark(self.name())
+        from srmp_spark.spark.reading.mqrr_stream import MqrrStreamReader
 
         return MqrrStreamReader(parse_remote(dict(self.options)), schema)
 
 
 @dataclass(frozen=True)
 class RemotePartition(InputPartition):
-    """One queue."""
+    """A task that reads one remote queue."""
 
     queue: str
 
 
 class MqrrBatchReader(DataSourceReader):
-    """A snapshot of remote queues."""
+    """Reads a snapshot of remote queues."""
 
     def __init__(self, options: RemoteOptions, schema: StructType | None = None) -> None:
-        """Take the options, and as ``schema`` the columns to read; None: all."""
+        """Check the options, and choose the columns of ``schema``. ``None`` means all columns.
+
+        Raises :class:`ConfigurationError` if an option is for streams only.
+        """
         for name in (*options.stream, *(["mode"] if options.mode else [])):
             raise ConfigurationError(
                 f"option {name} is for streams: a batch reads {options.host.text} itself, "
@@ -96,15 +115,15 @@ class MqrrBatchReader(DataSourceReader):
         self._columns = chosen_columns(schema, options.columns)
 
     def partitions(self) -> list[InputPartition]:
-        """A task for each queue."""
+        """Return one task for each queue."""
         return [RemotePartition(queue) for queue in self._options.queues]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor: the messages of one queue, by priority and arrival. ``sequence`` is what their machine counts.
+        """Yield the messages of one queue, by priority and arrival, on an executor.
 
-        A connection that breaks is made again, and the walk goes on behind what it had.
-
-        Raises :class:`RemoteQueueError`, which names the queue and says what to do.
+        ``sequence`` is the number that the remote machine counts. If the connection breaks, it is
+        made again, and the walk continues after the last message. Raises :class:`RemoteQueueError`,
+        which names the queue and says what to do.
         """
         assert isinstance(partition, RemotePartition)
         from srmp_spark.rows.decode import rows_of
@@ -142,7 +161,10 @@ class MqrrBatchReader(DataSourceReader):
 
 
 def _pieces(walk: Iterator[Shown]) -> Iterator[list[Shown]]:
-    """What one thread hands to the other at once: waking it for each message would cost more than reading one."""
+    """Yield the messages in pieces that one thread hands to another at once.
+
+    Waking the other thread for each message would cost more than reading a message.
+    """
     piece: list[Shown] = []
     size = 0
     for shown in walk:
@@ -161,7 +183,7 @@ def _bytes_of(piece: list[Shown]) -> int:
 
 @contextlib.contextmanager
 def _named(queue: str, host: str) -> Iterator[None]:
-    """Who has several queues wants to know which one cannot be read."""
+    """Turn errors in the ``with`` block into :class:`RemoteQueueError`, which names the queue."""
     try:
         yield
     except SrmpSparkError as error:
@@ -169,7 +191,7 @@ def _named(queue: str, host: str) -> Iterator[None]:
 
 
 def record_of(shown: Shown, peer: str) -> Record:
-    """A message as our log would hold it."""
+    """Return a message as a local log would store it."""
     packet = shown.packet
     lookup_id = lookup_id_of(
         shown.sequence_id, priority=packet.priority, transactional=packet.transaction is not None
@@ -179,5 +201,5 @@ def record_of(shown: Shown, peer: str) -> Record:
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("mqrr")`` known to a session that did not find it by itself."""
+    """Register ``format("mqrr")`` with a session that did not find it by itself."""
     spark.dataSource.register(MqrrDataSource)

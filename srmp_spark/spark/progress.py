@@ -1,9 +1,13 @@
-"""What waits for a streaming query: a listener that reads it out of Spark's progress.
+"""Report how many rows wait for a streaming query: a listener that reads Spark's progress.
 
-Spark 4.2 carries from a Python data source into ``StreamingQueryProgress`` the offsets and ``latestOffset``, and nothing else.
-Its ``PythonMicroBatchStream`` does not implement ``ReportsSourceMetrics``, so ``sources[].metrics`` is empty. What waits in a
-queue is the difference of ``latestOffset`` and ``endOffset``. ``latestOffset`` is as old as the last micro-batch. Of a sink
-Spark carries nothing: the metric ``srmp_sink_rows_total`` of the queue manager counts its rows, those that were known too.
+From a Python data source, Spark 4.2 carries only the offsets and ``latestOffset`` into
+``StreamingQueryProgress``. Spark's ``PythonMicroBatchStream`` does not implement
+``ReportsSourceMetrics``, so ``sources[].metrics`` is empty. The number of rows that wait in a queue
+is the difference of ``latestOffset`` and ``endOffset``. ``latestOffset`` is as old as the last
+micro-batch.
+
+From a sink, Spark carries nothing. The metric ``srmp_sink_rows_total`` of the queue manager counts
+the rows of a sink, including known rows.
 """
 
 from __future__ import annotations
@@ -27,39 +31,49 @@ from pyspark.sql.streaming.listener import (
 
 from srmp_spark.errors import DataLossError
 from srmp_spark.private_files import create_private
-from srmp_spark.spark.offsets import LogKey, Offsets
+from srmp_spark.spark.reading.offsets import LogKey, Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG_SECONDS = 60.0
-"""How often a query is logged, unless the caller says otherwise: a line a minute is read by people."""
+"""Default number of seconds between two log lines about a query, because people read them."""
 
 _log = logging.getLogger(__name__)
 
 
 class QueryProgress(NamedTuple):
-    """One streaming query that reads ``format("srmp")`` or ``format("mqrr")``, after its last micro-batch."""
+    """The state of one streaming query after its last micro-batch.
+
+    The query reads ``format("srmp")`` or ``format("mqrr")``.
+    """
 
     name: str
-    """Its name, or its id if it has none."""
+    """Name of the query, or its id if it has no name."""
     batch: int
     rows: int
-    """Rows that the query has read since the listener knows it."""
+    """Rows that the query has read since the listener knows the query."""
     waiting: dict[LogKey, int]
-    """Rows that wait in each queue, behind what the micro-batch had. Holes count as rows."""
-    spent_ms: dict[str, float] = {}  # noqa: RUF012  # a field of a tuple: nobody changes it
-    """Where the time of the last trigger went: Spark's phases by Spark's names (``triggerExecution`` is the whole,
-    ``addBatch`` the job), and with option ``reportTimes`` the reader's own share as ``source.NAME`` (:mod:`.trigger_time`)."""
+    """Rows that wait in each queue after the rows of the micro-batch. Holes count as rows."""
+    spent_ms: dict[str, float] = {}  # noqa: RUF012  # the default is never changed
+    """Milliseconds that each part of the last trigger took.
+
+    Spark's phases have Spark's names (``triggerExecution`` is the whole, ``addBatch`` the job).
+    With option ``reportTimes``, the reader's own share is included as ``source.NAME``
+    (:mod:`.trigger_time`).
+    """
 
     @property
     def lag(self) -> int:
-        """Return how many rows wait in all queues."""
+        """Return how many rows wait in all queues together."""
         return sum(self.waiting.values())
 
 
 class SrmpListener(StreamingQueryListener):
-    """Keeps what waits for each streaming query (:attr:`progress`), logs it, and writes it for Prometheus if asked to."""
+    """Keeps, logs and exports how many rows wait for each streaming query.
+
+    The numbers are in :attr:`progress`. The numbers are written for Prometheus if a file is given.
+    """
 
     def __init__(
         self,
@@ -68,22 +82,26 @@ class SrmpListener(StreamingQueryListener):
         prometheus_file: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``prometheus_file``: for the textfile collector of a node exporter; its folder must be there."""
+        """Begin without queries.
+
+        ``prometheus_file`` is for the textfile collector of a node exporter. The folder of the file
+        must exist.
+        """
         self.progress: dict[str, QueryProgress] = {}
-        """By the id of the query, which stays the same over restarts."""
+        """The progress of each query by the id of the query, which stays the same over restarts."""
         self._log_seconds = log_seconds
         self._file = None if prometheus_file is None else Path(prometheus_file)
         self._monotonic = monotonic
         self._logged_at: dict[str, float] = {}
         self._spent: dict[str, dict[str, float]] = {}
-        """Seconds by phase since the listener knows a query, by its id."""
+        """Seconds by phase since the listener knows a query, by the id of the query."""
         self._lock = threading.Lock()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name
-        """Do nothing: nothing is known yet."""
+        """Do nothing, because no progress is known yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  # Spark's name
-        """Note what a micro-batch has left."""
+        """Note how many rows a micro-batch has left, log the progress, and write the metrics."""
         progress = event.progress
         waiting: dict[LogKey, int] = {}
         spent: dict[str, float] = {phase: float(ms) for phase, ms in progress.durationMs.items()}
@@ -110,10 +128,10 @@ class SrmpListener(StreamingQueryListener):
             self._write()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  # Spark's name
-        """Do nothing: what was noted is as it was."""
+        """Do nothing, because an idle query changes no number."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  # Spark's name
-        """Forget the query."""
+        """Forget the query, and write the metrics without it."""
         with self._lock:
             self._logged_at.pop(str(event.id), None)
             self._spent.pop(str(event.id), None)
@@ -147,11 +165,11 @@ class SrmpListener(StreamingQueryListener):
         try:
             part.unlink(missing_ok=True)
             with os.fdopen(create_private(part), "w", encoding="utf-8") as file:
-                os.fchmod(
-                    file.fileno(), 0o644
-                )  # a collector is another user, and only counts stand there
+                # A collector runs as another user and must read the file, which has only counts.
+                os.fchmod(file.fileno(), 0o644)
                 file.write(text)
-            part.replace(self._file)  # a collector reads the old text or the new one
+            # After the rename a collector reads either the old text or the new one, never a part.
+            part.replace(self._file)
         except OSError as error:
             _log.warning("query.metrics_not_written file=%s reason=%s", self._file, error)
 
@@ -159,19 +177,26 @@ class SrmpListener(StreamingQueryListener):
 def listener(
     spark: SparkSession, *, log_seconds: float = LOG_SECONDS, prometheus_file: str | None = None
 ) -> SrmpListener:
-    """Register a :class:`SrmpListener` with a session and return it; ``spark.streams.removeListener`` ends it."""
+    """Register a :class:`SrmpListener` with a session, and return it.
+
+    ``spark.streams.removeListener`` removes it again.
+    """
     made = SrmpListener(log_seconds=log_seconds, prometheus_file=prometheus_file)
     spark.streams.addListener(made)
     return made
 
 
 def waiting_of(end: str | None, latest: str | None) -> Iterator[tuple[LogKey, int]]:
-    """Yield how many rows of each queue lie between two offsets of a progress; none where Spark has no ``latestOffset``."""
+    """Yield how many rows of each queue lie between two offsets of a progress.
+
+    Nothing is yielded if Spark has no ``latestOffset``.
+    """
     if end is None or latest is None or not _is_ours(latest):
         return
     ends, here = Offsets.from_text(latest), Offsets.from_text(end)
     for key, position in here.items():
-        if key in ends:  # sequences go on counting from one epoch to the next
+        # Sequences continue from one epoch to the next, so their difference counts rows.
+        if key in ends:
             yield key, max(0, ends[key].sequence - position.sequence)
 
 
@@ -184,7 +209,10 @@ def _is_ours(offset: str | None) -> bool:
 
 
 def reader_ms(latest: str | None) -> Iterator[tuple[str, float]]:
-    """Yield the parts of a trigger that a reader of ours measured (:mod:`.trigger_time`), and their milliseconds."""
+    """Yield each part of a trigger that our reader measured, with its milliseconds.
+
+    :mod:`.trigger_time` lists the parts.
+    """
     if latest is not None and _is_ours(latest):
         for part, ms in json.loads(latest).get("ms", {}).items():
             yield part, float(ms)

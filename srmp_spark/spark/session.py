@@ -1,8 +1,9 @@
-"""What the jobs share: a Delta session for one machine or a cluster, a missing Java in one line, the last line of stdout.
+"""Functions that the jobs share: a session with Delta, a check of Java, the last line of stdout.
 
-Run by ``python``, a job starts its own JVM and Delta's jar comes by pip's coordinates. Run by ``spark-submit``, the JVM is
-there already; if it was started without Delta, the job starts itself anew with the same settings and Delta added
-(:func:`with_delta`), because a running JVM cannot be given Delta's session extension.
+If ``python`` runs a job, the job starts its own JVM, and Delta's jar is found by the coordinates of
+its pip package. If ``spark-submit`` runs it, the JVM exists already. If that JVM was started
+without Delta, the job restarts itself with the same settings and Delta added (:func:`with_delta`),
+because a running JVM cannot get Delta's session extension.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark import errors
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.extras import needs
 from srmp_spark.interface import ExitCode, exit_code_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_MIN = 17
-"""Spark 4.2 is compiled for it."""
+"""Oldest Java version that runs Spark 4.2."""
 
 ONE_MACHINE = {
     "spark.ui.enabled": "false",
@@ -35,7 +37,10 @@ ONE_MACHINE = {
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
 }
-"""Defaults for ``local[…]``: a small Delta read drops from 20 s to 3 s, measured."""
+"""Default settings for ``local[…]``.
+
+With these settings a small Delta read takes 3 s in place of 20 s, measured.
+"""
 
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -47,7 +52,7 @@ _OURS = re.compile(r"srmp_spark\.errors\.(\w+): (.+)")
 
 
 def check_java() -> None:
-    """Raises :class:`ConfigurationError`, in one line, when Spark's JVM could not start."""
+    """Raise :class:`ConfigurationError`, with one line of text, if Spark's JVM could not start."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     advice = (
@@ -57,7 +62,7 @@ def check_java() -> None:
     try:
         if java is None:
             raise FileNotFoundError("java")
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr  # noqa: S603  # java of the user
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr  # noqa: S603  # the user's Java
     except (OSError, subprocess.CalledProcessError):
         raise ConfigurationError(
             f"Java is missing{f' in JAVA_HOME={home}' if home else ''}: {advice}"
@@ -68,13 +73,19 @@ def check_java() -> None:
 
 
 def use_this_python() -> None:
-    """Workers must be this Python: without ``PYSPARK_PYTHON`` they take whatever ``python3`` is first in the path."""
+    """Make Spark's workers use this Python.
+
+    Without ``PYSPARK_PYTHON`` they use the first ``python3`` in the path.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
 def with_delta() -> None:
-    """Under ``spark-submit`` without Delta: become the same job, with the same settings, in a JVM that has it."""
+    """Restart this job with Delta, if ``spark-submit`` started its JVM without Delta.
+
+    The new process has the same settings. Without ``spark-submit`` the function does nothing.
+    """
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return
     settings = _of_the_jvm()
@@ -92,11 +103,16 @@ def with_delta() -> None:
     }
     environment["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
     sys.stderr.flush()
-    os.execve(sys.executable, [sys.executable, *sys.argv], environment)  # noqa: S606  # this very program
+    os.execve(sys.executable, [sys.executable, *sys.argv], environment)  # noqa: S606  # this program itself
 
 
 def delta_session(name: str, master: str | None = None) -> SparkSession:
-    """A session that can write Delta. ``master`` ``None``: what spark-submit or the environment says, else ``local[*]``."""
+    """Return a session that can write Delta.
+
+    If ``master`` is ``None``, the setting of spark-submit or of the environment is used, else
+    ``local[*]``. Raises :class:`ConfigurationError` if Java is missing or too old.
+    """
+    needs("spark")
     check_java()
     use_this_python()
     with_delta()
@@ -117,7 +133,7 @@ def delta_session(name: str, master: str | None = None) -> SparkSession:
 
 
 def _submitted() -> dict[str, str]:
-    """The settings that spark-submit, or ``PYSPARK_SUBMIT_ARGS``, has given."""
+    """Return the settings given to spark-submit, or in ``PYSPARK_SUBMIT_ARGS``."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return _of_the_jvm()
     given: dict[str, str] = {}
@@ -132,15 +148,22 @@ def _submitted() -> dict[str, str]:
 
 
 def _of_the_jvm() -> dict[str, str]:
-    """Read the settings of the JVM that is there already. A ``SparkConf`` that is made before Python meets the JVM is empty."""
+    """Return the settings of the JVM that exists already.
+
+    A ``SparkConf`` that is made before Python is connected to the JVM would be empty.
+    """
     from pyspark import SparkConf, SparkContext
 
-    SparkContext._ensure_initialized()  # noqa: SLF001  # what the first session does too
+    SparkContext._ensure_initialized()  # noqa: SLF001  # as the first session does
     return dict(SparkConf().getAll())
 
 
 def explain(error: BaseException) -> tuple[ExitCode, str]:
-    """(exit code, one line) for whatever ended a query: our own error out of Spark's traceback, else the first line."""
+    """Return the exit code and one line of text for the error that ended a query.
+
+    The line is our own error from Spark's traceback if there is one, else the first line of the
+    error.
+    """
     ours = _OURS.findall(str(error))
     if ours:
         name, text = ours[-1]
@@ -150,7 +173,7 @@ def explain(error: BaseException) -> tuple[ExitCode, str]:
 
 
 def last_line(job: str, *, rows: int, batches: int, status: str, **more: Any) -> None:  # noqa: ANN401  # JSON values
-    """The last line of a job's stdout (INTERFACE.md section 5)."""
+    """Print the last line of a job's stdout (INTERFACE.md section 5)."""
     sys.stderr.flush()
     print(
         json.dumps({"job": job, "rows": rows, "batches": batches, "status": status, **more}),

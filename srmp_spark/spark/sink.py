@@ -1,8 +1,8 @@
-"""``df.writeStream.foreachBatch(SrmpSink(…))``: a micro-batch as messages of a queue.
+"""``df.writeStream.foreachBatch(SrmpSink(…))``: send a micro-batch as messages.
 
-Underneath it is ``df.write.format("srmp")`` (:mod:`srmp_spark.spark.writer`) with the number of the micro-batch, and so works
-in a Spark Connect session too. Use it rather than ``writeStream.format("srmp")`` where a batch also goes elsewhere, or must be
-shaped by code.
+The sink uses ``df.write.format("srmp")`` (:mod:`srmp_spark.spark.writer`) with the number of the
+micro-batch, so the sink works in a Spark Connect session too. Use :class:`SrmpSink` in place of
+``writeStream.format("srmp")`` if a batch is also written elsewhere, or must be shaped by code.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from srmp_spark.errors import ConfigurationError, SrmpSparkError
-from srmp_spark.spark.sink_options import (
+from srmp_spark.spark.settings.sink_options import (
     BodyFormatName,
     OnKeyConflictName,
     Target,
@@ -28,62 +28,77 @@ if TYPE_CHECKING:
     from srmp_spark.client.outbox_batches import CommitAnswer
 
 RESULT_SECONDS = 5.0
-"""How long a queue manager that is away is asked for what became of a batch. The batch is committed; the query goes on."""
+"""Longest wait, in seconds, for the result of a batch from a queue manager that does not answer.
+
+The batch is committed then, and the query continues without the result.
+"""
 _QUERY_ID = "sql.streaming.queryId"
-"""Local property of the thread that runs a micro-batch."""
+"""Name of a local property of the thread that runs a micro-batch."""
 
 _log = logging.getLogger(__name__)
 
 
 class SrmpSink:
-    """A function for ``foreachBatch`` that sends each row as a message, exactly once and in order.
+    """Sends each row of a micro-batch as a message, exactly once and in order.
 
-        sink = SrmpSink(queueManager="http://127.0.0.1:8081", destination="DIRECT=http://host/msmq/private$/orders",
-                        orderBy="sequence")
+    Pass the object to ``foreachBatch``:
+
+        sink = SrmpSink(queueManager="http://127.0.0.1:8081",
+                        destination="DIRECT=http://host/msmq/private$/orders", orderBy="sequence")
         query = df.writeStream.foreachBatch(sink).option("checkpointLocation", "…").start()
 
     | option | meaning |
     |---|---|
-    | ``queueManager`` | API URL of the queue manager that sends (one) |
-    | ``destination`` | format name or URL of the queue; wins over the column ``destination`` |
-    | ``orderBy`` | column or columns that order a micro-batch, ascending, nulls first. Default: partition, then row |
-    | ``application`` | whose rows these are; default: the id of the query. Required in Spark Connect, which shows none |
-    | ``deadLetterQueue`` | a transactional queue of that queue manager: a dead letter is a row there, too |
-    | ``deadLetter`` | ``True``: a message is finished when the receiving application took it; else by its stream receipt |
-    | ``onKeyConflict`` | ``fail`` (default), ``ignore``, ``dead-letter``: of a row whose key or position has another content |
-    | ``allowLoop`` | ``True``: a row may return to the queue that it came from |
-    | ``bodyFormat`` | ``raw`` (default), ``activex``, ``xml``: how a string body is written |
-    | ``soap_action`` | of messages for ``wsrm:URL``: the wsa:Action of the service's operation; or the column of this name |
-    | ``wsrm_version``, ``soap_version``, ``wsa_version`` | in which versions they leave: 1.1, 1.2, 2005/08; or columns |
+    | ``queueManager`` | API URL of the one queue manager that sends |
+    | ``destination`` | format name or URL of the queue; replaces the column ``destination`` |
+    | ``orderBy`` | order of a micro-batch, ascending, nulls first; default: partition, row |
+    | ``application`` | owner of the rows; default: the query id; required in Spark Connect |
+    | ``deadLetterQueue`` | transactional queue of that queue manager that also gets dead letters |
+    | ``deadLetter`` | ``True``: a final stream receipt finishes a message; else a stream receipt |
+    | ``onKeyConflict`` | fate of conflicts: ``fail`` (default), ``ignore``, ``dead-letter`` |
+    | ``allowLoop`` | ``True``: a row may return to the queue that it was read from |
+    | ``bodyFormat`` | form of a string body: ``raw`` (default), ``activex``, ``xml`` |
+    | ``soap_action`` | for ``wsrm:URL``: wsa:Action of the service's operation; or the column |
+    | ``wsrm_version`` | for ``wsrm:URL``: default 1.1; or the column |
+    | ``soap_version`` | for ``wsrm:URL``: default 1.2; or the column |
+    | ``wsa_version`` | for ``wsrm:URL``: default 2005/08; or the column |
     | ``token`` | API token; default: environment ``SRMP_SPARK_TOKEN`` |
-    | ``allowPlainToken`` | send the token over plain HTTP beyond loopback, where others can read it |
+    | ``allowPlainToken`` | send the token over plain HTTP beyond loopback |
 
-    Columns: ``body`` (binary or string) is required; ``destination``, ``label``, ``priority``, ``correlation_id``,
-    ``app_specific``, ``body_type``, ``response_queue``, ``admin_queue``, ``time_to_reach_queue``, ``extension``, ``key``,
-    ``delivery`` and ``transaction`` are used if they are there, others are ignored. A name that one slip tells from a column
-    of these that is not there (``lable``) is an error.
+    A conflict is a row whose key or source position was sent before with other content. ``fail``
+    refuses its batch, ``ignore`` does not send the row, and ``dead-letter`` makes the row a dead
+    letter. A final stream receipt arrives when the receiving application has received the message.
+    ``allowPlainToken`` has a risk: others on the network can read the token.
 
-    A row counts once per application and destination: by ``key``; else by ``queue_manager, epoch,
-    queue, sequence`` if the frame has all four; else by its content within the micro-batch of its
-    query. So two sinks in one function that send equal rows to one destination send them once, and
-    two that make different messages of one row are refused (``position-conflict``): give each sink
-    its own ``application`` from the start. A new or changed ``application`` or ``key`` makes rows
-    new: of two sinks that were started without, change the one that was refused, and leave the
-    other. Rows that were sent before are counted in a warning of the logger
-    ``srmp_spark.spark.writer``. Spark Connect shows no query: there rows without key and position
-    need an ``application`` of their own for each query and checkpoint, else rows of one are
-    taken for repeats of the other's and are **not sent**.
+    The column ``body`` (binary or string) is required. The columns ``destination``, ``label``,
+    ``priority``, ``correlation_id``, ``app_specific``, ``body_type``, ``response_queue``,
+    ``admin_queue``, ``time_to_reach_queue``, ``extension``, ``key``, ``delivery`` and
+    ``transaction`` are used if they exist. Other columns are ignored. A name that is one slip away
+    from a missing column of these (``lable``) is an error.
 
-    ``sink.result`` tells what became of the rows of the last micro-batch.
+    A row counts once for each application and destination. The row is identified by ``key``, else
+    by ``queue_manager, epoch, queue, sequence`` if the frame has all four columns, else by its
+    content within the micro-batch of its query. So two sinks in one function that send equal rows
+    to one destination send them once. Two sinks that make different messages of one row are refused
+    (``position-conflict``). Give each sink its own ``application`` from the start.
 
-    Options may be written in any case, as in ``.option(…)``. Raises :class:`ConfigurationError` for an option that is wrong or
-    unknown, when made; for columns that do not fit, when called.
+    A new or changed ``application`` or ``key`` makes rows new. If two sinks were started without an
+    ``application``, change the one that was refused, and leave the other unchanged. Rows that were
+    sent before are counted in a warning of the logger ``srmp_spark.spark.writer``.
+
+    Spark Connect does not show the query id. So rows without key and position need an
+    ``application`` of their own there, for each query and checkpoint. Otherwise rows of one query
+    count as repeats of another query's rows and are **not sent**.
+
+    ``sink.result`` has the result of the last micro-batch. Options may be written in any case, as
+    in ``.option(…)``. The constructor raises :class:`ConfigurationError` for a wrong or unknown
+    option. A call raises it for columns that do not fit.
     """
 
     def __init__(
         self,
         *,
-        queueManager: str | None = None,  # noqa: N803  # the options' names
+        queueManager: str | None = None,  # noqa: N803  # name of the option
         destination: str | None = None,
         orderBy: str | Sequence[str] | None = None,  # noqa: N803
         application: str | None = None,
@@ -98,7 +113,9 @@ class SrmpSink:
         wsa_version: str | None = None,
         token: str | None = None,
         allowPlainToken: bool = False,  # noqa: N803
-        **misspelt: NoReturn,  # for type checkers none is right; at run time they are told, or only written in another case
+        # Type checkers accept no other name. At run time another case is accepted, and others
+        # refused.
+        **misspelt: NoReturn,
     ) -> None:
         given: dict[str, object] = {
             "queueManager": queueManager,
@@ -124,8 +141,10 @@ class SrmpSink:
         check_stream_sink(options)
         self._application = options.application
         self.result: CommitAnswer | None = None
-        """What became of the rows of the last micro-batch: ``new`` messages, ``known`` from before, ``conflicts``. ``None`` if
-        the batch had no rows, or if the queue manager could not be asked afterwards."""
+        """The result of the last micro-batch: numbers of ``new``, ``known`` and conflicting rows.
+
+        ``None`` if the batch had no rows, or if the queue manager did not answer afterwards.
+        """
         if self._application is None and _session_is_remote():
             raise ConfigurationError(_APPLICATION_NEEDED)
 
@@ -136,7 +155,10 @@ class SrmpSink:
         )
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Send the rows of a micro-batch; none is on its way unless all are."""
+        """Send the rows of a micro-batch.
+
+        Either all rows become outgoing messages, or none does.
+        """
         query = _query_id(batch)
         if self._application is None and query is None:
             if type(batch).__module__.startswith("pyspark.sql.connect"):
@@ -157,12 +179,15 @@ _APPLICATION_NEEDED = (
     "name that stays the same for as long "
     "as a row must not be sent twice. Rows without key and without source position need a "
     "name that no other query and no "
-    "other checkpoint uses: rows of one would be taken for repeats of the other's and not be sent"
+    "other checkpoint uses: otherwise rows of one query count as repeats of another's and are not sent"
 )
 
 
 def _result_of(options: dict[str, str], target: Target) -> CommitAnswer | None:
-    """Ask what became of a batch: Spark commits it in a process of its own, and hands on nothing that this one answers."""
+    """Ask the queue manager for the result of a committed batch, or return ``None``.
+
+    Spark commits the batch in another process, and does not pass on the result.
+    """
     from srmp_spark.client.outbox_batches import OutboxClient
 
     parsed = parse_sink(options)
@@ -174,13 +199,17 @@ def _result_of(options: dict[str, str], target: Target) -> CommitAnswer | None:
     )
     try:
         return client.result(*target)
-    except SrmpSparkError as error:  # the batch is committed: what cannot be told must not fail it
+    except SrmpSparkError as error:
+        # The batch is committed. A missing result must not fail the batch.
         _log.info("sink.result_unknown application=%s batch=%s reason=%s", *target, error)
         return None
 
 
 def _query_id(batch: DataFrame) -> str | None:
-    """The query that calls us; ``None`` if none does, or nobody says which."""
+    """Return the id of the query that calls the sink.
+
+    Return ``None`` if no query calls it, or in Spark Connect, which does not show the id.
+    """
     if type(batch).__module__.startswith("pyspark.sql.connect"):
         return None
     found: str | None = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
@@ -188,13 +217,14 @@ def _query_id(batch: DataFrame) -> str | None:
 
 
 def _session_is_remote() -> bool:
-    from pyspark.sql.utils import is_remote  # pyspark is loaded only by those who use it
+    # The import is here, so that only users of the sink load pyspark.
+    from pyspark.sql.utils import is_remote
 
     return is_remote()
 
 
 def _text(value: object) -> str:
-    """An option as Spark takes it."""
+    """Return the value of an option as the text that Spark expects."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):

@@ -1,72 +1,96 @@
-"""``format("srmp")``: rows of message queues, and rows to message queues, as a stream and as a batch (INTERFACE.md section 4).
+"""``format("srmp")``: read rows of message queues and send rows to them, as stream or batch.
 
     spark.readStream.format("srmp")
         .option("queueManager", "http://127.0.0.1:8081").option("queue", "private$/orders")
         .load()
     df.write.format("srmp").mode("append")
-        .option("queueManager", "http://127.0.0.1:8081").option("destination", "DIRECT=http://host/msmq/private$/orders")
+        .option("queueManager", "http://127.0.0.1:8081")
+        .option("destination", "DIRECT=http://host/msmq/private$/orders")
         .save()
 
-Spark finds the format through the module ``pyspark_srmp``; :func:`register` does the same by hand, for platforms where
-modules are added after the session began. ``pushFilters`` is not implemented on purpose: Spark 4.2 returns wrong rows when a
-DataFrame is used twice (reference: docs/adr), and a stream has no such thing.
+INTERFACE.md section 4 describes the format. Spark finds it through the module ``pyspark_srmp``.
+:func:`register` does the same by hand, for platforms that add modules after the session began.
+``pushFilters`` is deliberately not implemented: Spark 4.2 returns wrong rows when a DataFrame is
+used twice (reference: docs/adr), and a stream has no filters to push.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-)
-from pyspark.sql.types import StructType
+from srmp_spark.extras import missing
+
+try:
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+except ModuleNotFoundError:
+    raise missing("spark", "pyspark") from None
 
 from srmp_spark.rows.columns import NAMES, spark_ddl
-from srmp_spark.spark.options import SourceOptions, parse
-from srmp_spark.spark.sink_options import parse_sink
+from srmp_spark.spark.settings.options import SourceOptions, parse
+from srmp_spark.spark.settings.sink_options import parse_sink
+from srmp_spark.spark.this_spark import check_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class SrmpDataSource(DataSource):
-    """The data source and sink; :data:`srmp_spark.spark.options.SOURCE_OPTIONS` and
-    :data:`srmp_spark.spark.sink_options.SINK_OPTIONS` list the options.
+    """The data source and sink of ``format("srmp")``.
+
+    :data:`srmp_spark.spark.settings.options.SOURCE_OPTIONS` and
+    :data:`srmp_spark.spark.settings.sink_options.SINK_OPTIONS` list the options.
     """
 
     @classmethod
     def name(cls) -> str:
-        """``srmp``."""
+        """Return the name of the format, ``srmp``."""
         return "srmp"
 
     def schema(self) -> str:
-        """The columns. Checks the options first: an exception of ``streamReader`` would reach nobody in readable form."""
+        """Return the columns as DDL, after checking the options.
+
+        The options are checked here, because users could not read an exception of ``streamReader``.
+        """
+        check_spark(self.name())
         return spark_ddl(self._parsed().columns or NAMES)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``."""
-        from srmp_spark.spark.batch_reader import SrmpBatchReader
+        """Return the reader for ``spark.read``."""
+        check_spark(self.name())
+        from srmp_spark.spark.reading.batch_reader import SrmpBatchReader
 
         return SrmpBatchReader(self._parsed(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        """For ``spark.readStream``. Must not fail: the rules of streams are checked by the reader's first call."""
-        from srmp_spark.spark.stream_reader import SrmpStreamReader
+        """Return the reader for ``spark.readStream``.
+
+        This method must not fail. The first call of the reader checks the rules of streams.
+        """
+        check_spark(self.name())
+        from srmp_spark.spark.reading.stream_reader import SrmpStreamReader
 
         return SrmpStreamReader(self._parsed(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """For ``df.write``; one instance a write."""
+        """Return the writer for ``df.write``. Each write has one instance."""
+        check_spark(self.name())
         from srmp_spark.spark.writer import SrmpWriter
 
         return SrmpWriter(parse_sink(dict(self.options)), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # Spark's name
-        """For ``df.writeStream``; one instance a micro-batch, and another one for its commit."""
+        """Return the writer for ``df.writeStream``.
+
+        Each micro-batch has one instance, and another one for its commit.
+        """
+        check_spark(self.name())
         from srmp_spark.spark.writer import SrmpStreamWriter
 
         return SrmpStreamWriter(parse_sink(dict(self.options)), schema, overwrite=overwrite)
@@ -76,5 +100,5 @@ class SrmpDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("srmp")`` known to a session that did not find it by itself."""
+    """Register ``format("srmp")`` with a session that did not find it by itself."""
     spark.dataSource.register(SrmpDataSource)

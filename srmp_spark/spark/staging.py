@@ -1,13 +1,15 @@
-"""One task's part of a batch: Arrow batches become the body of one ``POST stage``.
+"""The part of one task in a batch: its Arrow batches become the body of one ``POST stage``.
 
-**Memory.** Nothing holds a partition: a batch of rows is brought into the form of the stage, written as one message of an
-Arrow IPC stream, and sent in a chunked body while Spark makes the next one. What was sent is kept too (:class:`Spool`: a
-few megabytes in memory, beyond that in an unnamed file of the executor's local disk), because Spark gives a task its rows
-only once, and a queue manager that restarts in the middle of a body must be sent all of it again.
+**Memory.** No partition is held as a whole. A batch of rows is converted to the form of the stage,
+written as one message of an Arrow IPC stream, and sent in a chunked body while Spark makes the next
+batch. Everything that was sent is kept too (:class:`Spool`): a few megabytes in memory, the rest in
+an unnamed file of the executor's local disk. Spark gives a task its rows only once, and a queue
+manager that restarts in the middle of a body must be sent all of it again.
 
-**Attempts.** A stage is known by (application, batch, partition, attempt). The attempt is Spark's number of the task
-attempt, unique among retries and speculative copies of one Spark application, with 32 random bits below it: a task that a dead
-driver left behind can never replace a stage of its successor.
+**Attempts.** A stage is identified by (application, batch, partition, attempt). The attempt is
+Spark's number of the task attempt, which is unique among retries and speculative copies of one
+Spark application, with 32 random bits below it. So a task that a dead driver left running can never
+replace a stage of its successor.
 """
 
 from __future__ import annotations
@@ -29,39 +31,48 @@ from pyspark.sql.datasource import WriterCommitMessage
 from srmp_spark.client.outbox_batches import OutboxClient
 from srmp_spark.errors import RowError, SrmpSparkError
 from srmp_spark.rows.body_formats import as_bodies
-from srmp_spark.spark.sink_columns import Staged, StagePlan
-from srmp_spark.spark.sink_options import SinkOptions, Target
+from srmp_spark.spark.settings.sink_columns import Staged, StagePlan
+from srmp_spark.spark.settings.sink_options import SinkOptions, Target
 
 SPOOL_MEMORY_BYTES = 8 * 1024 * 1024
-"""What a task keeps of its stage in memory; most micro-batches never touch the disk."""
+"""Bytes of its stage that a task keeps in memory. Most micro-batches never use the disk."""
 PIECE_BYTES = 16 * 1024 * 1024
-"""Of the rows in one Arrow message. Spark makes batches of about 64 MB and the queue manager takes no larger ones; a body
-format may double them."""
+"""Largest size of the rows in one Arrow message, in bytes, unless one row has more.
+
+Spark makes batches of about 64 MB, the queue manager accepts no larger ones, and a body format may
+double their size.
+"""
 CHUNK_BYTES = 1024 * 1024
-"""Of the body at a time; each is copied once by the HTTP client."""
+"""Bytes of the body that are sent at once. The HTTP client copies each chunk once."""
 RETRY_SECONDS = 60.0
-"""How long a task or the driver waits for a queue manager that restarts, before Spark is told that it failed."""
+"""Longest time, in seconds, that a task or the driver waits for a queue manager that restarts.
+
+After that the task or the commit fails.
+"""
 
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-"""Ends an Arrow IPC stream."""
+"""The bytes that end an Arrow IPC stream."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class StagedPartition(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The result of a task, which Spark passes to the driver."""
 
     target: Target
     stage: str | None
-    """``None``: the partition had no rows."""
+    """Identifier of the stage, or ``None`` if the partition had no rows."""
     rows: int
     warning: str | None = None
-    """What the queue manager said of the options."""
+    """The queue manager's warning about the options, or ``None``."""
 
 
 class SourceFailedError(Exception):
-    """Making the rows failed with ``error``, not sending them: repeating gains nothing."""
+    """Making the rows failed with ``error``, not sending them.
+
+    So sending must not be repeated.
+    """
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -69,7 +80,7 @@ class SourceFailedError(Exception):
 
 
 def client_of(options: SinkOptions) -> OutboxClient:
-    """The queue manager of a sink."""
+    """Return a client of the queue manager that a sink uses."""
     return OutboxClient(
         options.queue_manager,
         options.token,
@@ -81,10 +92,12 @@ def client_of(options: SinkOptions) -> OutboxClient:
 def stage_partition(
     plan: StagePlan, batches: Iterator[pa.RecordBatch], target: Target
 ) -> StagedPartition:
-    """Send the rows of the running task to the queue manager. Nothing is on its way until the driver commits.
+    """Send the rows of the running task to the queue manager, as a stage.
 
-    Raises :class:`RowError` for a row that cannot be a message, :class:`ApiError` when the queue manager refuses the stage,
-    :class:`ApiUnreachableError` when it is away for longer than :data:`RETRY_SECONDS`.
+    No row is outgoing until the driver commits. Raises :class:`RowError` for a row that cannot be a
+    message, :class:`ApiError` if the queue manager refuses the stage, :class:`ApiUnreachableError`
+    if it does not answer for longer than :data:`RETRY_SECONDS`, and :class:`SrmpSparkError` if it
+    counted other rows.
     """
     context = TaskContext.get()
     assert context is not None, "runs in a Spark task"
@@ -122,13 +135,14 @@ class Rows:
         self._partition = partition
         self._names = [column.name for column in plan.columns]
         self.count = 0
-        """Rows so far."""
+        """Number of rows that were converted so far."""
 
     def messages(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Buffer]:
-        """The messages of the Arrow IPC stream; none at all if there are no rows."""
+        """Yield the messages of the Arrow IPC stream, or nothing if there are no rows."""
         for batch in batches:
             yield from self._messages_of(batch)
-            del batch  # 64 MB, and Spark is about to hand over the next one
+            # Release up to 64 MB before Spark hands over the next batch.
+            del batch
         if self.count:
             yield pa.py_buffer(_END_OF_STREAM)
 
@@ -167,7 +181,7 @@ class Rows:
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch in slices of at most :data:`PIECE_BYTES`, unless a single row has more."""
+    """Yield the batch in slices of at most :data:`PIECE_BYTES`, unless a single row has more."""
     if batch.num_rows > 1 and batch.nbytes > PIECE_BYTES:
         half = batch.num_rows // 2
         yield from _pieces(batch.slice(0, half))
@@ -177,7 +191,7 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 class Spool:
-    """The bytes of a stage, to be sent as often as it takes."""
+    """The bytes of a stage, which can be sent several times."""
 
     def __init__(self, messages: Iterator[pa.Buffer]) -> None:
         self._messages = messages
@@ -185,16 +199,20 @@ class Spool:
         self._size = 0
 
     def fill(self) -> bool:
-        """Take what fits into memory; ``False`` if there is nothing at all.
+        """Read as many messages as fit into memory. Return False if there are none.
 
-        A small stage is complete before it is sent: Spark may take minutes to make it, and a connection is not held for that.
+        So a small stage is complete before it is sent. Spark may take minutes to make it, and no
+        connection is held for that time.
         """
         while self._size < SPOOL_MEMORY_BYTES and self._next() is not None:
             continue
         return self._size > 0
 
     def content(self) -> Iterator[memoryview]:
-        """All of the stage from its first byte: what is there already, then what comes."""
+        """Yield the whole stage from its first byte: the stored messages, then those that follow.
+
+        Raises :class:`SourceFailedError` if making the rows fails.
+        """
         sent = 0
         while sent < self._size:
             self._file.seek(sent)
@@ -214,17 +232,19 @@ class Spool:
                 self._file.write(cast("Any", message))
                 self._size += message.size
         except Exception as error:
-            raise SourceFailedError(
-                error
-            ) from error  # an OSError would pass for a broken connection
+            # The error is wrapped, because an OSError would look like a broken connection.
+            raise SourceFailedError(error) from error
         return message
 
     def close(self) -> None:
-        """Forget the bytes."""
+        """Delete the stored bytes of the stage."""
         self._file.close()
 
 
 def local_directory() -> str | None:
-    """Where Spark wants the executor's temporary files; ``None``: where the system has them."""
+    """Return the folder for temporary files of the executor.
+
+    The result is Spark's folder, or ``None`` for the system's folder.
+    """
     first = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     return first if first and Path(first).is_dir() else None

@@ -1,14 +1,16 @@
-"""``df.write.format("srmp")`` and ``df.writeStream.format("srmp")``: tasks stage, the driver commits (DESIGN: two steps).
+"""``df.write`` and ``df.writeStream`` with ``format("srmp")``: tasks stage, the driver commits.
 
-What Spark 4.2 does, and what follows from it:
+DESIGN describes these two steps. Spark 4.2 behaves as follows, with these consequences:
 
-- ``write()`` runs once for every attempt of every task, speculative copies included. So it only stages; its answer names the
-  stage, and Spark gives the driver exactly one answer a partition. What the others staged is never named by a commit.
-- A batch writer is made once a write and pickled, so it carries the name of its batch. A stream writer is made anew for
-  every batch, in the tasks, and again for its commit: batch and query are local properties of a task, and travel to
-  the commit in the messages.
-- ``abort()`` follows a failed job, and also a failed ``commit()``, of which only the answer may be lost: deleting takes
-  stages that no commit has named, and nothing else. ``abort()`` of a stream may hear of no task although some have staged.
+- ``write()`` runs once for every attempt of every task, including speculative copies. So it only
+  stages. The result of ``write()`` names the stage, and Spark gives the driver exactly one result
+  for each partition. No commit names the stages of the other attempts.
+- A batch writer is made once for each write and pickled, so it carries the name of its batch. A
+  stream writer is made anew for every batch, in the tasks, and again for its commit. Batch and
+  query are local properties of a task, and reach the commit in the messages.
+- ``abort()`` is called after a failed job, and also after a failed ``commit()``, of which only the
+  answer may be lost. So deleting affects only stages that no commit has named. ``abort()`` of a
+  stream may get no message of a task although some tasks have staged.
 """
 
 from __future__ import annotations
@@ -32,26 +34,34 @@ from pyspark.sql.types import StructType
 
 from srmp_spark.client.outbox_batches import CommitAnswer, OutboxClient
 from srmp_spark.errors import ConfigurationError, SrmpSparkError
-from srmp_spark.spark.sink_columns import plan
-from srmp_spark.spark.sink_options import SinkOptions, Target, check_stream_sink, target_of
+from srmp_spark.spark.settings.sink_columns import plan
+from srmp_spark.spark.settings.sink_options import SinkOptions, Target, check_stream_sink, target_of
 from srmp_spark.spark.staging import StagedPartition, client_of, stage_partition
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
-"""Local properties of a task of a streaming query."""
+"""Names of local properties of a task of a streaming query."""
 _WARNED: set[str] = set()
-"""Warnings of the queue manager that were told; one for each queue that this process has named."""
+"""Warnings of the queue manager that were logged.
+
+The set has at most one warning for each queue that this process has named.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 class SrmpWriter(DataSourceArrowWriter):
-    """``df.write.format("srmp").mode("append").options(…).save()``.
+    """Writes a frame as messages, all at once.
 
-    All rows of the frame become outgoing messages at once, or none does. A write that failed and is run again is
-    another write: it takes ``application``, and a ``key`` or a source position in every row, to be exactly once.
-    Options: :data:`srmp_spark.spark.sink_options.SINK_OPTIONS`; columns: :data:`srmp_spark.spark.sink_columns.SINK_COLUMNS`.
-    Raises :class:`ConfigurationError` for options, columns and types that do not fit.
+        df.write.format("srmp").mode("append").options(…).save()
+
+    All rows of the frame become outgoing messages at once, or none does. A failed write that is run
+    again is another write. To be exactly once, it needs ``application``, and a ``key`` or a source
+    position in every row.
+
+    :data:`srmp_spark.spark.settings.sink_options.SINK_OPTIONS` lists the options,
+    :data:`srmp_spark.spark.settings.sink_columns.SINK_COLUMNS` the columns. Raises
+    :class:`ConfigurationError` for options, columns and types that do not fit.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
@@ -65,23 +75,26 @@ class SrmpWriter(DataSourceArrowWriter):
         self._target = Target(options.application or new, options.batch or new)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In a task: stage its rows."""
+        """Stage the rows of a task."""
         return stage_partition(self._plan, iterator, self._target)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """In the driver: make the staged rows outgoing messages."""
+        """Make the staged rows outgoing messages, in the driver."""
         _commit(self._plan.options, self._target, _staged(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """In the driver, after a failure: drop what was staged."""
+        """Delete the stages of the batch, in the driver, after a failure."""
         _delete(client_of(self._plan.options), self._target)
 
 
 class SrmpStreamWriter(DataSourceStreamArrowWriter):
-    """``df.writeStream.format("srmp").option("checkpointLocation", …).options(…).start()``.
+    """Writes a stream as messages, one micro-batch after another.
 
-    A micro-batch that is run again sends nothing twice: its rows are known by ``key``, source position, or content
-    (INTERFACE.md section 4). ``application`` is the query id unless given. Options and columns as for :class:`SrmpWriter`.
+        df.writeStream.format("srmp").option("checkpointLocation", …).options(…).start()
+
+    A micro-batch that is run again sends nothing twice, because its rows are identified by ``key``,
+    source position or content (INTERFACE.md section 4). ``application`` is the query id unless it
+    is given. Options, columns and errors are as for :class:`SrmpWriter`.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
@@ -89,13 +102,16 @@ class SrmpStreamWriter(DataSourceStreamArrowWriter):
         if overwrite:
             raise ConfigurationError(
                 "outputMode complete writes all rows again in every batch, and a message "
-                "cannot be taken back: "
+                "cannot be removed: "
                 "use outputMode append or update"
             )
         self._plan = plan(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In a task: stage its rows."""
+        """Stage the rows of a task.
+
+        Raises :class:`SrmpSparkError` if Spark has not set the query and the batch in the task.
+        """
         context = TaskContext.get()
         assert context is not None, "runs in a Spark task"
         query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
@@ -109,13 +125,16 @@ class SrmpStreamWriter(DataSourceStreamArrowWriter):
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """In the driver: make the staged rows outgoing messages."""
+        """Make the staged rows outgoing messages, in the driver."""
         staged = _staged(messages)
         if staged:
             _commit(self._plan.options, staged[0].target, staged)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """In the driver, after a failure: drop what was staged."""
+        """Delete the stages of the batch, in the driver, after a failure.
+
+        If the query is not known, the stages stay, and the queue manager deletes them in time.
+        """
         target = next(
             (
                 cast("StagedPartition", message).target
@@ -137,7 +156,11 @@ class SrmpStreamWriter(DataSourceStreamArrowWriter):
 
 
 def query_id(checkpoint: str | None) -> str | None:
-    """The id of the query of a local checkpoint; ``None`` if it is elsewhere. Spark tells ``abort()`` of no query."""
+    """Read the id of the query from a local checkpoint.
+
+    Spark does not pass the id to ``abort()``. Return ``None`` if the checkpoint is not local or
+    cannot be read.
+    """
     url = urlsplit(checkpoint or "")
     if not url.path or url.scheme not in ("", "file"):
         return None
@@ -152,7 +175,7 @@ def query_id(checkpoint: str | None) -> str | None:
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPartition]:
-    """Those that have rows."""
+    """Return the messages of tasks whose partitions have rows."""
     return [
         message
         for message in cast("Sequence[StagedPartition]", messages)
@@ -163,7 +186,10 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPartit
 def _commit(
     options: SinkOptions, target: Target, staged: list[StagedPartition]
 ) -> CommitAnswer | None:
-    """Make the rows messages, and warn of those that are none; ``None``: there are no rows."""
+    """Make the staged rows outgoing messages, and warn of rows that are no new messages.
+
+    Return ``None`` if there are no rows.
+    """
     if not staged:
         return None
     for warning in sorted({each.warning for each in staged if each.warning is not None} - _WARNED):
@@ -186,7 +212,7 @@ def _commit(
 
 
 def warn_of_rest(target: Target, result: CommitAnswer, options: SinkOptions) -> None:
-    """Warn of the rows of a committed batch that are no new messages, with their number."""
+    """Log how many rows of a committed batch are no new messages, and why."""
     if result.known:
         _log.warning(
             "sink.known application=%s batch=%s rows=%s: they were sent before with the "
@@ -214,5 +240,6 @@ def warn_of_rest(target: Target, result: CommitAnswer, options: SinkOptions) -> 
 def _delete(client: OutboxClient, target: Target) -> None:
     try:
         client.delete(target.application, target.batch)
-    except SrmpSparkError as error:  # the failure that led here is the one to be told; the queue manager drops stages in time
+    except SrmpSparkError as error:
+        # The earlier failure is the one to raise. The queue manager deletes the stages in time.
         _log.warning("sink.stages_left application=%s batch=%s reason=%s", *target, error)

@@ -1,1 +1,1 @@
-"""SRMP, sans-IO ([MC-MQSRM]): bytes and ``now`` in, messages, verdicts and effects out."""
+"""SRMP without I/O ([MC-MQSRM]): takes bytes and ``now``; returns messages, verdicts, effects."""

@@ -1,97 +1,157 @@
-"""Every limit of the codec, with its reason ([MC-MQSRM] names none; Windows' own are not published).
+"""Every limit of the codec, with its reason.
 
-A broken structural limit can never succeed, so it is answered 400; only a body above ``BODY_MAX`` is answered 413. Tests
-import these names and go past each of them on purpose.
+[MC-MQSRM] names no limits, and those of Windows are not published. A message beyond a structural
+limit can never succeed, so it is answered 400. Only a body longer than ``BODY_MAX`` is answered
+413, and only a target longer than ``TARGET_MAX`` 414. Tests import these names and exceed each
+limit on purpose.
 """
 
 from __future__ import annotations
 
 BODY_MAX = 4_194_304
-"""Bytes of body and extension together: MSMQ's own limit of 4 MB a message. Above it: 413."""
+"""Most bytes of body and extension together: MSMQ's own limit of 4 MB for a message.
+
+A larger message is answered 413.
+"""
 
 ENVELOPE_MAX = 65_536
-"""Bytes of the SOAP envelope. Windows' largest, a hundred multi-queue names of 250 characters, stays below half of it."""
+"""Most bytes of the SOAP envelope.
+
+The largest envelope of Windows, with a hundred multi-queue names of 250 characters, has less than
+half of this.
+"""
 
 PARTS_MAX = 3
-"""Envelope, body, extension: [MC-MQSRM] 2.2.2 and 2.2.7 know no fourth part."""
+"""Most parts of a message: envelope, body, extension.
+
+[MC-MQSRM] 2.2.2 and 2.2.7 have no fourth part.
+"""
 
 PART_HEAD_MAX = 4_096
-"""Bytes from a MIME delimiter to the blank line after it; Windows writes about 120."""
+"""Most bytes from a MIME delimiter to the blank line after it. Windows writes about 120."""
 
 PART_HEAD_LINES_MAX = 32
-"""Header fields of one part; Windows writes three."""
+"""Most header fields of one part. Windows writes three."""
 
 BOUNDARY_MAX = 70
-"""Characters of a boundary, RFC 2046 5.1.1."""
+"""Most characters of a MIME boundary (RFC 2046 5.1.1)."""
 
 PADDING_MAX = 64
-"""Blanks after a delimiter, which RFC 2046 calls transport padding, and line ends after the last delimiter."""
+"""Most blanks after a delimiter, which RFC 2046 calls transport padding, and most line ends after
+the last delimiter.
+"""
 
 CONTENT_MAX = BODY_MAX + ENVELOPE_MAX + (PARTS_MAX + 1) * PART_HEAD_MAX
-"""Bytes of a whole HTTP body that can still be a message; for the endpoint, which must know before it has read all."""
+"""Most bytes of a whole HTTP body that can still be a message.
+
+The endpoint needs this limit because it must decide before it has read the whole body.
+"""
 
 CONTENT_TYPE_MAX = 1_024
-"""Bytes of the value of a Content-Type field after unfolding: each fold counts as the one blank that it becomes."""
+"""Most bytes of the value of a Content-Type field after unfolding. Each fold counts as one blank.
+"""
 
 TARGET_MAX = 2_048
-"""Bytes of a request target: 124 characters of a queue name, each up to 12 bytes percent-encoded, and a query. Above: 414."""
+"""Most bytes of a request target: 124 characters of a queue name of up to 12 bytes each when
+percent-encoded, and a query. A longer target is answered 414.
+"""
 
 DEPTH_MAX = 16
-"""Nested elements. SRMP needs five; se:Body and foreign header entries may bring their own."""
+"""Deepest nesting of elements.
+
+SRMP needs five levels; se:Body and foreign header entries may add their own.
+"""
 
 ELEMENTS_MAX = 2_000
-"""Elements of one envelope; SRMP has 45 names."""
+"""Most elements of one envelope. SRMP has 45 names."""
 
 ATTRIBUTES_MAX = 32
-"""Attributes of one element; SRMP uses one."""
+"""Most attributes of one element. SRMP uses one."""
 
 ATTRIBUTE_LENGTH_MAX = 1_024
-"""Characters of one attribute's value."""
+"""Most characters of the value of one attribute."""
 
 NAMES_MAX = 100
-"""Queue names in one DestinationMqf, AdminMqf or ResponseMqf ([MC-MQSRM] 2.2.6.14 to 2.2.6.16)."""
+"""Most queue names in one DestinationMqf, AdminMqf or ResponseMqf ([MC-MQSRM] 2.2.6.14 to
+2.2.6.16).
+"""
 
 DATE_CACHE_MAX = 4_096
-"""Dates kept in both forms: a second has one text, and messages come by the thousand a second."""
+"""Number of dates that are cached in both forms.
+
+A second has one text, and thousands of messages arrive each second.
+"""
 
 STREAM_ID_CACHE_MAX = 1_024
-"""Stream identifiers kept in both forms: all messages of a stream carry one, and a sender has one stream a queue."""
+"""Number of stream identifiers that are cached in both forms.
+
+All messages of a stream carry the same identifier, and a sender has one stream for each queue.
+"""
 
 LEARNED_LAYOUTS_MAX = 256
-"""Layouts kept by learned_layouts. A sender has about ten: with and without receipts, first and later in a stream, …"""
+"""Number of layouts that learned_layouts keeps.
+
+A sender has about ten: with and without receipts, first and later in a stream, and so on.
+"""
 
 LEARNED_LENGTH_MAX = 8_192
-"""Characters of an envelope whose layout is worth keeping; with the limit above: 4 MB."""
+"""Most characters of an envelope whose layout is kept.
+
+Together with ``LEARNED_LAYOUTS_MAX`` this is 4 MB. A longer envelope is always read by the XML
+reader.
+"""
 
 UNSIGNED_LONG_MAX = 2**64 - 1
-"""xs:unsignedLong, [MC-MQSRM] 2.2.1.3."""
+"""Largest number of type xs:unsignedLong ([MC-MQSRM] 2.2.1.3)."""
 
 CLASS_MAX = 2**32 - 1
-"""A message class has 16 bits ([MS-MQMQ] 2.2.18.1.6); unknown ones are kept as numbers, absurd ones are refused."""
+"""Largest message class that is accepted.
+
+A class has 16 bits ([MS-MQMQ] 2.2.18.1.6); unknown classes are kept as numbers, and larger numbers
+are refused.
+"""
 
 PRIORITY_MAX = 7
-"""[MC-MQSRM] 2.2.6.2."""
+"""Highest priority of a message ([MC-MQSRM] 2.2.6.2)."""
 
 SEQUENCE_NUMBER_MAX = 2**32 - 1
-"""A position in a stream is a 32-bit number ([MC-MQSRM] 3.1.1.2)."""
+"""Largest position in a stream, a 32-bit number ([MC-MQSRM] 3.1.1.2)."""
 
 REFERENCES_MAX = 2
-"""References of a signature: one of the body and one of the extension ([MC-MQSRM] 2.2.7.1.2)."""
+"""Most references of a signature: one to the body and one to the extension ([MC-MQSRM] 2.2.7.1.2).
+"""
 
 SIGNATURE_ELEMENTS_MAX = 64
-"""Elements in a ``<Signature>``. The document's has eleven; a ``<KeyInfo>`` that nobody reads may be there as well."""
+"""Most elements in a ``<Signature>``.
+
+The signature of the specification has eleven; a ``<KeyInfo>``, which is not read, may be added.
+"""
 
 SIGNATURE_VALUE_MAX = 1_400
-"""Characters of a ``<SignatureValue>``: what the largest key that is taken writes, 1,024 bytes, in base64."""
+"""Most characters of a ``<SignatureValue>``: 1,024 bytes, from the largest accepted key, in base64.
+"""
 
 SIGNER_KEYS_MAX = 4
-"""Keys of one signer: the old, the new, and each of both kinds. All are tried for a message that none of them signed."""
+"""Most keys of one signer: an old and a new one, each of both kinds.
+
+All keys are tried for a message that none of them signed.
+"""
 
 SIGNER_RSA_BITS_MAX = 8_192
-"""A larger RSA key would cost each message of its sender more than a millisecond."""
+"""Longest RSA key in bits.
+
+A longer key would cost more than a millisecond for each message of its sender.
+"""
 
 SIGNER_DSA_BITS_MAX = 2_048
-"""A larger DSA key would cost each message of its sender milliseconds; one of the year of the document has 1,024."""
+"""Longest DSA key in bits.
+
+A longer key would cost milliseconds for each message of its sender. A key of the year of the
+specification has 1,024.
+"""
 
 SIGNER_KEY_BITS_MIN = 512
-"""The signatures that the document prints are of this size; an operator is warned below 1,024."""
+"""Shortest key in bits, the size of the signatures in the specification.
+
+An operator is warned below 1,024.
+"""

@@ -1,1 +1,1 @@
-"""The data directory: one SQLite database that is synced before any 200, and the sealed segments beside it."""
+"""The data directory: an SQLite database, synced before any answer of 200, and sealed segments."""

@@ -1,25 +1,32 @@
-"""The data directory: who owns it, whose it is, and since when.
+"""The data directory: which process owns it, which queue manager it belongs to, and its epoch.
 
-    <data-dir>/lock            flock of the owner; names its process and host for whoever comes second
+    <data-dir>/lock            flock of the owner; names its process and host
     <data-dir>/identity        which directory this is (below)
-    <data-dir>/store.db        SQLite (store/schema.py), with -wal and -shm beside it
-    <data-dir>/segments/       sealed rows (store/sealing.py)
+    <data-dir>/store.db        SQLite (store/database/schema.py), with -wal and -shm alongside it
+    <data-dir>/segments/       sealed rows (store/stored_rows/sealing.py)
 
-**One owner.** The lock keeps a second process on this host out. A second host is kept out by the fence: each owner raises
-the counter in the database and every commit checks it, so an owner that was paused, and lost its volume meanwhile, writes
-nothing more. Network file systems are refused: neither lock nor WAL can be trusted there.
+**One owner.** The lock keeps a second process on this host out. The fence keeps a second host out:
+each owner raises a counter in the database, and every commit checks the counter. So an owner that
+was paused, and lost its volume meanwhile, writes nothing more. Network file systems are refused,
+because neither the lock nor the WAL can be trusted there.
 
-**Epoch.** Sequences are only comparable within one history. A directory that was copied, or put back from a backup, would
-give out numbers again that readers already know with other content, so it must be seen as another history: a new epoch. Peers
-know message identifiers, and these have no epoch: there a copy goes on far above what the original can have given out.
-``identity`` holds what a copy does not keep: the inodes of the directory, of itself and of the database, and when the
-database was born. Inodes alone may come again by chance (a restore onto a fresh file system gives them out in order); the
-time of birth cannot be set by any copying tool, and unlike the time of change no ``chown`` moves it. Where the file system
-does not tell it, inodes have to do. It also holds the number of starts and a lower bound of the commit number, which the
-database must agree with: an older database put in place is found by these. What cannot be seen from inside is a block
-device set back as a whole; comparing with the Delta state does that (queue_manager/maintenance.py).
+**Epoch.** Sequences can be compared only within one history. A directory that was copied, or
+restored from a backup, would issue numbers again that readers already know with other content. So
+such a directory must count as another history: it gets a new epoch. Peers know message identifiers,
+and these identifiers have no epoch. So a copy continues far above every number that the original
+can have issued.
 
-The order of writes makes a crash in between harmless: at worst a directory that *was* foreign changes its epoch twice.
+The file ``identity`` holds facts that a copy does not keep: the inodes of the directory, of the
+file itself and of the database, and the time of birth of the database. Inodes alone may repeat by
+chance (a restore onto a fresh file system assigns them in order). No copying tool can set the time
+of birth, and unlike the time of change no ``chown`` changes it. Where the file system does not
+report a time of birth, the inodes must suffice. The file also holds the number of starts and a
+lower bound of the commit number. The database must agree with both, which reveals an older database
+that was put in place. This process cannot see from inside that a block device was set back as a
+whole. A comparison with the Delta state shows that (queue_manager/maintenance.py).
+
+The order of writes makes a crash in between harmless: at worst a directory that *was* foreign
+changes its epoch twice.
 """
 
 from __future__ import annotations
@@ -42,7 +49,13 @@ from typing import IO, NamedTuple
 
 from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
 from srmp_spark.private_files import FOLDER_MODE, narrow, refuse_wide, replace_private
-from srmp_spark.store import (
+from srmp_spark.store import unreadable_rows
+from srmp_spark.store.database.durable import make_directory, sync_directory
+from srmp_spark.store.database.lock import take_lock
+from srmp_spark.store.database.schema import ADDED, RESTORE_HINT, connect_writer, readable
+from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
+from srmp_spark.store.stored_rows import wide_parts
+from srmp_spark.store.tables import (
     decisions,
     epochs,
     held_subscriptions,
@@ -51,14 +64,8 @@ from srmp_spark.store import (
     marks,
     moves,
     state,
-    unreadable_rows,
-    wide_parts,
     wsrm_sequences,
 )
-from srmp_spark.store.durable import make_directory, sync_directory
-from srmp_spark.store.lock import take_lock
-from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
-from srmp_spark.store.schema import ADDED, RESTORE_HINT, connect_writer, readable
 
 LOCK_FILE = "lock"
 IDENTITY_FILE = "identity"
@@ -67,7 +74,10 @@ SEGMENTS_DIRECTORY = "segments"
 OWN_FOLDERS = frozenset({SEGMENTS_DIRECTORY, STAGES_DIRECTORY, "delta", "subscriptions"})
 """Folders of the data directory whose content no other user may see."""
 RESTORING_FILE = "restoring"
-"""There while ``srmp-spark restore`` makes the directory: until it is gone nothing in it may be believed."""
+"""File that exists while ``srmp-spark restore`` makes the directory.
+
+Until the file is gone, nothing in the directory may be trusted.
+"""
 
 NETWORK_FILE_SYSTEMS = frozenset(
     [
@@ -88,14 +98,20 @@ NETWORK_FILE_SYSTEMS = frozenset(
         "fuse.blobfuse",
     ]
 )
-"""Where flock or the shared memory of a WAL reaches one host only, or an fsync does not reach a disk."""
+"""File systems that are refused.
+
+On them flock or the shared memory of a WAL works within one host only, or an fsync does not reach a
+disk.
+"""
 
 RECEIPTS_KEY_BYTES = 32
-"""Of ``DataDirectory.receipts_key``: as many as the digest that it is a key of (SHA-256) has."""
+"""Length of ``DataDirectory.receipts_key`` in bytes: the length of the digest (SHA-256) that uses
+the key.
+"""
 
 STATX_BYTES = 256
 _AT_FDCWD, _STATX_BTIME, _STATX_BTIME_AT = -100, 0x800, 80
-"""The layout of ``struct statx``: the kernel's ABI, the same on every architecture."""
+"""Layout of ``struct statx``: the kernel's ABI, identical on every architecture."""
 
 _log = logging.getLogger(__name__)
 
@@ -106,13 +122,18 @@ class Identity(NamedTuple):
     queue_manager: str
     starts: int
     starting: int | None
-    """Set while a start is under way: the database may hold this number already, or still ``starts``."""
+    """Number of the start in progress, or ``None``.
+
+    The database may already hold this number, or still ``starts``.
+    """
     position: int
-    """The database has had at least so many commits."""
+    """Lower bound of the number of commits that the database has had."""
     inodes: tuple[int, int, int]
-    """Of the directory, of this file, of the database."""
+    """Inodes of the directory, of this file and of the database."""
     born: int | None = None
-    """When the database file was made, nanoseconds since 1970; ``None`` if the file system does not tell."""
+    """Time when the database file was created, in nanoseconds since 1970; ``None`` if the file
+    system does not report it.
+    """
 
 
 def foreign_because(
@@ -123,7 +144,10 @@ def foreign_because(
     inodes: tuple[int, int, int],
     born: int | None = None,
 ) -> str | None:
-    """Why the database in this directory is not the one that was used here last; ``None`` if it is."""
+    """Return why the database is not the one that was last used in this directory.
+
+    Return ``None`` if it is the same database.
+    """
     if identity is None:
         return "it has no file identity"
     for kind, written, found in zip(
@@ -146,17 +170,23 @@ class DataDirectory:
 
     path: Path
     queue_manager: str
-    """The GUID of the queue manager, made with the directory and never changed."""
+    """GUID of the queue manager, created with the directory and never changed."""
     epoch: str
     epoch_id: int
     fence: int
     changed: str | None
-    """Why this start began a new epoch in a directory that was in use before; ``None`` if it did not."""
+    """Reason why this start began a new epoch in a directory that was in use before; ``None`` if it
+    did not.
+    """
     receipts_key: str
-    """Random text, made once: what the secrets in the addresses for stream receipts are made with, and told to nobody
-    (:mod:`srmp_spark.srmp.receipts_address`). A directory of 0.1 has a secret that every peer was told: that is no key."""
+    """Random text, created once and never shown to anyone.
+
+    The text is the key for the secrets in the addresses for stream receipts
+    (:mod:`srmp_spark.srmp.sending.receipts_address`). A directory of 0.1 has a secret that every peer
+    knows; that secret is not used as this key.
+    """
     writer: sqlite3.Connection
-    """The one connection that writes: the journal's (store/journal.py)."""
+    """The one connection that writes; the journal uses it (store/journal.py)."""
     _lock: IO[str]
     _starts: int
 
@@ -164,10 +194,13 @@ class DataDirectory:
     def open(
         cls, path: Path, *, now: int, mountinfo: Path = Path("/proc/self/mountinfo")
     ) -> DataDirectory:
-        """Take ownership of ``path``, which is created if need be. ``now`` is microseconds since 1970, UTC.
+        """Take ownership of ``path``, and create the directory if it does not exist.
 
-        Raises :class:`ConfigurationError` (exit code 2: other users have a right to it), :class:`StoreInUseError` (5),
-        :class:`StoreDamagedError` (6), :class:`StoreSyncError` (1: the disk is full or refuses), :class:`StoreError`.
+        ``now`` is in microseconds since 1970, UTC. Raises :class:`ConfigurationError` if other
+        users have rights to the directory (exit code 2), :class:`StoreInUseError` if another
+        process owns it (5), :class:`StoreDamagedError` if it is damaged (6),
+        :class:`StoreSyncError` if the disk is full or refuses (1), and :class:`StoreError`
+        otherwise.
         """
         path = path.absolute()
         try:
@@ -222,17 +255,19 @@ class DataDirectory:
             identity, starts=starts, position=position, inodes=_inodes(path), born=born
         )
         if because is None:
-            # Before the database is told: a crash between the two must not make a foreign directory of our own.
+            # This is written before the database. A crash between the two must not turn a foreign
+            # directory into our own.
             _write_identity(path, queue_manager, starts, starts + 1, position)
         writer.execute("BEGIN IMMEDIATE")
         decisions.create_tables(writer)
+        # A directory of an older version has none of these tables.
         for statement in (
             *ADDED.split(";"),
             losses.DDL,
             wide_parts.DDL,
             moves.DDL,
             wsrm_sequences.DDL,
-        ):  # a directory that an older version made has none of these
+        ):
             writer.execute(statement)
         marks.take_over(writer)
         moved_aside = unreadable_rows.move_unreadable_rows(writer, now)
@@ -247,25 +282,25 @@ class DataDirectory:
             epochs.begin(writer, secrets.token_hex(8), now, because)
             state.skip_used_identifiers(writer)
             held_subscriptions.hold_all(writer, because)
-        elif (
-            "holes" in moved_aside
-        ):  # it may have been the last sequence of its queue: none is given out twice in an epoch
+        elif "holes" in moved_aside:
+            # The unreadable hole may have held the last sequence of its queue. A sequence is never
+            # issued twice in an epoch.
             epochs.begin(
                 writer, secrets.token_hex(8), now, "a row of the table holes cannot be read"
             )
         elif beyond := epochs.marked_beyond(writer):
             for name, (mark, end) in beyond.items():
                 told = (
-                    "epoch.below_a_mark queue=%s received=%d last=%d: what came since the "
-                    "last restore may count as received "
-                    "by who never got it (srmp-spark peek shows it); a new epoch begins "
-                    "beyond the mark"
+                    "epoch.below_a_mark queue=%s received=%d last=%d: rows that arrived "
+                    "since the last restore may count as received by a consumer that never "
+                    "got them (srmp-spark peek shows them); a new epoch begins after the mark"
                 )
                 _log.warning(told, name, mark, end)
             epochs.begin(
                 writer, secrets.token_hex(8), now, "a consumer's mark lies beyond the last row"
             )
-        if "undivided_until" not in facts:  # a new directory, or one that an older version made
+        # The directory is new, or was made by an older version.
+        if "undivided_until" not in facts:
             state.divide_history(writer)
         receipts_key: str = facts.get("receipts_key") or secrets.token_hex(RECEIPTS_KEY_BYTES)
         writer.execute(
@@ -292,28 +327,34 @@ class DataDirectory:
 
     @property
     def database(self) -> Path:
-        """The SQLite file."""
+        """Return the path of the SQLite file."""
         return self.path / DATABASE_FILE
 
     @property
     def segments(self) -> Path:
-        """The folder of the sealed rows."""
+        """Return the folder of the sealed rows."""
         return self.path / SEGMENTS_DIRECTORY
 
     def note_position(self, position: int) -> None:
-        """Put on record that commit ``position`` was reached: an older database put in place later is then found out.
+        """Record that commit ``position`` was reached.
 
-        Called at times, and at a clean stop; never in the way of a message. An owner that was paused, and whose directory has
-        another one by now, notes nothing: the next start would take the directory for a foreign one.
+        The next start then detects an older database that was put in place. The queue manager calls
+        this function from time to time and at a clean stop, never while a message waits for it. An
+        owner that was paused records nothing if another owner has the directory by now. Otherwise
+        the next start would treat the directory as foreign.
         """
-        with contextlib.suppress(StoreDamagedError):  # then it is written anew
+        # If the file is damaged, it is written again.
+        with contextlib.suppress(StoreDamagedError):
             noted = _read_identity(self.path)
             if noted is not None and (noted.starts != self._starts or noted.starting is not None):
                 return
         _write_identity(self.path, self.queue_manager, self._starts, None, position)
 
     def close(self) -> None:
-        """Give the directory free. Closing the last connection also empties the WAL into the database."""
+        """Release the directory.
+
+        Closing the last connection also copies the WAL into the database.
+        """
         self.writer.close()
         self._lock.close()
 
@@ -338,7 +379,7 @@ def _unusable(path: Path, error: OSError) -> StoreError:
 
 
 def refuse_network_file_system(path: Path, mountinfo: Path) -> None:
-    """Raise :class:`StoreError` if ``path`` lies on NFS, CIFS or their like."""
+    """Raise :class:`StoreError` if ``path`` lies on NFS, CIFS or a similar file system."""
     kind, mounted_at = file_system_of(path, mountinfo)
     if kind in NETWORK_FILE_SYSTEMS:
         raise StoreError(
@@ -349,13 +390,16 @@ def refuse_network_file_system(path: Path, mountinfo: Path) -> None:
 
 
 def file_system_of(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> tuple[str, str]:
-    """Return the kind of the file system of ``path`` and where it is mounted, by the kernel's list of mounts."""
+    """Return the kind of the file system of ``path`` and its mount point.
+
+    The source is the kernel's list of mounts.
+    """
     best, kind = "", ""
     target = os.path.realpath(path)
     for line in mountinfo.read_text(errors="surrogateescape").splitlines():
         fields, _, tail = line.partition(" - ")
         point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields.split(" ")[4])
-        # Later lines lie above earlier ones: of two mounts on one point the last is what is seen.
+        # Later lines hide earlier ones: of two mounts on one point, the last one is visible.
         if (target == point or target.startswith(point.rstrip("/") + "/")) and len(point) >= len(
             best
         ):
@@ -365,7 +409,8 @@ def file_system_of(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -
 
 def _inodes(path: Path) -> tuple[int, int, int]:
     identity = path / IDENTITY_FILE
-    # By name and never by opening the database: closing a second descriptor of it would drop SQLite's own locks.
+    # Use the name and never open the database: closing a second descriptor of the file would drop
+    # SQLite's own locks.
     return (
         path.stat().st_ino,
         identity.stat().st_ino if identity.exists() else 0,
@@ -374,19 +419,23 @@ def _inodes(path: Path) -> tuple[int, int, int]:
 
 
 def birth_of(path: Path) -> int | None:
-    """When the file was made, nanoseconds since 1970, by statx(2), which Python does not offer; ``None`` if nobody knows."""
+    """Return when the file was created, in nanoseconds since 1970.
+
+    Return ``None`` if the time is unknown. The function calls statx(2), which Python does not
+    offer.
+    """
     buffer = ctypes.create_string_buffer(STATX_BYTES)
     try:
         statx = ctypes.CDLL(None).statx
-    except AttributeError:  # glibc before 2.28
+    except AttributeError:
+        # glibc before 2.28 has no statx.
         return None
     if statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, buffer) != 0:
         return None
     (known,) = struct.unpack_from("=I", buffer, 0)
     seconds, nanoseconds = struct.unpack_from("=qI", buffer, _STATX_BTIME_AT)
-    return (
-        seconds * 1_000_000_000 + nanoseconds if known & _STATX_BTIME else 0
-    ) or None  # tmpfs of old kernels says 0
+    # On old kernels tmpfs reports 0, which means unknown.
+    return (seconds * 1_000_000_000 + nanoseconds if known & _STATX_BTIME else 0) or None
 
 
 def _read_identity(path: Path) -> Identity | None:
@@ -419,7 +468,10 @@ def _read_identity(path: Path) -> Identity | None:
 
 
 def write_first_identity(path: Path, queue_manager: str, position: int) -> None:
-    """Of a directory that was made from elsewhere, with ``starts`` 1: the next start finds its own."""
+    """Write the first ``identity`` of a directory that was made from other data.
+
+    ``starts`` is 1, so the next start accepts the directory as its own.
+    """
     _write_identity(path, queue_manager, 1, None, position)
 
 

@@ -1,28 +1,36 @@
-"""The journal: from "taken" to "on stable storage", the only way to an answer of 200.
+"""The journal: the path of a message to stable storage, and so to an answer of 200.
 
-One SQLite connection, used by two threads strictly in turn. The loop's thread writes (``BEGIN``, INSERTs: they only touch
-memory), the commit thread runs ``COMMIT`` (it waits for the disk, without the GIL). So the loop never waits for a sync:
+One SQLite connection is used by two threads strictly in turn. The loop's thread writes: ``BEGIN``
+and INSERTs only touch memory. The commit thread runs ``COMMIT``: it waits for the disk, without the
+GIL. So the loop never waits for a sync:
 
     submit(), transact()  →  collected, mostly until the end of this turn of the loop
-    flush                 →  fence and position, one row per queue, streams, history, receipts owed, functions of the API,
-    COMMIT in the thread  →  meanwhile what arrives is collected for the next flush: group commit without a timer
-    Committed(position)   →  each one's callback, then the next flush
+    flush                 →  fence and position, one row per queue, streams, history,
+                             receipts owed, functions of the API
+    COMMIT in the thread  →  messages that arrive meanwhile are collected for the next
+                             flush: group commit without a timer
+    Committed(position)   →  the callback of each message, then the next flush
 
-**When to write.** A commit costs as much as fifteen messages, whatever is in it, and an SRMP sender has one POST in flight:
-those just answered will be back in a moment. So a flush waits turn by turn until three quarters of what was in flight around
-the last commit is there again, or a turn brought nothing more, or :data:`COLLECT_S_MAX` is over. The last quarter is read
-while the disk works. A lone sender waits for nobody: one of one is enough. (32 senders on one core: 23,400 messages a second
-against 19,000 when each turn was written at once, and half the commits.)
+**When to write.** A commit costs as much as fifteen messages, whatever it contains. An SRMP sender
+has one POST in flight, so the senders that were just answered send again at once. So a flush waits
+turn by turn until one of three things happens: three quarters of the messages in flight around the
+last commit are there again, a turn brought nothing more, or :data:`COLLECT_S_MAX` has passed. The
+last quarter is read while the disk works. A lone sender does not wait, because one of one is
+enough. (32 senders on one core: 23,400 messages a second against 19,000 when each turn was written
+at once, and half the commits.)
 
-A group's messages for one queue become *one* row, a packed group (rows/group.py): the cost per message falls with the load.
-What repeats something stored needs no commit of its own; it is answered with the last one, or rides behind the running one.
+The messages of a group for one queue become *one* row, a packed group (rows/group.py), so the cost
+per message falls with the load. A message that repeats a stored one needs no commit of its own.
+Such a message is answered with the last commit, or after the commit in progress.
 
-**Failure, of two kinds.** After a failed sync the page cache lies, and trying again may succeed without having written
-(Rebello et al., ATC 2020). So any error here is final: nothing that waits is answered, everything later is refused,
-``on_fatal`` ends the process (at once: closing the database would sync again), and the next start reads from the disk what is
-true. The type says which of two it was: :class:`StoreSyncError`, the disk refused, or :class:`MemoryAheadError`, a bug of ours
-left memory ahead of the disk (:meth:`Journal.abandon`), and nobody needs to look at the disk. A fault inside one request never
-comes here.
+**Failures are of two kinds.** After a failed sync the page cache is wrong, and another attempt may
+succeed without having written (Rebello et al., ATC 2020). So any error here is final: nothing that
+waits is answered, everything later is refused, and ``on_fatal`` ends the process. The process ends
+at once, because closing the database would sync again. The next start reads the truth from the
+disk. The type of the error tells the two kinds apart. :class:`StoreSyncError`: the disk refused.
+:class:`MemoryAheadError`: a bug of srmp-spark left memory ahead of the disk
+(:meth:`Journal.abandon`), and the disk needs no inspection. A fault inside one request never
+reaches this module.
 """
 
 from __future__ import annotations
@@ -37,44 +45,55 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from srmp_spark.errors import MemoryAheadError, ProcessMustEndError, StoreError, StoreSyncError
 from srmp_spark.rows.group import Record, pack_group
-from srmp_spark.srmp.decisions import Undecided
-from srmp_spark.srmp.effects import Changes, Committed, OwedReceipt
-from srmp_spark.store import decisions, state
-from srmp_spark.store.checkpointer import Checkpointer
+from srmp_spark.srmp.receiving.decisions import Undecided
+from srmp_spark.srmp.receiving.effects import Changes, Committed, OwedReceipt
+from srmp_spark.store.database.checkpointer import Checkpointer
+from srmp_spark.store.database.giving_back import can_give_back
+from srmp_spark.store.database.schema import PAGE_SIZE_BYTES, assert_durable, row_key
+from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.store.epochs import ends
-from srmp_spark.store.giving_back import can_give_back
 from srmp_spark.store.journal_states import TRANSITIONS, Event, State
-from srmp_spark.store.schema import PAGE_SIZE_BYTES, assert_durable, row_key
-from srmp_spark.store.state import StoredReceipt
-from srmp_spark.store.transaction import Transaction
+from srmp_spark.store.tables import decisions, state
+from srmp_spark.store.tables.epochs import ends
+from srmp_spark.store.tables.state import StoredReceipt
 
 T = TypeVar("T")
 
 GROUP_BYTES_MAX = 8 * 1024 * 1024
-"""A turn with more becomes several groups: a group is read and decoded as a whole. Two bodies of the largest size fit."""
+"""Bytes of posts in one group.
+
+A turn with more becomes several groups, because a group is read and decoded as a whole. Two bodies
+of the largest size fit.
+"""
 COLLECT_S_MAX = 0.001
-"""What a message may wait for those that are on their way: about one sync of a good disk."""
+"""Longest time that a message waits for messages in flight, in seconds: about one sync of a good
+disk. After it the group is written.
+"""
 DRAIN_LOOK_S = 0.002
-"""How often :meth:`Journal.drain` looks whether the checkpoint that may follow a commit is done."""
+"""Interval in seconds at which :meth:`Journal.drain` checks whether the checkpoint after a commit
+is done.
+"""
 WAITING_BYTES_MAX = 64 * 1024 * 1024
-"""What may wait for the disk; past this :attr:`Journal.is_full` asks to stop reading. 16 bodies of the largest size."""
+"""Bytes of posts that may wait for the disk: 16 bodies of the largest size.
+
+Above this limit :attr:`Journal.is_full` tells the caller to stop reading.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 class Scheduler(Protocol):
-    """What the journal needs of an event loop; a test drives it with a list."""
+    """The part of an event loop that the journal needs; a test drives it with a list."""
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> object:
-        """Call at the end of this turn."""
+        """Call ``callback`` at the end of this turn of the loop."""
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: object) -> object:
-        """The same, from another thread."""
+        """Call ``callback`` at the end of a turn of the loop; may be called from another thread."""
 
 
 class Insert(NamedTuple):
-    """A row to store."""
+    """One row that the journal is to store."""
 
     queue: str
     sequence: int
@@ -87,7 +106,7 @@ class _Call(NamedTuple):
 
 
 class _Batch:
-    """What goes into one transaction."""
+    """The content of one transaction."""
 
     __slots__ = (
         "bytes",
@@ -122,7 +141,7 @@ class _Written(NamedTuple):
     results: list[tuple[Any, BaseException | None]]
     owed: list[StoredReceipt]
     bytes: int
-    """Posts, and the pages of the history that other senders than one have changed."""
+    """Bytes of posts, and of the history pages of all changed senders but one."""
 
 
 class Journal:
@@ -138,10 +157,12 @@ class Journal:
         on_fatal: Callable[[ProcessMustEndError], object] | None = None,
         on_commit: Callable[[int, float], object] | None = None,
     ) -> None:
-        """Callbacks, all in the loop's thread.
+        """Start the commit thread. All callbacks run in the loop's thread.
 
-        ``changes`` is asked in each transaction for streams and history (``Receiver.changes``); ``on_owed`` gets the receipts
-        that a commit stored; ``on_fatal`` must end the process; ``on_commit`` gets rows and seconds of each COMMIT (metrics).
+        ``changes`` is called in each transaction and returns the changed streams and history
+        (``Receiver.changes``). ``on_owed`` gets the receipts that a commit stored. ``on_fatal``
+        must end the process. ``on_commit`` gets the number of rows and the seconds of each COMMIT,
+        for metrics.
         """
         self._directory = directory
         self._connection = directory.writer
@@ -152,7 +173,10 @@ class Journal:
         self._on_fatal = on_fatal
         self._on_commit = on_commit
         self.savers: list[Callable[[sqlite3.Connection], object]] = []
-        """Each is called in every transaction; what it raises fails the transaction, and the process with it."""
+        """Functions that are called in every transaction.
+
+        An error in one of them fails the transaction, and so ends the process.
+        """
         self._state = State.IDLE
         self._failure: ProcessMustEndError | None = None
         self._waiting = _Batch()
@@ -169,9 +193,14 @@ class Journal:
         }
         self._owed_id = state.last_owed_id(self._connection)
         self.free_bytes = 0
-        """Of pages in the database that the next rows are written into, as of the last transaction."""
+        """Bytes of free pages in the database, as of the last transaction.
+
+        The next rows are written into them.
+        """
         self.used_bytes = 0
-        """The length that the file of the database has when the log is copied, as of the last transaction."""
+        """Length in bytes that the database file has once the log is copied, as of the last
+        transaction.
+        """
         self._page_bytes: int = self._connection.execute("PRAGMA page_size").fetchone()[0]
         self.can_give_back = can_give_back(self._connection)
         """Whether :func:`.giving_back.give_back` can make the file shorter."""
@@ -192,28 +221,35 @@ class Journal:
 
     @property
     def position(self) -> int:
-        """The number of the last commit that is on stable storage."""
+        """Return the number of the last commit that is on stable storage."""
         return self._position
 
     def proof(self) -> Committed:
-        """Proof of what was on stable storage when the last commit came back."""
+        """Return the proof for everything that was on stable storage after the last commit."""
         return Committed(self._position)
 
     @property
     def is_full(self) -> bool:
-        """More waits for the disk than :data:`WAITING_BYTES_MAX`: stop reading until a callback comes."""
+        """Return whether more than :data:`WAITING_BYTES_MAX` bytes wait for the disk.
+
+        If so, the caller stops reading until a callback is called.
+        """
         return self._waiting.bytes > WAITING_BYTES_MAX
 
     @property
     def wal_bytes(self) -> int:
-        """Size of the WAL at the last checkpoint, for metrics."""
+        """Return the size of the WAL in bytes at the last checkpoint, for metrics."""
         return self._checkpointer.wal_bytes
 
-    # What the loop asks for
+    # Functions that the loop calls.
 
     @property
     def collecting(self) -> object:
-        """A token of what is being collected: the same as long as a submission would be answered together with the last one."""
+        """Return a token of the messages that are being collected.
+
+        While the token is the same object, a submission is answered together with the one before
+        it.
+        """
         return self._waiting
 
     def submit(
@@ -225,12 +261,16 @@ class Journal:
         undecided: Undecided | None = None,
         must_commit: bool = False,
     ) -> None:
-        """Store ``insert`` (and what the engine says has changed), then call ``callback`` with the proof.
+        """Store ``insert`` and the engine's changes, then call ``callback`` with the proof.
 
-        ``insert`` is None for a message that makes no row: with ``must_commit`` its traces are committed first, without it
-        any proof that covers everything submitted so far will do. ``undecided`` is what the row asks to be told of its end.
-        ``callback`` is None when that of an earlier submission to
-        the same :attr:`collecting` answers for this one too. Raises :class:`ProcessMustEndError` after a failure.
+        ``insert`` is ``None`` for a message that makes no row. With ``must_commit`` the changes of
+        such a message are committed before the callback. Without it, any proof that covers
+        everything submitted so far is enough. ``owed`` are receipts that the message causes.
+        ``undecided`` states which receipts about its end the row requests.
+
+        ``callback`` is ``None`` if the callback of an earlier submission to the same
+        :attr:`collecting` answers for this one, too. Raises :class:`ProcessMustEndError` after a
+        failure.
         """
         batch = self._collect()
         batch.submissions += 1
@@ -255,7 +295,10 @@ class Journal:
             batch.callbacks.append(callback)
 
     def touch(self) -> None:
-        """Commit what the engine says has changed, although no message came: a stream receipt was delivered, say."""
+        """Commit the engine's changes although no message arrived.
+
+        An example is a stream receipt that was delivered.
+        """
         self._collect().must_commit = True
 
     def call(
@@ -263,14 +306,18 @@ class Journal:
         function: Callable[[Transaction], T],
         done: Callable[[T | None, BaseException | None], object],
     ) -> None:
-        """:meth:`transact` without asyncio: ``done(result, None)`` after the commit, or ``done(None, error)``."""
+        """Run ``function`` in the next transaction: :meth:`transact` without asyncio.
+
+        The journal calls ``done(result, None)`` after the commit, or ``done(None, error)``.
+        """
         self._collect().calls.append(_Call(function, done))
 
     async def transact(self, function: Callable[[Transaction], T]) -> T:
-        """Run ``function`` in the next transaction; returns its result once that is on stable storage.
+        """Run ``function`` in the next transaction, and return its result after the commit.
 
-        The function runs in the loop's thread between two INSERTs: it must be short. What it raises is raised here, and
-        only its own changes are undone.
+        The result is returned once it is on stable storage. The function runs in the loop's thread
+        between two INSERTs, so it must be short. An error of the function is raised here, and only
+        the function's own changes are undone.
         """
         import asyncio
 
@@ -282,22 +329,28 @@ class Journal:
             if error is not None:
                 future.set_exception(error)
             else:
-                future.set_result(result)  # type: ignore[arg-type]  # a result without an error is a T
+                # A result without an error is of type T.
+                future.set_result(result)  # type: ignore[arg-type]
 
         self.call(function, done)
         return await future
 
     async def checkpoint(self) -> None:
-        """Copy the log into the database, behind a commit of its own; the database's file then ends with its last page.
+        """Copy the log into the database, after a commit of its own.
 
-        A reader that looks at an older state puts the end of the file off. Nobody waits for it.
+        The database's file then ends with its last page. A reader that looks at an older state
+        delays this shortening; this call does not wait for it.
         """
         self._checkpointer.finish_due = True
         await self.transact(lambda transaction: None)
-        await self.transact(lambda transaction: None)  # it begins when the log is copied
+        # This transaction begins only after the log is copied.
+        await self.transact(lambda transaction: None)
 
     async def drain(self) -> None:
-        """Return when everything submitted so far is on stable storage and nothing is under way: :meth:`close` may follow."""
+        """Wait until everything submitted so far is on stable storage and nothing is in progress.
+
+        After that :meth:`close` may be called.
+        """
         import asyncio
 
         await self.transact(lambda transaction: None)
@@ -305,7 +358,10 @@ class Journal:
             await asyncio.sleep(DRAIN_LOOK_S)
 
     def close(self) -> None:
-        """Stop after :meth:`drain`: ends the threads and notes the position in ``identity``. The directory stays open."""
+        """Stop after :meth:`drain`: end the threads and note the position in ``identity``.
+
+        The data directory stays open.
+        """
         self._move(Event.CLOSE)
         self._jobs.put(None)
         self._thread.join()
@@ -314,10 +370,11 @@ class Journal:
             self._directory.note_position(self._position)
 
     def abandon(self, doing: str, error: Exception) -> ProcessMustEndError:
-        """Stop because an engine counts on something that did not get here, as after a failed sync. Return what to raise.
+        """Stop the journal because memory is ahead of the disk, as after a failed sync.
 
-        For a bug that came between an engine's decision and this journal, and for nothing else: a fault before the decision is
-        answered 503, and the process goes on.
+        Return the error that the caller must raise. Call this function only for a bug between an
+        engine's decision and this journal. A fault before the decision is answered with 503, and
+        the process goes on.
         """
         if self._state is State.CLOSED:
             return StoreSyncError("the journal is closed")
@@ -343,7 +400,10 @@ class Journal:
         self._scheduler.call_soon(self._look)
 
     def _look(self) -> None:
-        """Once in each turn of the loop while collecting: write as soon as a turn brought nothing more."""
+        """Decide in each turn of the loop whether to go on collecting or to write.
+
+        The journal writes as soon as a turn brought nothing more.
+        """
         if self._state is not State.SCHEDULED:
             return
         count = self._waiting.submissions
@@ -356,13 +416,16 @@ class Journal:
     def _flush(self) -> None:
         batch, self._waiting = self._waiting, _Batch()
         if not batch.rows and not batch.calls and not batch.must_commit:
-            # Every one of these repeats something that is committed: what was under way at its arrival has come back.
+            # Each of these messages repeats a committed one. The commit that was in progress when
+            # the message arrived has returned.
             self._move(Event.NOTHING_TO_WRITE)
             self._answer(batch.callbacks, Committed(self._position))
             return
         try:
             written = self._write(batch)
-        except Exception as error:  # the disk, or a bug: the engine counts on what was not stored
+        except Exception as error:
+            # The disk refused, or there is a bug. Either way the engine counts on something that
+            # was not stored.
             self._fail("write", error, batch)
             return
         self._move(Event.WRITTEN)
@@ -427,7 +490,10 @@ class Journal:
         return _Written(batch, position, transaction, results, owed, written + transaction.written)
 
     def _count_free_pages(self) -> None:
-        """Read both counts, which stand in the first page; only while the loop's thread has the connection."""
+        """Read the free and the used bytes of the database, which stand in its first page.
+
+        Call the method only while the loop's thread has the connection.
+        """
         execute, page = self._connection.execute, self._page_bytes
         self.free_bytes = execute("PRAGMA freelist_count").fetchone()[0] * page
         self.used_bytes = execute("PRAGMA page_count").fetchone()[0] * page
@@ -447,9 +513,11 @@ class Journal:
         execute("SAVEPOINT call")
         try:
             result = call.function(transaction)
-        except sqlite3.OperationalError:  # full, I/O error: no matter of this function
+        except sqlite3.OperationalError:
+            # A full disk or an I/O error is not the fault of this function.
             raise
-        except Exception as error:  # whatever it is, it is for the one who asked
+        except Exception as error:
+            # Any other error goes to the caller of the function.
             execute("ROLLBACK TO call")
             execute("RELEASE call")
             for undo in transaction.when_undone[undone:]:
@@ -479,9 +547,8 @@ class Journal:
             if not checkpointer.finish_due:
                 tell(self._committed, written, took, Event.SYNCED)
                 continue
-            tell(
-                self._committed, written, took, Event.SYNCED_CHECKPOINT_FOLLOWS
-            )  # the messages are answered meanwhile
+            # The messages are answered while the checkpoint runs.
+            tell(self._committed, written, took, Event.SYNCED_CHECKPOINT_FOLLOWS)
             try:
                 checkpointer.finished(connection)
             except sqlite3.Error as error:
@@ -493,7 +560,9 @@ class Journal:
 
     def _committed(self, written: _Written, took: float, event: Event) -> None:
         if self._failure is not None:
-            return  # it is stored, but what else is true nobody knows: the next start finds out
+            # The batch is stored, but the rest of the state is uncertain: the next start reads it
+            # from the disk.
+            return
         batch, transaction = written.batch, written.transaction
         self._position = written.position
         self._enough = (batch.submissions + self._waiting.submissions) * 3 // 4
@@ -531,14 +600,17 @@ class Journal:
             self._guarded(callback, proof)
 
     def _guarded(self, function: Callable[..., object], *args: object) -> None:
-        """One connection's bug must not leave the others without their answer."""
+        """Call ``function`` and log its error, so that one bug does not stop other answers."""
         try:
             function(*args)
         except Exception:
             _log.exception("journal.callback_failed position=%d", self._position)
 
     def _fail(self, doing: str, error: Exception, batch: _Batch | None) -> None:
-        """The end: nobody who waits is told that it worked, nobody later is let in, and no sync is tried again."""
+        """Fail for good, and end the process with ``on_fatal``.
+
+        No waiting message is answered, later messages are refused, and no sync is tried again.
+        """
         if self._failure is not None:
             return
         where = f"after commit {self._position}: {error!s}; nothing later was acknowledged"
@@ -562,7 +634,7 @@ class Journal:
 
 
 def _parts(rows: list[tuple[int, Record]]) -> list[list[tuple[int, Record]]]:
-    """The rows of a turn in groups of at most :data:`GROUP_BYTES_MAX`; mostly that is one."""
+    """Split the rows of a turn into groups of at most :data:`GROUP_BYTES_MAX`; mostly one."""
     parts: list[list[tuple[int, Record]]] = [[]]
     size = 0
     for row in rows:

@@ -1,10 +1,12 @@
-"""What the journal may do next: one table, and an absent pair is a bug of ours.
+"""States of the journal and one table of what it may do next.
+
+A pair that the table does not have is a bug of srmp-spark.
 
     IDLE ──submitted──▶ SCHEDULED ──written──▶ COMMITTING ──synced──▶ IDLE
-                            │                      └─synced, checkpoint follows──▶ CHECKPOINTING ──checkpointed──▶ IDLE
-                            └─nothing to write──▶ IDLE
+                            │                      └─synced, checkpoint follows──▶ CHECKPOINTING
+                            └─nothing to write──▶ IDLE          CHECKPOINTING ──checkpointed──▶ IDLE
 
-A fault, in whatever state, is FAILED, and only CLOSED follows.
+A fault in any open state leads to FAILED, and after FAILED only CLOSED follows.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from enum import Enum
 
 
 class State(Enum):
-    """What the journal is doing."""
+    """Present activity of the journal."""
 
     IDLE = "idle"
     SCHEDULED = "scheduled"
@@ -24,7 +26,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What moves it on."""
+    """Event that changes the state of the journal."""
 
     SUBMITTED = "submitted"
     NOTHING_TO_WRITE = "nothing to write"
@@ -50,4 +52,4 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.IDLE, Event.CLOSE): State.CLOSED,
     (State.FAILED, Event.CLOSE): State.CLOSED,
 }
-"""The journal looks its next state up here and nowhere else."""
+"""Next state for each state and event. The journal looks up its next state only here."""

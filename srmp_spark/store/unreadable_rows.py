@@ -1,24 +1,25 @@
-"""Rows of ``store.db`` that several processes read with SQL and that no reader understands: moved aside at the open.
+"""Move aside rows of ``store.db`` that no reader understands, when the database is opened.
 
-**Theory of operation.** SQLite keeps whatever was written, in any column. Most tables are read once, at a start, row by
-row: there a bad row stays where it is (:mod:`.set_aside`). The tables here are read by statements of several processes at
-any time, and one bad row in them would be met again and again. So each is moved, whole, into the table ``set_aside``, in
-the transaction of the open, before anything reads it:
+**Theory of operation.** SQLite keeps whatever was written, in any column. Most tables are read
+once, at a start, row by row. A bad row of such a table stays where it is (:mod:`.set_aside`). The
+tables here are read by SQL statements of several processes at any time, and one bad row in them
+would fail again and again. So each bad row is moved, whole, into the table ``set_aside``. The move
+is part of the transaction of the open, before anything reads the row:
 
-==================== ============================================================================================
-table                what it means that a row of it is not read
-==================== ============================================================================================
-``queue_epochs``     in its place is a row that is made from the rows that the queue has
-``holes``            rows that were purged or given up are missing, and are reported as damaged when they are
+==================== ===========================================================================
+table                consequence of a row that is not read
+==================== ===========================================================================
+``queue_epochs``     a row that is made from the rows of the queue takes its place
+``holes``            rows that were purged or given up are reported as damaged when they are
                      read; an epoch begins, because the hole may have been the last of its queue
-``garbage``          groups that nobody reads stay on the disk
+``garbage``          groups that are no longer read stay on the disk
 ``undecided``        the sender is not notified of the end of its message
-``decisions``        the senders of the rows that were decided are not notified
+``decisions``        the senders of the decided rows are not notified
 ``decided_receipts`` this receipt is not sent
-``told``             a message that its sender repeats in another stream is not answered for a second time
+``told``             a message that its sender repeats in another stream is not answered again
 ``moves``            the move count of a row begins again
 ``pgm_loss``         a loss is no longer reported
-==================== ============================================================================================
+==================== ===========================================================================
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 
 from srmp_spark.sequences.ranges import SEQUENCE_MAX
-from srmp_spark.srmp.decisions import Reason
 from srmp_spark.srmp.limits import ENVELOPE_MAX
-from srmp_spark.store.epochs import end_of
-from srmp_spark.store.schema import QUEUE_ID_MAX
-from srmp_spark.store.set_aside import KEY_MAX, REASON_MAX, TOLD_MAX, SetAside
-from srmp_spark.store.sqlite_file import TEXT_IS_UTF8, add_is_utf8
+from srmp_spark.srmp.receiving.decisions import Reason
+from srmp_spark.store.database.schema import QUEUE_ID_MAX
+from srmp_spark.store.database.set_aside import KEY_MAX, REASON_MAX, TOLD_MAX, SetAside
+from srmp_spark.store.database.sqlite_file import TEXT_IS_UTF8, add_is_utf8
+from srmp_spark.store.tables.epochs import end_of
 
 DDL = """
 CREATE TABLE IF NOT EXISTS set_aside(
@@ -43,11 +44,15 @@ CREATE TABLE IF NOT EXISTS set_aside(
 )
 """
 GUID_LENGTH_MAX = 64
-"""Characters of a stored GUID, which has 36."""
+"""Longest stored GUID, in characters; a GUID has 36. A row with a longer one is set aside."""
 NAME_LENGTH_MAX = 3 * ENVELOPE_MAX
-"""Characters of a stored name of a queue or a stream. That of a stream to another host is the URL in ``<to>``: its host has
-253, its queue 124, each of which may be percent-encoded, and beside it are as many blanks as an envelope has room for (each
-``%20``). If a legitimate stream were set aside its position would be lost, and its messages would come twice."""
+"""Longest stored name of a queue or a stream, in characters.
+
+The name of a stream to another host is the URL in ``<to>``. The host in the URL has 253 characters
+and the queue 124, each of which may be percent-encoded. The URL can also have as many blanks as an
+envelope has room for (each ``%20``). If a legitimate stream were set aside, its position would be
+lost and its messages would be stored twice.
+"""
 
 _NUMBER = "typeof({0}) = 'integer'"
 _COUNT = "typeof({0}) = 'integer' AND {0} >= 0"
@@ -147,7 +152,7 @@ _WANTED: Mapping[str, Mapping[str, str]] = {
         "lost_at": _COUNT,
     },
 }
-"""What each column must hold, in SQL; ``{0}`` is the column."""
+"""SQL condition for each column, by table; ``{0}`` is the column."""
 _KEYS = {
     "queue_epochs": ("queue_id", "epoch_id"),
     "holes": ("queue_id", "first"),
@@ -156,13 +161,14 @@ _KEYS = {
     "moves": ("queue_id", "sequence"),
     "pgm_loss": ("number",),
 }
-"""What names a row of a table without ``id``."""
+"""Columns that identify a row, for tables without ``id``."""
 
 
 def move_unreadable_rows(connection: sqlite3.Connection, at: int) -> set[str]:
-    """Move each row that cannot be read into ``set_aside``, in the caller's transaction; return their tables.
+    """Move each row that cannot be read into ``set_aside``; return their tables.
 
-    ``at``: the wall clock, microseconds since 1970, UTC.
+    The function runs in the caller's transaction. ``at`` is the wall clock, in microseconds since
+    1970, UTC.
     """
     connection.execute(DDL)
     add_is_utf8(connection)
@@ -187,7 +193,10 @@ def move_unreadable_rows(connection: sqlite3.Connection, at: int) -> set[str]:
 
 
 def rows_moved_aside(connection: sqlite3.Connection) -> list[SetAside]:
-    """Return the rows that were ever moved aside, newest first, one more than :data:`TOLD_MAX` at most."""
+    """Return the rows that were ever moved aside, newest first.
+
+    The result has at most :data:`TOLD_MAX` + 1 rows.
+    """
     rows = connection.execute(
         "SELECT name, key, reason FROM set_aside ORDER BY id DESC LIMIT ?", (TOLD_MAX + 1,)
     )
@@ -203,7 +212,7 @@ def _move(
     at: int,
 ) -> None:
     where = {name: values[name] for name in _KEYS.get(table, ("id",))}
-    # Text that is no UTF-8 came as bytes, and bytes equal no text.
+    # Text that is not valid UTF-8 was read as bytes, and bytes equal no text.
     condition = " AND ".join(
         f"{name} IS CAST(? AS TEXT)" if kind == "text" else f"{name} IS ?"
         for name, kind in zip(where, key_types, strict=True)
@@ -226,7 +235,10 @@ def _move(
 
 
 def _begin_again(connection: sqlite3.Connection, queue_id: object, epoch_id: object) -> None:
-    """Note where an epoch begins in a queue by the rows that are there, in place of a row that cannot be read."""
+    """Note where an epoch begins in a queue, in place of a row that cannot be read.
+
+    The first sequence is computed from the rows that the queue has.
+    """
     known = "SELECT 1 FROM queues, epochs WHERE queues.id = ? AND epochs.id = ?"
     if not isinstance(queue_id, int) or not isinstance(epoch_id, int):
         return

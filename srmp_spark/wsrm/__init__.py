@@ -1,5 +1,7 @@
-"""WS-ReliableMessaging with advanced flow control ([MS-WSRVCRM]): bytes and ``now`` in, messages and effects out.
+"""Implement WS-ReliableMessaging with advanced flow control ([MS-WSRVCRM]), without I/O.
 
-Both roles and the codec for WS-ReliableMessaging 1.0 (February 2005) and 1.1/1.2 (200702), SOAP 1.1 and 1.2, WS-Addressing of
-August 2004 and August 2005. No socket, no clock, no disk, no random numbers: whoever uses it hands them in.
+The engines take bytes and ``now``, and return messages and effects. The package holds both roles
+(source and destination) and the codec. It supports WS-ReliableMessaging 1.0 (February 2005) and
+1.1/1.2 (200702), SOAP 1.1 and 1.2, and WS-Addressing of August 2004 and August 2005. The caller
+passes in sockets' data, time, stored rows and random numbers.
 """

@@ -1,105 +1,194 @@
-"""Every limit of the codec and of both roles, with its reason. Tests import these names and go past each of them on purpose."""
+"""Define every limit of the codec and of both roles, with its reason.
+
+The tests import these names and exceed each limit on purpose.
+"""
 
 from __future__ import annotations
 
 ENVELOPE_MAX = 4_194_304 + 65_536
-"""Bytes of a SOAP message: a body as large as MSMQ's own limit of 4 MB, and the largest header."""
+"""Most bytes of a SOAP message: a body as large as MSMQ's own limit of 4 MB, and the largest
+header. A larger message is refused.
+"""
 
 HEADER_MAX = 65_536
-"""Bytes before the Body. The largest header of the captured peers, Metro's with eight namespaces a block, has 4,000."""
+"""Most bytes before the Body.
+
+The largest header of the captured peers, Metro's with eight namespaces a block, has 4,000. A
+message with more is refused.
+"""
 
 HEADER_ELEMENTS_MAX = 1_000
-"""Elements of all header blocks, or of a protocol element in the Body; an acknowledgement has one for each range."""
+"""Most elements of all header blocks, or of a protocol element in the Body.
+
+An acknowledgement has one for each range. A message with more is refused.
+"""
 
 BODY_ELEMENTS_MAX = 100_000
-"""Elements of an application's Body: 4 MB of ordinary elements have half as many. More is no document."""
+"""Most elements of an application's Body.
+
+4 MB of ordinary elements have half as many. A message with more is refused, because it is no
+document.
+"""
 
 DECLARATIONS_ADDED_MAX = 65_536
-"""Bytes of namespace declarations that a Body takes over from further out, for all its children together. A document has one
-child and a few declarations; a hostile one has a hundred thousand children, and each would get a copy of all of them."""
+"""Most bytes of namespace declarations that a Body takes over from elements around it, for all its
+children together. A document has one child and a few declarations. A hostile Body has a hundred
+thousand children, each of which would get a copy of all declarations. A message with more is
+refused.
+"""
 
 DEPTH_MAX = 64
-"""Nested elements. WS-ReliableMessaging needs six; the rest is the application's Body."""
+"""Most nested elements.
+
+WS-ReliableMessaging needs six, and the rest is for the application's Body. A message with more is
+refused.
+"""
 
 ATTRIBUTES_MAX = 64
-"""Attributes and namespace declarations of one element; Metro writes seven declarations on each block."""
+"""Most attributes, and most namespace declarations, of one element.
+
+Metro writes seven declarations on each block. A message with more is refused.
+"""
 
 IDENTIFIER_MAX = 1_024
-"""Characters of an identifier, an action or an address. They are URIs; those of the peers have 45 to 120."""
+"""Most characters of an identifier, an action or an address.
+
+These texts are URIs, and the URIs of the known peers have 45 to 120 characters. A message with a
+longer URI is refused.
+"""
 
 REFERENCE_PARAMETERS_MAX = 8_192
-"""Characters of all reference parameters of an endpoint: they are kept with the sequence and go with each message to it."""
+"""Most characters of all reference parameters of an endpoint.
+
+The parameters are kept with the sequence and sent with each message to the endpoint. An endpoint
+with more is refused.
+"""
 
 ACKNOWLEDGEMENTS_MAX = 16
-"""SequenceAcknowledgement, or AckRequested, blocks in one message: a connection carries two sequences, one each way."""
+"""Most SequenceAcknowledgement blocks, and most AckRequested blocks, in one message.
+
+A connection carries two sequences, one each way. A message with more is refused.
+"""
 
 RANGES_MAX = 512
-"""Ranges, or Nacks, of one acknowledgement: a window of 4,096 cannot have more than 2,048 holes, and we never hold more than a
-tenth of it."""
+"""Most ranges, or Nacks, of one acknowledgement.
+
+A window of 4,096 cannot have more than 2,048 holes, and this program never holds more than a tenth
+of it. An acknowledgement with more is ignored.
+"""
 
 NUMBER_MAX = 2**63 - 1
-"""A MessageNumber: WS-ReliableMessaging 1.1 section 3.8 ends there, and WCF does in 1.0, too (an unsignedLong there)."""
+"""Highest MessageNumber: the maximum of WS-ReliableMessaging 1.1 section 3.8.
+
+In 1.0 the type is unsignedLong, but WCF has the same maximum. A higher number is refused.
+"""
 
 BUFFER_REMAINING_MAX = 2**31 - 1
-"""[MS-WSRVCRM] 2.2.3."""
+"""Highest value of BufferRemaining ([MS-WSRVCRM] 2.2.3)."""
 
 BUFFER_INITIAL = 8
-"""[MS-WSRVCRM] 3.1.3 <1>: what .NET begins with."""
+"""First value of Buffer Remaining, in messages: that of .NET ([MS-WSRVCRM] 3.1.3 <1>)."""
 
 BUFFER_LIMIT = 4_096
-"""[MS-WSRVCRM] 3.1.3 <2>: the most that .NET can be told to keep."""
+"""Highest value of Buffer Remaining, in messages, that .NET can be configured to ([MS-WSRVCRM]
+3.1.3 <2>).
+"""
 
 POLL_INTERVAL = 30.0
-"""Seconds of POLLING_TIMER, [MS-WSRVCRM] 3.2.3 <3>."""
+"""Seconds of POLLING_TIMER ([MS-WSRVCRM] 3.2.3 <3>)."""
 
 HELD_MAX = 64
-"""Messages behind a gap that one sequence keeps in memory, unacknowledged, until the missing one is there. What is behind them
-comes again by itself."""
+"""Most messages after a gap that one sequence holds in memory, unacknowledged, until the missing
+message arrives. Messages beyond the limit are discarded, and their source sends them again.
+"""
 
 HELD_BYTES_MAX = 10_485_760
-"""Bytes that one sequence may keep so: one of the largest messages (what was read of it, and its POST), or 64 of 80 KB."""
+"""Most bytes of the messages after a gap of one sequence.
+
+One of the largest messages fits (its request and its POST), or 64 of 80 KB. Messages beyond the
+limit are discarded and sent again.
+"""
 
 HELD_TOTAL_MAX = 67_108_864
-"""Bytes that all sequences may keep so, of all queues: identifiers cost a stranger nothing, memory must have an end."""
+"""Most bytes of the messages after a gap of all sequences of all queues.
+
+An unauthenticated client can invent identifiers, so the total needs a limit. Messages beyond the
+limit are discarded and sent again.
+"""
 
 ANSWER_HELD = 2.0
-"""Seconds that the answer to a request/reply client waits for room. WCF repeats a message after 0.4 s, 0.8 s, … eight
-times, and its session is over a minute and a half later: two seconds cost it three of the eight, for that one message."""
+"""Longest wait for room of an answer to a request/reply client, in seconds.
+
+WCF repeats a message after 0.4 s, 0.8 s, … eight times, and its session is over a minute and a half
+later. Two seconds use three of the eight repetitions, for that one message.
+"""
 
 ANSWERS_HELD_MAX = 1_000
-"""Answers of one queue that wait so; each is a connection. Beyond that they do not wait."""
+"""Most answers of one queue that wait for room.
+
+Each of them keeps a connection. Further answers are sent at once.
+"""
 
 INACTIVITY_TIMEOUT = 600.0
-"""Seconds after which a sequence that nobody used is over: ten minutes, WCF's own. CXF and Metro send CloseSequence and
-TerminateSequence once, so without it a lost one would leave the sequence for ever."""
+"""Seconds without use after which a sequence is over: ten minutes, the value of WCF.
+
+CXF and Metro send CloseSequence and TerminateSequence once. Without the timeout, a lost
+TerminateSequence would leave the sequence forever.
+"""
 
 TERMINATED_KEPT = 600.0
-"""Seconds that a terminated sequence is known: TerminateSequence is answered again, late messages get SequenceTerminated."""
+"""Seconds that a terminated sequence is kept.
+
+In this time TerminateSequence is answered again, and late messages get the fault
+SequenceTerminated.
+"""
 
 SEQUENCES_MAX = 4_096
-"""Sequences of one endpoint; terminated ones go early where they are in the way. WCF's default for a service is a few hundred
-sessions."""
+"""Most sequences of one endpoint.
+
+At the limit, a terminated or unused sequence is evicted for a new one. If there is none, the new
+sequence is refused. WCF's default for a service is a few hundred sessions.
+"""
 
 SEQUENCES_OF_ONE_MAX = 1_024
-"""Sequences of one endpoint that one client may have: a quarter of all. A client is a certificate's subject, or without one an
-address. At the limit its own sequences make way: first those that are over, then those that never took a message."""
+"""Most sequences of one endpoint that one client may have: a quarter of all.
+
+A client is the subject of a certificate, or without one an address. At the limit its own sequences
+are evicted: first those that are over, then those that never received a message. If there is none,
+the new sequence is refused.
+"""
 
 UNUSED_SPARED = 5.0
-"""Seconds that a new sequence without a message is spared when others need its place: clients send right after they begin."""
+"""Seconds that a new sequence without a message is not evicted for others.
+
+Clients send soon after they begin a sequence.
+"""
 
 WINDOW_MAX = 4_096
-"""Unacknowledged messages of one sequence that we send: .NET's MaxTransferWindowSize ends there."""
+"""Most unacknowledged messages of one sequence that we send: the maximum of .NET's
+MaxTransferWindowSize.
+"""
 
 WINDOW_DEFAULT = 8
-"""… and this is what it begins with. As long as the peer names no BufferRemaining, no more than this many are on their way."""
+"""Most messages in flight of one sequence while the peer names no BufferRemaining: the default of
+.NET's MaxTransferWindowSize.
+"""
 
 EXPIRES_MAX = 365 * 86_400_000
-"""Milliseconds: a sequence that is asked to live longer than a year lives a year, which is above any certificate's renewal."""
+"""Longest life of a sequence, in milliseconds.
+
+A longer Expires counts as one year, which is longer than certificates live.
+"""
 
 RESEND_FIRST = 2.0
-"""Seconds until a message that is not acknowledged goes again; it doubles each time."""
+"""Seconds until an unacknowledged message is sent again. The time doubles with each repetition."""
 RESEND_LAST = 60.0
-"""Seconds between two of the later tries: a peer that is back is found within a minute, as with SRMP's own table."""
+"""Longest time between two repetitions, in seconds.
+
+So a peer that is back is found within a minute, as with SRMP's own table.
+"""
 
 ACKNOWLEDGEMENT_INTERVAL = 0.2
-"""Seconds within which messages for an addressable source share one acknowledgement: WCF's AcknowledgementInterval."""
+"""Seconds within which messages of a source with an address share one acknowledgement: WCF's
+AcknowledgementInterval.
+"""

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from srmp_spark.testing.foreign.ledger import Landed, digest
+from tests.kit.foreign.ledger import Landed, digest
 
 COMMAND = [sys.executable, "-m", "srmp_spark.cli"]
 COMMAND_TIMEOUT = 60

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from srmp_spark.testing.foreign.messages import ForeignMessage, Post, date, envelope, post
-from srmp_spark.testing.foreign.signature import signed_post
+from tests.kit.foreign.signature import signed_post
 
 CLOSE = 0
 SOURCE = "0a0b0c0d-1111-2222-3333-444455556666"

@@ -10,12 +10,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
-from srmp_spark.testing.foreign.http import ReceiptsServer
-from srmp_spark.testing.foreign.ledger import Ledger
 from srmp_spark.testing.foreign.messages import Dialect, ForeignReceipt
-from srmp_spark.testing.foreign.senders import Faults, ForeignQueueManager, MessageSender
-from srmp_spark.testing.foreign.stream_sender import StreamSender
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.http import ReceiptsServer
+from tests.kit.foreign.ledger import Ledger
+from tests.kit.foreign.senders import Faults, ForeignQueueManager, MessageSender
+from tests.kit.foreign.stream_sender import StreamSender
 
 SEED = int(os.environ.get("SRMP_SPARK_KILL_SEED", str(random.randrange(10**6))))
 QUEUES = ("private$/orders", "private$/payments", "private$/shipments")

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from harness import landed, peek
 
-from srmp_spark.testing.foreign.http import ReceiptsServer, Wire
-from srmp_spark.testing.foreign.ledger import Ledger
 from srmp_spark.testing.foreign.messages import (
     Dialect,
     ForeignMessage,
@@ -22,10 +20,12 @@ from srmp_spark.testing.foreign.messages import (
     post,
     seconds_of,
 )
-from srmp_spark.testing.foreign.senders import ForeignQueueManager
-from srmp_spark.testing.foreign.stream_sender import StreamSender
-from srmp_spark.testing.foreign.verdict import judge
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.http import ReceiptsServer, Wire
+from tests.kit.foreign.ledger import Ledger
+from tests.kit.foreign.senders import ForeignQueueManager
+from tests.kit.foreign.stream_sender import StreamSender
+from tests.kit.foreign.verdict import judge
 
 QM = "caf195ea-615c-4264-ae08-11a4e60194c0"
 CONNECTOR = "fd74b8eb-2af7-4ac5-9405-074e315df392"

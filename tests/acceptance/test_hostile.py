@@ -18,12 +18,12 @@ import hostile
 import pytest
 from harness import landed, peek, stderr_of
 
-from srmp_spark.testing.foreign.http import Wire
-from srmp_spark.testing.foreign.ledger import Ledger
 from srmp_spark.testing.foreign.messages import post
-from srmp_spark.testing.foreign.senders import ForeignQueueManager, MessageSender
-from srmp_spark.testing.foreign.verdict import judge
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.http import Wire
+from tests.kit.foreign.ledger import Ledger
+from tests.kit.foreign.senders import ForeignQueueManager, MessageSender
+from tests.kit.foreign.verdict import judge
 
 ANSWER_TIMEOUT = 10.0
 """Seconds until an answer to a whole hostile request must be there; more is a hang."""

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 from harness import landed, peek, stderr_of
-from long_samples import lengths
 from storm import DRAIN_TIMEOUT, QUEUES, SEED, TO_MAKE, Season, storm
 
-from srmp_spark.testing.foreign.ledger import Ledger
-from srmp_spark.testing.foreign.verdict import judge
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.ledger import Ledger
+from tests.kit.foreign.verdict import judge
+from tests.long_samples import lengths
 
 SECONDS = lengths("SRMP_SPARK_KILL_SECONDS", short=10.0, long=20.0)
 LONGEST = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "20"))

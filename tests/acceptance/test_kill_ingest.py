@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from storm import DRAIN_TIMEOUT, SEED, TO_MAKE, Season, storm
 
-from srmp_spark.testing.demo.query import Query
-from srmp_spark.testing.foreign.ledger import Ledger
-from srmp_spark.testing.foreign.verdict import judge
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.demo.query import Query
+from tests.kit.foreign.ledger import Ledger
+from tests.kit.foreign.verdict import judge
 
 pytestmark = [
     pytest.mark.spark,

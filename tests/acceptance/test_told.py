@@ -19,9 +19,9 @@ import requests
 from harness import command
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.foreign.http import ReceiptsServer
 from srmp_spark.testing.foreign.messages import ForeignMessage, ForeignReceipt, ForeignStream, post
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.http import ReceiptsServer
 
 SOURCE = "aaaaaaaa-0000-4000-8000-00000000000d"
 ORDERS, PAYMENTS = "private$/orders", "private$/payments"

@@ -13,14 +13,14 @@ from random import Random
 
 import pytest
 
-from srmp_spark.testing.attack.battle import replayed
-from srmp_spark.testing.attack.findings import load, save
-from srmp_spark.testing.attack.judge import Finding
-from srmp_spark.testing.attack.minimise import minimised
-from srmp_spark.testing.attack.planted.bugs import BUGS
-from srmp_spark.testing.attack.planted.faults import FAULTS
-from srmp_spark.testing.attack.steps import Step, Walk
-from srmp_spark.testing.attack.walkers.every import WALKERS
+from tests.kit.attack.battle import replayed
+from tests.kit.attack.findings import load, save
+from tests.kit.attack.judge import Finding
+from tests.kit.attack.minimise import minimised
+from tests.kit.attack.planted.bugs import BUGS
+from tests.kit.attack.planted.faults import FAULTS
+from tests.kit.attack.steps import Step, Walk
+from tests.kit.attack.walkers.every import WALKERS
 
 FOUND = sorted(Path(__file__).with_name("findings").glob("*.json"))
 
@@ -50,7 +50,7 @@ def test_a_walk_survives_its_file(port: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_has_its_place(bug: str) -> None:
     """What it breaks may be renamed: a bug that breaks nothing would prove nothing."""
-    planting = f"from srmp_spark.testing.attack.planted.bugs import plant; plant({bug!r})"
+    planting = f"from tests.kit.attack.planted.bugs import plant; plant({bug!r})"
     subprocess.run([sys.executable, "-c", planting], check=True, timeout=60)
 
 
@@ -63,7 +63,7 @@ def test_every_fault_of_the_reviews_has_a_planted_bug() -> None:
 
 PATIENT = """
 import sys
-from srmp_spark.testing.attack import __main__ as attack, witness
+from tests.kit.attack import __main__ as attack, witness
 witness.HEALTHZ_MAX = witness.HONEST_MAX = witness.OPTIONAL_MAX = 60.0
 sys.exit(attack.main(sys.argv[1:]))
 """

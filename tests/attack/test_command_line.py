@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from srmp_spark.testing.attack.__main__ import main
+from tests.kit.attack.__main__ import main
 
 
 @pytest.mark.parametrize(

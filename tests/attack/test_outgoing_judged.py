@@ -12,15 +12,20 @@ from typing import Any, cast
 
 import pytest
 
-from srmp_spark.queue_manager.sender.stage_reader import Question, Readable, Unreadable, judge
-from srmp_spark.testing.attack import machine
-from srmp_spark.testing.attack.arrow_stages import HOSTILE, stream_of
-from srmp_spark.testing.attack.destinations import PLAIN, STREAM, Destinations
-from srmp_spark.testing.attack.hostile_http import BEHAVIOURS, OK, HostileServer
-from srmp_spark.testing.attack.judge import FoundError
-from srmp_spark.testing.attack.walkers import playing
-from srmp_spark.testing.attack.walkers.playing import check_open
-from srmp_spark.testing.attack.wire import Connection
+from srmp_spark.queue_manager.sender.staging.stage_reader import (
+    Question,
+    Readable,
+    Unreadable,
+    judge,
+)
+from tests.kit.attack import machine
+from tests.kit.attack.arrow_stages import HOSTILE, stream_of
+from tests.kit.attack.destinations import PLAIN, STREAM, Destinations
+from tests.kit.attack.hostile_http import BEHAVIOURS, OK, HostileServer
+from tests.kit.attack.judge import FoundError
+from tests.kit.attack.walkers import playing
+from tests.kit.attack.walkers.playing import check_open
+from tests.kit.attack.wire import Connection
 
 REQUEST = b"POST /msmq/private$/bad HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab"
 QUIET = {"silent", "slow", "unread", "away", "closes"}

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.http_head import content_type_of
-from srmp_spark.testing.certificate import Authority
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.http_head import content_type_of
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.certificate import Authority
 
 UNNAMED = {"REQUESTS_CA_BUNDLE": "", "SSL_CERT_FILE": ""}
 """No private authority in the environment."""

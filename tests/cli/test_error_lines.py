@@ -14,8 +14,8 @@ import requests
 from srmp_spark import cli
 from srmp_spark.commands.common import emit
 from srmp_spark.errors import ApiError, with_hint
-from srmp_spark.testing.certificate import Authority
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.certificate import Authority
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueMa
         (["peek", "--queue", "private$/tt"], ("there is no queue private$/tt; did you mean 'private$/t'? "
 "(srmp-spark queues")),
         (["send", "--destination", "t", "--body", "b"], "there is no queue t; did you mean 'private$/t'?"),
-        (["peek", "--queue", "private$/*"], "there is no queue private$/*; this takes one name and no glob"),
+        (["peek", "--queue", "private$/*"], "there is no queue private$/*; give one name and no glob"),
         (["send", "--destination", "private$/t", "--delivery", "express", "--body", "b"], "not express ones [queue-kind]"),
         (["give-up", "--force", "--queue", "private$/t", "--first", "1", "--last", "2"], "holds 1 to 0, not 1 to 2; the queue"),
         (["receive", "--queue", "private$/t", "--consumer", "a/b"], "not a consumer name: 'a/b'; 1 to 100 printable"),
@@ -124,8 +124,12 @@ def test_errors_without_a_queue_manager(
         (["peek"], "required: --queue; see srmp-spark peek --help"),
         (["peekk", "--queue", "x"], "unknown command peekk; did you mean peek?"),
         (
-            ["backfill", "--source", "x"],
-            "backfill is a job, no command: run python jobs/backfill.py",
+            ["backfill", "--source", "x", "--from", "y"],
+            "invalid choice: 'x'",
+        ),
+        (
+            ["ingest", "--queue-manager", "u", "--queue", "q", "--table", "t", "--chekpoint", "c"],
+            "unknown flag --chekpoint; did you mean --checkpoint? see srmp-spark ingest --help",
         ),
         (["purge", "orders", "--queue", "x"], "unrecognized arguments: orders"),
         (["peek", "--queue", "x", "--body", "zip"], "choose from"),
@@ -241,7 +245,7 @@ def test_a_misspelt_variable_is_answered_by_a_variable(
 def test_a_queue_of_the_other_kind_says_once_what_to_do(
     running: RunningQueueManager, tmp_path: Path
 ) -> None:
-    from srmp_spark.testing.service import ServeFailedError
+    from srmp_spark.testing.queue_manager import ServeFailedError
 
     data = tmp_path / "data"
     with RunningQueueManager(data, queues=["a"]):
@@ -292,7 +296,7 @@ def test_a_command_that_is_not_serve_loads_no_configuration_of_it() -> None:
     """Its flags take as long to load as all other commands together."""
     code = (
         "import sys, srmp_spark.cli as cli; cli.parser('queues'); "
-        "print('srmp_spark.queue_manager.config' in sys.modules)\n"
+        "print('srmp_spark.queue_manager.configuration.config' in sys.modules)\n"
         "print([list(next(a.choices for a in cli.parser(word)._actions if a.dest == "
         "'command')) for word in ('serve', None)])"
     )

@@ -11,7 +11,7 @@ import pytest
 from srmp_spark import cli
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.commands import queues
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 NAMES = ["private$/one", "private$/other", "public"]
 

@@ -10,7 +10,7 @@ import pytest
 from srmp_spark.client import outbox_batches
 from srmp_spark.client.outbox_batches import CommitAnswer, OutboxClient
 from srmp_spark.errors import ApiError, ApiUnreachableError
-from srmp_spark.testing.outbox_server import OutboxServer
+from tests.kit.outbox_server import OutboxServer
 
 QUEUE = "DIRECT=http://host/msmq/private$/orders"
 

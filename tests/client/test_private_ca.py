@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from srmp_spark.client.api import CA_VARIABLES, QueueManagerClient
 from srmp_spark.errors import ApiUnreachableError, ConfigurationError
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 
 def name(text: str) -> x509.Name:

@@ -11,8 +11,8 @@ import pytest
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.message import Message
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.http_head import content_type_of
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.http_head import content_type_of
 
 DATA = Path(__file__).parent.parent / "data" / "srmp"
 GUID = "32221eda-9376-46df-b6ed-783091123831"

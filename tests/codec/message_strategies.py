@@ -6,7 +6,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from srmp_spark.message import Message, Receipt, StreamId, StreamPosition
-from srmp_spark.srmp.values import SECOND, parse_date
+from srmp_spark.srmp.codec.values import SECOND, parse_date
 
 quick = settings(
     max_examples=60,

@@ -10,7 +10,7 @@ from srmp_spark.message import Arrival, Message
 from srmp_spark.rows.columns import arrow_schema
 from srmp_spark.rows.decode import rows_of
 from srmp_spark.rows.group import Record, pack_group, unpack_group
-from srmp_spark.srmp.encoder import encode, http_head
+from srmp_spark.srmp.codec.encoder import encode, http_head
 
 GUID = "caf195ea-615c-4264-ae08-11a4e60194c0"
 

@@ -8,9 +8,9 @@ from codec_kit import sample
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.message import Message
 from srmp_spark.names import MulticastAddress
-from srmp_spark.srmp.apdu import HEAD_MAX, apdu_of, post_of
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.http_head import content_type_of
+from srmp_spark.srmp.codec.apdu import HEAD_MAX, apdu_of, post_of
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.http_head import content_type_of
 
 ADDRESS = MulticastAddress("234.1.1.1", 8001)
 NAME = "mqsrm_4.5_pgm_bytes_reconstructed.bin"

@@ -26,7 +26,7 @@ from codec_kit import (
 
 from srmp_spark.errors import LimitExceededError
 from srmp_spark.names import NULL_GUID
-from srmp_spark.srmp.decoder import decode
+from srmp_spark.srmp.codec.decoder import decode
 
 
 def test_the_good_one_is_good():

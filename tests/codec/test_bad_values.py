@@ -11,8 +11,8 @@ from codec_kit import GOOD, GUID, MSMQ, STREAM, accepted, envelope, refused_enve
 
 from srmp_spark.errors import LimitExceededError, RemoteProtocolError
 from srmp_spark.message import StreamId
-from srmp_spark.srmp.http_head import check_target
-from srmp_spark.srmp.values import NEVER_AT, parse_date
+from srmp_spark.srmp.codec.http_head import check_target
+from srmp_spark.srmp.codec.values import NEVER_AT, parse_date
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from test_differential import mutated
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import Message
-from srmp_spark.srmp.decoder import decode, decode_parts
-from srmp_spark.srmp.encoder import encode
-from srmp_spark.srmp.http_head import check_target, content_type_of, soap_action_of
+from srmp_spark.srmp.codec.decoder import decode, decode_parts
+from srmp_spark.srmp.codec.encoder import encode
+from srmp_spark.srmp.codec.http_head import check_target, content_type_of, soap_action_of
 from srmp_spark.srmp.limits import BODY_MAX, ENVELOPE_MAX
 
 SECONDS_MAX = 0.05

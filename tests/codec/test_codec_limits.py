@@ -9,8 +9,8 @@ from codec_kit import BOUNDARY, CONTENT_TYPE, envelope, multipart
 
 from srmp_spark.errors import LimitExceededError
 from srmp_spark.srmp import limits
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.http_head import check_target, content_type_of
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.http_head import check_target, content_type_of
 
 
 def exceeded(

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from message_strategies import full_messages, messages, quick
 
 from srmp_spark.errors import RemoteProtocolError
-from srmp_spark.srmp import mime
-from srmp_spark.srmp.encoder import encode_envelope
-from srmp_spark.srmp.envelope_reader import read_fields
-from srmp_spark.srmp.envelope_values import message_of
-from srmp_spark.srmp.learned_layouts import LearnedLayouts
+from srmp_spark.srmp.codec import mime
+from srmp_spark.srmp.codec.encoder import encode_envelope
+from srmp_spark.srmp.codec.envelope_reader import read_fields
+from srmp_spark.srmp.codec.envelope_values import message_of
+from srmp_spark.srmp.codec.learned_layouts import LearnedLayouts
+from srmp_spark.srmp.codec.windows_layout import HOLES, LAYOUT, read_windows_envelope
 from srmp_spark.srmp.limits import LEARNED_LAYOUTS_MAX, LEARNED_LENGTH_MAX
-from srmp_spark.srmp.windows_layout import HOLES, LAYOUT, read_windows_envelope
-from srmp_spark.testing.plain_reading import read_envelope
+from tests.kit.plain_reading import read_envelope
 
 PIECES = [
     b"<",

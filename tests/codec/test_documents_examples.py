@@ -7,11 +7,11 @@ from codec_kit import envelope_of, sample, with_true_lengths
 
 from srmp_spark.message import Receipt, StreamId, StreamPosition
 from srmp_spark.names import NULL_GUID
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.encoder import encode, encode_envelope, http_head
-from srmp_spark.srmp.http_head import content_type_of, soap_action_of
-from srmp_spark.srmp.values import NEVER_AT, parse_date
-from srmp_spark.testing.plain_reading import read_envelope
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.encoder import encode, encode_envelope, http_head
+from srmp_spark.srmp.codec.http_head import content_type_of, soap_action_of
+from srmp_spark.srmp.codec.values import NEVER_AT, parse_date
+from tests.kit.plain_reading import read_envelope
 
 STREAM = StreamId("2744e4e1-2b48-43e8-b441-42745f280d53", 4839986701558349830)
 RECEIPTS = [

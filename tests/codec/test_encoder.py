@@ -11,9 +11,9 @@ from message_strategies import messages, quick
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import NEVER, Message, Receipt, StreamId, StreamPosition
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.encoder import encode, encode_envelope, http_head
-from srmp_spark.srmp.values import NEVER_AT, parse_date
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.encoder import encode, encode_envelope, http_head
+from srmp_spark.srmp.codec.values import NEVER_AT, parse_date
 
 URL = "http://machine2/msmq/private$/simpleq"
 PLAIN = Message(URL, "MSMQ:label", GUID, 7, True, expires_at=NEVER_AT)

@@ -10,8 +10,8 @@ from codec_kit import GUID, MSMQ, PATH, PROPERTIES, STREAM, envelope
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.message import Receipt, StreamId, StreamPosition
 from srmp_spark.names import NULL_GUID
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.values import parse_date
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.values import parse_date
 
 GOOD = envelope()
 OTHER_GUID = "00000000-0000-0000-0000-00000000000A"

@@ -7,9 +7,9 @@ from hypothesis import given
 from message_strategies import messages, quick
 
 from srmp_spark.message import Message
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.encoder import CALG_SHA1, encode_envelope
-from srmp_spark.srmp.forwarding import (
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.encoder import CALG_SHA1, encode_envelope
+from srmp_spark.srmp.forward.forwarding import (
     FORWARDED_ENVELOPE_MAX,
     NUMBER_MAX,
     REACH_MAX,

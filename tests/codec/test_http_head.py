@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from codec_kit import sample
 
-from srmp_spark.srmp.http_head import check_target, content_type_of, soap_action_of
+from srmp_spark.srmp.codec.http_head import check_target, content_type_of, soap_action_of
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import email
 import pytest
 from codec_kit import declared_lengths, envelope_of, sample
 
-from srmp_spark.srmp.mime import split
+from srmp_spark.srmp.codec.mime import split
 
 CHAPTER_4 = [
     # section, Content-Length of the POST, of the envelope, of the body, boundary

@@ -6,7 +6,7 @@ import pytest
 from codec_kit import BOUNDARY, CONTENT_TYPE, GUID, envelope, multipart
 
 from srmp_spark.errors import RemoteProtocolError
-from srmp_spark.srmp.mime import boundary_of, split
+from srmp_spark.srmp.codec.mime import boundary_of, split
 
 XML = envelope()
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from srmp_spark.errors import RemoteProtocolError
-from srmp_spark.srmp.signature import judge
-from srmp_spark.srmp.signature_forms import (
+from srmp_spark.srmp.signing.signature import judge
+from srmp_spark.srmp.signing.signature_forms import (
     CANONICAL,
     EXCLUSIVE,
     LITERAL,
@@ -19,9 +19,9 @@ from srmp_spark.srmp.signature_forms import (
     forms_of,
     signature_element,
 )
-from srmp_spark.srmp.signature_verify import load_keys
+from srmp_spark.srmp.signing.signature_verify import load_keys
 from srmp_spark.testing.foreign.messages import ForeignMessage
-from srmp_spark.testing.foreign.signature import NAMESPACE, rsa_signer, signed_post
+from tests.kit.foreign.signature import NAMESPACE, rsa_signer, signed_post
 
 SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
 
@@ -157,7 +157,7 @@ def test_a_signature_elsewhere_is_none() -> None:
     ],
 )
 def test_which_form_was_signed_is_told(opening: str, form: str) -> None:
-    from srmp_spark.srmp.decoder import decode_parts
+    from srmp_spark.srmp.codec.decoder import decode_parts
 
     signer = rsa_signer()
     sent = ForeignMessage(

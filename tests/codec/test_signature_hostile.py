@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from srmp_spark.errors import RemoteProtocolError
-from srmp_spark.srmp.decoder import decode_parts
+from srmp_spark.srmp.codec.decoder import decode_parts
 from srmp_spark.srmp.limits import ENVELOPE_MAX, SIGNER_KEYS_MAX
-from srmp_spark.srmp.signature import Verdict, judge
-from srmp_spark.srmp.signature_verify import load_keys
+from srmp_spark.srmp.signing.signature import Verdict, judge
+from srmp_spark.srmp.signing.signature_verify import load_keys
 from srmp_spark.testing.foreign.messages import ForeignMessage, Post
-from srmp_spark.testing.foreign.signature import dsa_signer, rsa_signer, signed_post
+from tests.kit.foreign.signature import dsa_signer, rsa_signer, signed_post
 
 SIGNER = rsa_signer()
 KEYS = load_keys(SIGNER.public_pem)

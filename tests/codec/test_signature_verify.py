@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import dsa, ed25519, padding, rsa
 
 from srmp_spark.srmp import limits
-from srmp_spark.srmp.signature_verify import load_keys
-from srmp_spark.testing.foreign.signature import Signer, dsa_signer, rsa_signer
+from srmp_spark.srmp.signing.signature_verify import load_keys
+from tests.kit.foreign.signature import Signer, dsa_signer, rsa_signer
 
 INFO = [("literal", b"<SignedInfo>1</SignedInfo>"), ("canonical", b"<SignedInfo>2</SignedInfo>")]
 KINDS = {

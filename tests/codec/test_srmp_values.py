@@ -11,7 +11,7 @@ from message_strategies import quick
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import NEVER
-from srmp_spark.srmp.values import (
+from srmp_spark.srmp.codec.values import (
     NEVER_AT,
     format_correlation,
     format_date,

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS, LEDGER = "private$/orders", "private$/ledger"

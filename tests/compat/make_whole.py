@@ -57,18 +57,23 @@ from srmp_spark.mqrr.lookup_identifier import rebuilt  # noqa: E402
 from srmp_spark.mqrr.ndr.methods import ACCESS_RECEIVE  # noqa: E402
 from srmp_spark.mqrr.queue_format import queue_format_for  # noqa: E402
 from srmp_spark.names import MulticastAddress  # noqa: E402
-from srmp_spark.pgm.addresses import Tsi, nla_of  # noqa: E402
+from srmp_spark.pgm.sending.source import Source  # noqa: E402
 from srmp_spark.pgm.settings import SourceSettings  # noqa: E402
-from srmp_spark.pgm.source import Source  # noqa: E402
+from srmp_spark.pgm.wire.addresses import Tsi, nla_of  # noqa: E402
 from srmp_spark.queue_manager.multicast.interfaces import find_interface  # noqa: E402
 from srmp_spark.queue_manager.multicast.settings import Encapsulation  # noqa: E402
 from srmp_spark.queue_manager.multicast.sockets import Outlet  # noqa: E402
-from srmp_spark.srmp.apdu import apdu_of  # noqa: E402
+from srmp_spark.srmp.codec.apdu import apdu_of  # noqa: E402
 from srmp_spark.testing.foreign.destination_server import Destination  # noqa: E402
 from srmp_spark.testing.foreign.faults import Faults  # noqa: E402
-from srmp_spark.testing.service import RunningQueueManager  # noqa: E402
-from srmp_spark.wsrm.elements import CreateSequence, EndpointReference, Offer, TerminateSequence  # noqa: E402
-from srmp_spark.wsrm.xml_tree import Element, Scope  # noqa: E402
+from srmp_spark.testing.queue_manager import RunningQueueManager  # noqa: E402
+from srmp_spark.wsrm.codec.elements import (  # noqa: E402
+    CreateSequence,
+    EndpointReference,
+    Offer,
+    TerminateSequence,
+)
+from srmp_spark.wsrm.codec.xml_tree import Element, Scope  # noqa: E402
 
 SEALED = 2_100
 """Rows that become a segment."""

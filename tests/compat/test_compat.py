@@ -14,7 +14,7 @@ import pytest
 from compat_fixture import LEDGER, ORDERS, QUEUES, ingest, wait_for
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.service import RunningQueueManager, ServeFailedError
+from srmp_spark.testing.queue_manager import RunningQueueManager, ServeFailedError
 
 VERSIONS = sorted(path.parent.name for path in Path(__file__).parent.glob("*/state.tar.gz"))
 

@@ -28,7 +28,7 @@ from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.mqrr.remote_host import parse_remote_host
 from srmp_spark.signing_in.credentials import credentials
 from srmp_spark.testing.foreign.receiving import final_receipt
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 TOLD = (
     "name",

@@ -18,10 +18,10 @@ import whole_world as world
 from whole_archive import ARCHIVES, Left
 
 from srmp_spark.client.subscriptions import SubscriptionsClient
-from srmp_spark.store.outbox.schema import OUTBOX
-from srmp_spark.store.schema import INBOX
-from srmp_spark.store.sqlite_file import Database
-from srmp_spark.testing.service import ServeFailedError
+from srmp_spark.store.database.schema import INBOX
+from srmp_spark.store.database.sqlite_file import Database
+from srmp_spark.store.outbox.tables.schema import OUTBOX
+from srmp_spark.testing.queue_manager import ServeFailedError
 
 
 @pytest.fixture(autouse=True)

@@ -25,11 +25,11 @@ from wsrm_kit import VERSIONS
 
 from srmp_spark.store.directory import birth_of
 from srmp_spark.testing.foreign.destination_server import Destination
-from srmp_spark.testing.remote.queue import ForeignQueue
-from srmp_spark.testing.remote.server import ForeignServer
-from srmp_spark.testing.service import RunningQueueManager
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.elements import SoapMessage
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import SoapMessage
+from tests.kit.remote.queue import ForeignQueue
+from tests.kit.remote.server import ForeignServer
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCHIVES = {path.parent.name: path for path in sorted(Path(__file__).parent.glob("*/whole.tar.xz"))}

@@ -26,8 +26,8 @@ from typing import Any
 import pytest
 import yaml
 
-from srmp_spark.testing.certificate import make_certificate
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.certificate import make_certificate
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"

@@ -19,9 +19,9 @@ import pytest
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
-from srmp_spark.queue_manager.config import OPTIONS, TABLES, load, tomllib
-from srmp_spark.testing.certificate import Authority
+from srmp_spark.queue_manager.configuration.config import OPTIONS, TABLES, load, tomllib
 from srmp_spark.testing.foreign.ports import kept_port
+from tests.kit.certificate import Authority
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "conf" / "serve.toml").read_text()

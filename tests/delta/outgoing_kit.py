@@ -8,8 +8,8 @@ from typing import Any
 from deltalake import DeltaTable
 from outbox_kit import NOW, QM, A, Desk  # found through conftest.py
 
-from srmp_spark.srmp.outgoing_effects import DeadLetter, DeadReason, QueueKey, SerialRun
-from srmp_spark.store.delta.outgoing_publisher import OutgoingPublisher
+from srmp_spark.srmp.sending.outgoing_effects import DeadLetter, DeadReason, QueueKey, SerialRun
+from srmp_spark.store.delta.outgoing.outgoing_publisher import OutgoingPublisher
 
 STREAM = QueueKey(A, "stream")
 TABLES = ("outgoing_streams", "outgoing_queue", "dead_letter_queue", "journal_queue")

@@ -8,7 +8,7 @@ from store_kit import NOW, QUEUE, Store
 
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.rows.group import Record
-from srmp_spark.srmp.encoder import encode, http_head
+from srmp_spark.srmp.codec.encoder import encode, http_head
 from srmp_spark.store.delta.publisher import Publisher
 
 ORDER_URL = "http://peer/msmq/private$/order_queue$"

@@ -14,11 +14,12 @@ from outgoing_kit import Sending
 from real_log_kit import RealLog
 from store_kit import QUEUE
 
-from srmp_spark.store import queues
 from srmp_spark.store.delta import publisher as publisher_module
-from srmp_spark.store.delta import row_count, rows_gone
-from srmp_spark.store.delta.cycles import TableGoneError
+from srmp_spark.store.delta import rows_gone
 from srmp_spark.store.delta.log_source import StreamRow
+from srmp_spark.store.delta.tables import row_count
+from srmp_spark.store.delta.tables.cycles import TableGoneError
+from srmp_spark.store.tables import queues
 
 ORDERS = "private$/orders"
 STREAM = StreamRow(ORDERS, GUID, f"uid:{GUID}\\7", 3, 2, "http://peer/msmq/private$/order_queue$", "10.0.0.5:80", 0,
@@ -51,7 +52,7 @@ def test_rows_that_restore_took_out_are_published_again(
     log.put(ORDERS, 1)
     publisher.publish_once()
     assert state.landed() == log.expected()
-    assert "rows=9: others took them out; 9 are published again" in caplog.text
+    assert "rows=9: other programs removed them; 9 are published again" in caplog.text
     version = state.table().version()
     publisher.publish_once()
     assert state.table().version() == version, "once"
@@ -227,7 +228,8 @@ def test_the_tables_of_sending_come_back_too(
         streams[0]["sequence_number"]
     ]
     assert (
-        "table=dead_letter_queue rows=2: others took them out; 2 are published again" in caplog.text
+        "table=dead_letter_queue rows=2: other programs removed them; 2 are published again"
+        in caplog.text
     )
 
 

@@ -15,10 +15,10 @@ import pytest
 from delta_state_kit import MemoryLog, State
 from deltalake import DeltaTable
 
-from srmp_spark.store.delta import state_table
-from srmp_spark.store.delta.checkpoints import Checkpoints
 from srmp_spark.store.delta.log_source import HistoryRow
-from srmp_spark.store.delta.shadow import SHADOW_COMMITS_MAX, Shadow, is_whole
+from srmp_spark.store.delta.tables import state_table
+from srmp_spark.store.delta.tables.checkpoints import Checkpoints
+from srmp_spark.store.delta.tables.shadow import SHADOW_COMMITS_MAX, Shadow, is_whole
 
 DAMAGED = int(os.environ.get("SRMP_SPARK_DAMAGES", "25"))
 """Damages at random, one upon the other; ``make proof`` does 300."""
@@ -131,7 +131,7 @@ def test_rows_that_the_log_no_longer_has_are_told_as_lost_and_the_table_stays_re
     log.trim("private$/orders", 2)
     state.publisher(log).publish_once()
     assert sum((log.expected() - state.landed()).values()) == 1
-    assert "of 2: the rest is not in the log any more" in caplog.text
+    assert "of 2: the other rows are no longer in the log" in caplog.text
 
 
 @pytest.mark.parametrize("how", ["emptied", "cut", "removed", "holed"])

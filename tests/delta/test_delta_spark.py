@@ -9,8 +9,8 @@ from delta_state_kit import MemoryLog, State
 from outgoing_kit import TABLES, Sending
 from pyspark.sql import SparkSession
 
-from srmp_spark.store.delta import state_table
 from srmp_spark.store.delta.log_source import HistoryRow
+from srmp_spark.store.delta.tables import state_table
 
 pytestmark = pytest.mark.spark
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from delta_state_kit import MemoryLog, State
 
-from srmp_spark.store.delta import state_table, table_specs
 from srmp_spark.store.delta.log_source import HistoryRow
+from srmp_spark.store.delta.tables import state_table, table_specs
 
 
 def test_small_files_are_joined_and_no_row_changes(

@@ -11,12 +11,13 @@ from outbox_kit import NOW, QM, A, B
 from outgoing_kit import STREAM, TABLES, Sending
 
 from srmp_spark.errors import StoreDamagedError
-from srmp_spark.srmp.outgoing_effects import QueueKey
-from srmp_spark.store.delta import outgoing_layout, table_specs
-from srmp_spark.store.delta.outgoing_publisher import OutgoingPublisher
-from srmp_spark.store.delta.state_table import PublishConflictError
-from srmp_spark.store.outbox.live import LiveQueue, SentRun, write_live
-from srmp_spark.store.outbox.which_file import WHICH_FILE
+from srmp_spark.srmp.sending.outgoing_effects import QueueKey
+from srmp_spark.store.delta.outgoing import outgoing_layout
+from srmp_spark.store.delta.outgoing.outgoing_publisher import OutgoingPublisher
+from srmp_spark.store.delta.tables import table_specs
+from srmp_spark.store.delta.tables.state_table import PublishConflictError
+from srmp_spark.store.outbox.messages.live import LiveQueue, SentRun, write_live
+from srmp_spark.store.outbox.tables.which_file import WHICH_FILE
 
 INTERFACE = Path(__file__).parents[2] / "docs" / "INTERFACE.md"
 AT = datetime.fromtimestamp(NOW / 1e6, timezone.utc)

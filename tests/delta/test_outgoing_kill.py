@@ -10,7 +10,7 @@ import pytest
 from outgoing_kit import Sending
 from test_publisher_kill import STEPS, Killed, dying_at
 
-from srmp_spark.store.delta import outgoing_layout
+from srmp_spark.store.delta.outgoing import outgoing_layout
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "sender"))
 
 from kit import acknowledged, bodies, commit, rows_to, until
 
-from srmp_spark.testing.foreign.destination import Destination
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.destination import Destination
 
 QUEUE = "private$/in"
 NOWHERE = "http://127.0.0.1:1/msmq/private$/nowhere"

@@ -7,7 +7,7 @@ from pathlib import Path
 from delta_state_kit import EPOCH, MemoryLog, State
 
 from srmp_spark.store.delta.log_source import Snapshot
-from srmp_spark.store.losses import Loss, StoredLoss
+from srmp_spark.store.tables.losses import Loss, StoredLoss
 
 OTHER_EPOCH = "22222222-0000-4000-8000-000000000002"
 

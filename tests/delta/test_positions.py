@@ -10,10 +10,10 @@ import pytest
 from delta_state_kit import EPOCH, GUID, MemoryLog, State
 from deltalake import DeltaTable
 
-from srmp_spark.store.delta import state_table
-from srmp_spark.store.delta.actions import application_id
-from srmp_spark.store.delta.data_files import storage_of
-from srmp_spark.store.delta.positions import Positions
+from srmp_spark.store.delta.tables import state_table
+from srmp_spark.store.delta.tables.actions import application_id
+from srmp_spark.store.delta.tables.data_files import storage_of
+from srmp_spark.store.delta.tables.positions import Positions
 
 QUEUES = [f"private$/queue-{number}" for number in range(7)]
 

@@ -18,10 +18,10 @@ from deltalake.schema import PrimitiveType
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.rows.columns import NAMES
 from srmp_spark.store.delta import publisher as publisher_module
-from srmp_spark.store.delta import state_table
-from srmp_spark.store.delta.cycles import AWAY_REMEDY
 from srmp_spark.store.delta.log_source import HistoryRow, Snapshot, StreamRow
 from srmp_spark.store.delta.publisher import OlderCopyError, _stamp
+from srmp_spark.store.delta.tables import state_table
+from srmp_spark.store.delta.tables.cycles import AWAY_REMEDY
 
 STREAM = StreamRow("private$/orders", GUID, f"uid:{GUID}\\7", 3, 2, "http://peer/msmq/private$/order_queue$", "10.0.0.5:80", 0,
                    1_795_000_000_000_000, 1_795_000_000_000_001)  # fmt: skip
@@ -439,7 +439,7 @@ def test_the_object_store_road_writes_the_same_table(
 ) -> None:
     """The same code with deltalake's own client below it, here over a file URL: no folder, no shadow."""
     from srmp_spark.store.delta import publisher as publisher_module
-    from srmp_spark.store.delta.data_files import ObjectStorage
+    from srmp_spark.store.delta.tables.data_files import ObjectStorage
 
     state.folder.mkdir()
     monkeypatch.setattr(
@@ -483,7 +483,10 @@ def test_rows_that_retention_took_before_they_were_published_are_told(
     log.trim("private$/orders", 4)
     state.publisher(log).publish_once()
     assert sorted(row["sequence"] for row in state.read()) == [4, 5, 6, 7, 8, 9]
-    assert "private$/orders: 1 to 3 left the log unpublished" in caplog.text
+    assert (
+        "private$/orders: rows 1 to 3 were deleted from the log before they were published"
+        in caplog.text
+    )
 
 
 def test_queue_managers_that_commit_at_the_same_time_are_no_conflict(state: State) -> None:

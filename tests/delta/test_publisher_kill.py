@@ -15,8 +15,8 @@ import pytest
 from delta_state_kit import MemoryLog, State
 from deltalake import DeltaTable
 
-from srmp_spark.store import durable
-from srmp_spark.store.delta import data_files, shadow
+from srmp_spark.store.database import durable
+from srmp_spark.store.delta.tables import data_files, shadow
 
 STEPS = [
     (data_files, "sync_file"),

@@ -15,7 +15,7 @@ import pytest
 from delta_state_kit import MemoryLog, State
 
 from srmp_spark.store.delta.publisher import Publisher
-from srmp_spark.store.delta.state_table import PublishConflictError
+from srmp_spark.store.delta.tables.state_table import PublishConflictError
 
 RACES = int(os.environ.get("SRMP_SPARK_RACES", "25"))
 

@@ -12,10 +12,10 @@ import pytest
 from delta_state_kit import EPOCH, MemoryLog, State
 from outgoing_kit import Sending
 
-from srmp_spark.store.delta import state_table
+from srmp_spark.store.database.disk_room import DISK_FREE_FLOOR
 from srmp_spark.store.delta.log_source import HistoryRow
-from srmp_spark.store.delta.state_room import CYCLE_BYTES_MIN, NoRoomError, StateRoom
-from srmp_spark.store.disk_room import DISK_FREE_FLOOR
+from srmp_spark.store.delta.tables import state_table
+from srmp_spark.store.delta.tables.state_room import CYCLE_BYTES_MIN, NoRoomError, StateRoom
 
 MIB = 1 << 20
 

@@ -9,14 +9,15 @@ import pytest
 from real_log_kit import ORDER_URL, SENDER, RealLog, posted
 from store_kit import NOW, QUEUE
 
-from srmp_spark.srmp.effects import Changes
-from srmp_spark.srmp.history import HistoryChanges, HistoryRun, MessageIdHistory
-from srmp_spark.srmp.stream_effects import IncomingStreamRow
-from srmp_spark.store import queues, sealing, state
+from srmp_spark.srmp.receiving.effects import Changes
+from srmp_spark.srmp.receiving.history import HistoryChanges, HistoryRun, MessageIdHistory
+from srmp_spark.srmp.receiving.stream_effects import IncomingStreamRow
 from srmp_spark.store.delta import stored_log
 from srmp_spark.store.delta.stored_log import StoredLog
 from srmp_spark.store.directory import DATABASE_FILE
-from srmp_spark.store.log import Log
+from srmp_spark.store.stored_rows import sealing
+from srmp_spark.store.stored_rows.log import Log
+from srmp_spark.store.tables import queues, state
 
 
 @pytest.fixture

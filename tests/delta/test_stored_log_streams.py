@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from store_kit import NOW, Store
 
-from srmp_spark.store import queues, schema
+from srmp_spark.store.database import schema
 from srmp_spark.store.delta import stored_log
-from srmp_spark.store.epochs import end_of, ends
+from srmp_spark.store.tables import queues
+from srmp_spark.store.tables.epochs import end_of, ends
 
 GUID = "32221eda-9376-46df-b6ed-783091123831"
 GOOD: tuple[Any, ...] = (

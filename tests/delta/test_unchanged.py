@@ -16,15 +16,16 @@ from real_log_kit import ORDER_URL, RealLog, posted
 from store_kit import NOW, QUEUE
 
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.srmp.effects import Changes
-from srmp_spark.srmp.history import HistoryChanges, HistoryRun
-from srmp_spark.srmp.stream_effects import IncomingStreamRow
-from srmp_spark.store import losses, queues, retention, state
+from srmp_spark.srmp.receiving.effects import Changes
+from srmp_spark.srmp.receiving.history import HistoryChanges, HistoryRun
+from srmp_spark.srmp.receiving.stream_effects import IncomingStreamRow
+from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.delta import publisher as publisher_module
 from srmp_spark.store.delta.publisher import Publisher
 from srmp_spark.store.delta.stored_log import StoredLog
 from srmp_spark.store.directory import DATABASE_FILE
-from srmp_spark.store.transaction import Transaction
+from srmp_spark.store.stored_rows import retention
+from srmp_spark.store.tables import losses, queues, state
 
 TABLES = (
     "inbox",

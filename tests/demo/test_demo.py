@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from srmp_spark.testing.demo.console import Console
-from srmp_spark.testing.demo.results import Direction, InResult, OutResult, closing_table
-from srmp_spark.testing.demo.run import MARKER, fresh
-from srmp_spark.testing.demo.two_ends import judge as judge_out
-from srmp_spark.testing.demo.way_in import PLAN
-from srmp_spark.testing.foreign.ledger import Entry, Landed, Ledger
-from srmp_spark.testing.foreign.verdict import judge
-from srmp_spark.testing.oracle import Verdict
+from tests.kit.demo.console import Console
+from tests.kit.demo.results import Direction, InResult, OutResult, closing_table
+from tests.kit.demo.run import MARKER, fresh
+from tests.kit.demo.two_ends import judge as judge_out
+from tests.kit.demo.way_in import PLAN
+from tests.kit.foreign.ledger import Entry, Landed, Ledger
+from tests.kit.foreign.verdict import judge
+from tests.kit.oracle import Verdict
 
 QM = "caf195ea-615c-4264-ae08-11a4e60194c0"
 

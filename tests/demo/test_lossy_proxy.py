@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from srmp_spark.testing.demo.lossy_proxy import LossyProxy, read_message
+from tests.kit.demo.lossy_proxy import LossyProxy, read_message
 
 
 class Peer:

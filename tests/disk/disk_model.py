@@ -30,7 +30,7 @@ from disk_trace import (
 )
 
 from srmp_spark.store.directory import IDENTITY_FILE, birth_of
-from srmp_spark.store.outbox.which_file import WHICH_FILE
+from srmp_spark.store.outbox.tables.which_file import WHICH_FILE
 
 PAGE = 4096
 SECTOR = 512

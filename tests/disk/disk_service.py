@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 QUEUE = "private$/orders"
 SOURCE = "aaaaaaaa-0000-4000-8000-000000000001"

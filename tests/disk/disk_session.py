@@ -29,21 +29,23 @@ from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.names import LocalHosts
 from srmp_spark.rows.group import Record
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.srmp.effects import Accepted, Committed, Pending, Refused
-from srmp_spark.srmp.encoder import encode, http_head
-from srmp_spark.srmp.history import MessageIdHistory
-from srmp_spark.srmp.incoming_streams import IncomingStreams
-from srmp_spark.srmp.outgoing_effects import Load, QueueKey, SerialRun
-from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
-from srmp_spark.store import checkpointer, queues, reading, retention, sealing, state, sweeper
+from srmp_spark.srmp.codec.encoder import encode, http_head
+from srmp_spark.srmp.receiving.effects import Accepted, Committed, Pending, Refused
+from srmp_spark.srmp.receiving.history import MessageIdHistory
+from srmp_spark.srmp.receiving.incoming_streams import IncomingStreams
+from srmp_spark.srmp.receiving.receiver import Receiver, ReceiverSettings
+from srmp_spark.srmp.sending.outgoing_effects import Load, QueueKey, SerialRun
+from srmp_spark.store.database import checkpointer, sweeper
+from srmp_spark.store.database.durable import make_directory
+from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.store.durable import make_directory
 from srmp_spark.store.journal import Journal
-from srmp_spark.store.log import Log
-from srmp_spark.store.outbox import database as outbox_database
-from srmp_spark.store.outbox import writes
-from srmp_spark.store.outbox.preparation import CommitResult
-from srmp_spark.store.transaction import Transaction
+from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.tables import database as outbox_database
+from srmp_spark.store.outbox.tables import writes
+from srmp_spark.store.stored_rows import reading, retention, sealing
+from srmp_spark.store.stored_rows.log import Log
+from srmp_spark.store.tables import queues, state
 
 NOW = 1_800_000_000_000_000
 SENDER = "32221eda-9376-46df-b6ed-783091123831"
@@ -67,7 +69,7 @@ def small(kind: str) -> None:
     outbox_database.CHECKPOINT_BYTES = 192 * 1024  # type: ignore[misc,attr-defined]
     writes.CHUNK_BYTES = 2_000  # type: ignore[misc]
     if kind == "seal":
-        from srmp_spark.store.delta import state_table
+        from srmp_spark.store.delta.tables import state_table
 
         state_table.CHECKPOINT_COMMITS = state_table.COMPACT_FILES_MIN = 3  # type: ignore[misc]
 
@@ -410,16 +412,16 @@ def _run_out(root: Path, tell: Tell, batches: int, life: int, dice: random.Rando
 
 def sabotage(how: str) -> None:
     """Break one thing that the promise needs."""
-    from srmp_spark.store import schema
-    from srmp_spark.store.outbox.schema import OUTBOX
+    from srmp_spark.store.database import schema
+    from srmp_spark.store.outbox.tables.schema import OUTBOX
 
     if how == "synchronous=NORMAL":
         schema.WRITER_PRAGMAS["synchronous"] = 1
         OUTBOX.pragmas["synchronous"] = 1  # type: ignore[index]  # a dict
     elif how == "no sync of folders":
         import srmp_spark.queue_manager.api.outbox
-        import srmp_spark.store.delta.data_files
-        import srmp_spark.store.delta.shadow  # so that they are among the modules below
+        import srmp_spark.store.delta.tables.data_files
+        import srmp_spark.store.delta.tables.shadow  # so that they are among the modules below
 
         for module in list(sys.modules.values()):
             if getattr(module, "__name__", "").startswith("srmp_spark.") and hasattr(
@@ -427,8 +429,8 @@ def sabotage(how: str) -> None:
             ):
                 module.sync_directory = lambda path: None  # type: ignore[attr-defined]
     elif how == "no sync of files":
-        import srmp_spark.store.delta.data_files
-        import srmp_spark.store.delta.shadow  # noqa: F401
+        import srmp_spark.store.delta.tables.data_files
+        import srmp_spark.store.delta.tables.shadow  # noqa: F401
 
         for module in list(sys.modules.values()):
             if getattr(module, "__name__", "").startswith("srmp_spark.") and hasattr(

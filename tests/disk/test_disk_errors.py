@@ -13,8 +13,8 @@ from disk_service import QUEUE, Sender, failing, failure_of, landed, stop
 from disk_trace import needs_strace
 from kit import acknowledged, arrow, bodies, rows_to
 
-from srmp_spark.testing.foreign.destination import Destination
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.destination import Destination
 
 EXIT_SECONDS = 1.0
 """From the failure to the end of the process."""

@@ -19,7 +19,7 @@ from disk_service import QUEUE, Sender, Senders, failing, landed, stop
 from disk_sweep import command, environment
 from disk_trace import needs_strace
 
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 FULL = os.environ.get("SRMP_SPARK_CRASH") == "full"
 ROUNDS = 30 if FULL else 2

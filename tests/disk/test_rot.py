@@ -19,10 +19,10 @@ from disk_session import PLAIN, STREAM, Housekeeping, Inbox, Outgoing, message_o
 from outbox_kit import A, B, read_all
 
 from srmp_spark.errors import SrmpSparkError, StoreDamagedError, StoreError
-from srmp_spark.srmp.outgoing_effects import QueueKey
-from srmp_spark.store import reading
-from srmp_spark.store.log import Log
-from srmp_spark.store.outbox.which_file import WHICH_FILE
+from srmp_spark.srmp.sending.outgoing_effects import QueueKey
+from srmp_spark.store.outbox.tables.which_file import WHICH_FILE
+from srmp_spark.store.stored_rows import reading
+from srmp_spark.store.stored_rows.log import Log
 
 FULL = os.environ.get("SRMP_SPARK_CRASH") == "full"
 FLIPS = 10_000 if FULL else 120

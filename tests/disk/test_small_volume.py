@@ -15,7 +15,7 @@ from disk_mounts import may_mount
 from disk_service import QUEUE, Senders, landed
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 ROUNDS = int(os.environ.get("SRMP_SPARK_ROOM_ROUNDS", "4"))
 """``make room`` does ten."""

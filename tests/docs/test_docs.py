@@ -14,12 +14,12 @@ import pytest
 
 from benchmarks.registry import ALL
 from srmp_spark.cli import parser
-from srmp_spark.queue_manager.config import OPTIONS, TABLES
+from srmp_spark.queue_manager.configuration.config import OPTIONS, TABLES
 from srmp_spark.rows.columns import NAMES
-from srmp_spark.spark.mqrr_options import MQRR_OPTIONS
-from srmp_spark.spark.options import SERVE_OPTIONS, SOURCE_OPTIONS
-from srmp_spark.spark.sink_columns import POSITION_COLUMNS, SINK_COLUMNS
-from srmp_spark.spark.sink_options import SINK_OPTIONS
+from srmp_spark.spark.settings.mqrr_options import MQRR_OPTIONS
+from srmp_spark.spark.settings.options import SERVE_OPTIONS, SOURCE_OPTIONS
+from srmp_spark.spark.settings.sink_columns import POSITION_COLUMNS, SINK_COLUMNS
+from srmp_spark.spark.settings.sink_options import SINK_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
@@ -27,9 +27,13 @@ DOCUMENTS = sorted(
 )
 USER_PAGES = (
     "README.md", "troubleshooting.md", "WINDOWS.md", "GUARANTEES.md", "SECURITY.md", "try-multicast.md", "try-wsrm.md",
-    "testing.md",
+    "testing.md", "testing-your-pipeline.md", "first-hour.md", "reading.md", "sending.md", "remote-queues.md",
+    "delta-state.md", "running.md", "limits.md", "CONTRIBUTING.md",
 )  # fmt: skip
 USER_DOCUMENTS = [path for path in DOCUMENTS if path.name in USER_PAGES]
+
+README_LINES_MAX = 160
+"""A page that people read before they decide: everything else has a page of its own."""
 
 LINK = re.compile(r"\[[^\]\[]*\]\(([^)\s]+)\)")
 TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
@@ -61,7 +65,7 @@ def known_flags() -> set[str]:
     benchmarks = ROOT / "benchmarks" / "bench.py", ROOT / "benchmarks" / "scale" / "__main__.py"
     scripts = [
         *(package / "jobs").glob("*.py"),
-        package / "testing" / "demo" / "run.py",
+        ROOT / "tests" / "kit" / "demo" / "run.py",
         *benchmarks,
     ]
     found = {flag for script in scripts for flag in SCRIPT_FLAG.findall(text_of(script))}
@@ -192,25 +196,21 @@ def test_each_option_exists(path: Path) -> None:
     assert set(OPTION.findall(text_of(path))) - known == set()
 
 
-def test_the_readme_has_every_option_of_the_source() -> None:
-    table = {
-        match[1]
-        for match in re.finditer(r"^\| `(\w+)` \|", text_of(ROOT / "README.md"), re.MULTILINE)
-    }
-    assert {spec.name for spec in SOURCE_OPTIONS} <= table
+def rows_of(page: str) -> set[str]:
+    """The names in the first cells of a page's tables."""
+    return set(re.findall(r"^\| `(\w+)` \|", text_of(ROOT / "docs" / page), re.MULTILINE))
 
 
-def test_the_readme_has_every_option_of_remote_read() -> None:
-    readme = text_of(ROOT / "README.md")
-    remote = readme[readme.index("## Remote queues") : readme.index("## Delta state")]
-    assert {spec.name for spec in MQRR_OPTIONS} <= set(
-        re.findall(r"^\| `(\w+)` \|", remote, re.MULTILINE)
-    )
+def test_its_page_has_every_option_of_the_source() -> None:
+    assert {spec.name for spec in SOURCE_OPTIONS} <= rows_of("reading.md")
 
 
-def test_the_readme_has_every_option_and_column_of_the_sink() -> None:
-    readme = text_of(ROOT / "README.md")
-    sending = readme[readme.index("## Sending") : readme.index("## Delta state")]
+def test_its_page_has_every_option_of_remote_read() -> None:
+    assert {spec.name for spec in MQRR_OPTIONS} <= rows_of("remote-queues.md")
+
+
+def test_its_page_has_every_option_and_column_of_the_sink() -> None:
+    sending = text_of(ROOT / "docs" / "sending.md")
     cells = {
         name
         for row in re.findall(r"^\| (`[^|]*) \|", sending, re.MULTILINE)
@@ -220,18 +220,29 @@ def test_the_readme_has_every_option_and_column_of_the_sink() -> None:
     assert all(f"`{spec.name}`" in sending for spec in POSITION_COLUMNS)
 
 
-def test_the_readme_s_python_is_python() -> None:
-    for block in re.findall(
-        r"^ *```python\n(.*?)^ *```", text_of(ROOT / "README.md"), re.DOTALL | re.MULTILINE
-    ):
+@pytest.mark.parametrize("path", USER_DOCUMENTS, ids=relative)
+def test_the_python_of_a_page_is_python(path: Path) -> None:
+    for block in re.findall(r"^ *```python\n(.*?)^ *```", text_of(path), re.DOTALL | re.MULTILINE):
         ast.parse(textwrap.dedent(block))
 
 
-def test_the_readme_has_every_flag_of_serve() -> None:
-    readme = text_of(ROOT / "README.md")
+def test_the_readme_is_read_in_one_go() -> None:
+    assert text_of(ROOT / "README.md").count("\n") <= README_LINES_MAX
+
+
+def test_its_pages_have_every_flag_of_serve() -> None:
+    pages = text_of(ROOT / "docs" / "running.md") + text_of(ROOT / "docs" / "remote-queues.md")
     internal = {"exit-when-unused"}  # set by the source for an embedded queue manager
     flags = {option.key.replace("_", "-") for option in OPTIONS} - internal
-    assert {flag for flag in flags if f"`--{flag}`" not in readme} == set()
+    assert {flag for flag in flags if f"`--{flag}`" not in pages} == set()
+
+
+def test_each_page_is_in_the_navigation_of_the_site() -> None:
+    """Except the index of the folder: the navigation takes its place."""
+    navigation = text_of(ROOT / "mkdocs.yml")
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    shown = [page for page in pages if not page.startswith(("musts/", "site/"))]
+    assert [page for page in shown if page != "README.md" and page not in navigation] == []
 
 
 def test_the_interface_and_the_help_have_every_flag_of_serve(

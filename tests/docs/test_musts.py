@@ -10,11 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from musts_gate import MustsGate
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.testing import musts
-from srmp_spark.testing.musts import Status, Table
+from tests.kit import musts
+from tests.kit.musts import Status, Table
+from tests.musts_gate import MustsGate
 
 TESTS = Path(__file__).resolve().parents[1]
 TABLES = {document.name: musts.load(document) for document in musts.DOCUMENTS}
@@ -161,8 +161,8 @@ def test_a_name_is_looked_up_in_its_file(tmp_path: Path) -> None:
 CONFTEST = """
 from pathlib import Path
 import pytest
-from musts_gate import MustsGate
-from srmp_spark.testing import musts
+from tests.musts_gate import MustsGate
+from tests.kit import musts
 ROOT = Path(__file__).resolve().parent
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):
@@ -199,7 +199,7 @@ def run(folder: Path, module: str, *arguments: str, table: str = GOOD) -> tuple[
     )
     (folder / "tests" / "conftest.py").write_text(CONFTEST)
     (folder / "tests" / "test_x.py").write_text(module)
-    path = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.testing import musts, musts_sabotage
-from srmp_spark.testing.musts_sabotage import FAILED, PACKAGE, Bug, bugs, sabotage
+from tests.kit import musts, musts_sabotage
+from tests.kit.musts_sabotage import FAILED, PACKAGE, Bug, bugs, sabotage
 
 GOOD = 'MUST = "start"\n'
 

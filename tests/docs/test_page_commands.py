@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from page_commands import ROOT, Step, Terminal, pattern_of, steps_of
 
-from srmp_spark.testing.certificate import Authority
-from srmp_spark.testing.pgm.raw_sockets import may_be_raw
+from tests.kit.certificate import Authority
+from tests.kit.pgm.raw_sockets import may_be_raw
 
-README = (ROOT / "README.md").read_text()
 TRIED = ("try-multicast.md", "try-wsrm.md")
 NOT_RUN = {
     "git clone": "a clone of this repository",
+    "pip install": "minutes; tests/wheel/test_wheel.py",
     "make ": "minutes",
     ". .venv/bin/activate": "the virtual environment is that of this test",
     "srmp-spark serve --data-dir ./data --listen 0.0.0.0:80": "a host name and a port that this machine may not have",
@@ -38,13 +38,18 @@ def reason_not_to_run(step: Step) -> str | None:
     )
 
 
-def section(name: str) -> list[Step]:
-    """The commands of a section of README that are run."""
-    _, _, rest = README.partition(f"\n## {name}\n")
-    assert rest, f"README has no section {name}"
-    return [
-        step for step in steps_of(rest.partition("\n## ")[0]) if reason_not_to_run(step) is None
-    ]
+def run_of(page: str, heading: str | None = None) -> list[Step]:
+    """The commands of a page, or of one section of it, that are run."""
+    text = (ROOT / page).read_text()
+    if heading is not None:
+        _, _, rest = text.partition(f"\n## {heading}\n")
+        assert rest, f"{page} has no section {heading}"
+        text = rest.partition("\n## ")[0]
+    return [step for step in steps_of(text) if reason_not_to_run(step) is None]
+
+
+def first_steps() -> list[Step]:
+    return run_of("README.md", "Quick start") + run_of("docs/first-hour.md")
 
 
 @pytest.mark.parametrize("page", TRIED)
@@ -73,7 +78,7 @@ def test_the_same_multicast_as_windows_speaks_it(tmp_path: Path) -> None:
 
 def test_the_first_steps_of_readme(tmp_path: Path) -> None:
     """A queue manager, a message, and looking at it; `quick.py` needs Spark and is left out."""
-    steps = section("Quick start") + section("First hour with your queue")
+    steps = first_steps()
     assert [step.command.split()[1] for step in steps] == [
         "serve",
         "send",
@@ -86,8 +91,10 @@ def test_the_first_steps_of_readme(tmp_path: Path) -> None:
             terminal.run(step)
 
 
-def test_two_queue_managers_on_one_host_as_readme_starts_them(tmp_path: Path) -> None:
-    steps = section("Sending")
+def test_two_queue_managers_on_one_host_as_the_page_about_sending_starts_them(
+    tmp_path: Path,
+) -> None:
+    steps = run_of("docs/sending.md")
     assert [step.command.split()[1] for step in steps] == ["serve", "serve", "send", "peek"]
     with Terminal(tmp_path / "here") as terminal:
         for step in steps:
@@ -111,10 +118,9 @@ def test_serve_and_doctor_as_the_page_about_windows_starts_them(tmp_path: Path) 
 
 
 def test_every_command_of_a_page_is_run_or_has_a_reason() -> None:
-    run = [*section("Quick start"), *section("First hour with your queue"), *section("Sending")]
+    run = [*first_steps(), *run_of("docs/sending.md")]
     pages = [
-        ROOT / "README.md",
-        ROOT / "SECURITY.md",
+        *ROOT.glob("*.md"),
         *(ROOT / "docs").glob("*.md"),
         ROOT / "benchmarks" / "README.md",
     ]

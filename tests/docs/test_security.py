@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from srmp_spark.queue_manager import http_client, lookups, receipts_sender
 from srmp_spark.queue_manager.api import stage_turns
-from srmp_spark.queue_manager.http_answer import ANSWER_MAX
-from srmp_spark.queue_manager.sender import (
-    connections,
-    forwarder,
-    places,
-    reliable_sessions,
-    stage_reader,
-    stage_readers,
-)
-from srmp_spark.srmp import forward_room, forwarding, outgoing_room, stream_room
+from srmp_spark.queue_manager.posting import http_client, lookups
+from srmp_spark.queue_manager.posting.http_answer import ANSWER_MAX
+from srmp_spark.queue_manager.receipts import receipts_sender
+from srmp_spark.queue_manager.sender import forwarder
+from srmp_spark.queue_manager.sender.http import connections, places
+from srmp_spark.queue_manager.sender.reliable import reliable_sessions
+from srmp_spark.queue_manager.sender.staging import stage_reader, stage_readers
+from srmp_spark.srmp.forward import forward_room, forwarding
+from srmp_spark.srmp.receiving import stream_room
+from srmp_spark.srmp.sending import outgoing_room
 from srmp_spark.store.outbox import limits
 
 PAGE = (Path(__file__).resolve().parents[2] / "SECURITY.md").read_text()

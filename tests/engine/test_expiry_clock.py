@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from srmp_spark.srmp.expiry_clock import JUMP_S, PAUSE_S, ExpiryClock
-from srmp_spark.srmp.receiver import ReceiverSettings
-from srmp_spark.testing.playbook import Playbook, post, refused, row, user_message
+from srmp_spark.srmp.receiving.expiry_clock import JUMP_S, PAUSE_S, ExpiryClock
+from srmp_spark.srmp.receiving.receiver import ReceiverSettings
+from tests.kit.playbook import Playbook, post, refused, row, user_message
 
 US = 1_000_000
 START = 1_790_000_000 * US

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srmp_spark.srmp import history as history_module
-from srmp_spark.srmp.history import MESSAGE_ID_HISTORY_DAYS, HistoryRun, MessageIdHistory
+from srmp_spark.srmp.receiving import history as history_module
+from srmp_spark.srmp.receiving.history import MESSAGE_ID_HISTORY_DAYS, HistoryRun, MessageIdHistory
 
 A, B = "2744e4e1-2b48-43e8-b441-42745f280d53", "dc1cd9a6-8130-4504-88d2-851707fe4632"
 DAY = 86_400_000_000

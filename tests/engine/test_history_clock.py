@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srmp_spark.srmp.history_clock import RESOLUTION_S, SLEW, HistoryClock
+from srmp_spark.srmp.receiving.history_clock import RESOLUTION_S, SLEW, HistoryClock
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND

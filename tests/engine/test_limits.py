@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from srmp_spark.message import Arrival
-from srmp_spark.srmp.effects import Committed, Repeated
-from srmp_spark.testing.playbook import Playbook, stream_message, user_message
+from srmp_spark.srmp.receiving.effects import Committed, Repeated
+from tests.kit.playbook import Playbook, stream_message, user_message
 
 ARRIVAL = Arrival(0, "http", "192.0.2.1:1801")
 

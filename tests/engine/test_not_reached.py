@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.message import Message
-from srmp_spark.srmp.outgoing_effects import Kind, Load, Send, StoredMessage
-from srmp_spark.srmp.outgoing_queue import READ_AHEAD_BYTES_MAX
-from srmp_spark.srmp.outgoing_states import RETRANSMISSION_TIMEOUT_S, QueueState
-from srmp_spark.srmp.sender import Sender
-from srmp_spark.testing.oracle import Oracle
-from srmp_spark.testing.sending_playbook import (
+from srmp_spark.srmp.sending.outgoing_effects import Kind, Load, Send, StoredMessage
+from srmp_spark.srmp.sending.outgoing_queue import READ_AHEAD_BYTES_MAX
+from srmp_spark.srmp.sending.outgoing_states import RETRANSMISSION_TIMEOUT_S, QueueState
+from srmp_spark.srmp.sending.sender import Sender
+from tests.kit.oracle import Oracle
+from tests.kit.sending_playbook import (
     DESTINATION,
     IDENTITY,
     RECEIPTS_URL,
@@ -26,7 +26,7 @@ from srmp_spark.testing.sending_playbook import (
     stream_receipt,
     tick,
 )
-from srmp_spark.testing.sim_outbox import SimOutbox
+from tests.kit.sim_outbox import SimOutbox
 
 
 def state(playbook: SendingPlaybook) -> QueueState:

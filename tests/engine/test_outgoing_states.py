@@ -11,16 +11,16 @@ from srmp_spark.canonical_url import canonical_destination
 from srmp_spark.errors import ConfigurationError, LocalProtocolError
 from srmp_spark.names import split_url
 from srmp_spark.srmp.limits import SEQUENCE_NUMBER_MAX
-from srmp_spark.srmp.outgoing_ledger import STREAM_STAMP_MAX, OutgoingLedger
-from srmp_spark.srmp.outgoing_states import (
+from srmp_spark.srmp.sending.outgoing_ledger import STREAM_STAMP_MAX, OutgoingLedger
+from srmp_spark.srmp.sending.outgoing_states import (
     IN_FLIGHT_MAX,
     TRANSITIONS,
     QueueEvent,
     QueueState,
     SenderSettings,
 )
-from srmp_spark.srmp.sender import ENQUEUE_MAX, RECORDS_MAX, Sender
-from srmp_spark.testing.sending_playbook import (
+from srmp_spark.srmp.sending.sender import ENQUEUE_MAX, RECORDS_MAX, Sender
+from tests.kit.sending_playbook import (
     DESTINATION,
     IDENTITY,
     RECEIPTS_URL,

@@ -9,9 +9,16 @@ import pytest
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import Arrival
-from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Repeated
-from srmp_spark.srmp.history import HistoryChanges
-from srmp_spark.testing.playbook import Playbook, stream_message, user_message
+from srmp_spark.srmp.receiving.effects import (
+    Accepted,
+    Changes,
+    Committed,
+    Ok,
+    OwedReceipt,
+    Repeated,
+)
+from srmp_spark.srmp.receiving.history import HistoryChanges
+from tests.kit.playbook import Playbook, stream_message, user_message
 
 ARRIVAL = Arrival(0, "http", "192.0.2.1:1801")
 
@@ -84,15 +91,20 @@ def test_changes_know_whether_there_is_anything_to_write() -> None:
 
 def test_nobody_but_the_store_makes_a_proof() -> None:
     """Read from the source: journal and outbox after their COMMIT, and the simulated disk after its sync."""
-    package = Path(__file__).resolve().parents[2] / "srmp_spark"
+    root = Path(__file__).resolve().parents[2]
     makers = {
-        str(path.relative_to(package))
-        for path in package.rglob("*.py")
+        str(path.relative_to(root))
+        for folder in ("srmp_spark", "tests/kit")
+        for path in (root / folder).rglob("*.py")
         for line in path.read_text().splitlines()
         if re.search(r"(?<![\w\"'])Committed\(", line.split("#")[0])
         and not re.match(r'\s*(class |return f"|"""|→|.*→)', line)
     }
-    assert makers == {"store/journal.py", "store/outbox/database.py", "testing/sim_disk.py"}
+    assert makers == {
+        "srmp_spark/store/journal.py",
+        "srmp_spark/store/outbox/tables/database.py",
+        "tests/kit/sim_disk.py",
+    }
 
 
 def test_the_receivers_repr_says_where_it_stands() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srmp_spark.srmp import runs as runs_module
-from srmp_spark.srmp.runs import BLOCK_RUNS_MAX, Run, Runs
+from srmp_spark.srmp.receiving import runs as runs_module
+from srmp_spark.srmp.receiving.runs import BLOCK_RUNS_MAX, Run, Runs
 
 
 @pytest.fixture(scope="module", autouse=True, params=[BLOCK_RUNS_MAX, 2, 3])

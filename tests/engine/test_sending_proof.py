@@ -6,10 +6,10 @@ import pytest
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import Message
-from srmp_spark.srmp.outgoing_effects import Load, QueueKey, Send, StoredMessage
-from srmp_spark.srmp.sender import Sender
-from srmp_spark.testing.oracle import Oracle
-from srmp_spark.testing.sending_playbook import (
+from srmp_spark.srmp.sending.outgoing_effects import Load, QueueKey, Send, StoredMessage
+from srmp_spark.srmp.sending.sender import Sender
+from tests.kit.oracle import Oracle
+from tests.kit.sending_playbook import (
     DESTINATION,
     IDENTITY,
     RECEIPTS_URL,
@@ -20,7 +20,7 @@ from srmp_spark.testing.sending_playbook import (
     operator,
     sends,
 )
-from srmp_spark.testing.sim_outbox import SimOutbox
+from tests.kit.sim_outbox import SimOutbox
 
 KEY = QueueKey(DESTINATION, "stream")
 MESSAGE = Message(DESTINATION, lineage=IDENTITY, uniquifier=1, has_msmq=True)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from srmp_spark.errors import LocalProtocolError
-from srmp_spark.srmp.incoming_streams import (
+from srmp_spark.srmp.receiving.incoming_streams import (
     STREAM_RECEIPT_DELAY_S_MAX,
     TRANSITIONS,
     IncomingStream,
@@ -17,8 +17,8 @@ from srmp_spark.srmp.incoming_streams import (
     ReceiptEvent,
     ReceiptState,
 )
-from srmp_spark.srmp.stream_effects import IncomingStreamRow
-from srmp_spark.testing.playbook import (
+from srmp_spark.srmp.receiving.stream_effects import IncomingStreamRow
+from tests.kit.playbook import (
     SENDER,
     STREAM,
     Playbook,

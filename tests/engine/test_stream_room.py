@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.message import Arrival, Message
-from srmp_spark.srmp import stream_room
-from srmp_spark.srmp.effects import Accepted, Committed, Pending, Refused, Repeated
-from srmp_spark.srmp.receiver import Receiver
-from srmp_spark.srmp.stream_room import HOLDER_SHARE, LOOK_AGAIN_S, REST_S_MIN, holder_of
-from srmp_spark.testing.playbook import STREAM, Playbook, stream_message
+from srmp_spark.srmp.receiving import stream_room
+from srmp_spark.srmp.receiving.effects import Accepted, Committed, Pending, Refused, Repeated
+from srmp_spark.srmp.receiving.receiver import Receiver
+from srmp_spark.srmp.receiving.stream_room import HOLDER_SHARE, LOOK_AGAIN_S, REST_S_MIN, holder_of
+from tests.kit.playbook import STREAM, Playbook, stream_message
 
 DAY = REST_S_MIN
 SHARE = 5

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srmp_spark.srmp.serial_runs import SerialRuns
+from srmp_spark.srmp.sending.serial_runs import SerialRuns
 from srmp_spark.timers import Timers
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.message import StreamId
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.effects import OwedReceipt
-from srmp_spark.srmp.encoder import encode_envelope
-from srmp_spark.srmp.receipts import delivery_receipt, stream_receipt
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.encoder import encode_envelope
+from srmp_spark.srmp.receiving.effects import OwedReceipt
+from srmp_spark.srmp.receiving.receipts import delivery_receipt, stream_receipt
 from srmp_spark.testing.foreign.messages import (
     Dialect,
     ForeignMessage,

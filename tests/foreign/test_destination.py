@@ -15,17 +15,17 @@ from pathlib import Path
 import pytest
 from dialogue import ORDINAL, QUEUE, SENDER, OrderQueue, Sender
 
-from srmp_spark.testing.foreign.destination import Destination, main
 from srmp_spark.testing.foreign.destination_verdict import judge_record
 from srmp_spark.testing.foreign.faults import Fate, Faults
 from srmp_spark.testing.foreign.form import Head, remarks
-from srmp_spark.testing.foreign.http import ReceiptsServer
 from srmp_spark.testing.foreign.incoming import MalformedError, read_message
-from srmp_spark.testing.foreign.ledger import Ledger
 from srmp_spark.testing.foreign.ports import KeptPort
 from srmp_spark.testing.foreign.receipts_out import correlation_of
-from srmp_spark.testing.foreign.senders import ForeignQueueManager
-from srmp_spark.testing.foreign.stream_sender import StreamSender
+from tests.kit.foreign.destination import Destination, main
+from tests.kit.foreign.http import ReceiptsServer
+from tests.kit.foreign.ledger import Ledger
+from tests.kit.foreign.senders import ForeignQueueManager
+from tests.kit.foreign.stream_sender import StreamSender
 
 SAMPLES = Path(__file__).resolve().parent.parent / "data" / "srmp"
 
@@ -374,7 +374,7 @@ def test_the_verdict_finds_what_is_missing_doubled_unexpected_and_disordered() -
 
 
 def run(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "srmp_spark.testing.foreign.destination", *arguments]
+    command = [sys.executable, "-m", "tests.kit.foreign.destination", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
 
 

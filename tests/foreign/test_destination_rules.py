@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from dialogue import LATER, ORDINAL, SENDER, OrderQueue, Sender, now
 
-from srmp_spark.testing.foreign.destination import Destination
 from srmp_spark.testing.foreign.faults import Fate, Faults
+from tests.kit.foreign.destination import Destination
 
 Dialogue = Callable[[Sender], list[bytes]]
 

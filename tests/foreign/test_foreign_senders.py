@@ -9,11 +9,11 @@ import json
 import pytest
 from stub_receiver import StubReceiver
 
-from srmp_spark.testing.foreign.http import NoAnswerError, ReceiptsServer, Wire
-from srmp_spark.testing.foreign.ledger import Ledger, digest
 from srmp_spark.testing.foreign.messages import Dialect
-from srmp_spark.testing.foreign.senders import Faults, ForeignQueueManager, MessageSender
-from srmp_spark.testing.foreign.stream_sender import StreamSender
+from tests.kit.foreign.http import NoAnswerError, ReceiptsServer, Wire
+from tests.kit.foreign.ledger import Ledger, digest
+from tests.kit.foreign.senders import Faults, ForeignQueueManager, MessageSender
+from tests.kit.foreign.stream_sender import StreamSender
 
 ALL_FAULTS = Faults(lost_reply=0.08, duplicate=0.08, reorder=0.1, ghost=0.08, expire=0.1)
 """Of 120 messages none expires in one run of 300,000."""

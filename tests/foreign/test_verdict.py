@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from srmp_spark.testing.foreign.ledger import Entry, Landed, Ledger
-from srmp_spark.testing.foreign.verdict import judge
+from tests.kit.foreign.ledger import Entry, Landed, Ledger
+from tests.kit.foreign.verdict import judge
 
 QM = "caf195ea-615c-4264-ae08-11a4e60194c0"
 STREAM = f"uid:{QM}\\7"

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from srmp_spark.errors import RemoteProtocolError
-from srmp_spark.testing.fuzz.curated import MUTANTS, mutant, mutants, run, saved
-from srmp_spark.testing.fuzz.judge import Outcome, Target, ViolationError, growth
-from srmp_spark.testing.fuzz.pieces import check_pieces
-from srmp_spark.testing.fuzz.targets import all_targets
+from tests.kit.fuzz.curated import MUTANTS, mutant, mutants, run, saved
+from tests.kit.fuzz.judge import Outcome, Target, ViolationError, growth
+from tests.kit.fuzz.pieces import check_pieces
+from tests.kit.fuzz.targets import all_targets
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "tests" / "data" / "srmp"
@@ -69,9 +69,9 @@ def test_the_same_inputs_again_leave_nothing_behind(name: str) -> None:
 
 def digest(hash_seed: str) -> str:
     code = (
-        "import hashlib\nfrom pathlib import Path\nfrom srmp_spark.testing.fuzz.curated "
+        "import hashlib\nfrom pathlib import Path\nfrom tests.kit.fuzz.curated "
         "import mutants\n"
-        "from srmp_spark.testing.fuzz.targets import all_targets\nsha = hashlib.sha256()\n"
+        "from tests.kit.fuzz.targets import all_targets\nsha = hashlib.sha256()\n"
         f"for target in all_targets(Path({str(SAMPLES)!r})):\n"
         "    for data in mutants(target, 200): sha.update(target.name.encode() + data)\n"
         "print(sha.hexdigest())"
@@ -150,7 +150,7 @@ def test_what_a_parser_keeps_is_found() -> None:
 
 def test_a_layout_that_reads_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The differential check: a fast way that drops what it does not expect."""
-    from srmp_spark.testing.fuzz import targets
+    from tests.kit.fuzz import targets
 
     def careless(content: bytes, start: int, end: int) -> object:
         message = original(content, start, end)
@@ -163,7 +163,7 @@ def test_a_layout_that_reads_something_else_is_found(monkeypatch: pytest.MonkeyP
 
 
 def test_a_refusal_must_be_one_short_line_with_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    from srmp_spark.testing.fuzz import targets
+    from tests.kit.fuzz import targets
 
     for error in (
         RemoteProtocolError("x" * 500),
@@ -179,7 +179,7 @@ def test_a_refusal_must_be_one_short_line_with_a_status(monkeypatch: pytest.Monk
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "srmp_spark.testing.fuzz", *arguments]
+    line = [sys.executable, "-m", "tests.kit.fuzz", *arguments]
     return subprocess.run(line, capture_output=True, text=True, timeout=120, cwd=ROOT)
 
 
@@ -207,8 +207,8 @@ def test_the_long_run_goes_on_with_random_mutants_led_by_coverage(tmp_path: Path
 def test_a_finding_is_shrunk_saved_and_judged_again(tmp_path: Path) -> None:
     """In this process, with a planted fault in one of its targets."""
     code = (
-        "from srmp_spark.testing.fuzz import long_run, targets\n"
-        "from srmp_spark.testing.fuzz.judge import Target\nimport queue, time, sys\nfrom "
+        "from tests.kit.fuzz import long_run, targets\n"
+        "from tests.kit.fuzz.judge import Target\nimport queue, time, sys\nfrom "
         "pathlib import Path\n"
         "def parse(data):\n    if b'Content-Id' in data and b'\\x00' in data: raise "
         "KeyError('planted')\n"

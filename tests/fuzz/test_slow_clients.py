@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import pytest
 
-from srmp_spark.queue_manager.http_limits import BODY_SECONDS, HEAD_SECONDS, SWEEP_SECONDS
+from srmp_spark.queue_manager.srmp_port.http_limits import BODY_SECONDS, HEAD_SECONDS, SWEEP_SECONDS
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
-from srmp_spark.testing.fuzz.slow_clients import Summary
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.fuzz.slow_clients import Summary
 
 CONNECTIONS = int(os.environ.get("SRMP_SPARK_SLOW_CONNECTIONS", "500"))
 SECONDS = float(os.environ.get("SRMP_SPARK_SLOW_SECONDS", "16"))
@@ -74,7 +74,7 @@ def attack(
     command = [
         sys.executable,
         "-m",
-        "srmp_spark.testing.fuzz.slow_clients",
+        "tests.kit.fuzz.slow_clients",
         *map(str, endpoint),
         kinds,
     ]

@@ -16,8 +16,8 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 
-from srmp_spark.testing.fuzz.smuggling import BOTH, LINEAGE, NONE, Shape, shapes
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.fuzz.smuggling import BOTH, LINEAGE, NONE, Shape, shapes
 
 SHAPES = shapes()
 SENDERS = 16

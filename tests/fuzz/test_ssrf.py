@@ -9,10 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from srmp_spark.queue_manager.url_policy import Allowed, UrlPattern, UrlPolicy, split_receipt_url
-from srmp_spark.testing.fuzz.any_address import is_possible
-from srmp_spark.testing.fuzz.ssrf import FLOOD, PLACES, Found
-from srmp_spark.testing.fuzz.url_shapes import (
+from srmp_spark.queue_manager.posting.url_policy import (
+    Allowed,
+    UrlPattern,
+    UrlPolicy,
+    split_receipt_url,
+)
+from tests.kit.fuzz.any_address import is_possible
+from tests.kit.fuzz.ssrf import FLOOD, PLACES, Found
+from tests.kit.fuzz.url_shapes import (
     ALLOWED,
     ALLOWED_PATTERN,
     FORBIDDEN,
@@ -30,7 +35,7 @@ needs_a_network_of_its_own = pytest.mark.skipif(
 
 
 def attacked(directory: Path, *patterns: str) -> Found:
-    command = [sys.executable, "-m", "srmp_spark.testing.fuzz.ssrf", str(directory), *patterns]
+    command = [sys.executable, "-m", "tests.kit.fuzz.ssrf", str(directory), *patterns]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     found: Found = json.loads(done.stdout)

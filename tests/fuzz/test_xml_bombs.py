@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from srmp_spark.srmp import limits
-from srmp_spark.testing.fuzz.xml_bombs import BYTES_MAX, MILLISECONDS_MAX, Bomb, Measured, bombs
+from tests.kit.fuzz.xml_bombs import BYTES_MAX, MILLISECONDS_MAX, Bomb, Measured, bombs
 
 BOMBS = list(bombs())
 
@@ -18,7 +18,7 @@ BOMBS = list(bombs())
 def measured() -> dict[str, list[Measured]]:
     """Name → what it cost on each of its ways in, each in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "srmp_spark.testing.fuzz.xml_bombs"],
+        [sys.executable, "-m", "tests.kit.fuzz.xml_bombs"],
         capture_output=True,
         text=True,
         timeout=120,
@@ -64,7 +64,7 @@ def test_the_list_reaches_the_parser_and_goes_past_every_limit() -> None:
 def test_the_measurement_sees_what_it_is_there_for(body: str, kind: str) -> None:
     """The same process with a decoder that wastes memory, wastes time, or opens a file."""
     code = (
-        "import json\nfrom srmp_spark.testing.fuzz import xml_bombs\n"
+        "import json\nfrom tests.kit.fuzz import xml_bombs\n"
         f"def decode(content_type, content): return {body}\n"
         "xml_bombs.decode = decode\n"
         "print(json.dumps(xml_bombs.measure(b'text/xml', b'x')))\n"

@@ -19,11 +19,11 @@ from srmp_spark.queue_manager.gateway.channel import TURN_SECONDS, Channel
 from srmp_spark.queue_manager.gateway.frames import FRAME_MAX, FrameReader, encode_frame
 from srmp_spark.queue_manager.gateway.link import GatewayLink
 from srmp_spark.queue_manager.gateway.process import MEMORY_MAX
-from srmp_spark.testing.gateway_echo import Answer, Do, Said
+from tests.kit.gateway_echo import Answer, Do, Said
 
 
 class Echo(GatewayLink[Answer | Do, Said]):
-    module = "srmp_spark.testing.gateway_echo"
+    module = "tests.kit.gateway_echo"
     noun = "echo"
 
 

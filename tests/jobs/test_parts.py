@@ -207,7 +207,9 @@ def test_help_teaches(module: object, capsys: pytest.CaptureFixture[str]) -> Non
         assert "*.jsonl" in text
 
 
-def test_the_command_is_the_job() -> None:
+@pytest.mark.parametrize("job", ["ingest", "replay", "backfill"])
+def test_the_command_is_the_job(job: str) -> None:
+    """Everything but the usage, which begins with the name of the program."""
     shown = [
         subprocess.run(
             [sys.executable, *command, "--help"],
@@ -216,9 +218,9 @@ def test_the_command_is_the_job() -> None:
             check=True,
             cwd=ROOT,
         ).stdout
-        for command in (["-m", "srmp_spark.cli", "replay"], ["jobs/replay.py"])
+        for command in (["-m", "srmp_spark.cli", job], [f"jobs/{job}.py"])
     ]
-    bodies = [text.partition("Send rows of")[2] for text in shown]
+    bodies = [text.partition("\n\n")[2] for text in shown]
     assert bodies[0] == bodies[1] != ""
 
 

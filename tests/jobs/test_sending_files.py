@@ -17,8 +17,8 @@ import pytest
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.jobs import backfill
-from srmp_spark.testing.outbox_server import OutboxServer
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.outbox_server import OutboxServer
 
 ROOT = Path(__file__).resolve().parents[2]
 TO = "DIRECT=http://127.0.0.1:1/msmq/private$/again"

@@ -14,7 +14,7 @@ from srmp_spark.errors import ConfigurationError
 from srmp_spark.jobs import backfill, ingest, replay, running
 from srmp_spark.jobs.selection import Selection
 from srmp_spark.spark import session
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 QUEUE = "private$/orders"
 SENDING = ["--destination", "DIRECT=http://127.0.0.1:1/msmq/private$/again", "--id", "x", "--yes"]

@@ -7,7 +7,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from srmp_spark.testing.bytecode import add_bytecode
+from tests.kit.bytecode import add_bytecode
 
 
 def test_a_worker_takes_the_compiled_file_and_shows_the_source(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.srmp.forwarding import hops_in_head, hops_of, via_of
-from srmp_spark.srmp.redirection import ReceiptUrls, Redirection, Redirections, UrlRule
+from srmp_spark.srmp.forward.forwarding import hops_in_head, hops_of, via_of
+from srmp_spark.srmp.forward.redirection import ReceiptUrls, Redirection, Redirections, UrlRule
 
 GATEWAY = "http://gateway:8080/"
 OWN = "http://qm/msmq/private$/order_queue$?SenderStream=secret"

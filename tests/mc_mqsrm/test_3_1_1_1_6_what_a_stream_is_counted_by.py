@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from srmp_spark.srmp.decisions import Reason
-from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
-from srmp_spark.srmp.redirection import Forwarding, Redirection, Redirections
-from srmp_spark.testing.playbook import (
+from srmp_spark.srmp.forward.redirection import Forwarding, Redirection, Redirections
+from srmp_spark.srmp.receiving.decisions import Reason
+from srmp_spark.srmp.receiving.receiver import Receiver, ReceiverSettings
+from tests.kit.playbook import (
     IDENTITY,
     RECEIPTS_URL,
     STREAM,

@@ -7,13 +7,13 @@ import pytest
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.message import Arrival, Message
 from srmp_spark.names import FORWARD_QUEUE, NULL_GUID
-from srmp_spark.queue_manager.url_policy import UrlPattern, UrlPolicy
-from srmp_spark.srmp import forward_room
-from srmp_spark.srmp.effects import Accepted, Refused
-from srmp_spark.srmp.forwarding import HOPS_MAX, NUMBER_MAX, forwarded
-from srmp_spark.srmp.receiver import ReceiverSettings
-from srmp_spark.srmp.redirection import Forwarding, Redirection, Redirections
-from srmp_spark.testing.playbook import (
+from srmp_spark.queue_manager.posting.url_policy import UrlPattern, UrlPolicy
+from srmp_spark.srmp.forward import forward_room
+from srmp_spark.srmp.forward.forwarding import HOPS_MAX, NUMBER_MAX, forwarded
+from srmp_spark.srmp.forward.redirection import Forwarding, Redirection, Redirections
+from srmp_spark.srmp.receiving.effects import Accepted, Refused
+from srmp_spark.srmp.receiving.receiver import ReceiverSettings
+from tests.kit.playbook import (
     IDENTITY,
     SENDER,
     Playbook,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from srmp_spark.srmp.outgoing_states import (
+from srmp_spark.srmp.sending.outgoing_states import (
     RETRANSMISSION_TIMEOUT_S,
     RETRY_AFTER_S_MAX,
     QueueState,
     SenderSettings,
 )
-from srmp_spark.testing.sending_playbook import (
+from tests.kit.sending_playbook import (
     DESTINATION,
     SendingPlaybook,
     answer,

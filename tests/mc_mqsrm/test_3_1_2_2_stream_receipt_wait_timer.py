@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.srmp.outgoing_states import RESEND_TABLE_S, SenderSettings
-from srmp_spark.testing.sending_playbook import (
+from srmp_spark.srmp.sending.outgoing_states import RESEND_TABLE_S, SenderSettings
+from tests.kit.sending_playbook import (
     SendingPlaybook,
     answer,
     delivered,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from srmp_spark.srmp.receiver import ReceiverSettings
-from srmp_spark.testing.playbook import (
+from srmp_spark.srmp.receiving.receiver import ReceiverSettings
+from tests.kit.playbook import (
     SENDER,
     STREAM,
     Playbook,

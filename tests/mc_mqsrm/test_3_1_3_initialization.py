@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from srmp_spark.testing.playbook import (
+from tests.kit.playbook import (
     SENDER,
     STREAM,
     Playbook,

@@ -7,11 +7,11 @@ import pytest
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.message import Arrival, Receipt, StreamId
 from srmp_spark.names import NULL_GUID, ORDER_QUEUE
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.encoder import encode
-from srmp_spark.srmp.history import HistoryRun, MessageIdHistory
-from srmp_spark.srmp.trust_domain import lineage_key
-from srmp_spark.testing.playbook import (
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.encoder import encode
+from srmp_spark.srmp.receiving.history import HistoryRun, MessageIdHistory
+from srmp_spark.srmp.receiving.trust_domain import lineage_key
+from tests.kit.playbook import (
     IDENTITY,
     SENDER,
     Playbook,

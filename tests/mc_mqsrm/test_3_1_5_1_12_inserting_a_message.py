@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from srmp_spark.message import CLASS_ORDER_ACK, Message, Receipt, StreamId
 from srmp_spark.names import ORDER_QUEUE
-from srmp_spark.srmp.destinations import ORDER_QUEUE_UNREAD_MAX
-from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
-from srmp_spark.srmp.receiver import ReceiverSettings
-from srmp_spark.testing.playbook import (
+from srmp_spark.srmp.codec.message_types import ORDERING_ACK_ACTION
+from srmp_spark.srmp.receiving.destinations import ORDER_QUEUE_UNREAD_MAX
+from srmp_spark.srmp.receiving.receiver import ReceiverSettings
+from tests.kit.playbook import (
     SENDER,
     Playbook,
     commit_begins,

@@ -6,8 +6,8 @@ import pytest
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.message import Message, Receipt, StreamId, StreamPosition
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.values import parse_date
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.values import parse_date
 
 GUID = "32221eda-9376-46df-b6ed-783091123831"
 OTHER = "fd74b8eb-2af7-4ac5-9405-074e315df392"

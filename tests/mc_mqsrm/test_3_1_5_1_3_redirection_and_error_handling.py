@@ -7,10 +7,10 @@ import pytest
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.message import Arrival, Receipt, StreamId
 from srmp_spark.names import ORDER_QUEUE
-from srmp_spark.srmp.destinations import RETRY_AFTER_S, SPELLINGS_MAX, QueueState
-from srmp_spark.srmp.effects import Refused
-from srmp_spark.srmp.receiver import ReceiverSettings
-from srmp_spark.testing.playbook import (
+from srmp_spark.srmp.receiving.destinations import RETRY_AFTER_S, SPELLINGS_MAX, QueueState
+from srmp_spark.srmp.receiving.effects import Refused
+from srmp_spark.srmp.receiving.receiver import ReceiverSettings
+from tests.kit.playbook import (
     SENDER,
     Playbook,
     ok,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from srmp_spark.message import Arrival, StreamId
 from srmp_spark.names import FORWARD_QUEUE
-from srmp_spark.srmp.effects import Accepted, Refused, Repeated
-from srmp_spark.srmp.receiver import ReceiverSettings
-from srmp_spark.srmp.redirection import Forwarding
-from srmp_spark.testing.playbook import (
+from srmp_spark.srmp.forward.redirection import Forwarding
+from srmp_spark.srmp.receiving.effects import Accepted, Refused, Repeated
+from srmp_spark.srmp.receiving.receiver import ReceiverSettings
+from tests.kit.playbook import (
     RECEIPTS_URL,
     SENDER,
     STREAM,
@@ -28,7 +28,7 @@ from srmp_spark.testing.playbook import (
     tick,
     user_message,
 )
-from srmp_spark.testing.sim_clock import START_UTC_US
+from tests.kit.sim_clock import START_UTC_US
 
 ORDERS, LEDGER = "private$/orders", "private$/ledger"
 HOUR = 3_600_000_000

@@ -23,11 +23,16 @@ from srmp_spark.message import (
     StreamId,
 )
 from srmp_spark.names import ORDER_QUEUE
-from srmp_spark.srmp.effects import Accepted, Refused
-from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION, TYPES, MessageType, message_type
-from srmp_spark.srmp.outgoing_stream import OutgoingStream
-from srmp_spark.testing.playbook import SENDER, Playbook, post, refused, repeated, row, user_message
-from srmp_spark.testing.sending_playbook import (
+from srmp_spark.srmp.codec.message_types import (
+    ORDERING_ACK_ACTION,
+    TYPES,
+    MessageType,
+    message_type,
+)
+from srmp_spark.srmp.receiving.effects import Accepted, Refused
+from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
+from tests.kit.playbook import SENDER, Playbook, post, refused, repeated, row, user_message
+from tests.kit.sending_playbook import (
     IDENTITY,
     RECEIPTS_URL,
     SendingPlaybook,

@@ -13,11 +13,11 @@ import pytest
 
 from srmp_spark.errors import LimitExceededError, RemoteProtocolError
 from srmp_spark.message import Arrival
-from srmp_spark.srmp.decisions import Reason
-from srmp_spark.srmp.decoder import decode_parts
-from srmp_spark.srmp.effects import Repeated
-from srmp_spark.srmp.receiver import ReceiverSettings
-from srmp_spark.srmp.signature import (
+from srmp_spark.srmp.codec.decoder import decode_parts
+from srmp_spark.srmp.receiving.decisions import Reason
+from srmp_spark.srmp.receiving.effects import Repeated
+from srmp_spark.srmp.receiving.receiver import ReceiverSettings
+from srmp_spark.srmp.signing.signature import (
     NO_REFERENCE,
     NO_SIGNER,
     WRONG_DIGEST,
@@ -25,11 +25,11 @@ from srmp_spark.srmp.signature import (
     Verdict,
     judge,
 )
-from srmp_spark.srmp.signature_verify import load_keys
+from srmp_spark.srmp.signing.signature_verify import load_keys
 from srmp_spark.testing.foreign.messages import Dialect, ForeignMessage, Post
 from srmp_spark.testing.foreign.messages import post as unsigned_post
-from srmp_spark.testing.foreign.signature import dsa_signer, rsa_signer, signed_post
-from srmp_spark.testing.playbook import (
+from tests.kit.foreign.signature import dsa_signer, rsa_signer, signed_post
+from tests.kit.playbook import (
     Playbook,
     ok,
     post,

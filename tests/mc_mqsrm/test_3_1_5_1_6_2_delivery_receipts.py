@@ -6,11 +6,11 @@ import pytest
 
 from srmp_spark.message import CLASS_ACK_REACH_QUEUE, CLASS_REPORT, Arrival, Receipt, StreamId
 from srmp_spark.names import NULL_GUID
-from srmp_spark.srmp.effects import Accepted, OwedReceipt
-from srmp_spark.srmp.encoder import encode_envelope
-from srmp_spark.srmp.receipts import correlation_of, delivery_receipt, stream_receipt
-from srmp_spark.srmp.values import parse_date
-from srmp_spark.testing.playbook import (
+from srmp_spark.srmp.codec.encoder import encode_envelope
+from srmp_spark.srmp.codec.values import parse_date
+from srmp_spark.srmp.receiving.effects import Accepted, OwedReceipt
+from srmp_spark.srmp.receiving.receipts import correlation_of, delivery_receipt, stream_receipt
+from tests.kit.playbook import (
     SENDER,
     Playbook,
     commit_begins,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.message import StreamId
-from srmp_spark.testing.playbook import (
+from tests.kit.playbook import (
     SENDER,
     STREAM,
     Playbook,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from srmp_spark.message import StreamId
-from srmp_spark.testing.playbook import (
+from tests.kit.playbook import (
     SENDER,
     STREAM,
     Playbook,

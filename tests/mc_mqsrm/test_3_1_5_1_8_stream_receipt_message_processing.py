@@ -7,11 +7,11 @@ import re
 import pytest
 
 from srmp_spark.message import Message, Receipt
-from srmp_spark.srmp.outgoing_stream import OutgoingStream
-from srmp_spark.srmp.receipts_address import ReceiptAddresses
-from srmp_spark.srmp.transfer_info import OutgoingTransferInfo, SequenceInfo, transfer_info
-from srmp_spark.testing.dialogue import Input
-from srmp_spark.testing.sending_playbook import (
+from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
+from srmp_spark.srmp.sending.receipts_address import ReceiptAddresses
+from srmp_spark.srmp.sending.transfer_info import OutgoingTransferInfo, SequenceInfo, transfer_info
+from tests.kit.dialogue import Input
+from tests.kit.sending_playbook import (
     DESTINATION,
     RECEIPTS_URL,
     Output,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from srmp_spark.srmp.outgoing_states import FINAL_RECEIPT_GRACE_S, SenderSettings
-from srmp_spark.srmp.outgoing_stream import OutgoingStream
-from srmp_spark.testing.sending_playbook import (
+from srmp_spark.srmp.sending.outgoing_states import FINAL_RECEIPT_GRACE_S, SenderSettings
+from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
+from tests.kit.sending_playbook import (
     DESTINATION,
     RECEIPTS_URL,
     SendingPlaybook,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.message import Message, StreamId, StreamPosition
-from srmp_spark.srmp.encoder import encode_envelope
-from srmp_spark.srmp.values import parse_date
+from srmp_spark.srmp.codec.encoder import encode_envelope
+from srmp_spark.srmp.codec.values import parse_date
 
 GUID = "32221eda-9376-46df-b6ed-783091123831"
 CONNECTOR = "fd74b8eb-2af7-4ac5-9405-074e315df392"

@@ -20,14 +20,20 @@ from srmp_spark.message import (
     StreamId,
 )
 from srmp_spark.names import NULL_GUID, ORDER_QUEUE
-from srmp_spark.srmp.decisions import DecisionReceipt, Reason, Undecided, receipts_for, undecided_of
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.effects import Accepted, Repeated
-from srmp_spark.srmp.encoder import encode, encode_envelope
-from srmp_spark.srmp.message_types import MessageType, message_type
-from srmp_spark.srmp.receipts import decision_receipt
-from srmp_spark.srmp.values import parse_date
-from srmp_spark.testing.playbook import (
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.encoder import encode, encode_envelope
+from srmp_spark.srmp.codec.message_types import MessageType, message_type
+from srmp_spark.srmp.codec.values import parse_date
+from srmp_spark.srmp.receiving.decisions import (
+    DecisionReceipt,
+    Reason,
+    Undecided,
+    receipts_for,
+    undecided_of,
+)
+from srmp_spark.srmp.receiving.effects import Accepted, Repeated
+from srmp_spark.srmp.receiving.receipts import decision_receipt
+from tests.kit.playbook import (
     RECEIPTS_URL,
     SENDER,
     STREAM,

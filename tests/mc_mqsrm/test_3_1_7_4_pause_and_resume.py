@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from srmp_spark.srmp.outgoing_effects import Kind
-from srmp_spark.srmp.outgoing_states import QueueState
-from srmp_spark.testing.sending_playbook import (
+from srmp_spark.srmp.sending.outgoing_effects import Kind
+from srmp_spark.srmp.sending.outgoing_states import QueueState
+from tests.kit.sending_playbook import (
     DESTINATION,
     Input,
     SendingPlaybook,

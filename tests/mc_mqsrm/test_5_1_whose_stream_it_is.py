@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from srmp_spark.testing.playbook import (
+from tests.kit.playbook import (
     STREAM,
     Playbook,
     delivered,

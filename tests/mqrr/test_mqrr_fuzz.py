@@ -17,10 +17,10 @@ from srmp_spark.mqrr.packets.sections import split_sections
 from srmp_spark.mqrr.packets.trailers import REQUIRED_TRAILERS
 from srmp_spark.mqrr.rpc.calls import encode_cancel, encode_orphaned
 from srmp_spark.mqrr.rpc.pdu import FIRST_FRAGMENT, LAST_FRAGMENT
-from srmp_spark.testing.fuzz.binary import mutants
-from srmp_spark.testing.fuzz.curated import MUTANTS, run
-from srmp_spark.testing.fuzz.mqrr_conversation import conversations
-from srmp_spark.testing.fuzz.mqrr_targets import mqrr_targets, ntlm_legs
+from tests.kit.fuzz.binary import mutants
+from tests.kit.fuzz.curated import MUTANTS, run
+from tests.kit.fuzz.mqrr_conversation import conversations
+from tests.kit.fuzz.mqrr_targets import mqrr_targets, ntlm_legs
 
 MEMORY_EVERY = 200
 """The peak is measured for one mutant in so many: to trace allocations takes ten times as long as to parse."""

@@ -128,7 +128,10 @@ FULL = split(WITH_TRAILERS, ALL)[0]
             "of a body of 10 were not sent",
         ),
         ([FIRST._replace(size_alloc=0xFFFFFFFF), SECOND], "were not sent"),
-        ([FIRST._replace(data=FIRST.data + bytes(9)), SECOND], "SectionSizeAlloc is|after the body"),
+        (
+            [FIRST._replace(data=FIRST.data + bytes(9)), SECOND],
+            "SectionSizeAlloc is|after the body",
+        ),
         ([FIRST._replace(type=SectionType.SRMP_FIRST), SRMP_SECOND], "holds the other kind"),
         (
             [SRMP_FIRST._replace(type=SectionType.BINARY_FIRST), SECOND],

@@ -151,7 +151,7 @@ def test_too_many_contexts_are_refused():
         (NakReason.LOCAL_LIMIT_EXCEEDED, "; the server has no room for another connection"),
         (
             NakReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED,
-            "; the server does not take this way of signing in: give an account",
+            "; the server does not accept this kind of sign-in: give an account",
         ),
         (NakReason.REASON_NOT_SPECIFIED, ""),
     ],

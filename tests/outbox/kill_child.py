@@ -14,9 +14,10 @@ from pathlib import Path
 from outbox_kit import NOW, A, B, Desk
 from test_crash import BATCHES, ROWS, destination_of, is_ordered
 
-from srmp_spark.srmp.outgoing_effects import Load, QueueKey, SerialRun
-from srmp_spark.store.outbox import checkpoints, preparation, writes
-from srmp_spark.store.outbox.preparation import CommitResult
+from srmp_spark.srmp.sending.outgoing_effects import Load, QueueKey, SerialRun
+from srmp_spark.store.outbox.preparing import preparation
+from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.tables import checkpoints, writes
 
 
 def main() -> None:

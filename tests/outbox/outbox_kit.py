@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from srmp_spark.message import Message
-from srmp_spark.srmp.outgoing_effects import Load, OutgoingChanges, QueueKey, StoredMessage
-from srmp_spark.srmp.outgoing_states import SenderSettings
-from srmp_spark.srmp.sender import Sender
+from srmp_spark.srmp.sending.outgoing_effects import Load, OutgoingChanges, QueueKey, StoredMessage
+from srmp_spark.srmp.sending.outgoing_states import SenderSettings
+from srmp_spark.srmp.sending.sender import Sender
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.store.outbox.preparation import CommitResult
+from srmp_spark.store.outbox.preparing.preparation import CommitResult
 
 QM = "caf195ea-615c-4264-ae08-11a4e60194c0"
 NOW = 1_800_000_000_000_000
@@ -55,10 +55,10 @@ def write_stage(
 
 def make_large(monkeypatch: pytest.MonkeyPatch, rows: int = 3, part_rows: int = 2) -> None:
     """Let batches of more than ``rows`` rows be worked on as those of millions are."""
-    monkeypatch.setattr("srmp_spark.store.outbox.row_numbers.ROWS_AT_ONCE", rows)
-    monkeypatch.setattr("srmp_spark.store.outbox.sorted_runs.ROWS_AT_ONCE", rows)
-    monkeypatch.setattr("srmp_spark.store.outbox.sorted_runs.MERGE_BYTES", 40)
-    monkeypatch.setattr("srmp_spark.store.outbox.preparation.PART_ROWS_MAX", part_rows)
+    monkeypatch.setattr("srmp_spark.store.outbox.preparing.row_numbers.ROWS_AT_ONCE", rows)
+    monkeypatch.setattr("srmp_spark.store.outbox.preparing.sorted_runs.ROWS_AT_ONCE", rows)
+    monkeypatch.setattr("srmp_spark.store.outbox.preparing.sorted_runs.MERGE_BYTES", 40)
+    monkeypatch.setattr("srmp_spark.store.outbox.preparing.preparation.PART_ROWS_MAX", part_rows)
 
 
 class Desk:

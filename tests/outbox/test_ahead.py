@@ -14,10 +14,11 @@ from outbox_kit import NOW, A, B, Desk, bodies
 from test_crash import assert_nothing_invisible
 
 from srmp_spark.errors import StoreSyncError
-from srmp_spark.store.outbox import checkpoints, preparation, writes
-from srmp_spark.store.outbox.ahead import AHEAD_MAX, ahead
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.preparation import CommitResult
+from srmp_spark.store.outbox.preparing import preparation
+from srmp_spark.store.outbox.preparing.ahead import AHEAD_MAX, ahead
+from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.tables import checkpoints, writes
 
 # In another thread
 
@@ -201,7 +202,7 @@ def test_identities_of_a_chunk_are_found_and_stored_as_one_by_one(
     tmp_path: Path, large: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Equal rows without a key are counted across chunks, and known again when there are more of them."""
-    monkeypatch.setattr("srmp_spark.store.outbox.identities.CHUNK_ROWS", 3)
+    monkeypatch.setattr("srmp_spark.store.outbox.preparing.identities.CHUNK_ROWS", 3)
     desk = Desk(tmp_path / "data")
     assert desk.send([{"body": b"same"}] * 11, batch="1") == CommitResult(11, 0)
     assert desk.send([{"body": b"same"}] * 14 + [{"body": b"other"}], batch="1") == CommitResult(

@@ -20,7 +20,7 @@ from srmp_spark.store.outbox.limits import (
     STAGE_FILE_HOURS,
     STAGE_HOURS,
 )
-from srmp_spark.store.outbox.row_checks import check_rows
+from srmp_spark.store.outbox.staging.row_checks import check_rows
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ r"coalesce\(body, ''\)")),
     "a destination in blanks": ({"destination": f" {A}"}, "white space"),
     "no URL": ({"destination": r"DIRECT=OS:host\private$\q"}, "not a destination.*write DIRECT=http"),
     "user info in a destination": ({"destination": "http://127.0.0.1:9@evil/msmq/q"}, "not a destination"),
-    "multicast": ({"destination": "MULTICAST=234.1.1.1:8001"}, "PGM is not spoken here; start serve with --pgm"),
+    "multicast": ({"destination": "MULTICAST=234.1.1.1:8001"}, "this queue manager does not send PGM; start serve with --pgm"),
     "WS-RM": ({"destination": "wsrm:http://h/x"}, "soap_action is missing"),
     "an empty response queue": ({"response_queue": ""}, "response_queue is empty"),
     "a response queue nobody knows": ({"response_queue": "replies"}, "response_queue is no URL and no format name"),

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from outbox_kit import DAY, NOW, QM, A, B, Desk, bodies
 
-from srmp_spark.srmp.outgoing_effects import Send
+from srmp_spark.srmp.sending.outgoing_effects import Send
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.limits import IDENTITY_DAYS
-from srmp_spark.store.outbox.preparation import CommitResult, shown_batch
+from srmp_spark.store.outbox.preparing.preparation import CommitResult, shown_batch
 
 
 def rows(*bodies: str, **columns: Any) -> list[dict[str, Any]]:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from outbox_kit import DAY, NOW, A, B, Desk, bodies
 
-from srmp_spark.store.outbox import stage_file, writes
+from srmp_spark.store.outbox import stage_file
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.preparation import CommitResult
-from srmp_spark.store.outbox.schema import DATABASE_FILE
-from srmp_spark.store.outbox.waiting import DEADLETTER, DEADXACT
+from srmp_spark.store.outbox.messages.waiting import DEADLETTER, DEADXACT
+from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.tables import writes
+from srmp_spark.store.outbox.tables.schema import DATABASE_FILE
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     if request.param == "many":
         monkeypatch.setattr(writes, "CHUNK_BYTES", 1)
         monkeypatch.setattr(stage_file, "CHUNK_ROWS", 2)
-        monkeypatch.setattr("srmp_spark.store.outbox.identities.CHUNK_ROWS", 2)
+        monkeypatch.setattr("srmp_spark.store.outbox.preparing.identities.CHUNK_ROWS", 2)
 
 
 POSITION = {"queue_manager": "q", "epoch": "e", "queue": "private$/in"}

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srmp_spark.store.outbox import content_marks as marks_module
-from srmp_spark.store.outbox.content_marks import content_marks
-from srmp_spark.store.outbox.hashing import CONTENT, CONTENT_BYTES, content_hashes
+from srmp_spark.store.outbox.identity import content_marks as marks_module
+from srmp_spark.store.outbox.identity.content_marks import content_marks
+from srmp_spark.store.outbox.identity.hashing import CONTENT, CONTENT_BYTES, content_hashes
 
 TYPES: dict[str, pa.DataType] = {
     "label": pa.string(), "priority": pa.int64(), "correlation_id": pa.binary(), "app_specific": pa.int64(),

@@ -11,9 +11,9 @@ from outbox_kit import A, B, Desk, bodies
 from test_what_waits import STREAM, step
 
 from srmp_spark.errors import StoreDamagedError
-from srmp_spark.srmp.outgoing_effects import QueueKey, SerialRun
-from srmp_spark.store.outbox.copies import ORDINAL_GAP
-from srmp_spark.store.outbox.which_file import WHICH_FILE
+from srmp_spark.srmp.sending.outgoing_effects import QueueKey, SerialRun
+from srmp_spark.store.outbox.tables.copies import ORDINAL_GAP
+from srmp_spark.store.outbox.tables.which_file import WHICH_FILE
 
 
 @pytest.fixture

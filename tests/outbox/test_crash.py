@@ -26,13 +26,14 @@ from outbox_kit import NOW, QM, A, B, Desk, bodies
 
 from srmp_spark.errors import StoreInUseError, StoreSyncError
 from srmp_spark.queue_manager.sender.link import check_outbox
-from srmp_spark.srmp.outgoing_effects import Send, SerialRun
-from srmp_spark.store.outbox import preparation, writes
+from srmp_spark.srmp.sending.outgoing_effects import Send, SerialRun
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.limits import DISK_RESERVE_BYTES
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.store.outbox.preparation import CommitResult
-from srmp_spark.store.outbox.schema import DATABASE_FILE
+from srmp_spark.store.outbox.preparing import preparation
+from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.tables import writes
+from srmp_spark.store.outbox.tables.schema import DATABASE_FILE
 
 FULL = os.environ.get("SRMP_SPARK_CRASH") == "full"
 TABLES = ("batches", "parts", "groups", "data", "stages", "scopes", "identities", "identity_log", "sources", "positions",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from outbox_kit import A, B, Desk
 
-from srmp_spark.store.outbox.dead_letter_counts import COUNTED
-from srmp_spark.store.outbox.schema import DATABASE_FILE
+from srmp_spark.store.outbox.messages.dead_letter_counts import COUNTED
+from srmp_spark.store.outbox.tables.schema import DATABASE_FILE
 
 
 def test_counts_survive_restarts_retention_and_an_older_version(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from outbox_kit import NOW, A, B, Desk, bodies
 
-from srmp_spark.srmp.outgoing_effects import DeadLetter, Kind, QueueKey, SerialRun
-from srmp_spark.store.outbox import letter_cursors
-from srmp_spark.store.outbox.ends import class_of_end
+from srmp_spark.srmp.sending.outgoing_effects import DeadLetter, Kind, QueueKey, SerialRun
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.letter_cursors import LetterCursors
-from srmp_spark.store.outbox.schema import DATABASE_FILE
+from srmp_spark.store.outbox.messages.ends import class_of_end
+from srmp_spark.store.outbox.tables import letter_cursors
+from srmp_spark.store.outbox.tables.letter_cursors import LetterCursors
+from srmp_spark.store.outbox.tables.schema import DATABASE_FILE
 
 FAILED = "private$/failed"
 

@@ -14,11 +14,13 @@ from srmp_spark.errors import StoreDamagedError, StoreSyncError
 from srmp_spark.message import CLASS_ORDER_ACK, Message, Receipt, StreamId, StreamPosition
 from srmp_spark.names import NULL_GUID
 from srmp_spark.queue_manager.sender import link
-from srmp_spark.srmp.forwarding import forwarded
-from srmp_spark.srmp.outgoing_effects import Load, QueueKey
+from srmp_spark.srmp.forward.forwarding import forwarded
+from srmp_spark.srmp.sending.outgoing_effects import Load, QueueKey
+from srmp_spark.store.database.sqlite_file import check_format
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.forward_place import Cursor, read_to
-from srmp_spark.store.outbox.forwarded import (
+from srmp_spark.store.outbox.identity.known import find_known
+from srmp_spark.store.outbox.messages.packed_group import pack_group, unpack_group
+from srmp_spark.store.outbox.preparing.forwarded import (
     APPLICATION,
     UNREADABLE,
     CursorMovedError,
@@ -26,16 +28,14 @@ from srmp_spark.store.outbox.forwarded import (
     Incoming,
     Unsendable,
 )
-from srmp_spark.store.outbox.known import find_known
-from srmp_spark.store.outbox.packed_group import pack_group, unpack_group
-from srmp_spark.store.outbox.schema import (
+from srmp_spark.store.outbox.tables.forward_place import Cursor, read_to
+from srmp_spark.store.outbox.tables.schema import (
     DATABASE_FILE,
     FORMAT,
     FORMAT_FORWARDED,
     FORMAT_OF_NEW,
     OUTBOX,
 )
-from srmp_spark.store.sqlite_file import check_format
 
 SENDER = "2744e4e1-2b48-43e8-b441-42745f280d53"
 VIA = f"1.1 srmp-{QM}"

@@ -7,14 +7,14 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srmp_spark.store.outbox.hashing import (
+from srmp_spark.store.outbox.identity.hashing import (
     CONTENT_BYTES,
     HASH_BYTES,
     again,
     content_hashes,
     key_hashes,
 )
-from srmp_spark.store.outbox.positions import BLOCK, decode, encode
+from srmp_spark.store.outbox.identity.positions import BLOCK, decode, encode
 
 # Made by the form as hashing.py describes it: letter, length (u32, little-endian) and value of each column, "b" and the body.
 KEY_EMPTY = "e43d1077b65bfe5cc3a1807d395d9e94"

@@ -14,13 +14,13 @@ from outbox_kit import A, Desk, bodies
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.store.outbox import stage_file
-from srmp_spark.store.outbox.conflicts import LETTERS, Conflicting
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.hashing import CONTENT_BYTES, content_hashes, key_hashes
-from srmp_spark.store.outbox.key_contents import KeyContent, decode, encode
-from srmp_spark.store.outbox.preparation import CommitResult
-from srmp_spark.store.outbox.row_hashes import BY_KEY
-from srmp_spark.store.outbox.schema import FORMAT_MARKED, FORMAT_OF_NEW
+from srmp_spark.store.outbox.identity.hashing import CONTENT_BYTES, content_hashes, key_hashes
+from srmp_spark.store.outbox.identity.key_contents import KeyContent, decode, encode
+from srmp_spark.store.outbox.identity.row_hashes import BY_KEY
+from srmp_spark.store.outbox.preparing.conflicts import LETTERS, Conflicting
+from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.tables.schema import FORMAT_MARKED, FORMAT_OF_NEW
 
 
 @pytest.fixture

@@ -14,13 +14,15 @@ import pyarrow as pa
 import pytest
 from outbox_kit import NOW, A, B, Desk, bodies, make_large
 
-from srmp_spark.store.outbox import limits, schema, sorted_runs
-from srmp_spark.store.outbox.conflicts import Conflicts
+from srmp_spark.store.outbox import limits
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.identities import Identities
-from srmp_spark.store.outbox.preparation import CommitResult
-from srmp_spark.store.outbox.scan import Scan
-from srmp_spark.store.outbox.sorted_runs import SortedRuns
+from srmp_spark.store.outbox.preparing import sorted_runs
+from srmp_spark.store.outbox.preparing.conflicts import Conflicts
+from srmp_spark.store.outbox.preparing.identities import Identities
+from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.preparing.scan import Scan
+from srmp_spark.store.outbox.preparing.sorted_runs import SortedRuns
+from srmp_spark.store.outbox.tables import schema
 
 RNG = random.Random(7)
 
@@ -98,7 +100,7 @@ def test_a_conflict_in_the_last_piece_leaves_nothing_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_large(monkeypatch)
-    monkeypatch.setattr("srmp_spark.store.outbox.writes.CHUNK_BYTES", 1)
+    monkeypatch.setattr("srmp_spark.store.outbox.tables.writes.CHUNK_BYTES", 1)
     desk = Desk(tmp_path)
     desk.send([{"body": b"before", "key": "key 5"}])
     counts = {table: desk.outbox.database.connection.execute(f"SELECT count(*) FROM {table}").fetchone()
@@ -144,8 +146,8 @@ def test_a_part_ends_where_its_offsets_end() -> None:
 
 
 def test_runs_are_merged_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("srmp_spark.store.outbox.sorted_runs.ROWS_AT_ONCE", 50)
-    monkeypatch.setattr("srmp_spark.store.outbox.sorted_runs.MERGE_BYTES", 100)
+    monkeypatch.setattr("srmp_spark.store.outbox.preparing.sorted_runs.ROWS_AT_ONCE", 50)
+    monkeypatch.setattr("srmp_spark.store.outbox.preparing.sorted_runs.MERGE_BYTES", 100)
     values = np.random.default_rng(1).integers(0, 30, 1003)
     runs = SortedRuns(tmp_path / "sorting")
     for start in range(0, len(values), 7):
@@ -201,7 +203,7 @@ def test_each_row_is_sorted_a_few_times_however_many_files_are_merged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sorted: bool
 ) -> None:
     make_large(monkeypatch, rows=200)
-    monkeypatch.setattr("srmp_spark.store.outbox.sorted_runs.MERGE_BYTES", 1_000)
+    monkeypatch.setattr("srmp_spark.store.outbox.preparing.sorted_runs.MERGE_BYTES", 1_000)
     values = list(range(10_000)) if is_sorted else [RNG.randrange(1_000) for _ in range(10_000)]
     runs = SortedRuns(tmp_path / "runs")
     for first in range(0, len(values), 200):
@@ -244,7 +246,7 @@ def test_conflicts_are_not_collected_for_the_whole_batch(
     prepared = desk.outbox.prepare("app", "1", [stage], NOW, on_conflict=on_conflict)
     assert not isinstance(prepared, CommitResult)
     if on_conflict == "fail":
-        with pytest.raises(BatchError, match="100 rows of the batch are such"):
+        with pytest.raises(BatchError, match="the batch has 100 such rows"):
             prepared.run()
     else:
         assert prepared.run().result == CommitResult(0, 0, 100)

@@ -10,7 +10,7 @@ import pytest
 from srmp_spark.names import LocalHosts
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.limits import BATCH_DESTINATIONS_MAX, CHUNK_ROWS
-from srmp_spark.store.outbox.loops import Loops, OwnQueues, Source
+from srmp_spark.store.outbox.staging.loops import Loops, OwnQueues, Source
 
 
 class Name(str):

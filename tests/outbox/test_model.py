@@ -13,9 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from outbox_kit import A, B, Desk, bodies, make_large
 
-from srmp_spark.store.outbox import packing, stage_file, writes
+from srmp_spark.store.outbox import stage_file
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.preparation import CommitResult
+from srmp_spark.store.outbox.preparing import packing
+from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.tables import writes
 
 TO = [A, B, "http://c.example/msmq/private$/c"]
 
@@ -101,9 +103,9 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(writes, "CHUNK_BYTES", 1)
         monkeypatch.setattr(stage_file, "CHUNK_ROWS", 2)
         monkeypatch.setattr(packing, "GROUP_ROWS", 3)
-        monkeypatch.setattr("srmp_spark.store.outbox.identities.CHUNK_ROWS", 2)
-        monkeypatch.setattr("srmp_spark.store.outbox.ordering.BUCKET_BYTES", 150)
-        monkeypatch.setattr("srmp_spark.store.outbox.ordering.DEAL_BYTES", 1)
+        monkeypatch.setattr("srmp_spark.store.outbox.preparing.identities.CHUNK_ROWS", 2)
+        monkeypatch.setattr("srmp_spark.store.outbox.preparing.ordering.BUCKET_BYTES", 150)
+        monkeypatch.setattr("srmp_spark.store.outbox.preparing.ordering.DEAL_BYTES", 1)
 
 
 @settings(

@@ -9,8 +9,8 @@ import pytest
 from outbox_kit import A, Desk
 
 from srmp_spark.names import MulticastAddress
-from srmp_spark.pgm.limits import APDU_SENT_MAX
-from srmp_spark.srmp.apdu import apdu_of
+from srmp_spark.pgm.wire.limits import APDU_SENT_MAX
+from srmp_spark.srmp.codec.apdu import apdu_of
 from srmp_spark.store.outbox.errors import BatchError
 
 GROUP = MulticastAddress("234.1.1.1", 8001)

@@ -11,10 +11,10 @@ from outbox_kit import A, B, Desk, bodies, table_of, write_stage
 
 from srmp_spark.message import StreamId, StreamPosition
 from srmp_spark.names import format_names
-from srmp_spark.srmp.encoder import encode_envelope
+from srmp_spark.srmp.codec.encoder import encode_envelope
 from srmp_spark.srmp.limits import NAMES_MAX
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.preparation import CommitResult
+from srmp_spark.store.outbox.preparing.preparation import CommitResult
 
 C = "http://c.example/msmq/private$/orders"
 BOTH = f"DIRECT={A},DIRECT={B}"

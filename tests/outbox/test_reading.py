@@ -9,7 +9,7 @@ import pytest
 from outbox_kit import NOW, A, Desk
 
 from srmp_spark.errors import StoreDamagedError
-from srmp_spark.srmp.outgoing_effects import DeadLetter, QueueKey, SerialRun
+from srmp_spark.srmp.sending.outgoing_effects import DeadLetter, QueueKey, SerialRun
 from srmp_spark.store.outbox.reading import OutboxReader
 
 STREAM = QueueKey(A, "stream")

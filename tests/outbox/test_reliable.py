@@ -9,12 +9,12 @@ import pytest
 from outbox_kit import A, Desk
 
 from srmp_spark.interface import RELIABLE_VERSIONS
-from srmp_spark.srmp.outgoing_effects import QueueKey
+from srmp_spark.srmp.sending.outgoing_effects import QueueKey
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.schema import FORMAT_OF_NEW, FORMAT_RELIABLE
-from srmp_spark.store.outbox.sessions import NumberRun, SessionRow, runs_of, serials_of
-from srmp_spark.wsrm.body import check_body
-from srmp_spark.wsrm.versions import ADDRESSING_VERSIONS, RM_VERSIONS, SOAP_VERSIONS, Versions
+from srmp_spark.store.outbox.tables.schema import FORMAT_OF_NEW, FORMAT_RELIABLE
+from srmp_spark.store.outbox.tables.sessions import NumberRun, SessionRow, runs_of, serials_of
+from srmp_spark.wsrm.codec.body import check_body
+from srmp_spark.wsrm.codec.versions import ADDRESSING_VERSIONS, RM_VERSIONS, SOAP_VERSIONS, Versions
 
 SERVICE = "wsrm:http://h.example/Orders.svc"
 KEY = QueueKey(SERVICE, "plain")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from outbox_kit import A, Desk
 
-from srmp_spark.srmp.outgoing_effects import QueueKey
+from srmp_spark.srmp.sending.outgoing_effects import QueueKey
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.schema import DATABASE_FILE
+from srmp_spark.store.outbox.tables.schema import DATABASE_FILE
 
 OLD = "http://[2001:db8:0:0::1]/msmq/private$/q"
 NEW = "http://[2001:db8::1]/msmq/private$/q"

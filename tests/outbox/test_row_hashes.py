@@ -16,13 +16,18 @@ import pyarrow as pa
 import pytest
 from outbox_kit import A, B, Desk, bodies, table_of, write_stage
 
-from srmp_spark.store.outbox import row_hashes as module
-from srmp_spark.store.outbox import scan as scan_module
 from srmp_spark.store.outbox import stage_file
-from srmp_spark.store.outbox.preparation import CommitResult
-from srmp_spark.store.outbox.row_hashes import HashesWriter, StoredHashes, hashes_of, row_hashes
+from srmp_spark.store.outbox.identity import row_hashes as module
+from srmp_spark.store.outbox.identity.row_hashes import (
+    HashesWriter,
+    StoredHashes,
+    hashes_of,
+    row_hashes,
+)
+from srmp_spark.store.outbox.preparing import scan as scan_module
+from srmp_spark.store.outbox.preparing.preparation import CommitResult
 from srmp_spark.store.outbox.stage_file import StageFile
-from srmp_spark.store.outbox.stages import CheckedStage
+from srmp_spark.store.outbox.staging.stages import CheckedStage
 
 RNG = random.Random(3)
 POSITION = {"queue_manager": "q", "epoch": "e", "queue": "private$/in"}

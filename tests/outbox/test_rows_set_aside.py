@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from outbox_kit import NOW, A, B, Desk, bodies
 
-from srmp_spark.srmp.outgoing_effects import (
+from srmp_spark.srmp.sending.outgoing_effects import (
     DeadLetter,
     EarlierStream,
     Kind,
@@ -22,11 +22,16 @@ from srmp_spark.srmp.outgoing_effects import (
     QueueKey,
     SerialRun,
 )
-from srmp_spark.store.outbox.forward_place import Cursor, held_because, read_to
-from srmp_spark.store.outbox.queue_rows import COLUMNS, add_columns, load_queues, save_queue
-from srmp_spark.store.outbox.schema import DDL
-from srmp_spark.store.outbox.sessions import NumberRun, SessionRow, load_sessions, save_session
-from srmp_spark.wsrm.versions import Versions
+from srmp_spark.store.outbox.tables.forward_place import Cursor, held_because, read_to
+from srmp_spark.store.outbox.tables.queue_rows import COLUMNS, add_columns, load_queues, save_queue
+from srmp_spark.store.outbox.tables.schema import DDL
+from srmp_spark.store.outbox.tables.sessions import (
+    NumberRun,
+    SessionRow,
+    load_sessions,
+    save_session,
+)
+from srmp_spark.wsrm.codec.versions import Versions
 
 STREAM = QueueKey(A, "stream")
 RELIABLE = "http://c.example/wsrm/private$/orders"

@@ -9,8 +9,14 @@ import pytest
 from outbox_kit import NOW, A, B, Desk, bodies
 
 from srmp_spark.errors import StoreDamagedError
-from srmp_spark.srmp.outgoing_effects import DeadLetter, Load, OutgoingChanges, QueueKey, SerialRun
-from srmp_spark.store.outbox.waiting import UnreadableRowsError
+from srmp_spark.srmp.sending.outgoing_effects import (
+    DeadLetter,
+    Load,
+    OutgoingChanges,
+    QueueKey,
+    SerialRun,
+)
+from srmp_spark.store.outbox.messages.waiting import UnreadableRowsError
 
 STREAM = QueueKey(A, "stream")
 

@@ -14,8 +14,8 @@ from outbox_kit import DAY, NOW, QM, RECEIPTS, A, B, Desk, bodies, read_all
 from test_crash import assert_nothing_invisible, next_send
 
 from srmp_spark.errors import StoreDamagedError
-from srmp_spark.srmp.encoder import encode
-from srmp_spark.srmp.outgoing_effects import (
+from srmp_spark.srmp.codec.encoder import encode
+from srmp_spark.srmp.sending.outgoing_effects import (
     DeadLetter,
     EarlierStream,
     Load,
@@ -23,9 +23,9 @@ from srmp_spark.srmp.outgoing_effects import (
     Send,
     SerialRun,
 )
-from srmp_spark.srmp.outgoing_stream import OutgoingStream
+from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
 from srmp_spark.store.outbox.limits import DEAD_LETTER_DAYS
-from srmp_spark.store.outbox.schema import DATABASE_FILE, FORMAT
+from srmp_spark.store.outbox.tables.schema import DATABASE_FILE, FORMAT
 
 STREAM = QueueKey(A, "stream")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from multicast_kit import GROUP, LISTENING, last, rows, send, until
 
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 NAME, ADDRESS = "srmp0", "10.77.0.1"
 

@@ -15,15 +15,15 @@ import requests
 from srmp_spark.client.outgoing_messages import OutgoingClient
 from srmp_spark.message import Message
 from srmp_spark.names import MulticastAddress, quote_queue_name
-from srmp_spark.pgm.addresses import Tsi, nla_of
-from srmp_spark.pgm.decoder import decode
+from srmp_spark.pgm.sending.source import Source
 from srmp_spark.pgm.settings import SourceSettings
-from srmp_spark.pgm.source import Source
+from srmp_spark.pgm.wire.addresses import Tsi, nla_of
+from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.queue_manager.multicast.interfaces import find_interface
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
 from srmp_spark.queue_manager.multicast.sockets import Outlet
-from srmp_spark.testing.pgm.raw_sockets import may_be_raw
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.pgm.raw_sockets import may_be_raw
 
 GROUP = MulticastAddress("239.192.77.1", 8001)
 QUEUE = "private$/prices"

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from srmp_spark.pgm.addresses import Tsi, nla_of
-from srmp_spark.pgm.decoder import decode
 from srmp_spark.pgm.outputs import (
     Apdu,
     DataLost,
@@ -18,11 +16,13 @@ from srmp_spark.pgm.outputs import (
     SessionOpened,
     Unicast,
 )
-from srmp_spark.pgm.packets import NO_OPTIONS, Data, Nak, Options, Packet, PacketType, Spm
-from srmp_spark.pgm.receiver import Receiver
-from srmp_spark.pgm.sequence import wrap
+from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.sending.source import Source
 from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
-from srmp_spark.pgm.source import Source
+from srmp_spark.pgm.wire.addresses import Tsi, nla_of
+from srmp_spark.pgm.wire.decoder import decode
+from srmp_spark.pgm.wire.packets import NO_OPTIONS, Data, Nak, Options, Packet, PacketType, Spm
+from srmp_spark.pgm.wire.sequence import wrap
 
 TSI = Tsi(bytes.fromhex("0a0b0c0d0e0f"), 0x1234)
 DPORT = 7500

@@ -14,11 +14,10 @@ from multicast_kit import GROUP, QUEUE, message
 from pgm_kit import SOURCE, TSI
 
 from srmp_spark.errors import ProcessMustEndError
-from srmp_spark.pgm.addresses import SessionKey
-from srmp_spark.pgm.encoder import encode
-from srmp_spark.pgm.packets import Data, Spm
 from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
-from srmp_spark.queue_manager.faults import Faults
+from srmp_spark.pgm.wire.addresses import SessionKey
+from srmp_spark.pgm.wire.encoder import encode
+from srmp_spark.pgm.wire.packets import Data, Spm
 from srmp_spark.queue_manager.multicast import listener as module
 from srmp_spark.queue_manager.multicast.crossing import (
     Arrived,
@@ -36,7 +35,8 @@ from srmp_spark.queue_manager.multicast.inbox import Delivery, Settlement, accep
 from srmp_spark.queue_manager.multicast.listener import Listener
 from srmp_spark.queue_manager.multicast.reading import read_apdu
 from srmp_spark.queue_manager.multicast.settings import Encapsulation, PgmSettings
-from srmp_spark.srmp.apdu import apdu_of
+from srmp_spark.queue_manager.srmp_port.faults import Faults
+from srmp_spark.srmp.codec.apdu import apdu_of
 
 KEY = SessionKey(SOURCE, TSI)
 SETTINGS = PgmSettings(

@@ -25,15 +25,15 @@ from multicast_kit import (
     until,
 )
 
-from srmp_spark.pgm.addresses import Tsi, nla_of
-from srmp_spark.pgm.encoder import encode
-from srmp_spark.pgm.packets import Data, Spm
+from srmp_spark.pgm.wire.addresses import Tsi, nla_of
+from srmp_spark.pgm.wire.encoder import encode
+from srmp_spark.pgm.wire.packets import Data, Spm
 from srmp_spark.queue_manager.multicast.ports import MulticastLink
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
-from srmp_spark.srmp.apdu import apdu_of
+from srmp_spark.srmp.codec.apdu import apdu_of
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 from srmp_spark.testing.foreign.ports import kept_port
-from srmp_spark.testing.service import RunningQueueManager, ServeFailedError
+from srmp_spark.testing.queue_manager import RunningQueueManager, ServeFailedError
 
 ORDERS = "private$/orders"
 LINEAGE = "0a0b0c0d-7777-7777-7777-0a0b0c0d0e0f"

@@ -26,9 +26,9 @@ from multicast_kit import (
 
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
-from srmp_spark.srmp.apdu import apdu_of
+from srmp_spark.srmp.codec.apdu import apdu_of
 from srmp_spark.testing.foreign.ports import kept_port
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 TO = GROUP.format_name
 

@@ -8,12 +8,12 @@ import pytest
 from pgm_kit import DPORT, GROUP, SOURCE, TSI, samples
 
 from srmp_spark.errors import LimitExceededError, LocalProtocolError, RemoteProtocolError
-from srmp_spark.pgm.addresses import Tsi, nla_of
-from srmp_spark.pgm.checksum import checksum, sum_of
-from srmp_spark.pgm.decoder import decode
-from srmp_spark.pgm.encoder import DataEncoder, encode
-from srmp_spark.pgm.limits import NAK_LIST_MAX, OPTIONS_MAX, TPDU_MAX, TXW_SQNS_MAX
-from srmp_spark.pgm.packets import (
+from srmp_spark.pgm.wire.addresses import Tsi, nla_of
+from srmp_spark.pgm.wire.checksum import checksum, sum_of
+from srmp_spark.pgm.wire.decoder import decode
+from srmp_spark.pgm.wire.encoder import DataEncoder, encode
+from srmp_spark.pgm.wire.limits import NAK_LIST_MAX, OPTIONS_MAX, TPDU_MAX, TXW_SQNS_MAX
+from srmp_spark.pgm.wire.packets import (
     NO_OPTIONS,
     Data,
     Fragment,

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from srmp_spark.testing.pgm import openpgm, two_hosts
+from tests.kit.pgm import openpgm, two_hosts
 
 lacking = ", ".join(two_hosts.missing_tools()) or ("" if openpgm.flags() else "OpenPGM")
 needs_openpgm = pytest.mark.skipif(
@@ -29,7 +29,7 @@ CASES = (
 @needs_openpgm
 @needs_namespaces
 def test_every_apdu_arrives_in_order_whatever_is_lost() -> None:
-    command = [sys.executable, "-m", "srmp_spark.testing.pgm.interop"]
+    command = [sys.executable, "-m", "tests.kit.pgm.interop"]
     for case in CASES:
         command += ["--case", *case]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)

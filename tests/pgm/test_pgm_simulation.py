@@ -9,13 +9,13 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from long_samples import shares
 
-from srmp_spark.pgm.receiver import Receiver
-from srmp_spark.pgm.source import Source
-from srmp_spark.testing.pgm import simulation
-from srmp_spark.testing.pgm.planted_bugs import PLANTED_RECEIVERS, PLANTED_SOURCES
-from srmp_spark.testing.pgm.simulation import main, run, run_many
+from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.sending.source import Source
+from tests.kit.pgm import simulation
+from tests.kit.pgm.planted_bugs import PLANTED_RECEIVERS, PLANTED_SOURCES
+from tests.kit.pgm.simulation import main, run, run_many
+from tests.long_samples import shares
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = shares("SRMP_SPARK_PGM_SEEDS", 400, first=150)
@@ -66,7 +66,7 @@ FOUND_BY = {
 def test_no_seed_violates_anything_and_everything_happens(seeds: range) -> None:
     runs, marks, _, failed = run_many(seeds)
     assert failed == [], (
-        f"{failed[0]}\nrepeat it: python -m srmp_spark.testing.pgm.simulation --seed "
+        f"{failed[0]}\nrepeat it: python -m tests.kit.pgm.simulation --seed "
         f"{failed[0].seed} --trace"
     )
     assert runs == len(seeds)
@@ -95,7 +95,7 @@ def test_each_planted_bug_is_found(name: str) -> None:
 
 def test_a_seed_is_one_run_under_any_hash_seed() -> None:
     code = (
-        "from srmp_spark.testing.pgm.simulation import run\n"
+        "from tests.kit.pgm.simulation import run\n"
         "print([run(seed, digest=True).digest for seed in range(12)])"
     )  # fmt: skip
     digests = {
@@ -124,6 +124,5 @@ def test_the_command_line(
     monkeypatch.setattr(simulation, "run", lambda seed: run(seed, receiver_class=faulty))
     assert main(["--seeds", "3"]) == 1
     assert (
-        "repeat it: python -m srmp_spark.testing.pgm.simulation --seed 1 --trace"
-        in capsys.readouterr().out
+        "repeat it: python -m tests.kit.pgm.simulation --seed 1 --trace" in capsys.readouterr().out
     )

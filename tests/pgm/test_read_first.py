@@ -12,8 +12,8 @@ import pytest
 from pgm_kit import DPORT, SOURCE, TSI
 
 from srmp_spark.names import MulticastAddress
-from srmp_spark.pgm.packets import Data, Spm
 from srmp_spark.pgm.settings import ReceiverSettings
+from srmp_spark.pgm.wire.packets import Data, Spm
 from srmp_spark.queue_manager.multicast import listener as module
 from srmp_spark.queue_manager.multicast.listener import Listener
 from srmp_spark.queue_manager.multicast.settings import Encapsulation, PgmSettings

@@ -6,17 +6,17 @@ import pytest
 from pgm_kit import DPORT, GROUP, RECEIVER, SOURCE, TSI, Listener, listening, told
 
 from srmp_spark.errors import ConfigurationError, LocalProtocolError
-from srmp_spark.pgm import repair_states, session_states
-from srmp_spark.pgm.addresses import Tsi, nla_of
-from srmp_spark.pgm.decoder import decode
-from srmp_spark.pgm.limits import NAK_LIST_MAX
 from srmp_spark.pgm.outputs import DataLost, LossReason, Multicast, Unicast
-from srmp_spark.pgm.packets import Data, Nak, Options, PacketType, Reset, Spm
-from srmp_spark.pgm.receive_window import MISSING_WINDOWS
-from srmp_spark.pgm.repair_states import RepairEvent, RepairState
-from srmp_spark.pgm.sequence import unwrap, wrap
-from srmp_spark.pgm.session_states import SessionEvent, SessionState
+from srmp_spark.pgm.receiving import repair_states, session_states
+from srmp_spark.pgm.receiving.receive_window import MISSING_WINDOWS
+from srmp_spark.pgm.receiving.repair_states import RepairEvent, RepairState
+from srmp_spark.pgm.receiving.session_states import SessionEvent, SessionState
 from srmp_spark.pgm.settings import ReceiverSettings
+from srmp_spark.pgm.wire.addresses import Tsi, nla_of
+from srmp_spark.pgm.wire.decoder import decode
+from srmp_spark.pgm.wire.limits import NAK_LIST_MAX
+from srmp_spark.pgm.wire.packets import Data, Nak, Options, PacketType, Reset, Spm
+from srmp_spark.pgm.wire.sequence import unwrap, wrap
 
 TRAIL, RETRIES, LIMIT = LossReason.TRAIL, LossReason.RETRIES, LossReason.LIMIT
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from pgm_kit import DPORT, GROUP, RECEIVER, SOURCE, TSI, Listener, captured, listening, told
 
-from srmp_spark.pgm.addresses import nla_of
-from srmp_spark.pgm.decoder import decode
-from srmp_spark.pgm.limits import APDU_MAX
 from srmp_spark.pgm.outputs import Apdu, DataLost, EndReason, LossReason, Unicast
-from srmp_spark.pgm.packets import (
+from srmp_spark.pgm.receiving.receive_window import DELIVERED_AT_ONCE, DELIVERED_PER_PACKET
+from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.wire.addresses import nla_of
+from srmp_spark.pgm.wire.decoder import decode
+from srmp_spark.pgm.wire.limits import APDU_MAX
+from srmp_spark.pgm.wire.packets import (
     Data,
     Fragment,
     Nak,
@@ -21,8 +23,6 @@ from srmp_spark.pgm.packets import (
     Reset,
     Spmr,
 )
-from srmp_spark.pgm.receive_window import DELIVERED_AT_ONCE, DELIVERED_PER_PACKET
-from srmp_spark.pgm.receiver import Receiver
 
 TRAIL = LossReason.TRAIL
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pgm_kit import SOURCE, TSI, Listener, listening, told
 
-from srmp_spark.pgm.addresses import SessionKey
 from srmp_spark.pgm.outputs import DataLost, EndReason, LossReason
 from srmp_spark.pgm.settings import SESSION_IDLE
+from srmp_spark.pgm.wire.addresses import SessionKey
 
 KEY = SessionKey(SOURCE, TSI)
 

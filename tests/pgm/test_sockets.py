@@ -12,13 +12,13 @@ import pytest
 from multicast_kit import needs_raw
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.pgm.addresses import Nla, nla_of
-from srmp_spark.pgm.packets import PacketType
+from srmp_spark.pgm.wire.addresses import Nla, nla_of
+from srmp_spark.pgm.wire.packets import PacketType
 from srmp_spark.queue_manager.multicast.interfaces import find_interface
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
 from srmp_spark.queue_manager.multicast.sockets import READ_MAX, UPSTREAM, Inlet, Outlet, tpdu_of
 from srmp_spark.testing.foreign.ports import kept_port
-from srmp_spark.testing.pgm.raw_sockets import may_be_raw
+from tests.kit.pgm.raw_sockets import may_be_raw
 
 GROUP, OTHER_GROUP = "239.192.77.2", "239.192.77.3"
 LO = find_interface("lo")

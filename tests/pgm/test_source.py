@@ -6,10 +6,13 @@ import pytest
 from pgm_kit import DPORT, GROUP, RECEIVER, SOURCE, TSI, Sender
 
 from srmp_spark.errors import ConfigurationError, LocalProtocolError
-from srmp_spark.pgm.encoder import encode
-from srmp_spark.pgm.limits import APDU_SENT_MAX
 from srmp_spark.pgm.outputs import Multicast
-from srmp_spark.pgm.packets import (
+from srmp_spark.pgm.sending.source_states import TRANSITIONS, SourceEvent, SourceState
+from srmp_spark.pgm.sending.spm_schedule import SPMS_AT_START
+from srmp_spark.pgm.settings import SourceSettings
+from srmp_spark.pgm.wire.encoder import encode
+from srmp_spark.pgm.wire.limits import APDU_SENT_MAX
+from srmp_spark.pgm.wire.packets import (
     Data,
     Fragment,
     Nak,
@@ -20,9 +23,6 @@ from srmp_spark.pgm.packets import (
     Spm,
     Spmr,
 )
-from srmp_spark.pgm.settings import SourceSettings
-from srmp_spark.pgm.source_states import TRANSITIONS, SourceEvent, SourceState
-from srmp_spark.pgm.spm_schedule import SPMS_AT_START
 
 FAST = {"txw_max_rte": 1e7}
 

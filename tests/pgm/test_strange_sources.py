@@ -10,9 +10,9 @@ import pytest
 from multicast_kit import GROUP, LISTENING, QUEUE, Stranger, message, metric, rows, status, until
 
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
-from srmp_spark.srmp.apdu import apdu_of
+from srmp_spark.srmp.codec.apdu import apdu_of
 from srmp_spark.testing.foreign.ports import kept_port
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 CONSTANTS = (
     "[pgm_constants]\nsessions_max = 1\nnak_rpt_ivl = 0.1\nnak_rdata_ivl = "

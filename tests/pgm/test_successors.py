@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from pgm_kit import DPORT, OTHER, SOURCE, TSI, Listener, listening, told
 
-from srmp_spark.pgm.addresses import nla_of
 from srmp_spark.pgm.outputs import EndReason, LossReason, Unicast
-from srmp_spark.pgm.packets import Options, Spm
-from srmp_spark.pgm.sequence import wrap
-from srmp_spark.pgm.session_states import SessionState
+from srmp_spark.pgm.receiving.session_states import SessionState
+from srmp_spark.pgm.receiving.spm_sequence import SUCCESSOR_SILENCE_S, SpmPlace, SpmSequence
 from srmp_spark.pgm.settings import REPLACED_AFTER
-from srmp_spark.pgm.spm_sequence import SUCCESSOR_SILENCE_S, SpmPlace, SpmSequence
+from srmp_spark.pgm.wire.addresses import nla_of
+from srmp_spark.pgm.wire.packets import Options, Spm
+from srmp_spark.pgm.wire.sequence import wrap
 
 NEXT, LATE, ANEW = SpmPlace.NEXT, SpmPlace.LATE, SpmPlace.ANEW
 RESTARTED = LossReason.RESTARTED

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from srmp_spark.testing.queries.world import Stores
+from tests.kit.queries.world import Stores
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Random schedules of queues, consumers and queries: no promise is broken, and the planted bugs are found.
 
-A failing seed is repeated and told by ``python -m srmp_spark.testing.queries --seed N``; the long form is ``make model``.
+A failing seed is repeated and told by ``python -m tests.kit.queries --seed N``; the long form is ``make model``.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 
 import pytest
-from long_samples import shares
 
-from srmp_spark.testing.queries.planted import PLANTS, planted
-from srmp_spark.testing.queries.run import find, run
-from srmp_spark.testing.queries.schedule import schedule
-from srmp_spark.testing.queries.world import Stores
+from tests.kit.queries.planted import PLANTS, planted
+from tests.kit.queries.run import find, run
+from tests.kit.queries.schedule import schedule
+from tests.kit.queries.world import Stores
+from tests.long_samples import shares
 
 ALL_PLANTS = int(os.environ.get("SRMP_SPARK_SCHEDULES", "0")) >= 10_000
 SCHEDULES = shares("SRMP_SPARK_SCHEDULES", 1000, first=250)

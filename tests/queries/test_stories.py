@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from srmp_spark.testing.queries.planted import PLANTS, planted
-from srmp_spark.testing.queries.query import Asked
-from srmp_spark.testing.queries.run import run
-from srmp_spark.testing.queries.steps import (
+from tests.kit.queries.planted import PLANTS, planted
+from tests.kit.queries.query import Asked
+from tests.kit.queries.run import run
+from tests.kit.queries.steps import (
     Advance,
     Arrive,
     Crash,
@@ -18,8 +18,8 @@ from srmp_spark.testing.queries.steps import (
     Step,
     Stop,
 )
-from srmp_spark.testing.queries.truth import Log
-from srmp_spark.testing.queries.world import Stores
+from tests.kit.queries.truth import Log
+from tests.kit.queries.world import Stores
 
 ORDERS, OLD = Log("A", "orders"), Log("A", "old")
 UNRECEIVED = Asked(("A",), ("orders",))
@@ -101,7 +101,7 @@ def test_receive_goes_on_in_a_queue_that_has_begun_a_new_epoch(stores: Stores) -
 
 def test_a_wrong_word_of_the_model_is_told(stores: Stores) -> None:
     """A model that never fails proves nothing: of a row that it does not know it says so."""
-    from srmp_spark.testing.queries.truth import BrokenPromiseError, Row, Truth
+    from tests.kit.queries.truth import BrokenPromiseError, Row, Truth
 
     truth = Truth()
     truth.arrived(frozenset({Row(ORDERS, 1), Row(ORDERS, 2)}))

@@ -9,7 +9,7 @@ from typing import Any
 from peer_kit import Peer
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 
 def call(

@@ -9,7 +9,7 @@ import pytest
 from peer_kit import QUEUES, Peer
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import itertools
 from typing import NamedTuple
 
 from srmp_spark.testing.foreign.messages import ForeignMessage, ForeignStream, post
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 QUEUES = ["private$/orders", "private$/payments:transactional"]
 SOURCE = "aaaaaaaa-0000-4000-8000-000000000001"

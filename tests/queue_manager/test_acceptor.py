@@ -10,11 +10,11 @@ import pytest
 
 from srmp_spark.clock import SystemClock
 from srmp_spark.errors import MemoryAheadError, ProcessMustEndError
-from srmp_spark.queue_manager.acceptor import GATE_SECTION, Gate
-from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.configuration.config import load
 from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.service import QueueManager
-from srmp_spark.queue_manager.srmp_endpoint import SrmpEndpoint
+from srmp_spark.queue_manager.srmp_port.acceptor import GATE_SECTION, Gate
+from srmp_spark.queue_manager.srmp_port.srmp_endpoint import SrmpEndpoint
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 
@@ -114,7 +114,7 @@ def test_a_bug_of_the_engine_before_anything_changed_is_503_once_in_the_log_and_
             world.manager.journal.position,
         )
         if where == "record":
-            monkeypatch.setattr("srmp_spark.queue_manager.acceptor.Record", broken)
+            monkeypatch.setattr("srmp_spark.queue_manager.srmp_port.acceptor.Record", broken)
         elif where == "lookup":
             monkeypatch.setattr(receiver.history, "seen", broken)
         elif where == "quota":
@@ -201,7 +201,7 @@ def test_what_fails_before_the_engine_is_asked_is_503_and_nothing_is_lost(
 ) -> None:
     async def test(world: World) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr("srmp_spark.queue_manager.acceptor.decode_parts", broken)
+            patched.setattr("srmp_spark.queue_manager.srmp_port.acceptor.decode_parts", broken)
             assert (await world.send(1)).startswith(b"HTTP/1.1 503 ")
         assert (await world.send(1)).startswith(b"HTTP/1.1 200 ")
         assert (world.rows(), world.fatal) == (1, [])

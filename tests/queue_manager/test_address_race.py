@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from srmp_spark.queue_manager.address_race import (
+from srmp_spark.queue_manager.posting.address_race import (
     ADDRESSES_MAX,
     DELAY_SECONDS,
     Overlap,

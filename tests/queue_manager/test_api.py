@@ -22,13 +22,13 @@ from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError
 from srmp_spark.holder import Holder
 from srmp_spark.queue_manager.api.app import ApiApp
-from srmp_spark.queue_manager.api.http import Response, usage
-from srmp_spark.queue_manager.api.router import Router
-from srmp_spark.queue_manager.catalogue import Catalogue
+from srmp_spark.queue_manager.api.port_side.http import Response, usage
+from srmp_spark.queue_manager.api.port_side.router import Router
+from srmp_spark.queue_manager.queues.catalogue import Catalogue
 from srmp_spark.rows import dense
 from srmp_spark.rows.columns import arrow_schema
 from srmp_spark.testing.foreign.messages import ForeignStream
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 
 class TestQueues:

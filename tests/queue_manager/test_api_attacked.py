@@ -23,13 +23,13 @@ from peer_kit import Peer
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError, ConfigurationError
-from srmp_spark.queue_manager.api.http import CALL_BODY_MAX, JSON_ITEMS_MAX
-from srmp_spark.queue_manager.api.port import PIPELINED_MAX
-from srmp_spark.queue_manager.consumers import CONSUMERS_MAX
-from srmp_spark.queue_manager.http_limits import HEAD_SECONDS
-from srmp_spark.queue_manager.peer_process import owner_of_peer
-from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.queue_manager.api.port_side.http import CALL_BODY_MAX, JSON_ITEMS_MAX
+from srmp_spark.queue_manager.api.port_side.port import PIPELINED_MAX
+from srmp_spark.queue_manager.queues.consumers import CONSUMERS_MAX
+from srmp_spark.queue_manager.srmp_port.http_limits import HEAD_SECONDS
+from srmp_spark.queue_manager.srmp_port.port_limits import API_CONNECTIONS_MAX
+from srmp_spark.queue_manager.trust.peer_process import owner_of_peer
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 PATIENCE = 30
 CHANGES = "/v1/queues/private%24%2Forders/purge"
@@ -264,7 +264,7 @@ class TestConsumers:
         assert "report" not in consumers(client, "private$/orders")
         with pytest.raises(ApiError, match="no consumer"):
             client.delete_consumer("private$/orders", "report")
-        with pytest.raises(ApiError, match="belongs to the queue"):
+        with pytest.raises(ApiError, match="decides about rows"):
             client.delete_consumer("private$/orders", "default")
 
     def test_the_command_lists_and_deletes(self, running: RunningQueueManager) -> None:

@@ -10,8 +10,12 @@ from typing import Any
 
 import uvicorn
 
-from srmp_spark.queue_manager.api import port as module
-from srmp_spark.queue_manager.api.port import AT_THE_DOOR_MAX, AT_THE_DOOR_SECONDS, ApiPort
+from srmp_spark.queue_manager.api.port_side import port as module
+from srmp_spark.queue_manager.api.port_side.port import (
+    AT_THE_DOOR_MAX,
+    AT_THE_DOOR_SECONDS,
+    ApiPort,
+)
 
 PLACES = 2
 REQUEST = b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n"

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from srmp_spark.queue_manager.api import places
-from srmp_spark.queue_manager.api.places import ORDER_SECONDS, ORDERED_MIN, Places, Standing
+from srmp_spark.queue_manager.api.port_side import places
+from srmp_spark.queue_manager.api.port_side.places import (
+    ORDER_SECONDS,
+    ORDERED_MIN,
+    Places,
+    Standing,
+)
 
 FLOOD, OTHER_FLOOD, GOOD = "127.0.0.2", "127.0.0.3", "127.0.0.22"
 

@@ -17,7 +17,7 @@ from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.queue_manager.api import status as status_module
 from srmp_spark.queue_manager.api.health import HealthApi
 from srmp_spark.queue_manager.api.status import INCOMING_STREAMS_SHOWN_MAX
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 
 async def no_outgoing() -> list[dict[str, Any]]:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from srmp_spark.errors import RemoteProtocolError
-from srmp_spark.queue_manager.chunked import ChunkedBody
-from srmp_spark.queue_manager.http_limits import (
+from srmp_spark.queue_manager.srmp_port.chunked import ChunkedBody
+from srmp_spark.queue_manager.srmp_port.http_limits import (
     CHUNK_LINE_MAX,
     CHUNK_MEAN_MIN,
     CHUNK_TRAILERS_MAX,

@@ -19,11 +19,11 @@ import pytest
 import requests
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.foreign.http import ReceiptsServer
-from srmp_spark.testing.foreign.ledger import Ledger
-from srmp_spark.testing.foreign.senders import ForeignQueueManager
-from srmp_spark.testing.foreign.stream_sender import StreamSender
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.http import ReceiptsServer
+from tests.kit.foreign.ledger import Ledger
+from tests.kit.foreign.senders import ForeignQueueManager
+from tests.kit.foreign.stream_sender import StreamSender
 
 JUMPS = int(os.environ.get("SRMP_SPARK_CLOCK_JUMPS", "2"))
 SEED = int(os.environ.get("SRMP_SPARK_CLOCK_SEED", "1"))

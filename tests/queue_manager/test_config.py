@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.queue_manager.config import load
-from srmp_spark.queue_manager.endpoint import Endpoint
-from srmp_spark.queue_manager.queue_spec import QueueSpec
+from srmp_spark.queue_manager.configuration.config import load
+from srmp_spark.queue_manager.configuration.endpoint import Endpoint
+from srmp_spark.queue_manager.configuration.queue_spec import QueueSpec
 
 TOKEN = "0123456789abcdef0123"
 

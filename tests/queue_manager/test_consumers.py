@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from srmp_spark.errors import ApiError
 from srmp_spark.holder import Holder
 from srmp_spark.interface import SHARING_VIOLATION
-from srmp_spark.queue_manager.consumers import (
+from srmp_spark.queue_manager.queues.consumers import (
     LEASE_SECONDS,
     LEASE_SECONDS_AFTER_START,
     Consumer,

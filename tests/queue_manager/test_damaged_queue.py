@@ -13,7 +13,7 @@ import pytest
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError, ApiUnreachableError
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 Start = Callable[..., RunningQueueManager]
 

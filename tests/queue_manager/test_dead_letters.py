@@ -14,13 +14,13 @@ from test_marks_and_queues import rig
 
 from srmp_spark.errors import ApiError
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
-from srmp_spark.queue_manager import dead_letters
-from srmp_spark.queue_manager.dead_letters import DeadLetters
-from srmp_spark.queue_manager.own_messages import Stored
+from srmp_spark.queue_manager.queues import dead_letters
+from srmp_spark.queue_manager.queues.dead_letters import DeadLetters
+from srmp_spark.queue_manager.queues.own_messages import Stored
 from srmp_spark.queue_manager.service import QueueManager
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.effects import Refused
-from srmp_spark.srmp.encoder import encode, http_head
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.encoder import encode, http_head
+from srmp_spark.srmp.receiving.effects import Refused
 
 FAILED, OTHER = "private$/failed", "private$/other"
 TO = "http://elsewhere.example/msmq/private$/in"

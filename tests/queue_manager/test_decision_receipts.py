@@ -12,14 +12,14 @@ from test_receipts_sender import SOURCE, Recorder, Rig, SetClock, rig, until
 
 from srmp_spark.errors import ApiError
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
-from srmp_spark.queue_manager import decision_receipts
 from srmp_spark.queue_manager.api.give_up import GiveUpApi
+from srmp_spark.queue_manager.receipts import decision_receipts
 from srmp_spark.rows.group import Record
-from srmp_spark.srmp.decisions import Reason, undecided_of
-from srmp_spark.srmp.effects import Repeated
-from srmp_spark.srmp.stream_effects import RepeatKind
-from srmp_spark.testing.foreign.http import ReceiptsServer
+from srmp_spark.srmp.receiving.decisions import Reason, undecided_of
+from srmp_spark.srmp.receiving.effects import Repeated
+from srmp_spark.srmp.receiving.stream_effects import RepeatKind
 from srmp_spark.testing.foreign.messages import ForeignReceipt
+from tests.kit.foreign.http import ReceiptsServer
 
 with socket.create_server(("127.0.0.1", 0)) as free:
     PORT = free.getsockname()[1]

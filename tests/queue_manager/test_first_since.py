@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 QUEUE = "private$/orders"
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from srmp_spark.testing.certificate import Authority
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.certificate import Authority
 
 QUEUE = "private$/orders"
 LINEAGE = "aaaaaaaa-0000-4000-8000-0000000f0115"

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from srmp_spark.queue_manager import handshake_turns
-from srmp_spark.queue_manager.handshake_turns import HANDSHAKES_AT_ONCE, HandshakeTurns
+from srmp_spark.queue_manager.srmp_port import handshake_turns
+from srmp_spark.queue_manager.srmp_port.handshake_turns import HANDSHAKES_AT_ONCE, HandshakeTurns
 
 HELLO = b"\x16\x03\x01\x02\x00" + bytes(512)
 """A first record."""

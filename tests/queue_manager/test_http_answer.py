@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from srmp_spark.queue_manager.http_answer import (
+from srmp_spark.queue_manager.posting.http_answer import (
     ANSWER_HEAD_MAX,
     ANSWER_MAX,
     INTERIM_ANSWERS_MAX,

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from srmp_spark.queue_manager import http_client
-from srmp_spark.queue_manager.http_answer import PeerAnswer
-from srmp_spark.queue_manager.http_client import PostFailedError, post
+from srmp_spark.queue_manager.posting import http_client
+from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
+from srmp_spark.queue_manager.posting.http_client import PostFailedError, post
 
 HEAD = b"POST /msmq/q HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n"
 Reply = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

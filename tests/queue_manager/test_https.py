@@ -28,14 +28,14 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from peer_kit import Peer
 
-from srmp_spark.queue_manager.handshake_turns import HANDSHAKE_SECONDS
-from srmp_spark.testing.certificate import Authority, Identity, issued_by_a_leaf
-from srmp_spark.testing.foreign.http import ReceiptsServer
-from srmp_spark.testing.foreign.ledger import Ledger
+from srmp_spark.queue_manager.srmp_port.handshake_turns import HANDSHAKE_SECONDS
 from srmp_spark.testing.foreign.messages import ForeignMessage, ForeignStream, post
-from srmp_spark.testing.foreign.senders import ForeignQueueManager, MessageSender
-from srmp_spark.testing.foreign.stream_sender import StreamSender
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.certificate import Authority, Identity, issued_by_a_leaf
+from tests.kit.foreign.http import ReceiptsServer
+from tests.kit.foreign.ledger import Ledger
+from tests.kit.foreign.senders import ForeignQueueManager, MessageSender
+from tests.kit.foreign.stream_sender import StreamSender
 
 ORDERS, PAYMENTS = "private$/orders", "private$/payments"
 FORGERIES = int(os.environ.get("SRMP_SPARK_FORGERIES", "1000"))

@@ -17,10 +17,10 @@ import pytest
 import requests
 
 from srmp_spark.errors import ApiError, StoreError
-from srmp_spark.queue_manager.identifiers import BLOCK, FEW, Identifiers
-from srmp_spark.store.state import IDENTIFIER_MAX, MESSAGE_IDENTIFIERS
-from srmp_spark.testing.foreign.destination import Destination
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.queue_manager.queues.identifiers import BLOCK, FEW, Identifiers
+from srmp_spark.store.tables.state import IDENTIFIER_MAX, MESSAGE_IDENTIFIERS
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.destination import Destination
 
 QUEUE = "private$/in"
 COUNT = BLOCK + 5

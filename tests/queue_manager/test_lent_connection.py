@@ -24,8 +24,8 @@ from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiUnreachableError
 from srmp_spark.interface import DENSE_STREAM
 from srmp_spark.rows import dense
-from srmp_spark.testing.certificate import make_certificate
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.certificate import make_certificate
 
 QUEUE = "private$/orders"
 LARGE = 1024 * 1024

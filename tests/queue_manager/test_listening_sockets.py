@@ -7,8 +7,8 @@ import contextlib
 import pytest
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.queue_manager.endpoint import Endpoint
-from srmp_spark.queue_manager.sockets import bind, listen
+from srmp_spark.queue_manager.configuration.endpoint import Endpoint
+from srmp_spark.queue_manager.srmp_port.sockets import bind, listen
 
 
 def test_of_two_that_bound_one_port_the_second_is_told_when_it_listens() -> None:

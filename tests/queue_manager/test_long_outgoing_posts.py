@@ -18,12 +18,17 @@ from test_long_posts import TURN_SHARE_MAX, pieces_of, turns_of_the_loop
 
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.api.consumers import ConsumersApi
-from srmp_spark.queue_manager.api.http import MARKS_BODY_MAX, NESTED_MAX, SERIALS_BODY_MAX, Request
 from srmp_spark.queue_manager.api.outgoing import MESSAGES_MAX, SERIALS_MAX, OutgoingApi
+from srmp_spark.queue_manager.api.port_side.http import (
+    MARKS_BODY_MAX,
+    NESTED_MAX,
+    SERIALS_BODY_MAX,
+    Request,
+)
 from srmp_spark.queue_manager.child.commands import read_long_command, receive_command
 from srmp_spark.queue_manager.child.link import ChildLink
 from srmp_spark.queue_manager.child.packets import LONG_COMMAND, PACKET_MAX, LongList, long_command
-from srmp_spark.queue_manager.consumers import SEQUENCES_MAX
+from srmp_spark.queue_manager.queues.consumers import SEQUENCES_MAX
 from srmp_spark.queue_manager.slices import Slices
 
 

@@ -17,12 +17,12 @@ import pytest
 from test_marks_and_queues import rig
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager.api import json_items as reading
-from srmp_spark.queue_manager.api.base64_text import CHARACTERS_AT_ONCE, decoded_base64
-from srmp_spark.queue_manager.api.http import JSON_ITEMS_MAX
-from srmp_spark.queue_manager.api.json_items import CHUNK_BYTES, json_items
 from srmp_spark.queue_manager.api.messages import MESSAGES_MAX, MessagesApi
-from srmp_spark.queue_manager.own_order import WAITING_MESSAGES_MAX
+from srmp_spark.queue_manager.api.port_side import json_items as reading
+from srmp_spark.queue_manager.api.port_side.base64_text import CHARACTERS_AT_ONCE, decoded_base64
+from srmp_spark.queue_manager.api.port_side.http import JSON_ITEMS_MAX
+from srmp_spark.queue_manager.api.port_side.json_items import CHUNK_BYTES, json_items
+from srmp_spark.queue_manager.queues.own_order import WAITING_MESSAGES_MAX
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.queue_manager.slices import Slices
 

@@ -17,9 +17,9 @@ from srmp_spark.errors import ConfigurationError
 from srmp_spark.message import Arrival
 from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, QUEUE_NAME_LENGTH_MAX
 from srmp_spark.queue_manager.service import QueueManager
-from srmp_spark.srmp.decoder import decode
+from srmp_spark.srmp.codec.decoder import decode
 from srmp_spark.srmp.limits import ENVELOPE_MAX, UNSIGNED_LONG_MAX
-from srmp_spark.store import state
+from srmp_spark.store.tables import state
 from srmp_spark.store.unreadable_rows import NAME_LENGTH_MAX
 from srmp_spark.testing.foreign.messages import ForeignMessage, ForeignStream, post
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from srmp_spark.queue_manager.lookups import Remembered, resolve, resolve_blocking
+from srmp_spark.queue_manager.posting.lookups import Remembered, resolve, resolve_blocking
 
 ENTRIES = [
     (socket.AF_INET, kind, 6, "", (host, 80))

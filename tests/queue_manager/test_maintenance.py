@@ -17,16 +17,17 @@ from srmp_spark.errors import ApiError, StoreDamagedError
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager import maintenance
 from srmp_spark.queue_manager.api.status import state_failed
-from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.configuration.config import load
 from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.disk_gate import SEAL_ROOM_BYTES, DiskGate
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.service import QueueManager
-from srmp_spark.store import disk_room, retention, sealing
+from srmp_spark.store.database import disk_room
+from srmp_spark.store.database.schema import WAL_KEPT_BYTES
+from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.delta.restore_watch import RestoreWatch, given_up_error
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.store.schema import WAL_KEPT_BYTES
-from srmp_spark.store.transaction import Transaction
+from srmp_spark.store.stored_rows import retention, sealing
 
 
 class Clock:
@@ -269,7 +270,7 @@ def test_what_is_refused_says_what_there_is_now(
         gate.look()
         told = (
             f"only {floor + 500} bytes are free below the data directory, 501 of them "
-            "promised to messages that were taken"
+            "reserved for messages that were accepted"
         )
         assert manager.acceptor.gate.message.startswith(told), (
             "less than the least, although more are free"

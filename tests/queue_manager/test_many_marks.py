@@ -15,13 +15,13 @@ from test_marks_and_queues import on_disk, put, register, rig, sent
 
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager import service
-from srmp_spark.queue_manager.catalogue import Queue
-from srmp_spark.queue_manager.consumer_saves import PIECES_WAITING_MAX
-from srmp_spark.queue_manager.consumers import Consumer
+from srmp_spark.queue_manager.queues.catalogue import Queue
+from srmp_spark.queue_manager.queues.consumer_saves import PIECES_WAITING_MAX
+from srmp_spark.queue_manager.queues.consumers import Consumer
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.sequences.sequence_set import BLOCK_BYTES, BLOCK_SEQUENCES, SequenceSet
-from srmp_spark.store import marks, state
 from srmp_spark.store.journal_states import State
+from srmp_spark.store.tables import marks, state
 
 CONSUMERS, BLOCKS = 60, 500
 TURN_SECONDS_MAX = 0.06

@@ -21,18 +21,19 @@ from srmp_spark.queue_manager import service
 from srmp_spark.queue_manager.api.consumers import ConsumersApi
 from srmp_spark.queue_manager.api.give_up import GiveUpApi
 from srmp_spark.queue_manager.api.messages import MessagesApi
-from srmp_spark.queue_manager.catalogue import Queue, QueueEpoch
-from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.configuration.config import load
 from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.maintenance import Maintenance
+from srmp_spark.queue_manager.queues.catalogue import Queue, QueueEpoch
 from srmp_spark.queue_manager.service import QueueManager
-from srmp_spark.srmp import receiver
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.effects import Refused
-from srmp_spark.srmp.encoder import encode
-from srmp_spark.srmp.receipts import stream_receipt
-from srmp_spark.store import retention, state
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.encoder import encode
+from srmp_spark.srmp.receiving import receiver
+from srmp_spark.srmp.receiving.effects import Refused
+from srmp_spark.srmp.receiving.receipts import stream_receipt
 from srmp_spark.store.directory import DataDirectory
+from srmp_spark.store.stored_rows import retention
+from srmp_spark.store.tables import state
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 
 NUMBERS = itertools.count(1)
@@ -527,7 +528,9 @@ def test_behind_a_message_that_is_refused_nothing_of_a_call_is_stored(
     """In a stream it would stand behind a gap: answered 200, told as stored, and nowhere."""
 
     async def test(manager: QueueManager) -> None:
-        monkeypatch.setattr("srmp_spark.queue_manager.identifiers.Identifiers.take", _numbered())
+        monkeypatch.setattr(
+            "srmp_spark.queue_manager.queues.identifiers.Identifiers.take", _numbered()
+        )
         judge, calls = manager.receiver._not_now, itertools.count(1)
         full = Refused(503, "quota", "full", "[MC-MQSRM] 3.1.5.1.12", 1)
         monkeypatch.setattr(

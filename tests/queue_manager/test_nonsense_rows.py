@@ -13,10 +13,10 @@ import requests
 from nonsense_kit import NONSENSE, OUTBOX, STORE, put
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.store import decisions, state, wsrm_sequences
+from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.store.transaction import Transaction
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.store.tables import decisions, state, wsrm_sequences
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 ORDERS = "private$/orders"
 MOVED = (

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from srmp_spark.testing.foreign.messages import post
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 
 def test_another_host_is_one_line_in_the_log(running: RunningQueueManager, peer: Any) -> None:

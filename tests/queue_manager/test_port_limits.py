@@ -7,14 +7,14 @@ import resource
 import pytest
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.queue_manager.http_limits import CONNECTIONS_MAX
-from srmp_spark.queue_manager.port_limits import (
+from srmp_spark.queue_manager.srmp_port.http_limits import CONNECTIONS_MAX
+from srmp_spark.queue_manager.srmp_port.port_limits import (
     API_CONNECTIONS_MAX,
     RPC_CONNECTIONS_MAX,
     ConnectionRoom,
     payer_of,
 )
-from srmp_spark.queue_manager.sockets import (
+from srmp_spark.queue_manager.srmp_port.sockets import (
     DESCRIPTORS_MIN,
     DESCRIPTORS_RESERVED,
     share_descriptors,

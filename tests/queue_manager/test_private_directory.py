@@ -18,8 +18,8 @@ from srmp_spark.errors import ConfigurationError
 from srmp_spark.private_files import refuse_open_secret
 from srmp_spark.spark import embedded
 from srmp_spark.store.restore.target import new_directory
-from srmp_spark.testing.certificate import make_certificate
-from srmp_spark.testing.service import RunningQueueManager, ServeFailedError
+from srmp_spark.testing.queue_manager import RunningQueueManager, ServeFailedError
+from tests.kit.certificate import make_certificate
 
 ORDERS = "private$/orders"
 CARELESS = ("sh", "-c", 'umask 000; exec "$@"', "sh")

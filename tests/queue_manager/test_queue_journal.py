@@ -18,13 +18,14 @@ from test_marks_and_queues import mark, put, register, rig, sent
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError
 from srmp_spark.names import ORDER_QUEUE
-from srmp_spark.queue_manager.catalogue import Queue, QueueEpoch, UnknownQueueError
-from srmp_spark.queue_manager.queue_spec import QueueSpec
+from srmp_spark.queue_manager.configuration.queue_spec import QueueSpec
+from srmp_spark.queue_manager.queues.catalogue import Queue, QueueEpoch, UnknownQueueError
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.store import retention, state
-from srmp_spark.store.log import Log
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.store.stored_rows import retention
+from srmp_spark.store.stored_rows.log import Log
+from srmp_spark.store.tables import state
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 ON = {"queue": ["q:journal"]}
 
@@ -260,7 +261,8 @@ class TestConsumersOfIt:
     def test_a_lease_of_it_keeps_an_embedded_queue_manager_alive(self, tmp_path: Path) -> None:
         async def test(manager: QueueManager) -> None:
             await manager.register(journal(manager), "default", "J", None, asyncio.Event())
-            assert [queue.name for queue, _ in manager.held_leases()] == ["q;journal"]
+            held = manager.catalogue.held_leases(manager.clock.monotonic())
+            assert [queue.name for queue, _ in held] == ["q;journal"]
 
         rig(tmp_path / "d", test, **ON)
 

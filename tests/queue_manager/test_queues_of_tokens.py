@@ -10,7 +10,7 @@ from test_marks_and_queues import rig
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager import service
 from srmp_spark.queue_manager.service import QueueManager
-from srmp_spark.store import queues
+from srmp_spark.store.tables import queues
 
 
 def test_it_makes_none_where_there_are_many(
@@ -23,7 +23,9 @@ def test_it_makes_none_where_there_are_many(
             assert await manager.create_queue(
                 f"mine-{number}", transactional=None, is_restricted=True
             )
-        with pytest.raises(ApiError, match="a token for some queues makes none beyond") as refused:
+        with pytest.raises(
+            ApiError, match="a token for some queues creates none beyond"
+        ) as refused:
             await manager.create_queue("mine-3", transactional=None, is_restricted=True)
         assert (refused.value.status, refused.value.code) == (409, "too-many-queues")
         assert "a token for all queues" in refused.value.hint
@@ -44,7 +46,7 @@ def test_a_subqueue_that_becomes_a_queue_for_good_counts_like_one(
         assert await manager.create_queue("private$/orders", transactional=None)
         subqueue = await manager.subqueues.enter("private$/orders;a")
         monkeypatch.setattr(service, "QUEUES_OF_TOKENS_MAX", manager.catalogue.declared_count)
-        with pytest.raises(ApiError, match="a token for some queues makes none beyond"):
+        with pytest.raises(ApiError, match="a token for some queues creates none beyond"):
             await manager.create_queue(subqueue.name, transactional=None, is_restricted=True)
         assert not subqueue.state.declared
         monkeypatch.setattr(service, "QUEUES_MAX", manager.catalogue.declared_count)

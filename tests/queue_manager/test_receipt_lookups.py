@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from srmp_spark.queue_manager import receipt_lookups
-from srmp_spark.queue_manager.receipt_lookups import NOT_FOUND_SECONDS, ReceiptLookups
+from srmp_spark.queue_manager.receipts import receipt_lookups
+from srmp_spark.queue_manager.receipts.receipt_lookups import NOT_FOUND_SECONDS, ReceiptLookups
 
 
 class Names:

@@ -11,15 +11,15 @@ import pytest
 
 from srmp_spark.clock import SystemClock
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
-from srmp_spark.queue_manager import receipts_sender
-from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.configuration.config import load
 from srmp_spark.queue_manager.configured_queues import ensure_queues
-from srmp_spark.queue_manager.identifiers import Identifiers
+from srmp_spark.queue_manager.queues.identifiers import Identifiers
+from srmp_spark.queue_manager.receipts import receipts_sender
 from srmp_spark.queue_manager.service import QueueManager
-from srmp_spark.srmp.effects import Ok
+from srmp_spark.srmp.receiving.effects import Ok
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.store.state import IDENTIFIER_MAX
-from srmp_spark.testing.foreign.http import ReceiptsServer
+from srmp_spark.store.tables.state import IDENTIFIER_MAX
+from tests.kit.foreign.http import ReceiptsServer
 
 SOURCE = "aaaaaaaa-0000-4000-8000-000000000001"
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srmp_spark.queue_manager.http_limits import HEAD_LINES_MAX, HEAD_MAX
-from srmp_spark.queue_manager.request_head import HeadError, RequestHead, check_unfinished
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.http_head import content_type_of
+from srmp_spark.queue_manager.srmp_port.http_limits import HEAD_LINES_MAX, HEAD_MAX
+from srmp_spark.queue_manager.srmp_port.request_head import HeadError, RequestHead, check_unfinished
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.http_head import content_type_of
 from srmp_spark.srmp.limits import CONTENT_MAX, TARGET_MAX
 
 GOOD = (

@@ -24,8 +24,8 @@ from peer_kit import QUEUES, Peer
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError
-from srmp_spark.testing.certificate import make_certificate
-from srmp_spark.testing.service import RunningQueueManager, ServeFailedError
+from srmp_spark.testing.queue_manager import RunningQueueManager, ServeFailedError
+from tests.kit.certificate import make_certificate
 
 Start = Callable[..., RunningQueueManager]
 

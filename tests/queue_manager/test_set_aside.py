@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 ORDERS = "private$/orders"
 GUID = "caf195ea-615c-4264-ae08-11a4e60194c0"

@@ -29,7 +29,7 @@ from srmp_spark.queue_manager.reader.process import (
     Reader,
 )
 from srmp_spark.queue_manager.shares import Shares
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 WAIT_S = 60.0
 TOKENS = {name: f"0123456789abcdef-{name}" for name in ("greedy", "modest")}

@@ -15,8 +15,8 @@ import pytest
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.testing.foreign.messages import ForeignMessage, Post, post
-from srmp_spark.testing.foreign.signature import dsa_signer, rsa_signer, signed_post
-from srmp_spark.testing.service import RunningQueueManager, ServeFailedError
+from srmp_spark.testing.queue_manager import RunningQueueManager, ServeFailedError
+from tests.kit.foreign.signature import dsa_signer, rsa_signer, signed_post
 
 ORDERS = "private$/orders"
 KNOWN, STRANGER = "aaaaaaaa-0000-4000-8000-000000000001", "bbbbbbbb-0000-4000-8000-000000000002"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.queue_manager import signers
-from srmp_spark.queue_manager.config import load
-from srmp_spark.queue_manager.signers import Signer, trusted_keys
+from srmp_spark.queue_manager.configuration.config import load
+from srmp_spark.queue_manager.trust import signers
+from srmp_spark.queue_manager.trust.signers import Signer, trusted_keys
 from srmp_spark.srmp.limits import SIGNER_KEYS_MAX
-from srmp_spark.testing.foreign.signature import dsa_signer, rsa_signer
+from tests.kit.foreign.signature import dsa_signer, rsa_signer
 
 GUID = "f6a3323c-7c7b-4a5f-b0ed-b3f63a200893"
 OTHER = "aaaaaaaa-0000-4000-8000-000000000001"
@@ -57,7 +57,7 @@ def test_signers_stand_in_the_file(tmp_path: Path) -> None:
         (entry(certificate="[]"), "certificate is a PEM file"),
         (entry(certificate="[1]"), "certificate is a PEM file"),
         (entry(certificate='""'), "certificate is a PEM file"),
-        (entry() + entry(GUID.upper()), "stands there twice; give it a list"),
+        (entry() + entry(GUID.upper()), "is listed twice; give it a list"),
     ],
 )
 def test_what_is_no_signer_is_refused_in_words(tmp_path: Path, toml: str, said: str) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from srmp_spark.errors import RemoteProtocolError, StoreSyncError
-from srmp_spark.queue_manager import http_limits, port_limits, srmp_endpoint
-from srmp_spark.queue_manager.request_head import RequestHead
-from srmp_spark.queue_manager.srmp_endpoint import SrmpConnection, SrmpEndpoint
+from srmp_spark.queue_manager.srmp_port import http_limits, port_limits, srmp_endpoint
+from srmp_spark.queue_manager.srmp_port.request_head import RequestHead
+from srmp_spark.queue_manager.srmp_port.srmp_endpoint import SrmpConnection, SrmpEndpoint
 
 OK: Any = object()
 """Stands for the proof: the endpoint does not look inside."""

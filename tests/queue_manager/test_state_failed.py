@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.interface import ExitCode
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 ORDERS = "private$/orders"
 

@@ -16,15 +16,16 @@ from test_receipts_sender import Rig, rig
 
 from srmp_spark.errors import ApiError
 from srmp_spark.names import ORDER_QUEUE
-from srmp_spark.queue_manager.api import sliced_json, status_summary
+from srmp_spark.queue_manager.api import status_summary
 from srmp_spark.queue_manager.api.gauges import counters, gauges
 from srmp_spark.queue_manager.api.health import HealthApi
-from srmp_spark.queue_manager.api.http import Bodies, Request, Response
+from srmp_spark.queue_manager.api.port_side import sliced_json
+from srmp_spark.queue_manager.api.port_side.http import Bodies, Request, Response
 from srmp_spark.queue_manager.api.queues import QueuesApi
 from srmp_spark.queue_manager.api.status_summary import SUMMARY_SHOWN
 from srmp_spark.queue_manager.metrics import SAMPLES_AT_ONCE, _Labelled, _Only
 from srmp_spark.queue_manager.slices import Slices
-from srmp_spark.queue_manager.tokens import Token
+from srmp_spark.queue_manager.trust.tokens import Token
 
 NAMES = [f"private$/many-{number:03d}" for number in range(250)]
 

@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.queue_manager.tls import (
+from srmp_spark.queue_manager.trust.tls import (
     CHECK_SECONDS,
     SUBJECT_MAX,
     ClientTls,
@@ -19,7 +19,7 @@ from srmp_spark.queue_manager.tls import (
     host_of_sender,
     sender_name_of,
 )
-from srmp_spark.testing.certificate import Authority, Identity
+from tests.kit.certificate import Authority, Identity
 
 
 class Clock:

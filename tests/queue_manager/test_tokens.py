@@ -16,13 +16,13 @@ import requests
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.names import OWN_QUEUES
 from srmp_spark.queue_manager.api.app import routes
-from srmp_spark.queue_manager.api.guard import OPEN_PATHS, authorize
 from srmp_spark.queue_manager.api.health import HealthApi
-from srmp_spark.queue_manager.api.router import Extent, Route
-from srmp_spark.queue_manager.config import ServeConfig, load
-from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX
-from srmp_spark.queue_manager.tokens import VERBS, Token, Tokens, admin_token
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.queue_manager.api.port_side.guard import OPEN_PATHS, authorize
+from srmp_spark.queue_manager.api.port_side.router import Extent, Route
+from srmp_spark.queue_manager.configuration.config import ServeConfig, load
+from srmp_spark.queue_manager.srmp_port.port_limits import API_CONNECTIONS_MAX
+from srmp_spark.queue_manager.trust.tokens import VERBS, Token, Tokens, admin_token
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 SECRET = "0123456789abcdef-reader"
 OTHER = "0123456789abcdef-writer"
@@ -113,17 +113,17 @@ verbs = ["enqueue", "admin"]
 
     def test_names_and_secrets_are_unlike(self, tmp_path: Path) -> None:
         entry = '[[token]]\nname = "{}"\nsha256 = "{}"\nverbs = ["read"]\n'
-        with pytest.raises(ConfigurationError, match="a stands there twice"):
+        with pytest.raises(ConfigurationError, match="a is listed twice"):
             config_of(
                 tmp_path, entry.format("a", sha256(SECRET)) + entry.format("a", sha256(OTHER))
             )
-        with pytest.raises(ConfigurationError, match="a and b are one token"):
+        with pytest.raises(ConfigurationError, match="a and b are the same token"):
             config_of(
                 tmp_path, entry.format("a", sha256(SECRET)) + entry.format("b", sha256(SECRET))
             )
         (tmp_path / "token").touch(0o600)
         (tmp_path / "token").write_text(SECRET)
-        with pytest.raises(ConfigurationError, match="are one token"):
+        with pytest.raises(ConfigurationError, match="are the same token"):
             config_of(
                 tmp_path, entry.format("a", sha256(SECRET)), token_file=str(tmp_path / "token")
             )

@@ -19,7 +19,7 @@ from peer_kit import QUEUES, SOURCE, Peer
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import StoreInUseError
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.testing.service import RunningQueueManager, ServeFailedError
+from srmp_spark.testing.queue_manager import RunningQueueManager, ServeFailedError
 
 Start = Callable[..., RunningQueueManager]
 PAUSE_SECONDS = float(os.environ.get("SRMP_SPARK_PAUSE_SECONDS", "0.5"))

@@ -6,8 +6,7 @@ import pytest
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import split_url
-from srmp_spark.queue_manager.tls import host_of_sender
-from srmp_spark.queue_manager.url_policy import (
+from srmp_spark.queue_manager.posting.url_policy import (
     Allowed,
     Blocked,
     UrlPattern,
@@ -15,6 +14,7 @@ from srmp_spark.queue_manager.url_policy import (
     address_of,
     split_receipt_url,
 )
+from srmp_spark.queue_manager.trust.tls import host_of_sender
 
 SENDER = "192.0.2.7"
 NOTHING_ALLOWED = UrlPolicy([])

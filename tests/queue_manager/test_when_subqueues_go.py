@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from srmp_spark.queue_manager.catalogue import Catalogue, Queue
-from srmp_spark.queue_manager.consumers import REMOTE_READERS
-from srmp_spark.queue_manager.subqueues import Subqueues
-from srmp_spark.srmp.destinations import QueueState
-from srmp_spark.store.state import StoredQueue
-from srmp_spark.store.waiting import Waiting
+from srmp_spark.queue_manager.queues.catalogue import Catalogue, Queue
+from srmp_spark.queue_manager.queues.consumers import REMOTE_READERS
+from srmp_spark.queue_manager.queues.subqueues import Subqueues
+from srmp_spark.srmp.receiving.destinations import QueueState
+from srmp_spark.store.tables.state import StoredQueue
+from srmp_spark.store.tables.waiting import Waiting
 
 NAME = "private$/orders;a"
 

@@ -15,11 +15,11 @@ from peer_kit import Peer, Reply
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
-from srmp_spark.queue_manager.acceptor import without_credentials
-from srmp_spark.queue_manager.config import load
-from srmp_spark.queue_manager.tokens import Token, Tokens
-from srmp_spark.queue_manager.writers import Caller, Writers, open_forwarding, parse_writers
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.queue_manager.configuration.config import load
+from srmp_spark.queue_manager.srmp_port.acceptor import without_credentials
+from srmp_spark.queue_manager.trust.tokens import Token, Tokens
+from srmp_spark.queue_manager.trust.writers import Caller, Writers, open_forwarding, parse_writers
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 SECRET = "0123456789abcdef-partner"
 PARTNER = Token(
@@ -133,7 +133,7 @@ def test_who_restricts_writers_is_told_that_forwarding_is_open() -> None:
         ('address = "10.0.0.0/8"', "a queue is a name or a glob"),
         ('queue = "a"\naddress = "10.0.0.1/8"', "has host bits set"),
         ('queue = "a"\naddress = "qm.example"', "an address or a network"),
-        ('queue = "a"\naddress = []', "would let nobody in"),
+        ('queue = "a"\naddress = []', "would let no sender in"),
         ('queue = "a"\ncertificate = 7', "certificate is a text"),
         ('queue = "a"\ntoken = "nobody"', "there is no [[token]] named 'nobody'"),
         ('queue = "a"\ncertificate = "CN=a"', "only with --listen-https and --client-ca"),

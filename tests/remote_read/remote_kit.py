@@ -21,7 +21,7 @@ from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION
 from srmp_spark.mqrr.queue_format import QueueFormat, QueueFormatType, queue_format_for
 from srmp_spark.mqrr.rpc.client_connection import ClientSettings
 from srmp_spark.mqrr.status import Status
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 _NAMES = itertools.count(1)
 

@@ -13,12 +13,12 @@ from test_pulling_live import _pending, _subscription, until
 from srmp_spark.client import walking_on
 from srmp_spark.errors import RemoteQueueError
 from srmp_spark.mqrr.rpc.server_events import CallReceived
-from srmp_spark.queue_manager.puller.line import Line
-from srmp_spark.queue_manager.puller.locks import BATCH_MESSAGES
-from srmp_spark.spark.mqrr_options import parse_remote
+from srmp_spark.queue_manager.puller.moving_and_copying.line import Line
+from srmp_spark.queue_manager.puller.moving_and_copying.locks import BATCH_MESSAGES
 from srmp_spark.spark.mqrr_source import MqrrBatchReader
-from srmp_spark.testing.remote.server import Faults, ForeignServer
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.spark.settings.mqrr_options import parse_remote
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.remote.server import Faults, ForeignServer
 
 MESSAGES = 50
 START_RECEIVE = 7

@@ -14,9 +14,9 @@ from test_pulling_live import rows, until
 from srmp_spark.client.subscriptions import SubscriptionsClient
 from srmp_spark.errors import ApiError
 from srmp_spark.mqrr.remote_host import RemoteHost
-from srmp_spark.queue_manager.endpoint import Endpoint
+from srmp_spark.queue_manager.configuration.endpoint import Endpoint
+from srmp_spark.queue_manager.configuration.subscriptions import Subscription, parse_subscription
 from srmp_spark.queue_manager.puller.circles import CircleError, Circles
-from srmp_spark.queue_manager.puller.subscriptions import Subscription, parse_subscription
 
 PORT = 2103
 HERE = ("127.0.0.1", PORT)

@@ -38,13 +38,13 @@ from srmp_spark.mqrr.rpc.binding import REMOTE_READ
 from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.api.messages import MessagesApi
-from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.configuration.config import load
 from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.remote_read.service import RemoteReadService
 from srmp_spark.queue_manager.service import QueueManager
-from srmp_spark.store import marks
 from srmp_spark.store.directory import DataDirectory
+from srmp_spark.store.tables import marks
 
 QUEUE, RETRY = "private$/payments", "private$/payments;retry"
 TX, OTHER = b"transaction one!", b"transaction two!"

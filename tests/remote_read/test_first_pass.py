@@ -10,8 +10,8 @@ import pytest
 
 from srmp_spark.client.attempts import Attempt, attempt
 from srmp_spark.errors import ApiError, RemoteQueueError
-from srmp_spark.spark import first_pass
-from srmp_spark.spark.first_pass import FirstPass, Subscribed
+from srmp_spark.spark.reading import first_pass
+from srmp_spark.spark.reading.first_pass import FirstPass, Subscribed
 
 ENTRY: dict[str, Any] = {
     "host": "h", "to": "private$/q@h", "mode": "move", "removing": False, "pulled": 0, "lag_seconds": None, "last_error": None,

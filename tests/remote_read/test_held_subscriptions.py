@@ -16,9 +16,9 @@ from test_pulling_live import rows, until
 from srmp_spark.cli import run
 from srmp_spark.client.subscriptions import SubscriptionsClient
 from srmp_spark.errors import ApiError
-from srmp_spark.store import held_subscriptions
 from srmp_spark.store.directory import DATABASE_FILE
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.store.tables import held_subscriptions
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 
 def direct(name: str) -> str:

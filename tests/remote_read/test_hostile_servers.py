@@ -28,13 +28,13 @@ from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.mqrr.rpc.client_connection import ClientSettings
 from srmp_spark.mqrr.rpc.pdu import FIRST_FRAGMENT, LAST_FRAGMENT, PduType, encode_pdu
 from srmp_spark.mqrr.rpc.server_events import CallReceived
-from srmp_spark.queue_manager.puller import connection
-from srmp_spark.queue_manager.puller.connection import RpcClient
+from srmp_spark.queue_manager.puller.gateway_side import connection
+from srmp_spark.queue_manager.puller.gateway_side.connection import RpcClient
 from srmp_spark.store.directory import DATABASE_FILE
-from srmp_spark.testing.remote.forms import in_two_sections, sections_in
-from srmp_spark.testing.remote.queue import ForeignQueue
-from srmp_spark.testing.remote.server import ForeignServer
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.remote.forms import in_two_sections, sections_in
+from tests.kit.remote.queue import ForeignQueue
+from tests.kit.remote.server import ForeignServer
 
 
 @pytest.fixture

@@ -18,10 +18,11 @@ from srmp_spark.client.subscriptions import SubscriptionsClient
 from srmp_spark.errors import ConfigurationError, RemoteQueueError
 from srmp_spark.interface import ENDPOINT_FILE
 from srmp_spark.rows.columns import arrow_schema, spark_ddl
-from srmp_spark.spark import first_pass, mqrr_source
-from srmp_spark.spark.mqrr_options import parse_remote
+from srmp_spark.spark import mqrr_source
 from srmp_spark.spark.mqrr_source import MqrrBatchReader, MqrrDataSource
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.spark.reading import first_pass
+from srmp_spark.spark.settings.mqrr_options import parse_remote
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 
 def read(options: dict[str, str]) -> list[list[dict[str, object]]]:
@@ -86,7 +87,10 @@ def test_an_empty_queue_is_an_empty_partition(served: Served):
 
 @pytest.mark.parametrize(
     ("queue", "next_step"),
-    [("private$\\missing", "private$"), ("private$\\unjournaled;JOURNAL", "made with :journal")],
+    [
+        ("private$\\missing", "private$"),
+        ("private$\\unjournaled;JOURNAL", "declared with :journal"),
+    ],
 )
 def test_an_error_names_the_queue_and_says_what_to_do(served: Served, queue: str, next_step: str):
     served.client.put_queue("private$/unjournaled", transactional=False)
@@ -158,7 +162,7 @@ def test_available_now_fails_where_nothing_can_be_read_and_leaves_no_subscriptio
             (served.ready["rpc"], "MQ_ERROR_QUEUE_NOT_FOUND.*write private"),
         ):
             options = {"host": host, "queue": missing, "queueManager": running.api}
-            with pytest.raises(RemoteQueueError, match=f"{why}.*was taken back"):
+            with pytest.raises(RemoteQueueError, match=f"{why}.*and was removed"):
                 available_now(options)
             assert client.subscriptions() == []
         client.subscribe({"host": "127.0.0.1:9", "queue": missing})

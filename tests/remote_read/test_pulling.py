@@ -15,14 +15,14 @@ from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.pulled_states import DOUBTFUL, TRANSITIONS, PulledEvent, PulledState, moved
 from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller import locks
-from srmp_spark.queue_manager.puller.answers import LostError, RefusedError, Unreadable
-from srmp_spark.queue_manager.puller.copying import Copier
-from srmp_spark.queue_manager.puller.moving import Mover
-from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
-from srmp_spark.queue_manager.puller.pulled import PulledState as State
-from srmp_spark.queue_manager.puller.remote import RemoteQueue
-from srmp_spark.testing.remote.queue import Connection, ForeignQueue, KilledError, a_while
+from srmp_spark.queue_manager.puller.gateway_side.answers import LostError, RefusedError, Unreadable
+from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
+from srmp_spark.queue_manager.puller.gateway_side.pulled import PulledState as State
+from srmp_spark.queue_manager.puller.gateway_side.remote import RemoteQueue
+from srmp_spark.queue_manager.puller.moving_and_copying import locks
+from srmp_spark.queue_manager.puller.moving_and_copying.copying import Copier
+from srmp_spark.queue_manager.puller.moving_and_copying.moving import Mover
+from tests.kit.remote.queue import Connection, ForeignQueue, KilledError, a_while
 
 RUNS = int(os.environ.get("SRMP_SPARK_PULLS", "80"))
 FORMAT = queue_format_for("host", "q")

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from test_pulling_live import _pending, _subscription, rows, until
 
-from srmp_spark.queue_manager.puller.pulled import PulledKey
-from srmp_spark.queue_manager.puller.sent_marks import SentMarks
+from srmp_spark.queue_manager.puller.gateway_side.pulled import PulledKey
+from srmp_spark.queue_manager.puller.moving_and_copying.sent_marks import SentMarks
 from srmp_spark.store.directory import DATABASE_FILE
-from srmp_spark.testing import service
-from srmp_spark.testing.remote.server import Faults, ForeignServer
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing import queue_manager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.remote.server import Faults, ForeignServer
 
 KILLS = int(os.environ.get("SRMP_SPARK_PULL_KILLS", "2"))
 QUEUE = "private$/orders"
@@ -87,7 +87,7 @@ def test_no_message_is_lost_or_doubled_by_a_foreign_queue_manager_that_behaves_b
 ):
     """T13 to T17 for real. ``make kill-pull``: 200 kills, of either side."""
     monkeypatch.setattr(
-        service, "READY_SECONDS", 180.0
+        queue_manager, "READY_SECONDS", 180.0
     )  # so often something starts on a busy machine
     rng = random.Random(4)
     with ForeignServer(seed=6) as server:

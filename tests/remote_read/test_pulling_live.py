@@ -18,7 +18,7 @@ from srmp_spark.client.walking import shown
 from srmp_spark.errors import ApiError, ApiUnreachableError, RemoteLostError, RemoteReadError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.status import Status
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 KILLS = int(os.environ.get("SRMP_SPARK_PULL_KILLS", "2"))
 BACKLOG_MAX = 500
@@ -268,7 +268,7 @@ def _steal(
 )
 def test_what_is_no_subscription(tmp_path: Path, text, match):
     from srmp_spark.errors import ConfigurationError
-    from srmp_spark.queue_manager.config import load
+    from srmp_spark.queue_manager.configuration.config import load
 
     (tmp_path / "c.toml").write_text(text)
     with pytest.raises(ConfigurationError, match=match):
@@ -276,7 +276,7 @@ def test_what_is_no_subscription(tmp_path: Path, text, match):
 
 
 def test_a_subscription_has_a_queue_of_its_own_by_default(tmp_path: Path):
-    from srmp_spark.queue_manager.config import load
+    from srmp_spark.queue_manager.configuration.config import load
 
     (tmp_path / "c.toml").write_text(
         "[[subscription]]\nhost = 'Windows.example'\nqueue = "

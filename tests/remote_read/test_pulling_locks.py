@@ -12,11 +12,11 @@ from test_pulling_steps import Answering, one_message, thief_acts, thief_ends
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.mqrr.ndr.methods import StatusResponse
 from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
-from srmp_spark.queue_manager.puller.answers import RefusedError
-from srmp_spark.queue_manager.puller.copying import Copier
-from srmp_spark.queue_manager.puller.moving import Mover
-from srmp_spark.queue_manager.puller.remote import RemoteQueue
-from srmp_spark.testing.remote.queue import Connection, ForeignQueue
+from srmp_spark.queue_manager.puller.gateway_side.answers import RefusedError
+from srmp_spark.queue_manager.puller.gateway_side.remote import RemoteQueue
+from srmp_spark.queue_manager.puller.moving_and_copying.copying import Copier
+from srmp_spark.queue_manager.puller.moving_and_copying.moving import Mover
+from tests.kit.remote.queue import Connection, ForeignQueue
 
 
 class Cleaning(Connection):

@@ -11,10 +11,10 @@ from srmp_spark.message import Message
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller import locks as locks_module
-from srmp_spark.queue_manager.puller.answers import RefusedError, Unreadable
-from srmp_spark.queue_manager.puller.locks import Locks
-from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
+from srmp_spark.queue_manager.puller.gateway_side.answers import RefusedError, Unreadable
+from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
+from srmp_spark.queue_manager.puller.moving_and_copying import locks as locks_module
+from srmp_spark.queue_manager.puller.moving_and_copying.locks import Locks
 
 
 class Backwards:

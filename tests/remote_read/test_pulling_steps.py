@@ -21,13 +21,17 @@ from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
 from srmp_spark.mqrr.packets.sections import SectionBuffer
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller import copying, locks
-from srmp_spark.queue_manager.puller.answers import LostError, NotSentError, RefusedError
-from srmp_spark.queue_manager.puller.copying import Copier
-from srmp_spark.queue_manager.puller.moving import Mover
-from srmp_spark.queue_manager.puller.pulled import PulledKey
-from srmp_spark.queue_manager.puller.remote import RemoteQueue
-from srmp_spark.testing.remote.queue import GUID, Connection, ForeignQueue, KilledError
+from srmp_spark.queue_manager.puller.gateway_side.answers import (
+    LostError,
+    NotSentError,
+    RefusedError,
+)
+from srmp_spark.queue_manager.puller.gateway_side.pulled import PulledKey
+from srmp_spark.queue_manager.puller.gateway_side.remote import RemoteQueue
+from srmp_spark.queue_manager.puller.moving_and_copying import copying, locks
+from srmp_spark.queue_manager.puller.moving_and_copying.copying import Copier
+from srmp_spark.queue_manager.puller.moving_and_copying.moving import Mover
+from tests.kit.remote.queue import GUID, Connection, ForeignQueue, KilledError
 
 MESSAGES = 3
 WIDE = 64

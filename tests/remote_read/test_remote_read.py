@@ -27,7 +27,7 @@ from srmp_spark.mqrr.queue_format import queue_format_for, queue_format_of
 from srmp_spark.mqrr.remote_host import parse_remote_host
 from srmp_spark.mqrr.rpc.client_connection import ClientSettings
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.configuration.config import load
 from srmp_spark.signing_in.credentials import credentials
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 

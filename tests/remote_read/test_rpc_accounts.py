@@ -21,8 +21,8 @@ from srmp_spark.mqrr.ndr.methods import (
 )
 from srmp_spark.mqrr.remote_host import parse_remote_host
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.config import load
-from srmp_spark.queue_manager.rpc_accounts import RpcAccount, RpcAccounts, parse_rpc_accounts
+from srmp_spark.queue_manager.configuration.config import load
+from srmp_spark.queue_manager.trust.rpc_accounts import RpcAccount, RpcAccounts, parse_rpc_accounts
 from srmp_spark.signing_in.accounts import Account
 from srmp_spark.signing_in.credentials import credentials
 from srmp_spark.signing_in.ntlm_crypto import nt_hash
@@ -260,7 +260,7 @@ def test_rights_need_a_sign_in_and_a_port(tmp_path: Path):
     with pytest.raises(ConfigurationError, match="are for --rpc"):
         load(flags, {})
     twice = secret(tmp_path, "accounts", "example\\LOOKER:another")
-    with pytest.raises(ConfigurationError, match="stands there twice"):
+    with pytest.raises(ConfigurationError, match="is listed twice"):
         load({**flags, "rpc": "127.0.0.1:0", "rpc_accounts": str(twice)}, {})
 
 

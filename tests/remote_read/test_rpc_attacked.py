@@ -32,8 +32,8 @@ from srmp_spark.mqrr.rpc.pdu import (
     PduType,
     encode_pdu,
 )
-from srmp_spark.queue_manager.port_limits import RPC_CONNECTIONS_MAX
 from srmp_spark.queue_manager.remote_read.gateway import REQUEST_MAX
+from srmp_spark.queue_manager.srmp_port.port_limits import RPC_CONNECTIONS_MAX
 
 PATIENCE = 30.0
 HEALTH_SECONDS = 0.25

@@ -17,8 +17,8 @@ from srmp_spark.mqrr.ndr.receive import StartReceiveRequest
 from srmp_spark.mqrr.status import Status
 from srmp_spark.rows.group import Record
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.srmp.encoder import encode, http_head
-from srmp_spark.store import state
+from srmp_spark.srmp.codec.encoder import encode, http_head
+from srmp_spark.store.tables import state
 
 MESSAGES = 20_400
 BEFORE = 9_600

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from srmp_spark.queue_manager.puller import sent_marks
-from srmp_spark.queue_manager.puller.pulled import PulledKey
-from srmp_spark.queue_manager.puller.sent_marks import SentMarks
+from srmp_spark.queue_manager.puller.gateway_side.pulled import PulledKey
+from srmp_spark.queue_manager.puller.moving_and_copying import sent_marks
+from srmp_spark.queue_manager.puller.moving_and_copying.sent_marks import SentMarks
 
 ONE, TWO, THREE, FOUR = (PulledKey(n, f"{{guid}}\\{n}") for n in (1, 2, 3, 4))
 

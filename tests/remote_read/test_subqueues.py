@@ -28,12 +28,12 @@ from srmp_spark.mqrr.ndr.methods import (
 from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION
 from srmp_spark.mqrr.status import Status
 from srmp_spark.names import base_of_subqueue
-from srmp_spark.queue_manager import subqueues as limits
 from srmp_spark.queue_manager.log_once import LINES_MAX
-from srmp_spark.queue_manager.rpc_accounts import RpcAccount
+from srmp_spark.queue_manager.queues import subqueues as limits
+from srmp_spark.queue_manager.trust.rpc_accounts import RpcAccount
 from srmp_spark.signing_in.accounts import Account
-from srmp_spark.spark.logs import Logs
-from srmp_spark.spark.options import parse
+from srmp_spark.spark.reading.logs import Logs
+from srmp_spark.spark.settings.options import parse
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 
 _NUMBERS = itertools.count(1)

@@ -17,14 +17,14 @@ from test_pulling_live import rows, until
 from srmp_spark.cli import run
 from srmp_spark.client.subscriptions import SubscriptionsClient
 from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.configuration.subscriptions import Subscription, parse_subscription
 from srmp_spark.queue_manager.puller import pullers
 from srmp_spark.queue_manager.puller.circles import Circles
 from srmp_spark.queue_manager.puller.pullers import Pullers
-from srmp_spark.queue_manager.puller.subscriptions import Subscription, parse_subscription
 from srmp_spark.store.directory import DATABASE_FILE
-from srmp_spark.testing.remote.queue import GUID
-from srmp_spark.testing.remote.server import Faults, ForeignServer
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.remote.queue import GUID
+from tests.kit.remote.server import Faults, ForeignServer
 
 
 def direct(name: str) -> str:

@@ -29,10 +29,14 @@ from srmp_spark.mqrr.rpc.pdu import FIRST_FRAGMENT, PduType, encode_pdu
 from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.gateway.frames import FrameReader, encode_frame
-from srmp_spark.queue_manager.puller import gateway
-from srmp_spark.queue_manager.puller.answers import LostError, NotSentError, RefusedError
-from srmp_spark.queue_manager.puller.connection import RpcClient
-from srmp_spark.queue_manager.puller.crossing import (
+from srmp_spark.queue_manager.puller.gateway_side import gateway
+from srmp_spark.queue_manager.puller.gateway_side.answers import (
+    LostError,
+    NotSentError,
+    RefusedError,
+)
+from srmp_spark.queue_manager.puller.gateway_side.connection import RpcClient
+from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     OPENING,
     Close,
     Found,
@@ -45,16 +49,16 @@ from srmp_spark.queue_manager.puller.crossing import (
     found_of,
     pulled_of_found,
 )
-from srmp_spark.queue_manager.puller.gateway import RemoteConnections
-from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
-from srmp_spark.queue_manager.puller.remotes import Remotes
+from srmp_spark.queue_manager.puller.gateway_side.gateway import RemoteConnections
+from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
+from srmp_spark.queue_manager.puller.gateway_side.remotes import Remotes
 from srmp_spark.signing_in.credentials import Credentials
-from srmp_spark.testing.attack.planted import environment_for
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
-from srmp_spark.testing.remote.server import ForeignServer
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.attack.planted import environment_for
+from tests.kit.remote.server import ForeignServer
 
-GATEWAY = "srmp_spark.queue_manager.puller.gateway"
+GATEWAY = "srmp_spark.queue_manager.puller.gateway_side.gateway"
 START = 7
 RESPONSE_HEAD = bytes((0, 0, 0, 0, 1, 0, 0, 0))
 QUEUE_FORMAT = queue_format_for("127.0.0.1", "private$\\orders")
@@ -328,7 +332,7 @@ def test_who_is_not_there_and_who_refuses_is_told_in_the_same_words(server: Fore
 
         server.instead = fault
         with pytest.raises(
-            RefusedError, match=f"127.0.0.1:{server.port}: .*is the account right"
+            RefusedError, match=f"127.0.0.1:{server.port}: .*check the account"
         ) as refused:
             await queue.read(Action.RECEIVE)
         assert (refused.value.status, refused.value.perhaps_done) == (5, True), (

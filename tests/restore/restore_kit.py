@@ -12,17 +12,18 @@ from store_kit import QUEUE, Store, srmp_record
 
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.rows.group import Record
-from srmp_spark.srmp.effects import Changes
-from srmp_spark.srmp.encoder import encode, http_head
-from srmp_spark.srmp.history import HistoryChanges, HistoryRun
-from srmp_spark.srmp.stream_effects import IncomingStreamRow
-from srmp_spark.store import reading, state
-from srmp_spark.store.delta.outgoing_publisher import OutgoingPublisher
+from srmp_spark.srmp.codec.encoder import encode, http_head
+from srmp_spark.srmp.receiving.effects import Changes
+from srmp_spark.srmp.receiving.history import HistoryChanges, HistoryRun
+from srmp_spark.srmp.receiving.stream_effects import IncomingStreamRow
+from srmp_spark.store.delta.outgoing.outgoing_publisher import OutgoingPublisher
 from srmp_spark.store.delta.publisher import Publisher
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY, DataDirectory
-from srmp_spark.store.log import Log
 from srmp_spark.store.restore.restore import restore
-from srmp_spark.store.state import StoredState
+from srmp_spark.store.stored_rows import reading
+from srmp_spark.store.stored_rows.log import Log
+from srmp_spark.store.tables import state
+from srmp_spark.store.tables.state import StoredState
 
 PEER = "caf195ea-615c-4264-ae08-11a4e60194c0"
 URL = "http://peer.example/msmq/private$/order_queue$"

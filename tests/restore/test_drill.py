@@ -8,9 +8,9 @@ import random
 from pathlib import Path
 
 import pytest
-from long_samples import lengths
 
-from srmp_spark.testing.drill.run import Drill, runs
+from tests.kit.drill.run import Drill, runs
+from tests.long_samples import lengths
 
 SECONDS = lengths("SRMP_SPARK_DRILL_SECONDS", short=8.0, long=12.0)
 SEED = int(os.environ.get("SRMP_SPARK_DRILL_SEED", str(random.randrange(10**6))))

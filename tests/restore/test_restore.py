@@ -21,22 +21,22 @@ from srmp_spark.errors import ConfigurationError, StoreDamagedError, StoreError,
 from srmp_spark.rows.group import Record
 from srmp_spark.sequences.ranges import SEQUENCE_MAX
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.srmp.history import HistoryRun
-from srmp_spark.srmp.outgoing_effects import QueueKey
-from srmp_spark.srmp.trust_domain import lineage_key
-from srmp_spark.store import queues, state
-from srmp_spark.store.delta import table_specs
-from srmp_spark.store.delta.cycles import OlderCopyError
-from srmp_spark.store.delta.data_files import storage_of
+from srmp_spark.srmp.receiving.history import HistoryRun
+from srmp_spark.srmp.receiving.trust_domain import lineage_key
+from srmp_spark.srmp.sending.outgoing_effects import QueueKey
+from srmp_spark.store.database.lock import take_lock
 from srmp_spark.store.delta.publisher import Publisher
-from srmp_spark.store.delta.state_table import PublishConflictError, StateTable
+from srmp_spark.store.delta.tables import table_specs
+from srmp_spark.store.delta.tables.cycles import OlderCopyError
+from srmp_spark.store.delta.tables.data_files import storage_of
+from srmp_spark.store.delta.tables.state_table import PublishConflictError, StateTable
 from srmp_spark.store.directory import RESTORING_FILE, DataDirectory
-from srmp_spark.store.lock import take_lock
-from srmp_spark.store.outbox.sessions import NumberRun, SessionRow
+from srmp_spark.store.outbox.tables.sessions import NumberRun, SessionRow
 from srmp_spark.store.restore.alive import LIVING_SECONDS
 from srmp_spark.store.restore.outgoing import SERIALS_SKIPPED
 from srmp_spark.store.restore.report import Line
 from srmp_spark.store.restore.restore import SEQUENCES_SKIPPED, restore
+from srmp_spark.store.tables import queues, state
 
 
 @pytest.fixture

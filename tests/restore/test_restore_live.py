@@ -13,11 +13,11 @@ import pytest
 from deltalake import DeltaTable
 from peer_kit import Peer  # found through conftest.py
 
-from srmp_spark.store import reading
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
-from srmp_spark.store.log import Log
 from srmp_spark.store.restore.restore import restore
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.store.stored_rows import reading
+from srmp_spark.store.stored_rows.log import Log
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 ORDERS = "private$/orders"
 

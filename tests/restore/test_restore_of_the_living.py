@@ -17,14 +17,15 @@ from deltalake import DeltaTable
 from restore_kit import QUEUE, Manager, srmp_record
 
 from srmp_spark.errors import ConfigurationError, StoreError
-from srmp_spark.store.delta import restore_watch, table_specs
-from srmp_spark.store.delta.actions import answered_id, asked_id
-from srmp_spark.store.delta.cycles import OlderCopyError
-from srmp_spark.store.delta.data_files import storage_of
-from srmp_spark.store.delta.outgoing_publisher import OutgoingPublisher
+from srmp_spark.store.delta import restore_watch
+from srmp_spark.store.delta.outgoing.outgoing_publisher import OutgoingPublisher
 from srmp_spark.store.delta.publisher import Publisher
 from srmp_spark.store.delta.restore_watch import RestoreNotes, RestoreWatch
-from srmp_spark.store.delta.state_table import PublishConflictError, StateTable
+from srmp_spark.store.delta.tables import table_specs
+from srmp_spark.store.delta.tables.actions import answered_id, asked_id
+from srmp_spark.store.delta.tables.cycles import OlderCopyError
+from srmp_spark.store.delta.tables.data_files import storage_of
+from srmp_spark.store.delta.tables.state_table import PublishConflictError, StateTable
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.restore import alive, restore
 from srmp_spark.store.restore.alive import (

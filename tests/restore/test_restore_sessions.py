@@ -9,16 +9,16 @@ from restore_kit import QUEUE, Manager
 
 from srmp_spark.message import Arrival
 from srmp_spark.rows.group import Form, Record
-from srmp_spark.store import wsrm_sequences
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.store.wsrm_sequences import Origin, StoredSequence
-from srmp_spark.wsrm.destination_effects import SequenceRow
-from srmp_spark.wsrm.elements import EndpointReference, Sequence, SoapMessage
-from srmp_spark.wsrm.encoder import encode
-from srmp_spark.wsrm.endpoint_text import endpoint_of, text_of
-from srmp_spark.wsrm.inbound_states import InboundState
-from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
-from srmp_spark.wsrm.xml_tree import Element, Scope
+from srmp_spark.store.tables import wsrm_sequences
+from srmp_spark.store.tables.wsrm_sequences import Origin, StoredSequence
+from srmp_spark.wsrm.codec.elements import EndpointReference, Sequence, SoapMessage
+from srmp_spark.wsrm.codec.encoder import encode
+from srmp_spark.wsrm.codec.endpoint_text import endpoint_of, text_of
+from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
+from srmp_spark.wsrm.codec.xml_tree import Element, Scope
+from srmp_spark.wsrm.receiving.destination_effects import SequenceRow
+from srmp_spark.wsrm.receiving.inbound_states import InboundState
 
 HEAD = (
     b"POST /wsrm/q HTTP/1.1\r\nHost: h\r\nContent-Type: "

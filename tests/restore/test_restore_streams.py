@@ -13,21 +13,21 @@ from restore_kit import PEER, QUEUE, URL, Manager, stream_row
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.names import FORWARD_QUEUE, LocalHosts
 from srmp_spark.rows.group import Record
-from srmp_spark.srmp.effects import Accepted, Committed
-from srmp_spark.srmp.encoder import encode, http_head
-from srmp_spark.srmp.history import HistoryRun, MessageIdHistory
-from srmp_spark.srmp.incoming_streams import IncomingStreams
-from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
-from srmp_spark.srmp.redirection import Forwarding
-from srmp_spark.srmp.stream_effects import IncomingStreamRow
-from srmp_spark.srmp.stream_name import name_of_house_stream, name_of_queue
-from srmp_spark.srmp.trust_domain import lineage_key
-from srmp_spark.store import queues
+from srmp_spark.srmp.codec.encoder import encode, http_head
+from srmp_spark.srmp.forward.redirection import Forwarding
+from srmp_spark.srmp.receiving.effects import Accepted, Committed
+from srmp_spark.srmp.receiving.history import HistoryRun, MessageIdHistory
+from srmp_spark.srmp.receiving.incoming_streams import IncomingStreams
+from srmp_spark.srmp.receiving.receiver import Receiver, ReceiverSettings
+from srmp_spark.srmp.receiving.stream_effects import IncomingStreamRow
+from srmp_spark.srmp.receiving.stream_name import name_of_house_stream, name_of_queue
+from srmp_spark.srmp.receiving.trust_domain import lineage_key
 from srmp_spark.store.delta.log_source import HistoryRow
 from srmp_spark.store.delta.publisher import Publisher
 from srmp_spark.store.delta.stored_log import StoredLog
-from srmp_spark.store.outbox.forward_place import Cursor, read_to
-from srmp_spark.store.outbox.forwarded import ForwardedBatch, Incoming
+from srmp_spark.store.outbox.preparing.forwarded import ForwardedBatch, Incoming
+from srmp_spark.store.outbox.tables.forward_place import Cursor, read_to
+from srmp_spark.store.tables import queues
 
 ELSEWHERE = "http://other/msmq/private$/ledger"
 REDIRECTED = "http://machine2/msmq/private$/front"

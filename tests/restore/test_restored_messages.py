@@ -33,11 +33,12 @@ from srmp_spark.queue_manager.remote_read.frames import UNREADABLE, Frames
 from srmp_spark.rows import dense
 from srmp_spark.rows.decode import rows_of
 from srmp_spark.rows.group import Form, Record
-from srmp_spark.store import queues, reading
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY, DataDirectory
-from srmp_spark.store.log import Log
 from srmp_spark.store.restore.restore import restore
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.store.stored_rows import reading
+from srmp_spark.store.stored_rows.log import Log
+from srmp_spark.store.tables import queues
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 PLAIN = ("private$/peek", "private$/take", "private$/pull", "private$/move")
 STREAMS = "private$/in"

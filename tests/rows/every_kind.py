@@ -16,10 +16,10 @@ from srmp_spark.mqrr.packets.multi_queue_format_header import (
 )
 from srmp_spark.mqrr.packets.soap_header import SoapHeader
 from srmp_spark.rows.group import Form, Record
-from srmp_spark.srmp.encoder import http_head
-from srmp_spark.wsrm.elements import EndpointReference, Sequence, SoapMessage
-from srmp_spark.wsrm.encoder import encode
-from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
+from srmp_spark.srmp.codec.encoder import http_head
+from srmp_spark.wsrm.codec.elements import EndpointReference, Sequence, SoapMessage
+from srmp_spark.wsrm.codec.encoder import encode
+from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
 
 ADMIN, RESPONSE = "DIRECT=HTTP://a/msmq/private$/admin", "DIRECT=HTTP://a/msmq/private$/response"
 FULL: dict[str, object] = {

@@ -6,7 +6,7 @@ from typing import Any
 
 from srmp_spark.message import Arrival, Message, Receipt, StreamId, StreamPosition
 from srmp_spark.rows.group import Record
-from srmp_spark.srmp.encoder import encode, http_head
+from srmp_spark.srmp.codec.encoder import encode, http_head
 
 SENDER = "caf195ea-615c-4264-ae08-11a4e60194c0"
 ARRIVED = 1_784_430_700_000_000  # 2026-07-19T03:11:40Z

@@ -15,7 +15,7 @@ from srmp_spark.rows.body_formats import (
     xml_document,
 )
 from srmp_spark.rows.body_text import body_text
-from srmp_spark.testing.xml_formatter import xml_string
+from tests.kit.xml_formatter import xml_string
 
 HEAD = '<?xml version="1.0"?>\r\n'
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from srmp_spark.rows.body_text import body_of, body_text, is_plain_text
-from srmp_spark.testing.xml_formatter import xml_string
+from tests.kit.xml_formatter import xml_string
 
 XML_FORMATTER = '<?xml version="1.0"?>\r\n<string>Tom &amp; Jerry &lt;3 &#xE9;</string>'
 

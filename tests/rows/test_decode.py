@@ -13,7 +13,7 @@ from srmp_spark.message import Arrival, Receipt, StreamId, StreamPosition
 from srmp_spark.rows.columns import NAMES, arrow_schema
 from srmp_spark.rows.decode import rows_of
 from srmp_spark.rows.group import Record
-from srmp_spark.srmp import encoder
+from srmp_spark.srmp.codec import encoder
 
 QM, EPOCH, QUEUE = "11111111-2222-3333-4444-555555555555", "ab12", "private$/orders"
 

@@ -10,9 +10,9 @@ from srmp_spark.message import Arrival
 from srmp_spark.rows.decode import decode, rows_of
 from srmp_spark.rows.group import Form, Record, pack_group, unpack_group
 from srmp_spark.rows.segment import encode_segment, read_segment, records_of
-from srmp_spark.wsrm.elements import EndpointReference, Sequence, SoapMessage
-from srmp_spark.wsrm.encoder import encode
-from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
+from srmp_spark.wsrm.codec.elements import EndpointReference, Sequence, SoapMessage
+from srmp_spark.wsrm.codec.encoder import encode
+from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
 
 HEAD = (
     b"POST /wsrm/q HTTP/1.1\r\nHost: h\r\nContent-Type: "

@@ -14,7 +14,7 @@ from srmp_spark.rows.decode import decode, rows_of
 from srmp_spark.rows.group import FORM_OF, Form, Record, pack_group, unpack_group
 from srmp_spark.rows.segment import encode_segment, read_segment, records_of
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
-from srmp_spark.testing.foreign.signature import rsa_signer, signed_post
+from tests.kit.foreign.signature import rsa_signer, signed_post
 
 SOURCE = "aaaaaaaa-0000-4000-8000-000000000001"
 SENT = ForeignMessage(
@@ -83,5 +83,5 @@ def test_a_record_of_a_newer_version_is_an_error_in_words() -> None:
     blob = bytearray(pack_group(1, RECORDS[:1]))
     blob[20] = 77  # the form of the first record, after magic, checksum, sequence and count
     blob[4:8] = struct.pack("<I", zlib.crc32(blob[8:]))
-    with pytest.raises(StoreDamagedError, match="form 77: written by a newer version"):
+    with pytest.raises(StoreDamagedError, match="form 77, which a newer version wrote"):
         list(unpack_group(bytes(blob)))

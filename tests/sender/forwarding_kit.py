@@ -11,13 +11,13 @@ from typing import Any
 import requests
 
 from srmp_spark.names import FORWARD_QUEUE
-from srmp_spark.testing.foreign.http import ReceiptsServer, Wire
-from srmp_spark.testing.foreign.ledger import Ledger
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 from srmp_spark.testing.foreign.ports import kept_port
-from srmp_spark.testing.foreign.senders import ForeignQueueManager
-from srmp_spark.testing.foreign.stream_sender import StreamSender
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.http import ReceiptsServer, Wire
+from tests.kit.foreign.ledger import Ledger
+from tests.kit.foreign.senders import ForeignQueueManager
+from tests.kit.foreign.stream_sender import StreamSender
 
 LOOPBACK = "http://127.0.0.1:*"
 ELSEWHERE = "127.0.0.2"

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import requests
 
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 WAIT_S = 30.0
 """Longest wait for anything, on a busy machine."""

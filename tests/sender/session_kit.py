@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from srmp_spark.message import Message
-from srmp_spark.srmp.effects import Committed
-from srmp_spark.srmp.outgoing_effects import QueueKey, Send, StoredMessage
-from srmp_spark.wsrm.elements import (
+from srmp_spark.srmp.receiving.effects import Committed
+from srmp_spark.srmp.sending.outgoing_effects import QueueKey, Send, StoredMessage
+from srmp_spark.wsrm.codec.elements import (
     CloseSequence,
     CloseSequenceResponse,
     SoapMessage,
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from srmp_spark.wsrm.versions import Versions
+from srmp_spark.wsrm.codec.versions import Versions
 
 URL = "http://127.0.0.1:1/Orders.svc"
 KEY = QueueKey(f"wsrm:{URL}", "plain")

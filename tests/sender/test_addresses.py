@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from srmp_spark.queue_manager.sender import addresses as module
-from srmp_spark.queue_manager.sender.addresses import (
+from srmp_spark.queue_manager.sender.http import addresses as module
+from srmp_spark.queue_manager.sender.http.addresses import (
     NEW_THREADS,
     PROMPT_THREADS,
     SLOW_THREADS,

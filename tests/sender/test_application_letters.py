@@ -22,9 +22,9 @@ from kit import WAIT_S, acknowledged, arrow, bodies, is_seen_since, post, rows_t
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.queue_manager.sender.application_letters import LetterQueueWarnings
-from srmp_spark.testing.foreign.destination import Destination
 from srmp_spark.testing.foreign.faults import Faults
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.destination import Destination
 
 QUEUE, FAILED, OTHER = "private$/in", "private$/failed", "private$/other"
 COLUMNS = [

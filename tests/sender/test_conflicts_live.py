@@ -18,7 +18,7 @@ from kit import arrow, outgoing, post, until
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.store.outbox.reading import OutboxReader
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 URL = "http://127.0.0.1:9/msmq/private$/nowhere"
 FAILED = "private$/failed"

@@ -13,10 +13,10 @@ from typing import Any, cast
 import pytest
 import uvloop
 
-from srmp_spark.queue_manager.http_answer import PeerAnswer
-from srmp_spark.queue_manager.sender import connections as module
-from srmp_spark.queue_manager.sender.connections import Connections, Wire
-from srmp_spark.srmp.outgoing_effects import Load, QueueKey, Send
+from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
+from srmp_spark.queue_manager.sender.http import connections as module
+from srmp_spark.queue_manager.sender.http.connections import Connections, Wire
+from srmp_spark.srmp.sending.outgoing_effects import Load, QueueKey, Send
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 REQUEST = b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"

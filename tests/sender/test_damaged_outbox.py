@@ -14,9 +14,14 @@ import pytest
 from hostile_peers import Peers
 from kit import acknowledged, bodies, commit, outgoing, post, rows_to, sender_of, until
 
-from srmp_spark.srmp.outgoing_effects import DeadLetter, OutgoingChanges, QueueKey, SerialRun
-from srmp_spark.testing.foreign.destination import Destination
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.srmp.sending.outgoing_effects import (
+    DeadLetter,
+    OutgoingChanges,
+    QueueKey,
+    SerialRun,
+)
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.destination import Destination
 
 sys.path.append(str(Path(__file__).parents[1] / "outbox"))
 from outbox_kit import NOW, A, Desk

@@ -18,7 +18,7 @@ import pytest
 from srmp_spark.clock import SystemClock
 from srmp_spark.errors import ApiError, StoreError
 from srmp_spark.message import CLASS_NACK_Q_PURGED, CLASS_ORDER_ACK, Message, Receipt, StreamId
-from srmp_spark.queue_manager.identifiers import Identifiers
+from srmp_spark.queue_manager.queues.identifiers import Identifiers
 from srmp_spark.queue_manager.sender import commands, dispatcher, link
 from srmp_spark.queue_manager.sender.commands import Commands
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
@@ -26,14 +26,14 @@ from srmp_spark.queue_manager.sender.link import Outgoing
 from srmp_spark.queue_manager.sender.receipts import Found, read_to
 from srmp_spark.queue_manager.sender.send_commands import SendCommands
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
-from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
-from srmp_spark.srmp.outgoing_effects import ReceiptVerdict
-from srmp_spark.srmp.outgoing_room import OutgoingRoom
-from srmp_spark.srmp.outgoing_stream import OutgoingStream
-from srmp_spark.srmp.sender import Sender
+from srmp_spark.srmp.codec.message_types import ORDERING_ACK_ACTION
+from srmp_spark.srmp.sending.outgoing_effects import ReceiptVerdict
+from srmp_spark.srmp.sending.outgoing_room import OutgoingRoom
+from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
+from srmp_spark.srmp.sending.sender import Sender
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.testing.foreign.destination import Destination
+from tests.kit.foreign.destination import Destination
 
 QM = "3F2504E0-4F89-11D3-9A0C-0305E82C3301"
 ROW = {"body": b"x", "destination": "http://127.0.0.1:9/msmq/private$/q"}

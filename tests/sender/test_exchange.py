@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from srmp_spark.queue_manager.http_answer import ANSWER_BODY_MAX, PeerAnswer
-from srmp_spark.queue_manager.sender.exchange import Exchange
-from srmp_spark.srmp.outgoing_effects import Send
+from srmp_spark.queue_manager.posting.http_answer import ANSWER_BODY_MAX, PeerAnswer
+from srmp_spark.queue_manager.sender.http.exchange import Exchange
+from srmp_spark.srmp.sending.outgoing_effects import Send
 
 
 class Wire(asyncio.Transport):

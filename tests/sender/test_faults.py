@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 from kit import acknowledged, bodies, commit, outgoing, post, rows_to, until
 
-from srmp_spark.testing.foreign.destination import Destination
 from srmp_spark.testing.foreign.faults import Faults
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.destination import Destination
 
 QUEUE = "private$/in"
 ROWS = 150

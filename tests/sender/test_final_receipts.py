@@ -10,7 +10,7 @@ import pytest
 from kit import arrow, bodies, outgoing, post, rows_to, until
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 QUEUE = "private$/in"
 QUICK = {"resend_table": "0.5,0.5,1", "retransmission_timeout": 0.3}

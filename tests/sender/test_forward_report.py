@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from srmp_spark.queue_manager.sender.forward_report import ForwardReport
-from srmp_spark.srmp.outgoing_effects import QueueKey
-from srmp_spark.srmp.outgoing_room import OutgoingRoom, origin_of_forwarded
-from srmp_spark.store.outbox.forward_place import Cursor
+from srmp_spark.queue_manager.sender.reporting.forward_report import ForwardReport
+from srmp_spark.srmp.sending.outgoing_effects import QueueKey
+from srmp_spark.srmp.sending.outgoing_room import OutgoingRoom, origin_of_forwarded
+from srmp_spark.store.outbox.tables.forward_place import Cursor
 
 TO = "http://machine9/msmq/private$/q"
 KEY = QueueKey(TO, "plain")

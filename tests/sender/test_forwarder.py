@@ -19,13 +19,13 @@ from srmp_spark.queue_manager.sender.forwarder import Forwarder, Read
 from srmp_spark.queue_manager.sender.link import Outgoing
 from srmp_spark.queue_manager.sender.send_commands import SendCommands
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
-from srmp_spark.srmp import outgoing_room
-from srmp_spark.srmp.outgoing_states import SenderSettings
-from srmp_spark.srmp.sender import Sender
+from srmp_spark.srmp.sending import outgoing_room
+from srmp_spark.srmp.sending.outgoing_states import SenderSettings
+from srmp_spark.srmp.sending.sender import Sender
 from srmp_spark.store.outbox.errors import NO_ROOM, BatchError
-from srmp_spark.store.outbox.forward_place import Cursor, read_to
-from srmp_spark.store.outbox.forwarded import ForwardedBatch, Incoming
 from srmp_spark.store.outbox.outbox import Outbox
+from srmp_spark.store.outbox.preparing.forwarded import ForwardedBatch, Incoming
+from srmp_spark.store.outbox.tables.forward_place import Cursor, read_to
 
 QM, SENDER = "caf195ea-615c-4264-ae08-11a4e60194c0", "2744e4e1-2b48-43e8-b441-42745f280d53"
 TO = "http://127.0.0.1:9/msmq/private$/q"

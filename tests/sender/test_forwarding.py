@@ -24,9 +24,9 @@ from kit import acknowledged, bodies, commit, outgoing, rows_to, until
 
 from srmp_spark.cli import run
 from srmp_spark.interface import ExitCode
-from srmp_spark.testing.foreign.destination import Destination
 from srmp_spark.testing.foreign.messages import ForeignMessage
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.destination import Destination
 
 QUEUE = "private$/in"
 SENDER = "caf195ea-615c-4264-ae08-11a4e60194c0"

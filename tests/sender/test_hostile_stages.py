@@ -16,10 +16,10 @@ import pytest
 
 from srmp_spark.client.outbox_batches import OutboxClient
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager.sender import stage_readers
-from srmp_spark.queue_manager.sender.stage_readers import StageReaders
+from srmp_spark.queue_manager.sender.staging import stage_readers
+from srmp_spark.queue_manager.sender.staging.stage_readers import StageReaders
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 ROOT = Path(__file__).resolve().parents[2]
 URL = "http://127.0.0.1:9/msmq/private$/q"
@@ -189,7 +189,7 @@ if not once.exists():
     once.touch()
     sys.stdin.readline()
     os.kill(os.getpid(), signal.SIGKILL)
-from srmp_spark.queue_manager.sender.stage_reader import main
+from srmp_spark.queue_manager.sender.staging.stage_reader import main
 main()
 """
     readers = StageReaders(tmp_path, multicast=False, command=[sys.executable, "-c", script])

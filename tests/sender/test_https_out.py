@@ -23,9 +23,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from kit import acknowledged, bodies, commit, outgoing, rows_to, until
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.queue_manager.config import load
-from srmp_spark.testing.certificate import Authority, Identity, issued_by_a_leaf
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.queue_manager.configuration.config import load
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.certificate import Authority, Identity, issued_by_a_leaf
 
 QUEUE = "private$/in"
 

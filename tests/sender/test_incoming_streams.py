@@ -13,7 +13,7 @@ from kit import post
 
 from srmp_spark.testing.foreign.messages import ForeignMessage, ForeignStream
 from srmp_spark.testing.foreign.messages import post as written
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 QUEUE = "private$/payments"
 SOURCE = "aaaaaaaa-0000-4000-8000-000000000001"

@@ -18,16 +18,16 @@ from pathlib import Path
 import pytest
 from forwarding_kit import ELSEWHERE, LOOPBACK, Relayed, forward_queue
 from kit import acknowledged, sender_of, until
-from long_samples import lengths
 
-from srmp_spark.store.outbox.schema import DATABASE_FILE
-from srmp_spark.testing.foreign.destination import Destination
+from srmp_spark.store.outbox.tables.schema import DATABASE_FILE
 from srmp_spark.testing.foreign.faults import Faults as PeerFaults
-from srmp_spark.testing.foreign.http import ReceiptsServer
-from srmp_spark.testing.foreign.ledger import Ledger
-from srmp_spark.testing.foreign.senders import Faults, ForeignQueueManager
-from srmp_spark.testing.foreign.stream_sender import StreamSender
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.destination import Destination
+from tests.kit.foreign.http import ReceiptsServer
+from tests.kit.foreign.ledger import Ledger
+from tests.kit.foreign.senders import Faults, ForeignQueueManager
+from tests.kit.foreign.stream_sender import StreamSender
+from tests.long_samples import lengths
 
 SECONDS = lengths("SRMP_SPARK_KILL_SECONDS", short=6.0, long=15.0)
 LONGEST = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "15"))

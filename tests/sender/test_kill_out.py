@@ -18,12 +18,12 @@ import pytest
 import requests
 from kit import acknowledged, arrow, bodies, post, rows_to, sender_of
 from kit import until as wait_until
-from long_samples import lengths
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.foreign.destination import Destination
 from srmp_spark.testing.foreign.faults import Faults
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.destination import Destination
+from tests.long_samples import lengths
 
 SECONDS = lengths("SRMP_SPARK_KILL_SECONDS", short=6.0, long=15.0)
 LONGEST = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "15"))

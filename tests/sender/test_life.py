@@ -18,9 +18,9 @@ import pytest
 import requests
 from kit import acknowledged, bodies, commit, outgoing, post, rows_to, sender_of, until
 
-from srmp_spark.testing.certificate import make_certificate
-from srmp_spark.testing.foreign.destination import Destination
-from srmp_spark.testing.service import RunningQueueManager, ServeFailedError
+from srmp_spark.testing.queue_manager import RunningQueueManager, ServeFailedError
+from tests.kit.certificate import make_certificate
+from tests.kit.foreign.destination import Destination
 
 QUEUE = "private$/in"
 QUICK = {"resend_table": "1,1,2", "retransmission_timeout": 0.2}

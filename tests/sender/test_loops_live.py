@@ -10,7 +10,7 @@ import pytest
 import requests
 from kit import arrow, post
 
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 IN, OUT = "private$/in", "private$/out"
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from kit import acknowledged, bodies, commit, outgoing, rows_to, sender_of, until
 
-from srmp_spark.testing.foreign.destination import Destination
 from srmp_spark.testing.foreign.faults import Faults
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.destination import Destination
 
 QUEUE = "private$/in"
 NEVER = 300.0

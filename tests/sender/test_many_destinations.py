@@ -13,9 +13,9 @@ import requests
 from hostile_peers import Peers
 from kit import bodies, commit, rows_to, sender_of
 
-from srmp_spark.queue_manager.sender.connections import CONNECTIONS_MAX
-from srmp_spark.testing.foreign.destination import Destination
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.queue_manager.sender.http.connections import CONNECTIONS_MAX
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.destination import Destination
 
 DESTINATIONS = 1_200
 ROWS = 4

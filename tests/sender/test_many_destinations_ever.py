@@ -11,10 +11,10 @@ from forwarding_kit import ELSEWHERE, LOOPBACK
 from hostile_peers import Peers
 from kit import until
 
-from srmp_spark.srmp.forward_room import FORWARD_DESTINATIONS_MAX
-from srmp_spark.testing.foreign.http import Wire
+from srmp_spark.srmp.forward.forward_room import FORWARD_DESTINATIONS_MAX
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.http import Wire
 
 SENDER = "2744e4e1-2b48-43e8-b441-42745f280d53"
 EVER = FORWARD_DESTINATIONS_MAX + 300

@@ -13,8 +13,8 @@ import pytest
 import requests
 from kit import acknowledged, bodies, commit, outgoing, rows_to
 
-from srmp_spark.testing.foreign.destination import Destination
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.destination import Destination
 
 FIRST, SECOND = "private$/first", "private$/second"
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_is_refused_as_a_whole(
 ) -> None:
     before = len(requests.get(f"{running.api}/v1/status", timeout=30).json()["outgoing"])
     for other, says in (
-        ("MULTICAST=234.1.1.1:8001", "a multicast address beside other queues"),
+        ("MULTICAST=234.1.1.1:8001", "a multicast address alongside other queues"),
         (f"DIRECT={peer.url(FIRST)}", "twice"),
     ):
         done = send(running, "--destination", f"{peer.url(FIRST)},{other}", "--body", "x")

@@ -12,7 +12,7 @@ import pytest
 from srmp_spark.clock import SystemClock
 from srmp_spark.errors import ApiError
 from srmp_spark.names import LocalHosts
-from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.configuration.config import load
 from srmp_spark.queue_manager.sender import link as link_module
 from srmp_spark.queue_manager.sender.link import Outgoing
 from srmp_spark.store.directory import DataDirectory

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from srmp_spark.queue_manager.sender.places import SHARE, SLOW_SECONDS, Places, Standing
+from srmp_spark.queue_manager.sender.http.places import SHARE, SLOW_SECONDS, Places, Standing
 
 SLOW_MOST = 1_000
 WORKING, SLOW, IDLE = Standing(False, 0.1), Standing(False, SLOW_SECONDS + 1), Standing(True, 5.0)

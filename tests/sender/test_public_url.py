@@ -16,10 +16,10 @@ from requests.utils import quote
 
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.testing.foreign import receipts_out
-from srmp_spark.testing.foreign.destination import Destination
 from srmp_spark.testing.foreign.ports import KeptPort
 from srmp_spark.testing.foreign.receiving import CLASS_ORDER_ACK, Owed
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.destination import Destination
 
 QUEUE = "private$/in"
 

@@ -17,12 +17,12 @@ from hostile_peers import Peers
 from kit import bodies, commit, outgoing, rows_to, until
 from test_connections import OK, REQUEST, Told, with_peer
 
-from srmp_spark.queue_manager.sender import connections as module
-from srmp_spark.queue_manager.sender.connections import Wire
-from srmp_spark.queue_manager.sender.places import Places
+from srmp_spark.queue_manager.sender.http import connections as module
+from srmp_spark.queue_manager.sender.http.connections import Wire
+from srmp_spark.queue_manager.sender.http.places import Places
 from srmp_spark.queue_manager.sender.store_thread import TURNS, StoreThread
-from srmp_spark.srmp.outgoing_effects import Load, QueueKey, Send
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.srmp.sending.outgoing_effects import Load, QueueKey, Send
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 from hostile_peers import Peers
 from kit import commit, outgoing, until
 
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 MESSAGES = 12
 REFUSED = {3, 6, 7}

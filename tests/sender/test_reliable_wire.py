@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from session_kit import KEY, URL, answer, answer_to_the_end, send_of
 
-from srmp_spark.queue_manager.http_answer import PeerAnswer
-from srmp_spark.queue_manager.sender import reliable_wire
-from srmp_spark.queue_manager.sender.reliable_wire import ReliableWire
-from srmp_spark.queue_manager.sender.soap_connection import NoAnswerError, SoapAnswer
-from srmp_spark.srmp.outgoing_effects import QueueKey, Send
-from srmp_spark.store.outbox.sessions import SessionRow
-from srmp_spark.wsrm.elements import (
+from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
+from srmp_spark.queue_manager.sender.reliable import reliable_wire
+from srmp_spark.queue_manager.sender.reliable.reliable_wire import ReliableWire
+from srmp_spark.queue_manager.sender.reliable.soap_connection import NoAnswerError, SoapAnswer
+from srmp_spark.srmp.sending.outgoing_effects import QueueKey, Send
+from srmp_spark.store.outbox.tables.sessions import SessionRow
+from srmp_spark.wsrm.codec.elements import (
     CreateSequence,
     CreateSequenceResponse,
     SequenceAcknowledgement,
     SoapMessage,
 )
-from srmp_spark.wsrm.encoder import encode
-from srmp_spark.wsrm.faults import FaultCode, fault_of
+from srmp_spark.wsrm.codec.encoder import encode
+from srmp_spark.wsrm.codec.faults import FaultCode, fault_of
 
 
 class Owner:

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 from session_kit import GUID, KEY, URL, answer, answer_to_the_end, send_of
 
-from srmp_spark.queue_manager.http_answer import PeerAnswer
-from srmp_spark.queue_manager.sender import reliable_wire, session_source
-from srmp_spark.queue_manager.sender.reliable_wire import ReliableWire
-from srmp_spark.queue_manager.sender.session_book import SessionBook
-from srmp_spark.queue_manager.sender.soap_connection import NoAnswerError, SoapAnswer
-from srmp_spark.srmp.outgoing_effects import QueueKey, Send
-from srmp_spark.store.outbox.sessions import SessionRow, runs_of, serials_of
-from srmp_spark.wsrm.elements import (
+from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
+from srmp_spark.queue_manager.sender.reliable import reliable_wire, session_source
+from srmp_spark.queue_manager.sender.reliable.reliable_wire import ReliableWire
+from srmp_spark.queue_manager.sender.reliable.session_book import SessionBook
+from srmp_spark.queue_manager.sender.reliable.soap_connection import NoAnswerError, SoapAnswer
+from srmp_spark.srmp.sending.outgoing_effects import QueueKey, Send
+from srmp_spark.store.outbox.tables.sessions import SessionRow, runs_of, serials_of
+from srmp_spark.wsrm.codec.elements import (
     CloseSequence,
     CreateSequence,
     CreateSequenceResponse,
@@ -31,8 +31,8 @@ from srmp_spark.wsrm.elements import (
     SoapMessage,
     TerminateSequence,
 )
-from srmp_spark.wsrm.encoder import encode
-from srmp_spark.wsrm.faults import FaultCode, fault_of
+from srmp_spark.wsrm.codec.encoder import encode
+from srmp_spark.wsrm.codec.faults import FaultCode, fault_of
 
 COUNT = 12
 WINDOW = 4

@@ -12,12 +12,12 @@ import pytest
 from kit import acknowledged, commit, outgoing, post, rows_to, until
 
 from srmp_spark.interface import ExitCode
-from srmp_spark.queue_manager.sender import same_queues
-from srmp_spark.queue_manager.sender.same_queues import REPEATS_MIN, SameQueue, SameQueues
-from srmp_spark.srmp.outgoing_effects import QueueKey
-from srmp_spark.srmp.outgoing_stream import OutgoingStream
-from srmp_spark.srmp.sender import Sender
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.queue_manager.sender.reporting import same_queues
+from srmp_spark.queue_manager.sender.reporting.same_queues import REPEATS_MIN, SameQueue, SameQueues
+from srmp_spark.srmp.sending.outgoing_effects import QueueKey
+from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
+from srmp_spark.srmp.sending.sender import Sender
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 IDENTITY = "caf195ea-615c-4264-ae08-11a4e60194c0"
 ADDRESS, OTHER_ADDRESS = "192.0.2.7", "2001:db8::7"

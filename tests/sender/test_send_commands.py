@@ -16,10 +16,10 @@ from kit import acknowledged, arrow, bodies, commit, outgoing, rows_to, until
 from srmp_spark.client.outbox_batches import OutboxClient
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.interface import ExitCode, exit_code_of
-from srmp_spark.spark.sink_options import parse_sink
-from srmp_spark.testing.foreign.destination import Destination
+from srmp_spark.spark.settings.sink_options import parse_sink
 from srmp_spark.testing.foreign.faults import Faults
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.destination import Destination
 
 QUEUE = "private$/in"
 

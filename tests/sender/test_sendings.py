@@ -7,9 +7,9 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srmp_spark.queue_manager.sender.sendings import RUNS_MAX, SENT_TOGETHER_US, Sendings
-from srmp_spark.srmp.outgoing_effects import OutgoingChanges, QueueKey, SerialRun
-from srmp_spark.store.outbox.live import SentRun
+from srmp_spark.queue_manager.sender.reporting.sendings import RUNS_MAX, SENT_TOGETHER_US, Sendings
+from srmp_spark.srmp.sending.outgoing_effects import OutgoingChanges, QueueKey, SerialRun
+from srmp_spark.store.outbox.messages.live import SentRun
 
 KEY = QueueKey("http://a.example/msmq/private$/orders", "stream")
 S = 1_000_000

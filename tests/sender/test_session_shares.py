@@ -6,13 +6,13 @@ import asyncio
 
 from session_kit import send_of
 
-from srmp_spark.queue_manager.sender.reliable_sessions import (
+from srmp_spark.queue_manager.sender.reliable.reliable_sessions import (
     HOST_SHARE,
     SESSIONS_MAX,
     ReliableSessions,
 )
-from srmp_spark.queue_manager.tls import ClientTls
-from srmp_spark.srmp.outgoing_effects import QueueKey, Send
+from srmp_spark.queue_manager.trust.tls import ClientTls
+from srmp_spark.srmp.sending.outgoing_effects import QueueKey, Send
 
 
 def to(send: Send, url: str) -> Send:

@@ -10,9 +10,9 @@ import pytest
 from hostile_peers import Peers
 from kit import commit, until
 
-from srmp_spark.queue_manager.sender.connections import CONNECTIONS_MAX
-from srmp_spark.queue_manager.sender.places import SLOW_SECONDS
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.queue_manager.sender.http.connections import CONNECTIONS_MAX
+from srmp_spark.queue_manager.sender.http.places import SLOW_SECONDS
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 HEALTHY = 90
 ROUNDS = 8

@@ -14,10 +14,10 @@ from hostile_peers import OK
 from kit import commit, outgoing, until
 from test_connections import Told, with_peer
 
-from srmp_spark.queue_manager.sender import connections as module
-from srmp_spark.queue_manager.sender.connections import Wire
-from srmp_spark.srmp.outgoing_effects import Send
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.queue_manager.sender.http import connections as module
+from srmp_spark.queue_manager.sender.http.connections import Wire
+from srmp_spark.srmp.sending.outgoing_effects import Send
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 LARGE = 4 * 1_048_576
 HEAD = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % LARGE

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 import uvloop
 
-from srmp_spark.queue_manager.sender.addresses import Addresses
-from srmp_spark.queue_manager.sender.soap_connection import NoAnswerError, SoapConnection
-from srmp_spark.queue_manager.tls import ClientTls
-from srmp_spark.wsrm.elements import SoapMessage
-from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
+from srmp_spark.queue_manager.sender.http.addresses import Addresses
+from srmp_spark.queue_manager.sender.reliable.soap_connection import NoAnswerError, SoapConnection
+from srmp_spark.queue_manager.trust.tls import ClientTls
+from srmp_spark.wsrm.codec.elements import SoapMessage
+from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
 
 TRIES = 30
 """Connections of one test: whether the service is heard before the request is written is a race."""

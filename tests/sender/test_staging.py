@@ -20,8 +20,8 @@ from srmp_spark.queue_manager.api import outbox as outbox_api
 from srmp_spark.queue_manager.api.outbox import OutboxApi
 from srmp_spark.queue_manager.api.stage_turns import StageTurn
 from srmp_spark.queue_manager.sender.commands import Commands
-from srmp_spark.srmp.outgoing_room import OutgoingRoom
-from srmp_spark.store.outbox.stages import Staged
+from srmp_spark.srmp.sending.outgoing_room import OutgoingRoom
+from srmp_spark.store.outbox.staging.stages import Staged
 
 
 class NearlyFull(io.FileIO):

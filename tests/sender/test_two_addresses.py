@@ -14,10 +14,10 @@ import pytest
 import uvloop
 from test_connections import OK, REQUEST, Told
 
-from srmp_spark.queue_manager.http_client import post
-from srmp_spark.queue_manager.sender.addresses import Addresses
-from srmp_spark.queue_manager.sender.connections import Wire
-from srmp_spark.srmp.outgoing_effects import QueueKey, Send
+from srmp_spark.queue_manager.posting.http_client import post
+from srmp_spark.queue_manager.sender.http.addresses import Addresses
+from srmp_spark.queue_manager.sender.http.connections import Wire
+from srmp_spark.srmp.sending.outgoing_effects import QueueKey, Send
 
 DEAD, ALIVE = "127.0.0.2", "127.0.0.1"
 

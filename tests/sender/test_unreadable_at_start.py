@@ -16,9 +16,9 @@ from forwarding_kit import ELSEWHERE, LOOPBACK, forward_queue, send_stream
 from kit import acknowledged, bodies, commit, outgoing, post, rows_to, sender_of, until
 
 from srmp_spark.names import FORWARD_QUEUE
-from srmp_spark.testing.foreign.destination import Destination
 from srmp_spark.testing.foreign.faults import Faults
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.destination import Destination
 
 QUEUE, OTHER = "private$/in", "private$/other"
 FORWARDS: dict[str, Any] = {

@@ -8,8 +8,8 @@ import pyarrow as pa
 import requests
 from kit import acknowledged, bodies, commit, outgoing, rows_to, until
 
-from srmp_spark.testing.foreign.destination import Destination
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.destination import Destination
 
 QUEUE = "private$/in"
 

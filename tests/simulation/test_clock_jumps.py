@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from srmp_spark.testing import simulation
-from srmp_spark.testing.sending_simulation import SendingSimulation
-from srmp_spark.testing.sim_clock import START_MONOTONIC_S, START_UTC_US, SimClock
-from srmp_spark.testing.sim_outbox import SimSender
-from srmp_spark.testing.sim_queue_manager import SimQueueManager
-from srmp_spark.testing.simulation import Simulation
+from tests.kit import simulation
+from tests.kit.sending_simulation import SendingSimulation
+from tests.kit.sim_clock import START_MONOTONIC_S, START_UTC_US, SimClock
+from tests.kit.sim_outbox import SimSender
+from tests.kit.sim_queue_manager import SimQueueManager
+from tests.kit.simulation import Simulation
 
 SEEDS = int(os.environ.get("SRMP_SPARK_CLOCK_SEEDS", "80"))
 PLANTED_SEEDS = 2

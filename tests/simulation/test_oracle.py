@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from srmp_spark.testing.oracle import Oracle
+from tests.kit.oracle import Oracle
 
 
 def ledger(sent: str, acknowledged: str, landed: str, stream: str | None = None) -> Oracle:

@@ -6,9 +6,9 @@ from itertools import chain
 
 import pytest
 
-from srmp_spark.testing.planted_bugs import PLANTED
-from srmp_spark.testing.planted_sending_bugs import PLANTED_SENDING
-from srmp_spark.testing.simulation import run
+from tests.kit.planted_bugs import PLANTED
+from tests.kit.planted_sending_bugs import PLANTED_SENDING
+from tests.kit.simulation import run
 
 SEEDS_MAX = 10_000
 TRIED_FIRST = {

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from srmp_spark.testing.planted_bugs import PLANTED
-from srmp_spark.testing.simulation import STEPS_MAX, main, run, run_many
+from tests.kit.planted_bugs import PLANTED
+from tests.kit.simulation import STEPS_MAX, main, run, run_many
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = int(os.environ.get("SRMP_SPARK_SIM_SEEDS", "400"))
@@ -41,8 +41,7 @@ MARKS = {
 def test_no_seed_violates_anything_and_everything_happens() -> None:
     runs, marks, steps, failed = run_many(range(SEEDS))
     assert failed == [], (
-        f"{failed[0]}\nrepeat it: python -m srmp_spark.testing.simulation --seed "
-        f"{failed[0].seed} --trace"
+        f"{failed[0]}\nrepeat it: python -m tests.kit.simulation --seed {failed[0].seed} --trace"
     )
     assert runs == SEEDS
     assert steps / runs < STEPS_MAX / 20
@@ -53,7 +52,7 @@ def test_no_seed_violates_anything_and_everything_happens() -> None:
 
 def digests(seeds: range, hash_seed: str, python: str = sys.executable) -> str:
     code = (
-        "from srmp_spark.testing.simulation import run\n"
+        "from tests.kit.simulation import run\n"
         f"print([run(seed, digest=True).digest for seed in range({seeds.start}, {seeds.stop})])"
     )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
@@ -98,18 +97,18 @@ def test_a_failing_seed_stops_the_run_and_names_the_command(
     def faulty(seed: int) -> object:
         return run(seed, PLANTED["ReceiptBeyondGap"])
 
-    monkeypatch.setattr("srmp_spark.testing.simulation.run", faulty)
+    monkeypatch.setattr("tests.kit.simulation.run", faulty)
     assert main(["--seeds", "1000"]) == 1
     out = capsys.readouterr().out
     assert "lost " in out
-    assert "repeat it: python -m srmp_spark.testing.simulation --seed " in out
+    assert "repeat it: python -m tests.kit.simulation --seed " in out
 
 
 def test_several_processes_find_the_same() -> None:
     command = [
         sys.executable,
         "-m",
-        "srmp_spark.testing.simulation",
+        "tests.kit.simulation",
         "--seeds",
         "520",
         "--jobs",

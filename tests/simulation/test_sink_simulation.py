@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from long_samples import shares
 
-from srmp_spark.testing.planted_sink_bugs import PLANTED_SINK
-from srmp_spark.testing.sink_simulation import Simulation
+from tests.kit.planted_sink_bugs import PLANTED_SINK
+from tests.kit.sink_simulation import Simulation
+from tests.long_samples import shares
 
 SEEDS = shares("SRMP_SPARK_SINK_SEEDS", 1000, first=150)
 LARGE_SEEDS = shares("SRMP_SPARK_SINK_LARGE_SEEDS", 200, first=40)

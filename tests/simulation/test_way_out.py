@@ -8,12 +8,12 @@ from collections import Counter
 
 import pytest
 
-from srmp_spark.testing.wayout.__main__ import JUDGED, RATIO_MAX, main
-from srmp_spark.testing.wayout.day import Traffic, compare
-from srmp_spark.testing.wayout.letters import LettersLife
-from srmp_spark.testing.wayout.life import Life
-from srmp_spark.testing.wayout.planted import PLANTED_IN_LETTERS, PLANTED_IN_LIFE
-from srmp_spark.testing.wayout.virtual_loop import VirtualLoop, run_virtual
+from tests.kit.wayout.__main__ import JUDGED, RATIO_MAX, main
+from tests.kit.wayout.day import Traffic, compare
+from tests.kit.wayout.letters import LettersLife
+from tests.kit.wayout.life import Life
+from tests.kit.wayout.planted import PLANTED_IN_LETTERS, PLANTED_IN_LIFE
+from tests.kit.wayout.virtual_loop import VirtualLoop, run_virtual
 
 SEEDS = int(os.environ.get("SRMP_SPARK_WAY_OUT_SEEDS", "40"))
 """``make sim`` runs more, in CI too."""

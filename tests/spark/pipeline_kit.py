@@ -13,7 +13,7 @@ import deltalake
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.jobs.exactly_once import ExactlyOnce
-from srmp_spark.testing.oracle import Oracle, Verdict
+from tests.kit.oracle import Oracle, Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,10 +7,10 @@ from typing import Any
 from fake_queue_manager import FakeQueueManager
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
-from srmp_spark.spark.offsets import LogKey, Offsets, Position
-from srmp_spark.spark.options import parse
-from srmp_spark.spark.partitions import SrmpPartition
-from srmp_spark.spark.stream_reader import SrmpStreamReader
+from srmp_spark.spark.reading.offsets import LogKey, Offsets, Position
+from srmp_spark.spark.reading.partitions import SrmpPartition
+from srmp_spark.spark.reading.stream_reader import SrmpStreamReader
+from srmp_spark.spark.settings.options import parse
 
 EVERYTHING = ReadAllAvailable()
 

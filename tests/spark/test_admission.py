@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srmp_spark.spark.admission import pieces_of, shares, split_range
+from srmp_spark.spark.reading.admission import pieces_of, shares, split_range
 
 BACKLOGS = st.dictionaries(st.text(max_size=3), st.integers(0, 10**9), max_size=8)
 

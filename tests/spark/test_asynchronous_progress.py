@@ -1,7 +1,7 @@
 """Received marks of queries with ``asyncProgressTrackingEnabled``: none stands beyond what a restart of the query skips.
 
 Against the real engine, whose driver is killed with -9: what it calls, and in which order, is what
-``srmp_spark/spark/spark_progress.py`` goes by.
+``srmp_spark/spark/reading/spark_progress.py`` goes by.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fake_queue_manager import FakeQueueManager
 
-from srmp_spark.spark.offsets import Offsets
+from srmp_spark.spark.reading.offsets import Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

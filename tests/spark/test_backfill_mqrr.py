@@ -15,7 +15,7 @@ from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import SrmpSparkError
 from srmp_spark.jobs import backfill, remote_messages
 from srmp_spark.jobs.running import Outcome
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,9 +12,9 @@ from fake_queue_manager import ARRIVED_US, FakeQueueManager
 from reading import at, reader_of
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.spark.batch_reader import SrmpBatchReader
-from srmp_spark.spark.options import parse
-from srmp_spark.spark.partitions import SrmpPartition
+from srmp_spark.spark.reading.batch_reader import SrmpBatchReader
+from srmp_spark.spark.reading.partitions import SrmpPartition
+from srmp_spark.spark.settings.options import parse
 
 Fake = Callable[..., FakeQueueManager]
 

@@ -19,7 +19,7 @@ import pytest
 from pipeline_kit import Pipeline
 
 from srmp_spark.jobs import ingest
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

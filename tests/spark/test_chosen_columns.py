@@ -17,9 +17,9 @@ from fake_queue_manager import FakeQueueManager
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.rows.columns import NAMES, spark_ddl
-from srmp_spark.spark.chosen_columns import chosen_columns, fills_envelope
-from srmp_spark.spark.mqrr_options import parse_remote
-from srmp_spark.spark.options import parse
+from srmp_spark.spark.settings.chosen_columns import chosen_columns, fills_envelope
+from srmp_spark.spark.settings.mqrr_options import parse_remote
+from srmp_spark.spark.settings.options import parse
 from srmp_spark.store.directory import DATABASE_FILE
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def test_a_wrong_column_fails_before_the_query_starts(
 def test_a_reader_that_needs_no_bodies_moves_none(tmp_path: Path) -> None:
     """A thousand bodies of 1 KB, sealed: what comes over HTTP with and without them."""
     from srmp_spark.rows import dense
-    from srmp_spark.testing.service import RunningQueueManager
+    from srmp_spark.testing.queue_manager import RunningQueueManager
 
     with RunningQueueManager(tmp_path / "data", queues=["private$/orders"]) as running:
         client = QueueManagerClient(running.api)

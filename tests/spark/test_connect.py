@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 from fake_queue_manager import FakeQueueManager
 
-from srmp_spark.testing.outbox_server import OutboxServer
+from tests.kit.outbox_server import OutboxServer
 
 SECONDS = 600
 """For a JVM, its Connect server and a dozen queries on a machine that does much else; half a minute on a quiet one."""

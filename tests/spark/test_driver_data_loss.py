@@ -41,7 +41,7 @@ def test_an_unknown_epoch(fake: Fake, caplog: pytest.LogCaptureFixture) -> None:
     said, end, logged = loss(qm, start, caplog)
     assert "epoch gone is unknown" in said
     assert end == at((qm, "orders", 0))
-    assert f"goes on at sequence 1 of epoch {qm.epoch}" in logged
+    assert f"continues at sequence 1 of epoch {qm.epoch}" in logged
     assert planned(reader_of(qm, failOnDataLoss="false"), start, end) == [], "a jump reads no row"
 
 
@@ -50,14 +50,14 @@ def test_a_sequence_past_the_end(fake: Fake, caplog: pytest.LogCaptureFixture) -
     said, end, logged = loss(qm, at((qm, "orders", 1000)), caplog)
     assert "ends at 100" in said
     assert end == at((qm, "orders", 100))
-    assert "goes on behind 100" in logged
+    assert "continues after 100" in logged
 
 
 def test_a_queue_that_is_gone(fake: Fake, caplog: pytest.LogCaptureFixture) -> None:
     qm = fake(payments=1)
     start = at((qm, "orders", 10))
     said, end, logged = loss(qm, start, caplog)
-    assert "does not exist any more" in said
+    assert "no longer exists" in said
     assert end == start
     assert "leaves it out" in logged
 

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows
 from reading import EVERYTHING, at, began, drain, planned, reader_of
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.spark.stream_reader import IDLE_WAIT_SECONDS
+from srmp_spark.spark.reading.stream_reader import IDLE_WAIT_SECONDS
 
 Fake = Callable[..., FakeQueueManager]
 
@@ -146,7 +146,7 @@ def test_system_queues_are_read_only_by_their_exact_name(fake: Fake) -> None:
 def test_a_queue_that_appears_later_starts_at_its_first_row(
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("srmp_spark.spark.logs.DISCOVERY_SECONDS", 0.0)
+    monkeypatch.setattr("srmp_spark.spark.reading.logs.DISCOVERY_SECONDS", 0.0)
     qm = fake(orders=3)
     reader = reader_of(qm, queue="private$/*", startingOffsets="latest")
     start = reader.initialOffset()
@@ -276,7 +276,7 @@ def test_an_idle_reader_waits_in_the_queue_manager(fake: Fake) -> None:
 
 
 def test_a_row_ends_the_wait(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("srmp_spark.spark.stream_reader.IDLE_WAIT_SECONDS", 60.0)
+    monkeypatch.setattr("srmp_spark.spark.reading.stream_reader.IDLE_WAIT_SECONDS", 60.0)
     qm = fake(orders=3, payments=3)
     reader = reader_of(qm, queue="private$/*", startingOffsets="latest")
     start = reader.initialOffset()

@@ -21,8 +21,8 @@ GLOB = {"queue": "private$/*", "startingOffsets": "earliest"}
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("srmp_spark.spark.logs.DISCOVERY_SECONDS", 0.0)
-    monkeypatch.setattr("srmp_spark.spark.elsewhere.AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("srmp_spark.spark.reading.logs.DISCOVERY_SECONDS", 0.0)
+    monkeypatch.setattr("srmp_spark.spark.reading.elsewhere.AGAIN_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_a_queue_that_is_deleted_while_another_receiver_holds_it_is_lost_rows(
     assert restarted.latestOffset(end, EVERYTHING) == end, (
         "the list of queues tells it; then the lease is asked for"
     )
-    with pytest.raises(DataLossError, match=r"payments .* does not exist any more"):
+    with pytest.raises(DataLossError, match=r"payments .* no longer exists"):
         restarted.latestOffset(end, EVERYTHING)
 
 

@@ -18,9 +18,9 @@ from srmp_spark.holder import Holder
 from srmp_spark.interface import ENDPOINT_FILE
 from srmp_spark.spark import embedded
 from srmp_spark.spark.embedded import locate
-from srmp_spark.spark.options import parse
-from srmp_spark.spark.stream_reader import SrmpStreamReader
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.spark.reading.stream_reader import SrmpStreamReader
+from srmp_spark.spark.settings.options import parse
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 UNUSED = 8
 """Seconds: on a busy machine a call comes late. The tests wait so long and compute nothing meanwhile."""

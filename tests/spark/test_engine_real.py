@@ -14,8 +14,8 @@ import pytest
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.spark import embedded
-from srmp_spark.spark.options import parse
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.spark.settings.options import parse
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,4 +1,4 @@
-"""Random schedules of queues and queries through Spark, judged by the model (:mod:`srmp_spark.testing.queries`).
+"""Random schedules of queues and queries through Spark, judged by the model (:mod:`tests.kit.queries`).
 
 A failing seed is told with its steps. ``make model`` runs fifty.
 """
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from srmp_spark.testing.queries.run import run
-from srmp_spark.testing.queries.schedule import short_schedule
-from srmp_spark.testing.queries.spark import SparkSurroundings
+from tests.kit.queries.run import run
+from tests.kit.queries.schedule import short_schedule
+from tests.kit.queries.spark import SparkSurroundings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

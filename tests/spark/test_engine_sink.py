@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from srmp_spark.rows.body_text import body_text
-from srmp_spark.testing.outbox_server import OutboxServer
-from srmp_spark.testing.xml_formatter import xml_string
+from tests.kit.outbox_server import OutboxServer
+from tests.kit.xml_formatter import xml_string
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

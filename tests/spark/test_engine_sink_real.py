@@ -13,8 +13,8 @@ import pytest
 
 from srmp_spark import SrmpSink
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.demo.two_ends import bodies_in
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.demo.two_ends import bodies_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

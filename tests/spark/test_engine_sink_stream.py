@@ -14,7 +14,7 @@ from fake_queue_manager import FakeQueueManager
 
 from srmp_spark import SrmpSink
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.testing.outbox_server import OutboxServer
+from tests.kit.outbox_server import OutboxServer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -306,7 +306,7 @@ def test_rows_that_came_do_not_go_back_by_themselves(
     pipeline = Pipeline(spark, qm, tmp_path, "format")
     del pipeline.options["destination"]
     rows = pipeline.rows(fake(orders=3)).filter("sequence > 0")
-    with pytest.raises(Exception, match="says where a message came to"):
+    with pytest.raises(Exception, match="is that of the received message"):
         pipeline.run(rows)
     pipeline.run(rows.selectExpr("body", "label", f"'{OTHER}' as destination"))
     assert len(qm.model.bodies(OTHER)) == 3

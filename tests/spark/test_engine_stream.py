@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fake_queue_manager import FakeQueueManager
 
-from srmp_spark.spark.offsets import Offsets
+from srmp_spark.spark.reading.offsets import Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

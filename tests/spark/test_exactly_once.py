@@ -21,9 +21,9 @@ from srmp_spark.jobs.exactly_once import EXPIRY, ExactlyOnce, transactions
 from srmp_spark.jobs.ingest import Ingest
 from srmp_spark.jobs.ingest import arguments as ingest_arguments
 from srmp_spark.rows.columns import spark_ddl
-from srmp_spark.spark.offsets import LogKey, Offsets, Position
+from srmp_spark.spark.reading.offsets import LogKey, Offsets, Position
 from srmp_spark.spark.session import explain
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

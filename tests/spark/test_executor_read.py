@@ -11,16 +11,16 @@ from fake_queue_manager import FakeQueueManager
 
 from srmp_spark.errors import ApiError, ApiUnreachableError, DataLossError, SrmpSparkError
 from srmp_spark.rows.columns import arrow_schema
-from srmp_spark.spark import partitions
-from srmp_spark.spark.offsets import LogKey
-from srmp_spark.spark.options import SourceOptions, parse
-from srmp_spark.spark.partitions import (
+from srmp_spark.spark.reading import partitions
+from srmp_spark.spark.reading.offsets import LogKey
+from srmp_spark.spark.reading.partitions import (
     BATCH_ROWS_MAX,
     BATCH_ROWS_MIN,
     SrmpPartition,
     merged,
     read_partition,
 )
+from srmp_spark.spark.settings.options import SourceOptions, parse
 
 Fake = Callable[..., FakeQueueManager]
 
@@ -103,7 +103,9 @@ def test_missing_rows_are_a_loss(fake: Fake, caplog: pytest.LogCaptureFixture) -
     qm = fake(orders=100)
     qm.logs["private$/orders"].holes = [(5, 6)]
     qm.logs["private$/orders"].lost = {50, 100}
-    with pytest.raises(DataLossError, match="4 rows of 1 to 100 did not come, 2 are known holes"):
+    with pytest.raises(
+        DataLossError, match="4 rows of 1 to 100 were not received, 2 are known holes"
+    ):
         list(read_partition(partition(qm, 0, 100), options()))
     with caplog.at_level(logging.WARNING):
         assert (

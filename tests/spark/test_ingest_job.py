@@ -17,7 +17,7 @@ import pyspark
 import pytest
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 pytestmark = pytest.mark.spark
 JOB = Path(__file__).resolve().parents[2] / "jobs" / "ingest.py"

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from srmp_spark.testing.foreign.ports import kept_port
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from srmp_spark.errors import DataLossError
-from srmp_spark.spark.offsets import LogKey, Offsets, Position
+from srmp_spark.spark.reading.offsets import LogKey, Offsets, Position
 
 GUIDS = st.sampled_from(["1b4e28ba-2fa1-11d2-883f-0016d3cca427", "aa", "bb"])
 QUEUES = st.text(st.characters(exclude_categories=["C"]), min_size=1, max_size=8)

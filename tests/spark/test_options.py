@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.queue_manager import config
-from srmp_spark.spark.option_values import duration_s
-from srmp_spark.spark.options import SERVE_OPTIONS, check_batch, check_stream, parse
+from srmp_spark.queue_manager.configuration import config
+from srmp_spark.spark.settings.option_values import duration_s
+from srmp_spark.spark.settings.options import SERVE_OPTIONS, check_batch, check_stream, parse
 
 BASE = {"queueManager": "http://127.0.0.1:8081", "queue": "private$/orders"}
 

@@ -15,8 +15,8 @@ import pytest
 from fake_queue_manager import FakeQueueManager
 
 import srmp_spark
-from srmp_spark.spark.offsets import LogKey
 from srmp_spark.spark.progress import QueryProgress, SrmpListener, waiting_of
+from srmp_spark.spark.reading.offsets import LogKey
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,11 +11,11 @@ from fake_queue_manager import FakeQueueManager
 from reading import EVERYTHING, at, planned, reader_of
 
 from srmp_spark.errors import ApiUnreachableError, DataLossError
-from srmp_spark.spark import logs, queue_managers
-from srmp_spark.spark.batch_reader import SrmpBatchReader
-from srmp_spark.spark.marks import Marks
-from srmp_spark.spark.offsets import Offsets
-from srmp_spark.spark.options import parse
+from srmp_spark.spark.reading import logs, queue_managers
+from srmp_spark.spark.reading.batch_reader import SrmpBatchReader
+from srmp_spark.spark.reading.marks import Marks
+from srmp_spark.spark.reading.offsets import Offsets
+from srmp_spark.spark.settings.options import parse
 
 Fake = Callable[..., FakeQueueManager]
 ORDERS = "private$/orders"

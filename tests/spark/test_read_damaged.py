@@ -11,10 +11,10 @@ import pytest
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import DataLossError
-from srmp_spark.spark.offsets import LogKey
-from srmp_spark.spark.options import parse
-from srmp_spark.spark.partitions import SrmpPartition, read_partition
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.spark.reading.offsets import LogKey
+from srmp_spark.spark.reading.partitions import SrmpPartition, read_partition
+from srmp_spark.spark.settings.options import parse
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 ROWS = 2_500
 """More than a segment needs."""

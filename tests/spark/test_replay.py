@@ -17,7 +17,7 @@ from srmp_spark.jobs import running
 from srmp_spark.jobs.ranges import plan
 from srmp_spark.jobs.selection import Selection
 from srmp_spark.rows.columns import spark_ddl
-from srmp_spark.testing.outbox_server import OutboxServer
+from tests.kit.outbox_server import OutboxServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,8 +18,8 @@ import pytest
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.rows.columns import arrow_schema
-from srmp_spark.testing.demo.two_ends import bodies_in
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.demo.two_ends import bodies_in
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).resolve().parents[2]

@@ -25,9 +25,9 @@ from api_proxy import ApiProxy, When, kill_peer
 from pipeline_kit import Pipeline
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.demo.query import Query
-from srmp_spark.testing.oracle import Oracle, Verdict
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.demo.query import Query
+from tests.kit.oracle import Oracle, Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

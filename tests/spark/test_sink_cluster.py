@@ -16,8 +16,8 @@ import pytest
 from api_proxy import kill_peer
 
 from srmp_spark.testing.foreign.ports import kept_port
-from srmp_spark.testing.outbox_model import RefusedError, Slot
-from srmp_spark.testing.outbox_server import OutboxServer
+from tests.kit.outbox_model import RefusedError, Slot
+from tests.kit.outbox_server import OutboxServer
 
 pytestmark = pytest.mark.spark
 HERE = Path(__file__).resolve().parent

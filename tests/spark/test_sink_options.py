@@ -16,11 +16,16 @@ from srmp_spark.client.outbox_batches import CommitAnswer
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.rows.columns import NAMES, comment_of
 from srmp_spark.spark import writer
-from srmp_spark.spark.misspelt_columns import misspelt
-from srmp_spark.spark.sink_columns import SINK_COLUMNS, StagePlan, plan
-from srmp_spark.spark.sink_options import SINK_OPTIONS, Target, check_stream_sink, parse_sink
+from srmp_spark.spark.settings.misspelt_columns import misspelt
+from srmp_spark.spark.settings.sink_columns import SINK_COLUMNS, StagePlan, plan
+from srmp_spark.spark.settings.sink_options import (
+    SINK_OPTIONS,
+    Target,
+    check_stream_sink,
+    parse_sink,
+)
 from srmp_spark.spark.staging import StagedPartition
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 URL = "http://127.0.0.1:8081"
 QUEUE = "DIRECT=http://host/msmq/private$/orders"
@@ -68,7 +73,7 @@ def refusal(ddl: str, **options: str) -> str:
             "deadLetter, deadLetterQueue, destination, onKeyConflict, orderBy",
         ),
         ({"deadLetterQueue": "DIRECT=http://h/msmq/q"}, "option deadLetterQueue: not a queue name"),
-        ({"deadLetterQueue": "private$/order_queue$"}, "takes no dead letters"),
+        ({"deadLetterQueue": "private$/order_queue$"}, "accepts no dead letters"),
         ({"path": "/x"}, ".option('destination', …)"),
         ({"queueManager": f"{URL},{URL}1"}, "the sink takes one URL"),
         ({"queueManager": "127.0.0.1:8081"}, "expected http://HOST:PORT"),
@@ -248,7 +253,7 @@ def received(*made: str) -> StructType:
 def test_rows_of_the_source_do_not_go_back_to_where_they_came_from() -> None:
     """They went round for ever: 3 rows became 171 in 20 seconds."""
     with pytest.raises(
-        ConfigurationError, match=r"destination is missing: .* says where a message came to"
+        ConfigurationError, match=r"destination is missing: .* is that of the received message"
     ):
         plan(parse_sink({"queueManager": URL}), received())
 
@@ -507,7 +512,7 @@ def test_every_column_of_the_source_goes_through_the_sink() -> None:
         (
             "orders",
             (
-                "a queue's name says no machine: write DIRECT=http://HOST/msmq/orders, with "
+                "the name of a queue does not name a machine: write DIRECT=http://HOST/msmq/orders, with "
                 "the host that has it"
             ),
         ),

@@ -12,7 +12,7 @@ import pytest
 
 from srmp_spark import SrmpSink
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

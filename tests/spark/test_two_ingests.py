@@ -21,8 +21,8 @@ import pytest
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.interface import ExitCode
-from srmp_spark.testing.demo.query import Query
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.demo.query import Query
 
 pytestmark = pytest.mark.spark
 JOB = Path(__file__).resolve().parents[2] / "jobs" / "ingest.py"

@@ -12,7 +12,7 @@ import pytest
 from srmp_spark import SrmpSink
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.store.outbox.reading import OutboxReader
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,7 +69,7 @@ class Orders:
 
 
 def _key(row: Any) -> Any:
-    from srmp_spark.srmp.outgoing_effects import QueueKey
+    from srmp_spark.srmp.sending.outgoing_effects import QueueKey
 
     return QueueKey(row.destination, row.kind)
 

@@ -17,8 +17,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from reading import EVERYTHING, at, began, drain, reader_of
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.spark.offsets import Offsets
-from srmp_spark.spark.stream_reader import SrmpStreamReader
+from srmp_spark.spark.reading.offsets import Offsets
+from srmp_spark.spark.reading.stream_reader import SrmpStreamReader
 
 Fake = Callable[..., FakeQueueManager]
 ORDERS = "private$/orders"
@@ -300,8 +300,8 @@ def test_what_is_received_while_the_query_is_away_does_not_change_its_batches(fa
 
 
 def test_a_batch_read_of_unreceived_leaves_them_out_too(fake: Fake) -> None:
-    from srmp_spark.spark.batch_reader import SrmpBatchReader
-    from srmp_spark.spark.options import parse
+    from srmp_spark.spark.reading.batch_reader import SrmpBatchReader
+    from srmp_spark.spark.settings.options import parse
 
     qm = fake(orders=5)
     qm.consumer(ORDERS).mark(2, 3)

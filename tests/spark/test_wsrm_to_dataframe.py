@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from test_engine_stream import start
 
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 from srmp_spark.message import Arrival, Message
 from srmp_spark.rows.group import Record
-from srmp_spark.srmp.encoder import encode, http_head
-from srmp_spark.store import queues
+from srmp_spark.srmp.codec.encoder import encode, http_head
+from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.journal import Journal
-from srmp_spark.store.transaction import Transaction
+from srmp_spark.store.tables import queues
 
 T = TypeVar("T")
 QUEUE = "private$/orders"

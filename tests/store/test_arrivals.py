@@ -9,9 +9,11 @@ import pytest
 from store_kit import NOW, QUEUE, Store, srmp_record
 
 from srmp_spark.errors import StoreDamagedError
-from srmp_spark.store import arrivals, queues, sealing, sweeper
-from srmp_spark.store.arrivals import FirstSince, first_since
-from srmp_spark.store.log import Log, SegmentChunk
+from srmp_spark.store.database import sweeper
+from srmp_spark.store.stored_rows import arrivals, sealing
+from srmp_spark.store.stored_rows.arrivals import FirstSince, first_since
+from srmp_spark.store.stored_rows.log import Log, SegmentChunk
+from srmp_spark.store.tables import queues
 
 HOUR = 3_600_000_000
 

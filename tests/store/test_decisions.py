@@ -11,10 +11,10 @@ import pytest
 from store_kit import NOW, QUEUE, SENDER, Store, record
 
 from srmp_spark.message import StreamId
-from srmp_spark.srmp.decisions import Reason, Undecided
-from srmp_spark.store import decisions, queues
-from srmp_spark.store.decisions import EXPAND_ROWS_MAX, NO_LANE, OwedDecision
+from srmp_spark.srmp.receiving.decisions import Reason, Undecided
 from srmp_spark.store.directory import DataDirectory
+from srmp_spark.store.tables import decisions, queues
+from srmp_spark.store.tables.decisions import EXPAND_ROWS_MAX, NO_LANE, OwedDecision
 
 ADMIN = "http://machine1/MSMQ/private$/admin"
 ORDERS = "http://machine1/MSMQ/private$/order_queue$"
@@ -379,7 +379,8 @@ class TestAMessageThatComesAgainElsewhere:
     ) -> None:
         """Who knows an identifier, which is no secret, would else learn at an address of his own what became of the message.
 
-        What comes under another name is another message, whatever its identifier (3.1.5.1.11 and srmp/trust_domain.py)."""
+        What comes under another name is another message, whatever its identifier
+        (3.1.5.1.11 and srmp/receiving/trust_domain.py)."""
         store.put_asking([in_stream(1)._replace(sender_name=told_to)])
         store.decide((1, 1))
         store.expand_all()

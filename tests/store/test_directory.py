@@ -19,7 +19,7 @@ from store_kit import NOW, QUEUE, Store
 from srmp_spark.errors import StoreDamagedError, StoreError, StoreInUseError, StoreSyncError
 from srmp_spark.interface import exit_code_of
 from srmp_spark.store import directory as directory_module
-from srmp_spark.store import schema, sqlite_file, state
+from srmp_spark.store.database import schema, sqlite_file
 from srmp_spark.store.directory import (
     DataDirectory,
     Identity,
@@ -27,6 +27,7 @@ from srmp_spark.store.directory import (
     foreign_because,
     refuse_network_file_system,
 )
+from srmp_spark.store.tables import state
 
 HOLD = """
 import sys, time
@@ -455,7 +456,7 @@ def test_a_refused_start_gives_the_lock_back(tmp_path: Path) -> None:
 
 
 def test_rows_keep_the_epoch_they_were_accepted_in(tmp_path: Path) -> None:
-    from srmp_spark.store.log import Bounds, Log
+    from srmp_spark.store.stored_rows.log import Bounds, Log
 
     store = Store(tmp_path / "data")
     store.put(5)

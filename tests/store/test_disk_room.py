@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from srmp_spark.store import disk_room, giving_back, sweeper
-from srmp_spark.store.disk_room import (
+from srmp_spark.store.database import disk_room, giving_back, sweeper
+from srmp_spark.store.database.disk_room import (
     DISK_FREE_FLOOR,
     FREE_PAGES_KEPT,
     WAL_EDGE,
@@ -17,8 +17,8 @@ from srmp_spark.store.disk_room import (
     Volume,
     on_one_volume,
 )
-from srmp_spark.store.schema import INBOX, WAL_KEPT_BYTES, connect_writer, row_key
-from srmp_spark.store.transaction import Transaction
+from srmp_spark.store.database.schema import INBOX, WAL_KEPT_BYTES, connect_writer, row_key
+from srmp_spark.store.database.transaction import Transaction
 
 MIB = 1 << 20
 

@@ -11,10 +11,12 @@ import pytest
 from store_kit import NOW, QUEUE, Store, record
 
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.store import due, queues, retention, sealing, state, sweeper
+from srmp_spark.store.database import sweeper
 from srmp_spark.store.directory import DATABASE_FILE
-from srmp_spark.store.log import Log
-from srmp_spark.store.sealing import SEAL_AGE_S, SEAL_ROWS_MIN
+from srmp_spark.store.stored_rows import due, retention, sealing
+from srmp_spark.store.stored_rows.log import Log
+from srmp_spark.store.stored_rows.sealing import SEAL_AGE_S, SEAL_ROWS_MIN
+from srmp_spark.store.tables import queues, state
 
 DAY_US = 86_400_000_000
 OLD_US = int(SEAL_AGE_S * 1_000_000)

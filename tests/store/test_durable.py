@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from srmp_spark.store import durable
-from srmp_spark.store.durable import write_durably
+from srmp_spark.store.database import durable
+from srmp_spark.store.database.durable import write_durably
 
 
 def test_a_file_is_whole_and_alone_in_its_folder(tmp_path: Path) -> None:

@@ -25,12 +25,13 @@ from srmp_spark.rows.decode import rows_of
 from srmp_spark.rows.group import Record
 from srmp_spark.rows.kept_columns import record_of_columns
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.srmp.redirection import Redirection, Redirections
-from srmp_spark.store import queues, retention, state
-from srmp_spark.store.log import TrimmedError
-from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.forward_place import Cursor
-from srmp_spark.store.outbox.forwarded import Incoming, Unsendable
+from srmp_spark.srmp.forward.redirection import Redirection, Redirections
+from srmp_spark.store.outbox.preparing.forwarded import Incoming, Unsendable
+from srmp_spark.store.outbox.tables.database import OutboxDatabase
+from srmp_spark.store.outbox.tables.forward_place import Cursor
+from srmp_spark.store.stored_rows import retention
+from srmp_spark.store.stored_rows.log import TrimmedError
+from srmp_spark.store.tables import queues, state
 
 QM, OTHER = "caf195ea-615c-4264-ae08-11a4e60194c0", "32221eda-9376-46df-b6ed-783091123831"
 

@@ -13,15 +13,15 @@ from store_kit import NOW, QUEUE, HandLoop, Store, record
 from srmp_spark.errors import StoreError, StoreSyncError
 from srmp_spark.message import Arrival
 from srmp_spark.rows.group import Record, unpack_group
-from srmp_spark.srmp.effects import Changes, Committed, OwedReceipt
-from srmp_spark.srmp.history import HistoryChanges, HistoryRun
-from srmp_spark.srmp.stream_effects import AcceptedGap, IncomingStreamRow
+from srmp_spark.srmp.receiving.effects import Changes, Committed, OwedReceipt
+from srmp_spark.srmp.receiving.history import HistoryChanges, HistoryRun
+from srmp_spark.srmp.receiving.stream_effects import AcceptedGap, IncomingStreamRow
 from srmp_spark.store import journal as journal_module
-from srmp_spark.store import queues, state
+from srmp_spark.store.database.schema import PAGE_SIZE_BYTES, connect_reader
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.journal import Journal
 from srmp_spark.store.journal_states import TRANSITIONS, Event, State
-from srmp_spark.store.schema import PAGE_SIZE_BYTES, connect_reader
+from srmp_spark.store.tables import queues, state
 
 
 @pytest.fixture
@@ -372,7 +372,7 @@ def test_a_failed_commit_answers_nobody_and_lets_nobody_in(tmp_path: Path) -> No
 
 def test_a_failed_checkpoint_is_final_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its sync is of the only other copy of what the WAL will be begun anew over."""
-    from srmp_spark.store import checkpointer
+    from srmp_spark.store.database import checkpointer
 
     def fails(connection: sqlite3.Connection) -> int:
         raise sqlite3.OperationalError("disk I/O error")
@@ -464,7 +464,7 @@ def test_a_full_buffer_says_so(store: Store, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_wal_is_copied_and_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from srmp_spark.store import checkpointer
+    from srmp_spark.store.database import checkpointer
 
     monkeypatch.setattr(checkpointer, "CHECKPOINT_BYTES", 256 * 1024)
     store = Store(tmp_path / "data")

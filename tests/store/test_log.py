@@ -15,9 +15,10 @@ from srmp_spark.errors import StoreDamagedError
 from srmp_spark.rows.group import unpack_group
 from srmp_spark.sequences.ranges import gaps
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.store import log as log_module
-from srmp_spark.store import queues, reading, retention, sealing, state, sweeper
-from srmp_spark.store.log import (
+from srmp_spark.store.database import sweeper
+from srmp_spark.store.stored_rows import log as log_module
+from srmp_spark.store.stored_rows import reading, retention, sealing
+from srmp_spark.store.stored_rows.log import (
     GroupChunk,
     Log,
     PastTheEndError,
@@ -26,6 +27,7 @@ from srmp_spark.store.log import (
     UnknownEpochError,
     UnknownQueueError,
 )
+from srmp_spark.store.tables import queues, state
 
 
 @pytest.fixture

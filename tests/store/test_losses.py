@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from store_kit import NOW, Store
 
-from srmp_spark.store import losses
-from srmp_spark.store.losses import LOSSES_KEPT, Loss
+from srmp_spark.store.tables import losses
+from srmp_spark.store.tables.losses import LOSSES_KEPT, Loss
 
 
 def loss(first: int, reason: str = "retries") -> Loss:

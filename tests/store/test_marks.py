@@ -13,9 +13,9 @@ from store_kit import NOW, QUEUE, Store
 
 from srmp_spark.sequences.as_json import RUNS_SHOWN_MAX, set_as_json, set_from_json
 from srmp_spark.sequences.sequence_set import BLOCK_SEQUENCES, Piece, SequenceSet
-from srmp_spark.store import marks, queues, state
+from srmp_spark.store.database.set_aside import SetAside
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.store.set_aside import SetAside
+from srmp_spark.store.tables import marks, queues, state
 
 TEXTS = (
     "[[1", "[[5,3]]", "[[-1,3]]", "{}x", "[5]", f"[[5,{10**30}]]", "[[5,1e30]]", "[[5,Infinity]]", "[" * 2_000, "[[0,3]]",

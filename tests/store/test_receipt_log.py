@@ -20,9 +20,9 @@ from srmp_spark.queue_manager.sender.receipts import (
     read_to,
 )
 from srmp_spark.rows.group import Record
-from srmp_spark.srmp.encoder import encode, http_head
-from srmp_spark.srmp.receipts import stream_receipt
-from srmp_spark.store.outbox.database import OutboxDatabase
+from srmp_spark.srmp.codec.encoder import encode, http_head
+from srmp_spark.srmp.receiving.receipts import stream_receipt
+from srmp_spark.store.outbox.tables.database import OutboxDatabase
 
 PEER = "caf195ea-615c-4264-ae08-11a4e60194c0"
 

@@ -13,9 +13,11 @@ from store_kit import NOW, QUEUE, Store, srmp_record
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.store import disk_room, queues, reading, retention, sealing, state, sweeper
-from srmp_spark.store.disk_room import Volume
-from srmp_spark.store.log import Log
+from srmp_spark.store.database import disk_room, sweeper
+from srmp_spark.store.database.disk_room import Volume
+from srmp_spark.store.stored_rows import reading, retention, sealing
+from srmp_spark.store.stored_rows.log import Log
+from srmp_spark.store.tables import queues, state
 
 DAY = 86_400_000_000
 

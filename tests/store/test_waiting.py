@@ -11,10 +11,11 @@ from store_kit import NOW, QUEUE, Store, srmp_record
 
 from srmp_spark.sequences.ranges import overlaps, subtract
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.store import queues, sealing, state
-from srmp_spark.store import waiting as waiting_module
-from srmp_spark.store.log import Log
-from srmp_spark.store.waiting import Waiting
+from srmp_spark.store.stored_rows import sealing
+from srmp_spark.store.stored_rows.log import Log
+from srmp_spark.store.tables import queues, state
+from srmp_spark.store.tables import waiting as waiting_module
+from srmp_spark.store.tables.waiting import Waiting
 
 
 @settings(max_examples=100)

@@ -10,7 +10,7 @@ import pytest
 from out_kit import POLL
 from scripted_service import ScriptedService
 
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 
 @pytest.fixture(scope="module")

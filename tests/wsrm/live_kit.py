@@ -14,9 +14,9 @@ import pyarrow as pa
 from wsrm_kit import VERSIONS, message, schema_faults
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.service import RunningQueueManager
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.elements import (
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import (
     AckRequested,
     Content,
     CreateSequence,
@@ -27,8 +27,8 @@ from srmp_spark.wsrm.elements import (
     SequenceAcknowledgement,
     SoapMessage,
 )
-from srmp_spark.wsrm.encoder import encode, http_fields
-from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
+from srmp_spark.wsrm.codec.encoder import encode, http_fields
+from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
 
 Versions = tuple[SoapVersion, AddressingVersion, RmVersion]
 PATIENCE = 90.0

@@ -13,7 +13,7 @@ from scripted_service import ScriptedService
 
 from srmp_spark.client.outgoing_messages import OutgoingClient
 from srmp_spark.errors import ApiError
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 ACTION = "urn:shop/order"
 POLL = 0.5

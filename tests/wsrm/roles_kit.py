@@ -7,20 +7,9 @@ from itertools import count
 
 from wsrm_kit import VERSIONS, message, schema_faults
 
-from srmp_spark.srmp.effects import Committed
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.destination import Destination
-from srmp_spark.wsrm.destination_effects import (
-    Delivery,
-    DestinationSettings,
-    Later,
-    Output,
-    Received,
-    Respond,
-    Send,
-    SequenceRow,
-)
-from srmp_spark.wsrm.elements import (
+from srmp_spark.srmp.receiving.effects import Committed
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import (
     AckRequested,
     Content,
     CreateSequence,
@@ -31,8 +20,19 @@ from srmp_spark.wsrm.elements import (
     SequenceAcknowledgement,
     SoapMessage,
 )
-from srmp_spark.wsrm.encoder import encode
-from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
+from srmp_spark.wsrm.codec.encoder import encode
+from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
+from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.receiving.destination_effects import (
+    Delivery,
+    DestinationSettings,
+    Later,
+    Output,
+    Received,
+    Respond,
+    Send,
+    SequenceRow,
+)
 
 HERE = "http://qm.example/wsrm/private$/orders"
 THERE = EndpointReference("http://client.example/acks")

@@ -9,17 +9,17 @@ from roles_kit import NEW, OLD, THERE, Queue, Versions
 from wsrm_kit import document_examples
 
 from srmp_spark.errors import LocalProtocolError
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.destination_effects import DestinationSettings, Respond, Send
-from srmp_spark.wsrm.elements import ABSENT, CloseSequence
-from srmp_spark.wsrm.encoder import encode
-from srmp_spark.wsrm.flow_control import (
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import ABSENT, CloseSequence
+from srmp_spark.wsrm.codec.encoder import encode
+from srmp_spark.wsrm.limits import BUFFER_REMAINING_MAX
+from srmp_spark.wsrm.receiving.destination_effects import DestinationSettings, Respond, Send
+from srmp_spark.wsrm.receiving.flow_control import (
     TRANSITIONS,
     FlowControlEvent,
     FlowControlObject,
     FlowControlState,
 )
-from srmp_spark.wsrm.limits import BUFFER_REMAINING_MAX
 
 BOTH = pytest.mark.parametrize("versions", [OLD, NEW], ids=["1.0", "1.1"])
 

@@ -9,8 +9,8 @@ from roles_kit import NEW, OLD, Versions
 from wsrm_kit import schema_faults
 
 from srmp_spark.errors import LocalProtocolError
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.elements import (
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import (
     ABSENT,
     CloseSequenceResponse,
     CreateSequenceResponse,
@@ -18,12 +18,24 @@ from srmp_spark.wsrm.elements import (
     SoapMessage,
     TerminateSequenceResponse,
 )
-from srmp_spark.wsrm.encoder import encode
-from srmp_spark.wsrm.polling import Polling
-from srmp_spark.wsrm.polling_states import TRANSITIONS, PollingEvent, PollingState, Timer, event_of
-from srmp_spark.wsrm.source import Source
-from srmp_spark.wsrm.source_effects import Control, Event, SourceSettings, Suspicious, Transmit
-from srmp_spark.wsrm.source_states import SourceState
+from srmp_spark.wsrm.codec.encoder import encode
+from srmp_spark.wsrm.sending.polling import Polling
+from srmp_spark.wsrm.sending.polling_states import (
+    TRANSITIONS,
+    PollingEvent,
+    PollingState,
+    Timer,
+    event_of,
+)
+from srmp_spark.wsrm.sending.source import Source
+from srmp_spark.wsrm.sending.source_effects import (
+    Control,
+    Event,
+    SourceSettings,
+    Suspicious,
+    Transmit,
+)
+from srmp_spark.wsrm.sending.source_states import SourceState
 
 THERE = "http://service.example/"
 BOTH = pytest.mark.parametrize("versions", [OLD, NEW], ids=["1.0", "1.1"])

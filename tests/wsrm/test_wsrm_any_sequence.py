@@ -11,20 +11,25 @@ from roles_kit import NEW, OLD, Queue, Versions
 from wsrm_kit import VERSIONS
 
 from srmp_spark.errors import RemoteProtocolError
-from srmp_spark.srmp.effects import Committed
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.destination_effects import Later
-from srmp_spark.wsrm.elements import CreateSequenceResponse, EndpointReference, Fault, SoapMessage
-from srmp_spark.wsrm.encoder import encode
-from srmp_spark.wsrm.endpoint_text import endpoint_of, text_of
-from srmp_spark.wsrm.inbound_states import InboundState
-from srmp_spark.wsrm.limits import ATTRIBUTES_MAX, REFERENCE_PARAMETERS_MAX
-from srmp_spark.wsrm.namespaces import (
+from srmp_spark.srmp.receiving.effects import Committed
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import (
+    CreateSequenceResponse,
+    EndpointReference,
+    Fault,
+    SoapMessage,
+)
+from srmp_spark.wsrm.codec.encoder import encode
+from srmp_spark.wsrm.codec.endpoint_text import endpoint_of, text_of
+from srmp_spark.wsrm.codec.namespaces import (
     MAKE_CONNECTION,
     MAKE_CONNECTION_ANONYMOUS,
     AddressingVersion,
     RmVersion,
 )
+from srmp_spark.wsrm.limits import ATTRIBUTES_MAX, REFERENCE_PARAMETERS_MAX
+from srmp_spark.wsrm.receiving.destination_effects import Later
+from srmp_spark.wsrm.receiving.inbound_states import InboundState
 
 OPERATIONS = (
     "CreateSequence", "CloseSequence", "TerminateSequence", "Sequence", "LastMessage", "AckRequested",

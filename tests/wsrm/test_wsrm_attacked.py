@@ -16,9 +16,9 @@ from live_kit import PATIENCE, Client, rows, wait_for
 from roles_kit import NEW, OLD
 from test_wsrm_any_sequence import request, with_parameter
 
-from srmp_spark.testing.service import RunningQueueManager
-from srmp_spark.wsrm.elements import CreateSequenceResponse, Fault
-from srmp_spark.wsrm.encoder import encode, http_fields
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from srmp_spark.wsrm.codec.elements import CreateSequenceResponse, Fault
+from srmp_spark.wsrm.codec.encoder import encode, http_fields
 
 SOAP = {NEW[0]: "application/soap+xml", OLD[0]: "text/xml"}
 

@@ -19,8 +19,8 @@ from wsrm_kit import (
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 from srmp_spark.wsrm import limits
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.elements import (
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import (
     ABSENT,
     AckRequested,
     Blame,
@@ -40,9 +40,9 @@ from srmp_spark.wsrm.elements import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from srmp_spark.wsrm.encoder import encode, http_fields
-from srmp_spark.wsrm.faults import FaultCode, SoapFaultError, code_of, fault_of
-from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
+from srmp_spark.wsrm.codec.encoder import encode, http_fields
+from srmp_spark.wsrm.codec.faults import FaultCode, SoapFaultError, code_of, fault_of
+from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
 
 A = "urn:uuid:0b162747-99cf-479c-972f-95b776e141c3"
 NEW = pytest.mark.parametrize("versions", VERSIONS, ids=IDS)

@@ -10,11 +10,9 @@ from roles_kit import NEW, OLD, THERE, UTC, Queue, Versions
 from wsrm_kit import IDS, VERSIONS, sample, wcf_trace
 
 from srmp_spark.errors import LocalProtocolError
-from srmp_spark.srmp.effects import Committed
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.destination import Destination
-from srmp_spark.wsrm.destination_effects import DestinationSettings, Durable, Respond, Send
-from srmp_spark.wsrm.elements import (
+from srmp_spark.srmp.receiving.effects import Committed
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import (
     AckRequested,
     Blame,
     CloseSequence,
@@ -29,11 +27,23 @@ from srmp_spark.wsrm.elements import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from srmp_spark.wsrm.encoder import encode
-from srmp_spark.wsrm.faults import FaultCode, code_of
-from srmp_spark.wsrm.inbound_sequence import size_of
-from srmp_spark.wsrm.inbound_states import TRANSITIONS, InboundEvent, InboundState, Reaction
-from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersion
+from srmp_spark.wsrm.codec.encoder import encode
+from srmp_spark.wsrm.codec.faults import FaultCode, code_of
+from srmp_spark.wsrm.codec.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersion
+from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.receiving.destination_effects import (
+    DestinationSettings,
+    Durable,
+    Respond,
+    Send,
+)
+from srmp_spark.wsrm.receiving.inbound_sequence import size_of
+from srmp_spark.wsrm.receiving.inbound_states import (
+    TRANSITIONS,
+    InboundEvent,
+    InboundState,
+    Reaction,
+)
 
 BOTH = pytest.mark.parametrize("versions", [OLD, NEW], ids=["1.0", "1.1"])
 POLLED = EndpointReference(f"{MAKE_CONNECTION_ANONYMOUS}890cb1ba-0abc-4ca4-9ef2-039d28437414")

@@ -7,8 +7,8 @@ from wsrm_kit import VERSIONS, message
 
 from srmp_spark.errors import LimitExceededError, RemoteProtocolError
 from srmp_spark.wsrm import limits
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.elements import (
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import (
     AckRequested,
     Blame,
     CreateSequence,
@@ -16,9 +16,9 @@ from srmp_spark.wsrm.elements import (
     Sequence,
     TerminateSequence,
 )
-from srmp_spark.wsrm.encoder import encode
-from srmp_spark.wsrm.faults import SoapFaultError
-from srmp_spark.wsrm.values import duration, format_duration
+from srmp_spark.wsrm.codec.encoder import encode
+from srmp_spark.wsrm.codec.faults import SoapFaultError
+from srmp_spark.wsrm.codec.values import duration, format_duration
 
 GOOD = encode(message(sequence=Sequence("urn:s", 1), message_id="urn:m", body=b"<b/>"))
 

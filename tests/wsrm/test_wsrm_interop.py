@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from live_kit import rows
 
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 from srmp_spark.wsrm.limits import ANSWER_HELD
 
 PEERS = Path(__file__).resolve().parents[1] / "peers" / "wsrm"

@@ -34,8 +34,8 @@ from wsrm_kit import schema_faults
 
 from srmp_spark.client.outbox_batches import OutboxClient
 from srmp_spark.errors import ApiError
-from srmp_spark.testing.certificate import Authority
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.certificate import Authority
 
 VERSIONS = [
     ("1.0", "1.1", "2004/08"), ("1.0", "1.2", "2004/08"), ("1.0", "1.1", "2005/08"), ("1.0", "1.2", "2005/08"),
@@ -484,7 +484,10 @@ def test_a_row_without_a_soap_action_or_with_a_body_that_is_none_is_refused(
         ({"wsa_version": "2004/08"}, "goes with wsrm_version 1.0"),
         ({"label": "x"}, "label has a value"),
         ({"delivery": "transactional"}, "is recoverable, not transactional"),
-        ({"destination": f"{destination},http://127.0.0.1/msmq/private$/a"}, "beside other queues"),
+        (
+            {"destination": f"{destination},http://127.0.0.1/msmq/private$/a"},
+            "alongside other queues",
+        ),
         ({"destination": "wsrm://127.0.0.1/x"}, "not an http or https URL"),
     ):
         message = {name: value for name, value in (good | change).items() if value is not None}

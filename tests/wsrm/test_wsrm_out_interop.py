@@ -22,7 +22,7 @@ from out_kit import client, finished, status
 from test_wsrm_interop import PEERS, SECONDS, VERSIONS, Proxy
 from test_wsrm_interop import built as built  # a fixture
 
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 COUNT = 20
 ACTION = "urn:srmp-spark:peers:wsrm:submit"

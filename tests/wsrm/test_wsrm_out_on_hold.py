@@ -10,7 +10,7 @@ from live_kit import wait_for
 from out_kit import client, delivered, finished, send, status
 from scripted_service import Request, ScriptedService
 
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 
 def test_a_paused_destination_goes_on_in_its_sequence(running: RunningQueueManager) -> None:

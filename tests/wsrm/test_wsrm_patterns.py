@@ -10,8 +10,8 @@ import pytest
 from live_kit import Callbacks, Client, Versions, receive, rows, wait_for
 from wsrm_kit import VERSIONS
 
-from srmp_spark.testing.service import RunningQueueManager
-from srmp_spark.wsrm.elements import (
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from srmp_spark.wsrm.codec.elements import (
     CloseSequence,
     CloseSequenceResponse,
     CreateSequence,
@@ -23,7 +23,7 @@ from srmp_spark.wsrm.elements import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from srmp_spark.wsrm.namespaces import RmVersion
+from srmp_spark.wsrm.codec.namespaces import RmVersion
 
 BOTH = pytest.mark.parametrize("versions", [VERSIONS[3], VERSIONS[5]], ids=["1.0", "1.1"])
 RETURN = "urn:uuid:0afb8d36-bf26-4776-b8cf-8c91fddb5496"

@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from roles_kit import NEW, Queue
 
-from srmp_spark.srmp.effects import Committed
-from srmp_spark.wsrm.destination_effects import Respond
-from srmp_spark.wsrm.elements import (
+from srmp_spark.srmp.receiving.effects import Committed
+from srmp_spark.wsrm.codec.elements import (
     CreateSequenceResponse,
     EndpointReference,
     MakeConnection,
     TerminateSequence,
 )
-from srmp_spark.wsrm.inbound_states import InboundState
-from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS
+from srmp_spark.wsrm.codec.namespaces import MAKE_CONNECTION_ANONYMOUS
+from srmp_spark.wsrm.receiving.destination_effects import Respond
+from srmp_spark.wsrm.receiving.inbound_states import InboundState
 
 ADDRESSES = [*(f"{MAKE_CONNECTION_ANONYMOUS}{n}" for n in range(3)), NEW[1].anonymous]
 NAMES = [None, "CN=a", "CN=b"]

@@ -17,9 +17,9 @@ from live_kit import PATIENCE, Callbacks, Client, receive, rows, wait_for
 from wsrm_kit import IDS, VERSIONS, sample
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.service import RunningQueueManager
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.elements import (
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import (
     Blame,
     CloseSequence,
     CloseSequenceResponse,
@@ -28,9 +28,9 @@ from srmp_spark.wsrm.elements import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from srmp_spark.wsrm.encoder import encode, http_fields
-from srmp_spark.wsrm.faults import FaultCode, code_of
-from srmp_spark.wsrm.namespaces import RmVersion, SoapVersion
+from srmp_spark.wsrm.codec.encoder import encode, http_fields
+from srmp_spark.wsrm.codec.faults import FaultCode, code_of
+from srmp_spark.wsrm.codec.namespaces import RmVersion, SoapVersion
 
 QUEUES = ["private$/orders", "private$/other", "private$/full", "private$/payments:transactional"]
 Start = Callable[..., RunningQueueManager]

@@ -8,10 +8,12 @@ import pytest
 from wsrm_kit import VERSIONS, message
 
 from srmp_spark.errors import LimitExceededError, RemoteProtocolError
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.elements import Blame, Sequence, SequenceAcknowledgement, SoapMessage
-from srmp_spark.wsrm.encoder import encode
-from srmp_spark.wsrm.faults import SoapFaultError
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import Blame, Sequence, SequenceAcknowledgement, SoapMessage
+from srmp_spark.wsrm.codec.encoder import encode
+from srmp_spark.wsrm.codec.faults import SoapFaultError
+from srmp_spark.wsrm.codec.namespaces import FLOW_CONTROL
+from srmp_spark.wsrm.codec.xml_tree import parse_tree
 from srmp_spark.wsrm.limits import (
     ACKNOWLEDGEMENTS_MAX,
     BODY_ELEMENTS_MAX,
@@ -20,8 +22,6 @@ from srmp_spark.wsrm.limits import (
     HEADER_MAX,
     RANGES_MAX,
 )
-from srmp_spark.wsrm.namespaces import FLOW_CONTROL
-from srmp_spark.wsrm.xml_tree import parse_tree
 
 SEQUENCE = "urn:uuid:0b162747-99cf-479c-972f-95b776e141c3"
 SOAP = "http://www.w3.org/2003/05/soap-envelope"

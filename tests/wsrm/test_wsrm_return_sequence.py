@@ -8,8 +8,7 @@ from random import Random
 import pytest
 from roles_kit import HERE, NEW, OLD, THERE, Queue, Versions
 
-from srmp_spark.wsrm.destination_effects import Later, Respond, Send
-from srmp_spark.wsrm.elements import (
+from srmp_spark.wsrm.codec.elements import (
     CloseSequence,
     CloseSequenceResponse,
     CreateSequenceResponse,
@@ -22,8 +21,9 @@ from srmp_spark.wsrm.elements import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from srmp_spark.wsrm.inbound_states import InboundState
-from srmp_spark.wsrm.namespaces import RmVersion
+from srmp_spark.wsrm.codec.namespaces import RmVersion
+from srmp_spark.wsrm.receiving.destination_effects import Later, Respond, Send
+from srmp_spark.wsrm.receiving.inbound_states import InboundState
 
 BOTH = pytest.mark.parametrize("versions", [OLD, NEW], ids=["1.0", "1.1"])
 RETURN = "urn:uuid:0afb8d36-bf26-4776-b8cf-8c91fddb5496"

@@ -9,13 +9,13 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from long_samples import shares
 
-from srmp_spark.testing.wsrm import simulation
-from srmp_spark.testing.wsrm.planted_bugs import PLANTED_DESTINATIONS, PLANTED_SOURCES
-from srmp_spark.testing.wsrm.simulation import main, run, run_many
-from srmp_spark.wsrm.destination import Destination
-from srmp_spark.wsrm.source import Source
+from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.sending.source import Source
+from tests.kit.wsrm import simulation
+from tests.kit.wsrm.planted_bugs import PLANTED_DESTINATIONS, PLANTED_SOURCES
+from tests.kit.wsrm.simulation import main, run, run_many
+from tests.long_samples import shares
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = shares("SRMP_SPARK_WSRM_SEEDS", 250, first=100)
@@ -63,7 +63,7 @@ FOUND_BY = {
 def test_no_seed_violates_anything_and_everything_happens(seeds: range) -> None:
     runs, marks, _, failed = run_many(seeds)
     assert failed == [], (
-        f"{failed[0]}\nrepeat it: python -m srmp_spark.testing.wsrm.simulation --seed "
+        f"{failed[0]}\nrepeat it: python -m tests.kit.wsrm.simulation --seed "
         f"{failed[0].seed} --trace"
     )
     assert runs == len(seeds)
@@ -92,7 +92,7 @@ def test_each_planted_bug_is_found(name: str) -> None:
 
 def test_a_seed_is_one_run_under_any_hash_seed() -> None:
     code = (
-        "from srmp_spark.testing.wsrm.simulation import run\n"
+        "from tests.kit.wsrm.simulation import run\n"
         "print([run(seed, digest=True).digest for seed in range(12)])"
     )  # fmt: skip
     digests = {
@@ -121,6 +121,5 @@ def test_the_command_line(
     monkeypatch.setattr(simulation, "run", lambda seed: run(seed, source_class=faulty))
     assert main(["--seeds", "3"]) == 1
     assert (
-        "repeat it: python -m srmp_spark.testing.wsrm.simulation --seed 0 --trace"
-        in capsys.readouterr().out
+        "repeat it: python -m tests.kit.wsrm.simulation --seed 0 --trace" in capsys.readouterr().out
     )

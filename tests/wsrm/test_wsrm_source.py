@@ -10,9 +10,8 @@ from test_mswsrvcrm_3_2 import Sender
 from wsrm_kit import IDS, VERSIONS
 
 from srmp_spark.errors import LocalProtocolError
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.destination_effects import Respond
-from srmp_spark.wsrm.elements import (
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import (
     Blame,
     CloseSequence,
     CloseSequenceResponse,
@@ -23,12 +22,13 @@ from srmp_spark.wsrm.elements import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from srmp_spark.wsrm.encoder import encode
-from srmp_spark.wsrm.faults import FaultCode, fault_of
+from srmp_spark.wsrm.codec.encoder import encode
+from srmp_spark.wsrm.codec.faults import FaultCode, fault_of
+from srmp_spark.wsrm.codec.namespaces import RmVersion
 from srmp_spark.wsrm.limits import NUMBER_MAX, WINDOW_MAX
-from srmp_spark.wsrm.namespaces import RmVersion
-from srmp_spark.wsrm.source import Source
-from srmp_spark.wsrm.source_effects import (
+from srmp_spark.wsrm.receiving.destination_effects import Respond
+from srmp_spark.wsrm.sending.source import Source
+from srmp_spark.wsrm.sending.source_effects import (
     Acknowledged,
     Control,
     Ended,
@@ -37,7 +37,7 @@ from srmp_spark.wsrm.source_effects import (
     Suspicious,
     Transmit,
 )
-from srmp_spark.wsrm.source_states import OVER, TRANSITIONS, SourceEvent, SourceState, moved
+from srmp_spark.wsrm.sending.source_states import OVER, TRANSITIONS, SourceEvent, SourceState, moved
 
 BOTH = pytest.mark.parametrize("versions", [OLD, NEW], ids=["1.0", "1.1"])
 

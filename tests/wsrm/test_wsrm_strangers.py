@@ -13,23 +13,23 @@ from live_kit import PATIENCE, Client, rows
 from roles_kit import HERE, OLD, THERE, Queue
 from wsrm_kit import message
 
-from srmp_spark.testing.certificate import Authority, Identity
-from srmp_spark.testing.service import RunningQueueManager
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.destination import Destination
-from srmp_spark.wsrm.destination_effects import DestinationSettings, Send
-from srmp_spark.wsrm.elements import (
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import (
     CloseSequence,
     CreateSequenceResponse,
     EndpointReference,
     MakeConnection,
     TerminateSequence,
 )
-from srmp_spark.wsrm.encoder import encode
-from srmp_spark.wsrm.faults import FaultCode, code_of
-from srmp_spark.wsrm.inbound_sequence import Held, size_of
-from srmp_spark.wsrm.inbound_states import InboundState
-from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS
+from srmp_spark.wsrm.codec.encoder import encode
+from srmp_spark.wsrm.codec.faults import FaultCode, code_of
+from srmp_spark.wsrm.codec.namespaces import MAKE_CONNECTION_ANONYMOUS
+from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.receiving.destination_effects import DestinationSettings, Send
+from srmp_spark.wsrm.receiving.inbound_sequence import Held, size_of
+from srmp_spark.wsrm.receiving.inbound_states import InboundState
+from tests.kit.certificate import Authority, Identity
 
 # --- one name, two clients --------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,13 @@ from pathlib import Path
 
 from lxml import etree
 
-from srmp_spark.wsrm.elements import EndpointReference, SoapMessage
-from srmp_spark.wsrm.namespaces import MAKE_CONNECTION, AddressingVersion, RmVersion, SoapVersion
+from srmp_spark.wsrm.codec.elements import EndpointReference, SoapMessage
+from srmp_spark.wsrm.codec.namespaces import (
+    MAKE_CONNECTION,
+    AddressingVersion,
+    RmVersion,
+    SoapVersion,
+)
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "wsrm"
 XSD = DATA / "xsd"

@@ -1,7 +1,8 @@
-"""The methods of RemoteRead by opnum: their requests and responses as values ([MS-MQRR] 3.1.4, 6).
+"""The methods of RemoteRead by opnum: their requests and responses as values.
 
-``void`` methods, the two opens, return their handle and nothing else; whatever goes wrong is a fault with the HRESULT as its
-status. All others end with an HRESULT, and must return every [out] parameter also when they fail.
+See [MS-MQRR] 3.1.4 and 6. The two open methods are ``void`` methods: they return only a handle, and
+every failure is a fault with the HRESULT as its status. All other methods return an HRESULT at the
+end, and must return every [out] parameter also when they fail.
 """
 
 from __future__ import annotations
@@ -36,14 +37,21 @@ from srmp_spark.mqrr.queue_format import QueueFormat
 from srmp_spark.names import NULL_GUID
 
 PROPAGATION_TOKEN_MAX = 131_072
-"""``range(0, 131072)``: [MS-MQRR] 3.1.4.12."""
+"""Longest propagation token in bytes, ``range(0, 131072)`` of [MS-MQRR] 3.1.4.12.
+
+A longer token is refused.
+"""
 RR_NACK, RR_ACK = 1, 2
-"""dwAck of R_EndReceive: ``range(1, 2)``. A NACK unlocks the message, an ACK removes it."""
+"""The two values of dwAck of R_EndReceive, ``range(1, 2)``.
+
+A NACK unlocks the message, and an ACK removes it.
+"""
 ACCESS_RECEIVE, ACCESS_MOVE, ACCESS_PEEK = 0x01, 0x04, 0x20
 SHARE_DENY_NONE, SHARE_DENY_SHARE = 0, 1
 CLIENT_MAJOR, CLIENT_MINOR = 6, 1
-"""Major and Minor of the operating system that a client says it has ([MS-MQRR] 3.1.4.2): the first whose remote read is
-today's."""
+"""Version of the operating system that our client reports as Major and Minor ([MS-MQRR] 3.1.4.2):
+the first version with the remote read of today.
+"""
 
 _U32 = Struct("<I")
 _U32_PAIR = Struct("<II")
@@ -58,23 +66,26 @@ _I32_MAX, _I32_MIN = 2**31 - 1, -(2**31)
 
 
 class Parameters(Protocol):
-    """A request or a response."""
+    """The parameters of a request or of a response."""
 
     def encode(self, syntax: TransferSyntax, /) -> bytes:
-        """The stub. Raises :class:`LocalProtocolError` for what does not fit."""
+        """Return the stub of these parameters.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field.
+        """
         ...
 
 
 class NoParameters(NamedTuple):
-    """The request of R_GetServerPort."""
+    """The request of R_GetServerPort, which has no parameters."""
 
     def encode(self, _syntax: TransferSyntax) -> bytes:
-        """No bytes."""
+        """Return the empty stub of the request."""
         return b""
 
 
 class OpenRequest(NamedTuple):
-    """R_OpenQueue and R_OpenQueueForMove."""
+    """The request of R_OpenQueue and of R_OpenQueueForMove."""
 
     queue: QueueFormat
     access: int
@@ -85,10 +96,13 @@ class OpenRequest(NamedTuple):
     minor: int = CLIENT_MINOR
     build_number: int = 0
     workgroup: int = 0
-    """1 outside of a domain."""
+    """1 if the client's machine is outside of a domain, else 0."""
 
     def encode(self, syntax: TransferSyntax) -> bytes:
-        """The stub."""
+        """Return the stub of the request.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field.
+        """
         stub = write_queue_format(self.queue, syntax)
         for number, what in (
             (self.non_routing_server, "fNonRoutingServer"),
@@ -113,37 +127,50 @@ class OpenRequest(NamedTuple):
 
 
 class HandleRequest(NamedTuple):
-    """R_CloseQueue, R_CreateCursor, R_PurgeQueue; and the response of R_OpenQueue."""
+    """The request of R_CloseQueue, R_CreateCursor and R_PurgeQueue.
+
+    The response of R_OpenQueue has the same form.
+    """
 
     handle: ContextHandle
 
     def encode(self, _syntax: TransferSyntax) -> bytes:
-        """The stub."""
+        """Return the stub with the handle."""
         return write_handle(self.handle)
 
 
 class HandleNumberRequest(NamedTuple):
-    """R_CloseCursor (a cursor), R_CancelReceive (a request)."""
+    """The request of R_CloseCursor and of R_CancelReceive.
+
+    ``number`` is the number of a cursor or of a request.
+    """
 
     handle: ContextHandle
     number: int
 
     def encode(self, _syntax: TransferSyntax) -> bytes:
-        """The stub."""
+        """Return the stub of the request.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field.
+        """
         return _HANDLE_U32.pack(
             write_handle(self.handle), fits(self.number, U32_MAX, "hCursor or dwRequestId")
         )
 
 
 class EndReceiveRequest(NamedTuple):
-    """R_EndReceive, R_EndTransactionalReceive."""
+    """The request of R_EndReceive and of R_EndTransactionalReceive."""
 
     handle: ContextHandle
     ack: int
     request_id: int
 
     def encode(self, _syntax: TransferSyntax) -> bytes:
-        """The stub. Raises :class:`LocalProtocolError` also for an ``ack`` out of its range."""
+        """Return the stub of the request.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field, or if ``ack`` is
+        neither RR_NACK nor RR_ACK.
+        """
         if self.ack not in (RR_NACK, RR_ACK):
             raise LocalProtocolError(f"dwAck is RR_NACK (1) or RR_ACK (2), not {self.ack}")
         return _HANDLE_U32_U32.pack(
@@ -152,7 +179,7 @@ class EndReceiveRequest(NamedTuple):
 
 
 class MoveMessageRequest(NamedTuple):
-    """R_MoveMessage."""
+    """The request of R_MoveMessage, as values."""
 
     handle: ContextHandle
     move_context: int
@@ -160,7 +187,10 @@ class MoveMessageRequest(NamedTuple):
     transaction: bytes
 
     def encode(self, _syntax: TransferSyntax) -> bytes:
-        """The stub."""
+        """Return the stub of the request.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field.
+        """
         return _MOVE.pack(
             write_handle(self.handle),
             fits(self.move_context, U64_MAX, "ullContextTo"),
@@ -170,15 +200,18 @@ class MoveMessageRequest(NamedTuple):
 
 
 class EnlistRequest(NamedTuple):
-    """R_QMEnlistRemoteTransaction."""
+    """The request of R_QMEnlistRemoteTransaction, as values."""
 
     transaction: bytes
     propagation_token: bytes
     queue: QueueFormat
-    """Must be there and is ignored."""
+    """A queue that must be sent and that the server ignores."""
 
     def encode(self, syntax: TransferSyntax) -> bytes:
-        """The stub."""
+        """Return the stub of the request.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field.
+        """
         count = fits(len(self.propagation_token), PROPAGATION_TOKEN_MAX, "cbPropagationToken")
         counts = _U32.pack(count) + (
             bytes(4) + count.to_bytes(8, "little") if syntax is NDR64 else _U32.pack(count)
@@ -188,14 +221,17 @@ class EnlistRequest(NamedTuple):
 
 
 class SetClassRequest(NamedTuple):
-    """R_SetUserAcknowledgementClass."""
+    """The request of R_SetUserAcknowledgementClass, as values."""
 
     handle: ContextHandle
     lookup_id: int
     message_class: int
 
     def encode(self, _syntax: TransferSyntax) -> bytes:
-        """The stub."""
+        """Return the stub of the request.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field.
+        """
         return _SET_CLASS.pack(
             write_handle(self.handle),
             fits(self.lookup_id, U64_MAX, "LookupId"),
@@ -204,57 +240,72 @@ class SetClassRequest(NamedTuple):
 
 
 class PortResponse(NamedTuple):
-    """R_GetServerPort. Not an HRESULT: 0 is the failure."""
+    """The response of R_GetServerPort. The value is a port and no HRESULT; 0 means failure."""
 
     port: int
 
     def encode(self, _syntax: TransferSyntax) -> bytes:
-        """The stub."""
+        """Return the stub of the response.
+
+        Raises :class:`LocalProtocolError` if the port does not fit into 32 bits.
+        """
         return _U32.pack(fits(self.port, U32_MAX, "port"))
 
 
 class StatusResponse(NamedTuple):
-    """An HRESULT alone."""
+    """The response of every method that returns only an HRESULT."""
 
     status: int
 
     def encode(self, _syntax: TransferSyntax) -> bytes:
-        """The stub."""
+        """Return the stub of the response.
+
+        Raises :class:`LocalProtocolError` if the status does not fit into 32 bits.
+        """
         return _U32.pack(fits(self.status, U32_MAX, "HRESULT"))
 
 
 class CloseQueueResponse(NamedTuple):
-    """R_CloseQueue: the null handle if it worked."""
+    """The response of R_CloseQueue. The handle is the null handle if the call succeeded."""
 
     handle: ContextHandle
     status: int
 
     def encode(self, _syntax: TransferSyntax) -> bytes:
-        """The stub."""
+        """Return the stub of the response.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field.
+        """
         return _HANDLE_U32.pack(write_handle(self.handle), fits(self.status, U32_MAX, "HRESULT"))
 
 
 class CursorResponse(NamedTuple):
-    """R_CreateCursor."""
+    """The response of R_CreateCursor, as values."""
 
     cursor: int
     status: int
 
     def encode(self, _syntax: TransferSyntax) -> bytes:
-        """The stub."""
+        """Return the stub of the response.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field.
+        """
         return _U32_PAIR.pack(
             fits(self.cursor, U32_MAX, "phCursor"), fits(self.status, U32_MAX, "HRESULT")
         )
 
 
 class OpenForMoveResponse(NamedTuple):
-    """R_OpenQueueForMove."""
+    """The response of R_OpenQueueForMove, as values."""
 
     move_context: int
     handle: ContextHandle
 
     def encode(self, _syntax: TransferSyntax) -> bytes:
-        """The stub."""
+        """Return the stub of the response.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field.
+        """
         return _MOVE_CONTEXT.pack(
             fits(self.move_context, U64_MAX, "pMoveContext"), write_handle(self.handle)
         )
@@ -352,7 +403,10 @@ def _decode_open_for_move(stub: bytes, _syntax: TransferSyntax) -> OpenForMoveRe
 
 
 class Method(NamedTuple):
-    """One method. What both functions raise for is a :class:`BadStubError`, and nothing else whatever the stub is."""
+    """One method of RemoteRead with the decoders of its request and its response.
+
+    Whatever the stub holds, the two decoders raise only :class:`BadStubError`.
+    """
 
     name: str
     decode_request: Callable[[bytes, TransferSyntax], Parameters]
@@ -380,4 +434,8 @@ METHODS: Mapping[int, Method] = {
     14: Method("R_SetUserAcknowledgementClass", _decode_set_class, _decode_status),
     15: Method("R_EndTransactionalReceive", _decode_end_receive, _decode_status),
 }
-"""Opnum 1 is not used on the wire; it and everything above 15 is answered with the fault nca_s_op_rng_error."""
+"""The methods by opnum.
+
+Opnum 1 is not used on the wire. A call with opnum 1, or with any opnum that is not listed, is
+answered with the fault nca_s_op_rng_error.
+"""

@@ -1,7 +1,7 @@
 r"""QUEUE_FORMAT in a stub ([MS-MQMQ] 2.2.7): a structure that is mostly a union.
 
 ===============  =========================================  ===================
-\                NDR                                        NDR64
+ \               NDR                                        NDR64
 ===============  =========================================  ===================
 aligned to       4                                          8
 fields           m_qft u8, m_SuffixAndFlags u8,             the same, gap to 8
@@ -9,12 +9,13 @@ fields           m_qft u8, m_SuffixAndFlags u8,             the same, gap to 8
 union            tag u8, gap to 4, arm                      tag u8, gap to 8,
                                                             arm, gap to 8
 arm with a text  pointer u32, other members                 pointer u64
-the text itself  behind the structure: maximum, offset,     the same with u64
+the text itself  after the structure: maximum, offset,      the same with u64
                  actual count u32, then WCHARs with a NUL
 ===============  =========================================  ===================
 
-The gap behind the arm shows with ``PRIVATE`` alone, whose arm has 20 bytes: four bytes that [MS-RPCE] 2.2.5.3.4.1 demands and
-at least one independent client leaves out. They are written; whether they are there is told by the length of the stub.
+The gap after the arm appears only with ``PRIVATE``, whose arm has 20 bytes. [MS-RPCE] 2.2.5.3.4.1
+demands these four bytes, and at least one independent client leaves them out. We write them. When
+we read a stub, its length shows whether they are present.
 """
 
 from __future__ import annotations
@@ -30,9 +31,12 @@ from srmp_spark.mqrr.packets.wire import fits
 from srmp_spark.mqrr.queue_format import QueueFormat, QueueFormatType
 
 TEXT_WCHARS_MAX = 4_096
-"""WCHARs of a direct name, its NUL included: a computer (256), a queue (124) and a subqueue (32) need less than 500."""
+"""Longest direct name in WCHARs with its NUL.
+
+A computer (256), a queue (124) and a subqueue (32) need fewer than 500. A longer name is refused.
+"""
 REFERENT = 0x00020000
-"""The first referent identifier of a stub; any number but 0 would do."""
+"""First referent identifier of a stub. Any number other than 0 would do."""
 
 _T = QueueFormatType
 _GUID_ARMS = frozenset({_T.PUBLIC, _T.MACHINE, _T.CONNECTOR})
@@ -44,9 +48,10 @@ _PAIR = Struct("<II")
 
 
 def write_queue_format(queue: QueueFormat, syntax: TransferSyntax, at: int = 0) -> bytes:
-    """The bytes of ``queue`` from offset ``at`` of a stub on, the gap before it included.
+    """Return the bytes of ``queue`` for offset ``at`` of a stub, with the gap before them.
 
-    Raises :class:`LocalProtocolError` for a type without an arm, a text with a NUL or one that is too long.
+    Raises :class:`LocalProtocolError` if the type is unknown, a value does not fit into its field,
+    the text holds a NUL or the text is too long.
     """
     wide = syntax is NDR64
     size = 8 if wide else 4
@@ -75,7 +80,8 @@ def write_queue_format(queue: QueueFormat, syntax: TransferSyntax, at: int = 0) 
             fits(queue.address, U32_MAX, "m_address"), fits(queue.number, U32_MAX, "m_port")
         )
     elif not wide:
-        fields = fields[:5]  # no arm, and NDR leaves no gap where nothing follows
+        # There is no arm, and NDR leaves no gap where nothing follows.
+        fields = fields[:5]
     return bytes(aligned(at, size) - at) + fields + arm + text
 
 
@@ -92,10 +98,12 @@ def _text(text: str, wide: bool) -> bytes:
 def read_queue_format(
     stub: bytes, at: int, syntax: TransferSyntax, *, fewest_behind: int
 ) -> tuple[QueueFormat, int]:
-    """The QUEUE_FORMAT at offset ``at`` of a stub, and where it ends.
+    """Return the QUEUE_FORMAT at offset ``at`` of a stub, and the offset of its end.
 
-    ``fewest_behind``: bytes of the parameters behind it, by which the gap of an NDR64 ``PRIVATE`` is told. Raises
-    :class:`BadStubError` for a tag that differs from m_qft, a type without an arm, counts that do not agree.
+    ``fewest_behind`` is the least size of the parameters that follow, in bytes. By this size the
+    function finds out whether an NDR64 ``PRIVATE`` is followed by its gap. Raises
+    :class:`BadStubError` if the tag differs from m_qft, the type is unknown, counts do not agree or
+    bytes are missing.
     """
     wide = syntax is NDR64
     size = 8 if wide else 4
@@ -139,7 +147,12 @@ def read_queue_format(
 
 
 def _read_text(stub: bytes, pointer_at: int, at: int, wide: bool) -> tuple[str, int]:
-    """The text of the pointer at ``pointer_at``, which lies at ``at``. NULL, which the interface allows, is the empty text."""
+    """Return the text of the pointer at ``pointer_at``, and the offset of its end.
+
+    The text lies at offset ``at``. A NULL pointer, which the interface allows, is an empty text.
+    Raises :class:`BadStubError` if the counts do not agree, the text is too long, or its NUL is not
+    last.
+    """
     need(stub, pointer_at, 8 if wide else 4, "the pointer to a queue name")
     if not (_U64 if wide else _U32).unpack_from(stub, pointer_at)[0]:
         return "", at

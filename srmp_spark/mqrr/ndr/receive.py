@@ -1,12 +1,17 @@
-"""R_StartReceive and R_StartTransactionalReceive: the request, and the sections of the message ([MS-MQRR] 3.1.4.7, 3.1.4.13).
+"""R_StartReceive and R_StartTransactionalReceive: request, response and sections of a message.
+
+The parameter ([MS-MQRR] 3.1.4.7, 3.1.4.13)
 
     [out, size_is(, *pdwNumberOfSections)] SectionBuffer** ppPacketSections
 
-is a pointer to an array of structures, each with a pointer to its bytes, which lie behind all structures:
+is a pointer to an array of structures. Each structure has a pointer to its bytes, which follow
+after all structures:
 
-    arrive time · sequence · n · pointer · n again · n × (type, alloc, size, pointer) · n × (size again, bytes) · HRESULT
+    arrive time · sequence · n · pointer · n again ·
+    n × (type, alloc, size, pointer) · n × (size again, bytes) · HRESULT
 
-This is where the bytes of a remote read are, so nothing is copied but the bytes of each section.
+Nearly all bytes of a remote read are in the sections, so the decoder copies nothing but the bytes
+of each section.
 """
 
 from __future__ import annotations
@@ -24,11 +29,13 @@ from srmp_spark.mqrr.packets.wire import fits
 from srmp_spark.mqrr.status import failed, status_text
 
 SECTIONS_MAX = 2
-""""There can be up to two sections per message": [MS-MQRR] 2.2.6."""
+"""Most sections of a message: "There can be up to two sections per message" ([MS-MQRR] 2.2.6)."""
 REFERENT = 0x00020000
 NO_TRANSACTION = bytes(16)
-"""XACTUOW of a call outside of a transaction. [MS-MQRR] 3.1.4.13 speaks of a NULL pointer, which an [in] parameter cannot
-be."""
+"""XACTUOW of a call outside of a transaction.
+
+[MS-MQRR] 3.1.4.13 mentions a NULL pointer, which an [in] parameter cannot be.
+"""
 
 _REQUEST = Struct("<20s4xQIIIIII")
 _TRANSACTION = Struct("<16s")
@@ -45,15 +52,21 @@ class StartReceiveRequest(NamedTuple):
     cursor: int = 0
     action: int = 0
     timeout_ms: int = 0
-    """Milliseconds; [MS-MQDMPR] counts seconds where [MS-MQRR] hands it on."""
+    """Longest wait for a message, in milliseconds.
+
+    [MS-MQRR] passes this number on to [MS-MQDMPR], which counts seconds.
+    """
     request_id: int = 0
     max_body_size: int = ALL
     max_compound_message_size: int = ALL
     transaction: bytes | None = None
-    """XACTUOW of opnum 13; ``None`` in opnum 7, which has none."""
+    """XACTUOW of opnum 13; ``None`` for opnum 7, which has no XACTUOW."""
 
     def encode(self, _syntax: TransferSyntax) -> bytes:
-        """The stub, which is the same in both syntaxes. Raises :class:`LocalProtocolError`."""
+        """Return the stub, which is identical in both syntaxes.
+
+        Raises :class:`LocalProtocolError` if a value does not fit into its field.
+        """
         numbers = self[2:8]
         for number, what in zip(numbers, self._fields[2:8], strict=True):
             fits(number, U32_MAX, what)
@@ -67,7 +80,7 @@ class StartReceiveRequest(NamedTuple):
 
 
 def decode_start_receive_request(stub: bytes, _syntax: TransferSyntax) -> StartReceiveRequest:
-    """The request of opnum 7. Raises :class:`BadStubError`."""
+    """Decode the request of opnum 7. Raises :class:`BadStubError` if bytes are missing."""
     handle, *numbers = unpack(_REQUEST, stub, "R_StartReceive")
     return StartReceiveRequest(read_handle(handle), *numbers)
 
@@ -75,31 +88,37 @@ def decode_start_receive_request(stub: bytes, _syntax: TransferSyntax) -> StartR
 def decode_start_transactional_receive_request(
     stub: bytes, syntax: TransferSyntax
 ) -> StartReceiveRequest:
-    """The request of opnum 13. Raises :class:`BadStubError`."""
+    """Decode the request of opnum 13. Raises :class:`BadStubError` if bytes are missing."""
     request = decode_start_receive_request(stub, syntax)
     need(stub, _REQUEST.size, _TRANSACTION.size, "pTransactionId")
     return request._replace(transaction=stub[_REQUEST.size : _REQUEST.size + _TRANSACTION.size])
 
 
 class StartReceiveResponse(NamedTuple):
-    """The [out] parameters of opnums 7 and 13. After a failure only ``status`` counts."""
+    """The [out] parameters of opnums 7 and 13. After a failure only ``status`` has a meaning."""
 
     arrive_time: int
-    """Seconds since 1970, UTC."""
+    """Arrival time of the message, in seconds since 1970, UTC."""
     sequence_id: int
-    """The low seven bytes of the LookupIdentifier (:mod:`srmp_spark.mqrr.lookup_identifier`)."""
+    """Low seven bytes of the LookupIdentifier (:mod:`srmp_spark.mqrr.lookup_identifier`)."""
     sections: tuple[SectionBuffer, ...]
     status: int
 
     def encode(self, syntax: TransferSyntax) -> bytes:
-        """The stub. Raises :class:`LocalProtocolError` for more than two sections or numbers out of their range."""
+        """Return the stub of the response.
+
+        Raises :class:`LocalProtocolError` for more than two sections or a number out of its range.
+        """
         if syntax is NDR64:
             return _encode64(self)
         return _encode(self)
 
 
 def failure(status: int) -> StartReceiveResponse:
-    """What a server returns when there is no message: every [out] parameter must be there, and is 0."""
+    """Return the response of a server that has no message to return.
+
+    Every [out] parameter must be sent, so each is 0 or empty.
+    """
     return StartReceiveResponse(0, 0, (), status)
 
 
@@ -150,16 +169,18 @@ def _encode64(response: StartReceiveResponse) -> bytes:
             )
         )
     for number, section in enumerate(sections, 1):
-        gap = 7 if number < count else 3  # the next count has eight bytes, the HRESULT four
+        # The next count is aligned to eight bytes, the HRESULT to four.
+        gap = 7 if number < count else 3
         pieces += (_U64.pack(len(section.data)), section.data, bytes(-len(section.data) & gap))
     pieces.append(_U32.pack(response.status))
     return b"".join(pieces)
 
 
 def decode_start_receive_response(stub: bytes, syntax: TransferSyntax) -> StartReceiveResponse:
-    """The response of opnums 7 and 13.
+    """Decode the response of opnums 7 and 13.
 
-    Raises :class:`BadStubError` for counts that do not agree, a NULL pointer to something, more than two sections.
+    Raises :class:`BadStubError` if counts do not agree, a NULL pointer stands for something, there
+    are more than two sections, or bytes are missing.
     """
     wide = syntax is NDR64
     out, layout, count_layout = (_OUT64, _SECTION64, _U64) if wide else (_OUT, _SECTION, _U32)

@@ -1,4 +1,4 @@
-"""What all stubs share: the check before each read, and the layouts that are the same in both syntaxes."""
+"""Parts that all stubs share: the check before each read, and layouts of both syntaxes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ U8_MAX, U16_MAX, U32_MAX, U64_MAX = 0xFF, 0xFFFF, 0xFFFFFFFF, 2**64 - 1
 
 
 class ContextHandle(NamedTuple):
-    """A context handle on the wire: attributes, always 0, and a UUID that its server chose (C706 appendix N.1)."""
+    """A context handle on the wire (C706 appendix N.1).
+
+    A handle holds attributes, which are always 0, and a UUID that the server chose.
+    """
 
     attributes: int
     uuid: bytes
 
     @property
     def is_null(self) -> bool:
-        """The handle of nothing: what a close returns, and a failed open would."""
+        """Return whether this is the null handle, which a successful close returns."""
         return self.uuid == NULL_GUID_BYTES
 
     def __repr__(self) -> str:
@@ -34,12 +37,16 @@ _HANDLE = Struct("<I16s")
 
 
 def read_handle(data: bytes) -> ContextHandle:
-    """The handle in 20 bytes."""
+    """Return the context handle in 20 bytes."""
     return ContextHandle(*_HANDLE.unpack(data))
 
 
 def write_handle(handle: ContextHandle) -> bytes:
-    """20 bytes. Raises :class:`LocalProtocolError` for a UUID of another size."""
+    """Return a context handle as 20 bytes.
+
+    Raises :class:`LocalProtocolError` if the UUID does not have 16 bytes or the attributes do not
+    fit into 32 bits.
+    """
     if len(handle.uuid) != GUID_SIZE:
         raise LocalProtocolError(
             f"the UUID of a context handle has {GUID_SIZE} bytes, not {len(handle.uuid)}"
@@ -48,7 +55,10 @@ def write_handle(handle: ContextHandle) -> bytes:
 
 
 def need(stub: bytes, at: int, size: int, what: str) -> None:
-    """``size`` bytes must follow ``at``. Raises :class:`BadStubError`."""
+    """Raise :class:`BadStubError` if fewer than ``size`` bytes follow offset ``at`` of the stub.
+
+    ``what`` names the missing part in the error.
+    """
     if size > len(stub) - at:
         raise BadStubError(
             f"{what} needs {size} bytes and {max(0, len(stub) - at)} are left in the stub",
@@ -57,6 +67,10 @@ def need(stub: bytes, at: int, size: int, what: str) -> None:
 
 
 def unpack(layout: Struct, stub: bytes, what: str) -> tuple[Any, ...]:
-    """The beginning of ``stub`` by ``layout``; what lies behind is not looked at. Raises :class:`BadStubError`."""
+    """Return the fields at the beginning of ``stub``, as ``layout`` describes them.
+
+    Bytes after the fields are ignored. Raises :class:`BadStubError` if bytes are missing; ``what``
+    names the missing part.
+    """
     need(stub, 0, layout.size, what)
     return layout.unpack_from(stub)

@@ -1,4 +1,7 @@
-"""The ASGI application: guard, route, handle, and turn every error into the JSON that INTERFACE.md promises."""
+"""The ASGI application: guard, route and handle a call, and turn every error into JSON.
+
+INTERFACE.md describes the form of an error.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError, StoreError
-from srmp_spark.queue_manager.api.connection import EXTENSION, OWNER
 from srmp_spark.queue_manager.api.consumers import ConsumersApi
 from srmp_spark.queue_manager.api.give_up import GiveUpApi
-from srmp_spark.queue_manager.api.guard import Guard, authorize
 from srmp_spark.queue_manager.api.health import HealthApi
-from srmp_spark.queue_manager.api.http import (
+from srmp_spark.queue_manager.api.messages import MessagesApi
+from srmp_spark.queue_manager.api.outbox import OutboxApi
+from srmp_spark.queue_manager.api.outgoing import ACTIONS, OutgoingApi
+from srmp_spark.queue_manager.api.port_side.connection import EXTENSION, OWNER
+from srmp_spark.queue_manager.api.port_side.guard import Guard, authorize
+from srmp_spark.queue_manager.api.port_side.http import (
     Bodies,
     Receive,
     Request,
@@ -23,24 +29,23 @@ from srmp_spark.queue_manager.api.http import (
     Send,
     parse_query,
 )
-from srmp_spark.queue_manager.api.messages import MessagesApi
-from srmp_spark.queue_manager.api.outbox import OutboxApi
-from srmp_spark.queue_manager.api.outgoing import ACTIONS, OutgoingApi
+from srmp_spark.queue_manager.api.port_side.router import Access, Extent, Route, Router
 from srmp_spark.queue_manager.api.queues import QueuesApi
-from srmp_spark.queue_manager.api.router import Access, Extent, Route, Router
 from srmp_spark.queue_manager.api.rows import RowsApi
 from srmp_spark.queue_manager.api.streams import StreamsApi
 from srmp_spark.queue_manager.api.subscriptions import SubscriptionsApi
-from srmp_spark.queue_manager.catalogue import Catalogue, UnknownQueueError
-from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX
-from srmp_spark.queue_manager.tokens import VERBS, Token
+from srmp_spark.queue_manager.queues.catalogue import Catalogue, UnknownQueueError
+from srmp_spark.queue_manager.srmp_port.port_limits import API_CONNECTIONS_MAX
+from srmp_spark.queue_manager.trust.tokens import VERBS, Token
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
 
 CALLS_OF_TOKEN_MAX = API_CONNECTIONS_MAX // 2
-"""Calls of one token that are not answered to their end: long polls and answers that nobody reads keep their connections, and
-half of the port stays for the other tokens."""
+"""Calls of one token that are not answered completely. One more is answered 503.
+
+Long polls and unread answers keep their connections. Half of the port stays for the other tokens.
+"""
 
 OPEN = Access("none", Extent.NOBODY)
 READ, ENQUEUE, ADMIN = (Access(verb, Extent.QUEUE) for verb in VERBS)
@@ -51,7 +56,10 @@ log = logging.getLogger(__name__)
 
 
 def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
-    """Every path of the API, and the verb that it takes. What changes nothing but a mark is ``read``: who receives, marks."""
+    """Return every route of the API with the verb that it requires.
+
+    A call that changes nothing but a mark requires ``read``: a reader that receives also marks.
+    """
     queues, consumers, rows, messages = (
         QueuesApi(manager),
         ConsumersApi(manager),
@@ -102,7 +110,7 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
 
 
 class ApiApp:
-    """What uvicorn calls."""
+    """The application that uvicorn calls."""
 
     def __init__(self, router: Router, guard: Guard, catalogue: Catalogue) -> None:
         self._router = router
@@ -110,26 +118,30 @@ class ApiApp:
         self._catalogue = catalogue
         self._bodies = Bodies()
         self._calls: Counter[str] = Counter()
-        """Calls that are not answered to their end, by the name of their token."""
+        """Number of calls that are not answered completely, by name of their token."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Answer one request.
+
+        Raises :class:`ValueError` for anything but HTTP, such as a websocket.
+        """
         if scope["type"] != "http":
-            raise ValueError(
-                f"the API speaks HTTP, not {scope['type']}"
-            )  # a websocket: uvicorn answers 403
+            # This is a websocket: uvicorn answers 403.
+            raise ValueError(f"the API speaks HTTP, not {scope['type']}")
         with contextlib.ExitStack() as until_answered:
             try:
                 response = await self._respond(scope, receive, until_answered)
             except ConnectionResetError:
-                return  # the caller went away
+                # The caller has disconnected.
+                return
             await self._send(response, scope, send)
 
     async def _send(self, response: Response, scope: Scope, send: Send) -> None:
         try:
             await response.send(send, has_body=scope["method"] != "HEAD")
         except ConnectionResetError as error:
-            # The answer had begun: cut the connection, so that nobody takes the part for the whole.
+            # The answer had begun. Cut the connection, so that the caller does not take a part for
+            # the whole.
             log.warning('api.read_cut path=%s reason="%s"', scope["path"], error)
             raise
         finally:
@@ -145,17 +157,21 @@ class ApiApp:
         except ConnectionResetError:
             raise
         except StoreError as error:
-            log.error('api.failed path=%s reason="%s"', path, error)  # noqa: TRY400  # the reason says it all
+            # The reason is enough: a traceback adds nothing.
+            log.error('api.failed path=%s reason="%s"', path, error)  # noqa: TRY400
             return Response.error(ApiError(503, "store", str(error)))
         except Exception:
             log.exception("api.failed path=%s", path)
             return Response.error(
-                ApiError(503, "internal", "the queue manager has a bug; its log says more")
+                ApiError(503, "internal", "the queue manager has a bug; its log has the details")
             )
 
     @contextlib.contextmanager
     def _counted(self, token: Token) -> Iterator[None]:
-        """Count a call of ``token`` until its answer has left. Raises a 503 if there are CALLS_OF_TOKEN_MAX already."""
+        """Count a call of ``token`` until its answer was sent.
+
+        Raises a 503 if CALLS_OF_TOKEN_MAX calls are not answered yet.
+        """
         if self._calls[token.name] >= CALLS_OF_TOKEN_MAX:
             raise ApiError(
                 503,
@@ -173,7 +189,11 @@ class ApiApp:
     async def _handle(
         self, scope: Scope, path: str, receive: Receive, until_answered: contextlib.ExitStack
     ) -> Response:
-        """Guard, route and handler; writing a refusal is still inside of what :meth:`_respond` watches."""
+        """Check the caller, find the route and call its handler.
+
+        A refusal becomes an answer here, so that :meth:`_respond` also catches errors in writing
+        it.
+        """
         try:
             headers = {
                 name.decode("latin-1").lower(): value.decode("latin-1")

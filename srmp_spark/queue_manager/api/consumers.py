@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from srmp_spark.errors import ApiError
 from srmp_spark.interface import DEFAULT_CONSUMER
 from srmp_spark.names import FORWARD_QUEUE
-from srmp_spark.queue_manager.api.http import (
+from srmp_spark.queue_manager.api.port_side.http import (
     MARKS_BODY_MAX,
     Request,
     Response,
@@ -18,33 +18,37 @@ from srmp_spark.queue_manager.api.http import (
     field_text,
     usage,
 )
-from srmp_spark.queue_manager.api.times import rfc3339
-from srmp_spark.queue_manager.consumers import SEQUENCES_MAX, Consumer, parse_holder
-from srmp_spark.srmp.decisions import Reason
+from srmp_spark.queue_manager.api.port_side.times import rfc3339
+from srmp_spark.queue_manager.queues.consumers import SEQUENCES_MAX, Consumer, parse_holder
+from srmp_spark.srmp.receiving.decisions import Reason
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.queues.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
 
 AHEAD_RUNS_TOLD_MAX = 1_000
-"""Runs beyond a mark in one answer: less than a millisecond in the loop. ``ahead_after`` says where the next answer goes on."""
+"""Runs of received sequences beyond the mark in one answer: less than a millisecond in the loop.
+
+If there are more, ``ahead_after`` states where the next answer continues.
+"""
 
 
 class ConsumersApi:
-    """The handlers."""
+    """Handles ``queues/{q}/consumers/{c}`` and the paths below it."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
 
     async def register(self, request: Request) -> Response:
-        """``POST register {"epoch","from","holder"[,"ranged"]}``: take the lease, or renew it. It may wait for another holder.
+        """Answer ``POST register``: take the lease of the consumer, or renew it.
 
-        ``ranged``: the marks of this receiver say where they begin.
+        The body is ``{"epoch","from","holder"[,"ranged"]}``. The call may wait until another
+        holder's lease ends. ``ranged`` states that the marks of this receiver name the sequence at
+        which they begin.
         """
         body = await request.json_object()
-        queue = self._manager.catalogue.find(
-            request.parameters["queue"]
-        )  # now: it may be another one than before the body
+        # Look the queue up now: while the body was read, another queue may have taken the name.
+        queue = self._manager.catalogue.find(request.parameters["queue"])
         _check_not_ours(queue, request.parameters["consumer"])
         span = queue.span(field_text(body, "epoch"))
         planned = field_integer(body, "from", low=1)
@@ -69,7 +73,11 @@ class ConsumersApi:
         )
 
     async def marks(self, request: Request) -> Response:
-        """``GET consumers/{c}?after=N``: the mark, and what is received beyond it behind ``N``, as ``register`` answers it."""
+        """Answer ``GET consumers/{c}?after=N``: the mark, and received sequences beyond it.
+
+        Only sequences after ``N`` are listed. The form is that of the answer to ``register``. An
+        unknown consumer raises a 404.
+        """
         queue, name = (
             self._manager.catalogue.find(request.parameters["queue"]),
             request.parameters["consumer"],
@@ -81,11 +89,13 @@ class ConsumersApi:
         return Response.json(_marks(consumer, request.integer("after") or 0))
 
     async def received(self, request: Request) -> Response:
-        """``POST received {"epoch","to","holder"[,"from"][,"sequences"][,"rejected"]}``: add marks.
+        """Answer ``POST received``: add marks to what the consumer has received.
 
-        ``from``: the first sequence that the caller has processed; without it all from where its lease began. ``rejected``: the
-        application has read these rows and does not want them; whoever asked is told so. Only the default consumer decides, so
-        only it can reject.
+        The body is ``{"epoch","to","holder"[,"from"][,"sequences"][,"rejected"]}``. ``from`` is the
+        first sequence that the caller has processed. Without ``from``, all sequences since the
+        beginning of the caller's lease count. ``rejected`` states that the application has read
+        these rows and does not want these rows. A sender that asked for a decision is notified of
+        the rejection. Only the default consumer decides, so only the default consumer can reject.
         """
         body = await request.json_object(MARKS_BODY_MAX)
         queue = self._manager.catalogue.find(request.parameters["queue"])
@@ -104,14 +114,14 @@ class ConsumersApi:
         return Response.json({"received": consumer.received})
 
     async def delete(self, request: Request) -> Response:
-        """``DELETE``: forget the consumer and its marks."""
+        """Answer ``DELETE consumers/{c}``: forget the consumer and its marks."""
         queue = self._manager.catalogue.find(request.parameters["queue"])
         _check_not_ours(queue, request.parameters["consumer"])
         await self._manager.delete_consumer(queue, request.parameters["consumer"])
         return Response.json({})
 
     async def release(self, request: Request) -> Response:
-        """``POST release {"holder"}``."""
+        """Answer ``POST release {"holder"}``: end the lease of the holder."""
         body = await request.json_object()
         queue = self._manager.catalogue.find(request.parameters["queue"])
         await self._manager.release(
@@ -121,7 +131,10 @@ class ConsumersApi:
 
 
 def _marks(consumer: Consumer, after: int) -> dict[str, Any]:
-    """The mark, the first runs beyond it behind ``after``, and behind which sequence the next ones are to be asked for."""
+    """Return the mark of a consumer and the received runs beyond it, after the sequence ``after``.
+
+    ``ahead_after`` is the sequence after which the next runs must be asked for, or ``None``.
+    """
     runs = list(islice(consumer.ahead.runs(max(after, 0) + 1), AHEAD_RUNS_TOLD_MAX + 1))
     told = runs[:AHEAD_RUNS_TOLD_MAX]
     more = told[-1][1] if len(runs) > len(told) else None
@@ -129,13 +142,20 @@ def _marks(consumer: Consumer, after: int) -> dict[str, Any]:
 
 
 def _check_not_ours(queue: Queue, consumer: str) -> None:
-    """What is received by ``default`` of the forward queue is deleted in time: only its own sender process may say so."""
+    """Raise a 400 for the default consumer of the forward queue.
+
+    Rows that this consumer has received are deleted later, so only our own sender process may mark
+    them.
+    """
     if queue.name == FORWARD_QUEUE and consumer == queue.default.name:
         message = (
-            f"consumer {consumer} of {FORWARD_QUEUE} is the sender process: only "
-            "that knows what is forwarded"
+            f"consumer {consumer} of {FORWARD_QUEUE} is the sender process, and "
+            "only the sender process knows which messages are forwarded"
         )
-        hint = "read it as another consumer, or peek; `srmp-spark purge` gives up what waits there"
+        hint = (
+            "read the queue as another consumer, or use peek; `srmp-spark purge` "
+            "discards the waiting messages"
+        )
         raise ApiError(400, "reserved-queue", message, hint)
 
 
@@ -170,7 +190,7 @@ def _reason(body: dict[str, Any], consumer: str) -> Reason:
 
 
 async def _watch(request: Request, gone: asyncio.Event) -> None:
-    """Set ``gone`` when the caller hangs up: nobody may be granted a lease who is not there to hear of it."""
+    """Set ``gone`` when the caller disconnects: an absent caller must not be granted a lease."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     gone.set()

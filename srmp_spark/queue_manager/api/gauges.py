@@ -1,4 +1,4 @@
-"""What ``/metrics`` reads when somebody scrapes: queues, what goes out, subscriptions, multicast, the disk."""
+"""Readings of ``/metrics`` at each scrape: queues, messages, subscriptions, multicast, disk."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from srmp_spark.queue_manager.api.status import (
     state_lag_seconds,
 )
 from srmp_spark.queue_manager.metrics import LABELS_MAX, Gauge
-from srmp_spark.srmp.destinations import ORDER_QUEUE_UNREAD_MAX
+from srmp_spark.srmp.receiving.destinations import ORDER_QUEUE_UNREAD_MAX
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.catalogue import Queue
-    from srmp_spark.queue_manager.remote_queues import Reading
+    from srmp_spark.queue_manager.queues.catalogue import Queue
+    from srmp_spark.queue_manager.queues.remote_queues import Reading
     from srmp_spark.queue_manager.service import QueueManager
 
 
@@ -35,14 +35,19 @@ def gauges(manager: QueueManager) -> list[Gauge]:
     """Return the metrics that are readings and not counters."""
 
     def for_readers() -> list[Queue]:
-        """Not our own queues: nobody receives from those, so what waits there would rise for ever."""
+        """Return the queues that have readers, which excludes internal queues.
+
+        No consumer receives from internal queues, so their number of waiting rows would rise for
+        ever.
+        """
         return [
             queue for queue in manager.catalogue.with_journals() if queue.name not in OWN_QUEUES
         ]
 
     def waiting() -> Iterator[tuple[tuple[str, ...], float]]:
         for queue in for_readers():
-            for consumer in tuple(queue.consumers.values()):  # others may come before this goes on
+            for consumer in tuple(queue.consumers.values()):
+                # Other tasks may add consumers before this generator continues.
                 yield (queue.name, consumer.name), queue.waiting_for(consumer)
 
     def oldest() -> Iterator[tuple[tuple[str, ...], float]]:
@@ -83,7 +88,7 @@ def gauges(manager: QueueManager) -> list[Gauge]:
             else [
                 Gauge(
                     "srmp_pgm_source_packets",
-                    "of each source that is heard",
+                    "PGM packets of each source that is heard",
                     ("queue", "source", "what"),
                     multicast.sources,
                 )
@@ -91,17 +96,17 @@ def gauges(manager: QueueManager) -> list[Gauge]:
         ),
         of_each(
             "pending",
-            "messages of remote queues that are stored and no rows yet",
+            "stored messages of remote queues that are not rows yet",
             lambda each: each.pending,
         ),
         of_each(
             "lag_seconds",
-            "how long ago all of a remote queue was here",
+            "seconds since all messages of a remote queue were here",
             lambda each: each.lag_seconds,
         ),
         of_each(
             "taken_in_doubt",
-            "rows that another reader may have too",
+            "rows that another reader may have received too",
             lambda each: each.taken_in_doubt,
         ),
         Gauge(
@@ -136,7 +141,7 @@ def gauges(manager: QueueManager) -> list[Gauge]:
         ),
         Gauge(
             "srmp_quota_bytes",
-            "what --queue-quota-bytes and --machine-quota-bytes say",
+            "limits set by --queue-quota-bytes and --machine-quota-bytes",
             ("of",),
             lambda: _quotas(manager),
         ),
@@ -148,7 +153,7 @@ def gauges(manager: QueueManager) -> list[Gauge]:
         ),
         Gauge(
             "srmp_state_lag_seconds",
-            "how far the Delta state is behind",
+            "seconds that the Delta state is behind the log",
             (),
             lambda: [((), state_lag_seconds(manager))],
         ),
@@ -174,10 +179,10 @@ def gauges(manager: QueueManager) -> list[Gauge]:
 
 
 def counters(manager: QueueManager) -> list[Gauge]:
-    """Return the metrics that others count: dead letters, and multicast if there is any."""
+    """Return the metrics that other parts count: dead letters, and multicast if it is in use."""
     dead = Gauge(
         "srmp_dead_letters",
-        "messages that became dead letters, since the outbox was made",
+        "messages that became dead letters since the outbox was created",
         ("reason",),
         lambda: [
             ((reason,), float(rows))
@@ -197,13 +202,13 @@ def counters(manager: QueueManager) -> list[Gauge]:
         dead,
         Gauge(
             "srmp_pgm_sent_packets",
-            "PGM packets of our sessions, and NAKs that came",
+            "PGM packets sent by our sessions, and NAKs received",
             ("destination", "what"),
             sent,
         ),
         Gauge(
             "srmp_pgm_packets",
-            "PGM packets that came, and NAKs that left",
+            "PGM packets received, and NAKs sent",
             ("queue", "what"),
             ports.packets,
         ),

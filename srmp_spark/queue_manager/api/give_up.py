@@ -1,4 +1,7 @@
-"""``queues/{q}/give-up``: damaged rows become counted holes, so that readers, sealing and the Delta state get past them."""
+"""``queues/{q}/give-up``: turn damaged rows into counted holes.
+
+Readers, sealing and the Delta state can then pass the damaged rows.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError, ProcessMustEndError, StoreError
-from srmp_spark.queue_manager.api.http import Request, Response, usage
-from srmp_spark.srmp.decisions import Reason
-from srmp_spark.store import queues
-from srmp_spark.store.transaction import Transaction
+from srmp_spark.queue_manager.api.port_side.http import Request, Response, usage
+from srmp_spark.srmp.receiving.decisions import Reason
+from srmp_spark.store.database.transaction import Transaction
+from srmp_spark.store.tables import queues
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
@@ -18,16 +21,17 @@ log = logging.getLogger(__name__)
 
 
 class GiveUpApi:
-    """The handler."""
+    """Handles the calls of ``queues/{q}/give-up``."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
 
     async def post(self, request: Request) -> Response:
-        """``POST queues/{q}/give-up?first=N&last=M[&force=1]``: how many rows became holes; those that were holes do not count.
+        """Answer ``POST queues/{q}/give-up?first=N&last=M[&force=1]``: how many rows became holes.
 
-        Raises a 409 if the queue does not hold all of first to last, or if none of its rows was found damaged: a slip of the
-        finger must not cost rows that can be read. ``force`` is for who knows better.
+        Sequences that were holes before do not count. Raises a 409 if the queue does not hold all
+        of first to last. Raises a 409 if no row of the queue was found damaged, because a typing
+        error must not cost readable rows. ``force`` skips the second check.
         """
         manager = self._manager
         queue = manager.catalogue.find_base(request.parameters["queue"])
@@ -41,8 +45,8 @@ class GiveUpApi:
                 "since rows were given up"
             )
             hint = (
-                f"srmp-spark peek --queue '{queue.name}' reads it; give-up --force "
-                "gives up what can be read"
+                f"srmp-spark peek --queue '{queue.name}' reads the queue; give-up "
+                "--force also discards rows that can be read"
             )
             raise ApiError(409, "not-damaged", text, hint)
 
@@ -59,10 +63,11 @@ class GiveUpApi:
             raise
         except StoreError as error:
             raise ApiError(
-                409, "not-held", str(error), "the queue's status names what it holds"
+                409, "not-held", str(error), "the status of the queue shows which rows it holds"
             ) from None
         queue.cut([(first, last)])
-        queue.damage.clear()  # what is left of it, if anything, the next one to read says again
+        # If other rows are still damaged, the next reader of them reports it again.
+        queue.damage.clear()
         queue.marks_moved()
         manager.garbage.set()
         log.warning(

@@ -1,16 +1,16 @@
-"""``GET status``, ``/healthz``, ``/readyz`` and ``/metrics``: the handlers."""
+"""Handlers of ``GET status``, ``/healthz``, ``/readyz`` and ``/metrics``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from srmp_spark.queue_manager.api.http import Request, Response, usage
-from srmp_spark.queue_manager.api.queue_page import Page
-from srmp_spark.queue_manager.api.sliced_json import sliced_json
+from srmp_spark.queue_manager.api.port_side.http import Request, Response, usage
+from srmp_spark.queue_manager.api.port_side.queue_page import Page
+from srmp_spark.queue_manager.api.port_side.sliced_json import sliced_json
+from srmp_spark.queue_manager.api.port_side.times import rfc3339
 from srmp_spark.queue_manager.api.status import everything, facts, outgoing_status, status
 from srmp_spark.queue_manager.api.status_summary import finish_summary, summary
-from srmp_spark.queue_manager.api.times import rfc3339
 from srmp_spark.queue_manager.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -18,21 +18,24 @@ if TYPE_CHECKING:
 
 
 class HealthApi:
-    """The paths without ``/v1``, and ``status``."""
+    """Handles the paths without ``/v1``, and ``status``."""
 
     def __init__(self, manager: QueueManager, *, listening: list[str], api: str) -> None:
         self._manager = manager
         self._listening = listening
         self._api = api
         self.ready = False
-        """Set by the process once both ports are open; cleared when it drains."""
+        """Whether both ports are open.
+
+        The process sets this flag, and clears this flag when the ports drain.
+        """
 
     async def healthz(self, request: Request) -> Response:
-        """Tell that the process answers."""
+        """Answer ``GET /healthz``: the process responds."""
         return Response(body=b"ok\n", content_type="text/plain; charset=utf-8")
 
     async def readyz(self, request: Request) -> Response:
-        """Tell whether messages are accepted and rows can be read."""
+        """Answer ``GET /readyz``: 200 if messages are accepted and rows can be read, else 503."""
         manager = self._manager
         gate = manager.acceptor.gate
         if gate is not None:
@@ -42,18 +45,23 @@ class HealthApi:
         return Response(body=b"ok\n", content_type="text/plain; charset=utf-8")
 
     async def metrics(self, request: Request) -> Response:
-        """Return the metrics in Prometheus' text form."""
-        await self._manager.outgoing.status()  # the gauge reads what it has seen
+        """Return the metrics in the text format of Prometheus."""
+        # The gauge reads the entries that this call has stored.
+        await self._manager.outgoing.status()
         async with self._manager.slices.work() as work:
             return Response(body=await self._manager.metrics.text(work), content_type=CONTENT_TYPE)
 
     async def status(self, request: Request) -> Response:
-        """Everything that the caller's token is for, or a part of the queues, or the summary."""
+        """Answer ``GET status``: everything that the caller's token covers, or a part of it.
+
+        The part is a page of the queues, or the summary.
+        """
         manager, sees = self._manager, everything if request.sees_all else request.sees
         page, is_summary = Page.of(request), request.text("summary", "0") in ("1", "true")
         if is_summary and not page.is_everything:
             raise usage(
-                "summary is of all queues: queues, limit and after are for the whole status"
+                "summary covers all queues: queues, limit and after can only be used "
+                "without summary"
             )
         ready = self.ready and manager.acceptor.gate is None
         answer = facts(manager, listening=self._listening, api=self._api, ready=ready)
@@ -63,7 +71,8 @@ class HealthApi:
             else:
                 answer |= await status(manager, page, sees, work)
         if request.sees_all:
-            # After the queues: what is forwarded goes from there to here meanwhile, and must not be in neither.
+            # Ask after the queues were read: forwarded rows move from the queues to the sender
+            # process meanwhile, and must not be missing from both.
             outgoing = manager.outgoing
             entries = await outgoing.status()
             answer["outgoing_seen_at"] = rfc3339(outgoing.seen_at)
@@ -79,17 +88,19 @@ class HealthApi:
                 for entry in entries:
                     answer["outgoing"].append(outgoing_status(entry))
                     await work.turn()
+                # A client that knows a sequence's identifier can send in the name of the sequence's
+                # client.
                 answer["incoming_sequences"] = [
                     each
                     if request.allows("admin", each["queue"])
                     else each | {"sequence": None, "peer": None}
                     for each in answer["incoming_sequences"]
-                ]  # whoever knows a sequence's identifier can speak in its client's name
+                ]
             return await sliced_json(answer, work)
 
     @staticmethod
     def _leave_out(answer: dict[str, Any], sees: Callable[[str], bool]) -> None:
-        """Take out what a token for some queues is not told."""
+        """Remove from ``answer`` the parts that a token for some queues must not see."""
         if answer["multicast"] is not None:
             for part in ("deaf", "sources"):
                 answer["multicast"][part] = [
@@ -99,10 +110,12 @@ class HealthApi:
         answer["blocked_urls"] = []
         state = answer["state"]
         state["rows_gone"] = [each for each in state["rows_gone"] if sees(str(each["queue"]))]
-        if state["failed"] is not None:  # a reason may name queues that the token is not for
+        if state["failed"] is not None:
+            # A reason may name queues that the token does not cover.
             state["failed"]["reason"] = None
         answer["subscriptions"] = [
             each for each in answer["subscriptions"] if each["to"] and sees(each["to"])
         ]
-        # What all queues hold together tells of those that the token is not for; the quota of a queue is its own too.
+        # The sum over all queues would reveal data about queues that the token does not cover. The
+        # quota of one queue stays, because it applies to the token's queues too.
         answer["quota"] |= {"machine_bytes": None, "machine_bytes_waiting": None}

@@ -1,11 +1,13 @@
-"""``POST queues/{q}/messages``: put messages into a queue of ours (``srmp-spark send``).
+"""``POST queues/{q}/messages``: put messages into a local queue (``srmp-spark send``).
 
-Each becomes an SRMP message with our own identity, is written as Windows would write it, and goes through the engine like
-one that came over the wire: same checks, same commit, same row, transport ``api`` (:mod:`..own_messages`).
+Each message becomes an SRMP message with our own identity and is written as Windows would write it.
+Then the message passes through the engine like a message that was received over the network: same
+checks, same commit, same row. The transport of the message is ``api`` (:mod:`..own_messages`).
 
-A list is written and read back as a whole before the first of it is submitted: what the engine gets is what readers will
-decode, and a 400 means that nothing was stored. All of it is done in slices (:mod:`..slices`): a caller with a token for one
-queue takes no more than milliseconds of a turn of the loop from everybody else.
+A list is written and read back as a whole before its first message is submitted. So the engine gets
+exactly the message that readers will decode, and a 400 means that nothing was stored. All of this
+is done in slices (:mod:`..slices`). So a caller with a token for one queue delays other users of
+the loop by milliseconds only.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from urllib.parse import quote
 from srmp_spark.errors import ApiError, LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import Message
 from srmp_spark.names import FORWARD_QUEUE, quote_queue_name
-from srmp_spark.queue_manager.api.base64_text import decoded_base64
-from srmp_spark.queue_manager.api.http import (
+from srmp_spark.queue_manager.api.port_side.base64_text import decoded_base64
+from srmp_spark.queue_manager.api.port_side.http import (
     REQUEST_BODY_MAX,
     Request,
     Response,
@@ -26,28 +28,41 @@ from srmp_spark.queue_manager.api.http import (
     field_text,
     usage,
 )
-from srmp_spark.queue_manager.api.json_items import json_items
-from srmp_spark.queue_manager.own_messages import OwnMessage, own_positions, refusal, stored, submit
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.effects import Refused
-from srmp_spark.srmp.encoder import encode, http_head
-from srmp_spark.srmp.http_head import content_type_of
+from srmp_spark.queue_manager.api.port_side.json_items import json_items
+from srmp_spark.queue_manager.queues.own_messages import (
+    OwnMessage,
+    own_positions,
+    refusal,
+    stored,
+    submit,
+)
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.encoder import encode, http_head
+from srmp_spark.srmp.codec.http_head import content_type_of
+from srmp_spark.srmp.codec.values import NEVER_AT
 from srmp_spark.srmp.limits import BODY_MAX, PRIORITY_MAX
-from srmp_spark.srmp.values import NEVER_AT
+from srmp_spark.srmp.receiving.effects import Refused
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.queues.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.queue_manager.slices import Work
 
 MESSAGES_MAX = 10_000
-"""Messages in one call. Few are committed together; many in chunks, in their order."""
+"""Messages in one call; more raise a 400.
+
+A short list is committed at once, a long list in chunks, in order.
+"""
 ANSWERS_AT_ONCE = 500
-"""Answers that become JSON in one step: a millisecond."""
+"""Answers that become JSON in one step, which takes a millisecond."""
 LABEL_MAX = 8_192
-"""Characters of a label: MSMQ's own end at 249, rows of other senders may have more, and any of these fits an envelope."""
+"""Longest label, in characters. A longer label raises a 400.
+
+Labels of MSMQ end at 249 characters, and rows of other senders may have longer ones. A label of
+this length fits into an envelope.
+"""
 NUMBER_MAX = 2**32 - 1
-"""``body_type`` and ``app_specific`` are 32-bit properties ([MS-MQMQ] 2.3.1)."""
+"""Largest ``body_type`` and ``app_specific``: both are 32-bit properties ([MS-MQMQ] 2.3.1)."""
 
 _FIELDS = frozenset(
     (
@@ -75,18 +90,21 @@ async def _binary(fields: dict[str, Any], name: str, work: Work) -> bytes | None
 
 
 class MessagesApi:
-    """The handler."""
+    """Handles the calls of ``queues/{q}/messages``."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
 
     async def post(self, request: Request) -> Response:
-        """One message, or a list of them; answered when all are on stable storage."""
+        """Answer ``POST queues/{q}/messages`` when all messages are on stable storage.
+
+        The body is one message, or a list of messages.
+        """
         queue = self._manager.catalogue.find_base(request.parameters["queue"])
         if not queue.state.declared:
             told = (
-                f"{queue.name} is a subqueue that a remote reader made: messages are "
-                "moved there, and nobody sends to it"
+                f"{queue.name} is a subqueue that a remote reader created: messages "
+                "are moved there, and cannot be sent to it"
             )
             raise ApiError(
                 400,
@@ -98,9 +116,9 @@ class MessagesApi:
         self._check_gate()
         drafts = await self._drafts(queue, pieces)
         numbers = [await self._manager.identifiers.take() for _ in drafts]
-        async with self._order(
-            queue
-        ):  # the positions of a stream follow each other until all are submitted
+        # The positions of a stream must follow each other, so hold the order until all messages are
+        # submitted.
+        async with self._order(queue):
             prepared = await self._prepare(queue, drafts, numbers)
             self._check_gate()
             waiting = await submit(self._manager, prepared)
@@ -119,7 +137,10 @@ class MessagesApi:
             raise ApiError(503, gate.reason, gate.message, "try again")
 
     def _order(self, queue: Queue) -> contextlib.AbstractAsyncContextManager[object]:
-        """Messages of a queue without transactions have no positions, and wait for nobody's."""
+        """Return a context that keeps the messages of one transactional queue in order.
+
+        Messages of a queue without transactions have no positions, so they wait for no other call.
+        """
         return (
             self._manager.own_order.order(queue.name)
             if queue.state.transactional
@@ -139,7 +160,10 @@ class MessagesApi:
         return drafts
 
     async def _draft(self, queue: Queue, item: object, work: Work) -> Message:
-        """What the caller gave, as a message without identity and position."""
+        """Return the given message without identity and position.
+
+        Raises an :class:`ApiError` for an invalid field.
+        """
         if not isinstance(item, dict):
             raise usage("a message is a JSON object")
         unknown = item.keys() - _FIELDS
@@ -203,9 +227,10 @@ class MessagesApi:
     async def _prepare(
         self, queue: Queue, drafts: list[Message], numbers: list[int]
     ) -> list[OwnMessage]:
-        """Place, write and read back all of them; stores nothing. The caller holds the order of the stream.
+        """Assign stream positions to messages, encode and decode each message; nothing is stored.
 
-        Raises a 400, or what the engine would refuse them with.
+        The caller holds the order of the stream. Raises a 400 for a message that cannot be encoded.
+        Raises the engine's error for a message that the engine would refuse.
         """
         positions = own_positions(self._manager, queue.name) if queue.state.transactional else None
         prepared: list[OwnMessage] = []
@@ -247,9 +272,9 @@ class MessagesApi:
         return Response(body=b"[%b]\n" % b",".join(parts))
 
     def _answer(self, message: Message, stored_in: str) -> dict[str, Any]:
-        if (
-            stored_in == FORWARD_QUEUE
-        ):  # a redirection leads it to another host: ours by now, and not there yet
+        if stored_in == FORWARD_QUEUE:
+            # A redirection leads the message to another host: it is stored here, and not delivered
+            # yet.
             manager = self._manager
             to = manager.config.forwarding.forward_to(message.destination, manager.hosts)
             found: dict[str, Any] = {
@@ -269,7 +294,11 @@ class MessagesApi:
 
 
 def _written(message: Message) -> OwnMessage:
-    """The post of a message, and the message as a reader decodes that post. Raises what the codec raises."""
+    """Encode a message, and return the POST with the message as a reader decodes it.
+
+    Raises :class:`LocalProtocolError` or :class:`RemoteProtocolError` if the message cannot be
+    encoded or decoded.
+    """
     content_type, content = encode(message, boundary=_BOUNDARY)
     host, _, path = message.destination.partition("://")[2].partition("/")
     head = http_head(f"/{path}", host, content_type, len(content))

@@ -1,7 +1,8 @@
-"""``outbox/{application}/{batch}``: stage, commit, delete. What a sink writes becomes messages in two steps (DESIGN promise 5).
+"""``outbox/{application}/{batch}``: stage, commit and delete batches of a sink.
 
-A stage is an Arrow stream of any length. Nothing here reads it: it goes to a file piece by piece, is synced while more of it
-comes in, and the sender process judges it.
+The rows that a sink writes become messages in two steps (ADR 0010). A stage is an Arrow
+stream of any length. This process does not parse the stage. The stage is written to a file piece by
+piece, and synced while further pieces are received. The sender process judges the stage.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from srmp_spark.errors import ApiError
 from srmp_spark.private_files import FOLDER_MODE, create_private
-from srmp_spark.queue_manager.api.http import Request, Response, usage
+from srmp_spark.queue_manager.api.port_side.http import Request, Response, usage
 from srmp_spark.queue_manager.api.stage_turns import StageTurn, StageTurns
 from srmp_spark.queue_manager.sender.link import COMMIT_SECONDS, STAGE_SECONDS
-from srmp_spark.store.durable import sync_directory
+from srmp_spark.store.database.durable import sync_directory
 from srmp_spark.store.outbox.errors import FAIL, ON_CONFLICT
 from srmp_spark.store.outbox.limits import APPLICATION_LENGTH_MAX, BATCH_STAGES_MAX, STAGE_BYTES_MAX
 
@@ -31,20 +32,27 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 PIECE_BYTES = 1_048_576
-"""What is collected of a stage before it is written: one trip to a thread per megabyte."""
+"""Bytes of a stage that are collected before they are written: one call of a thread per megabyte.
+"""
 SYNC_BYTES = 32 * 1_048_576
-"""After so many bytes what is written is synced, beside the next ones: the disk works while the task still sends."""
+"""Bytes of a stage after which the written part is synced.
+
+The sync runs alongside the following writes, so the disk works while the task still sends.
+"""
 
 
 class OutboxApi:
-    """The handlers."""
+    """Handles ``outbox/{application}/{batch}`` and the paths below it."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
         self._turns = StageTurns(lambda: manager.clock.monotonic())
 
     async def stage(self, request: Request) -> Response:
-        """``POST stage?partition&attempt`` with an Arrow IPC stream."""
+        """Answer ``POST stage?partition&attempt``: store the body as a stage.
+
+        The body is an Arrow IPC stream.
+        """
         application, batch = _names(request)
         partition = request.required_integer("partition")
         attempt = request.text("attempt")
@@ -69,7 +77,7 @@ class OutboxApi:
         return Response.json(await self._manager.outgoing.ask(command, seconds=STAGE_SECONDS))
 
     async def _receive(self, request: Request, turn: StageTurn) -> str:
-        """Write the body down; the file's name in the folder of stages."""
+        """Write the body to a file, and return the file's name in the folder of stages."""
         folder = self._manager.outgoing.folder
         under_way: set[asyncio.Future[Any]] = set()
         in_thread = partial(_in_thread, under_way)
@@ -84,21 +92,27 @@ class OutboxApi:
                 unsynced += sum(map(len, pieces))
                 if unsynced >= SYNC_BYTES and (syncing is None or syncing.done()):
                     if syncing is not None:
-                        syncing.result()  # an error of a sync is told once: the next one may seem to work
+                        # Report an error of a sync at once: the kernel reports it once, and the
+                        # next sync may seem to succeed.
+                        syncing.result()
                     syncing, unsynced = in_thread(_sync, file), 0
             if syncing is not None:
                 await syncing
             await in_thread(_finish, file, path, folder / name)
         except BaseException:
             if under_way:
-                # The file is theirs until then. Closed before, its descriptor may be another file's when they write.
+                # Threads still use the file. If it were closed now, its descriptor could belong to
+                # another file when they write.
                 await asyncio.wait(tuple(under_way))
             await in_thread(_give_up, file, path)
             raise
         return name
 
     async def commit(self, request: Request) -> Response:
-        """``POST commit {"stages":[…], "on_key_conflict": "fail", "allow_loop": false}``."""
+        """Answer ``POST commit``: commit stages as one batch, and count its rows by result.
+
+        The body is ``{"stages":[…], "on_key_conflict": "fail", "allow_loop": false}``.
+        """
         application, batch = _names(request)
         body = await request.json_object()
         unknown = sorted(body.keys() - {"stages", "on_key_conflict", "allow_loop"})
@@ -136,13 +150,13 @@ class OutboxApi:
         return Response.json(answer)
 
     async def result(self, request: Request) -> Response:
-        """Answer ``GET``: what became of the rows at the last commit of this batch."""
+        """Answer ``GET``: the results of the rows at the last commit of this batch."""
         application, batch = _names(request)
         command = {"op": "result", "application": application, "batch": batch}
         return Response.json(await self._manager.outgoing.ask(command))
 
     async def delete(self, request: Request) -> Response:
-        """``DELETE``: the stages that nobody committed."""
+        """Answer ``DELETE``: delete the stages of this batch that were not committed."""
         application, batch = _names(request)
         command = {"op": "delete", "application": application, "batch": batch}
         return Response.json(await self._manager.outgoing.ask(command))
@@ -151,7 +165,10 @@ class OutboxApi:
 def _in_thread(
     under_way: set[asyncio.Future[Any]], function: Callable[..., _T], *args: object
 ) -> asyncio.Future[_T]:
-    """``function(*args)`` in a thread; in ``under_way`` until it is over, also when who waits for it is cancelled."""
+    """Run ``function(*args)`` in a thread, and return its future.
+
+    The future is in ``under_way`` until the call is over, even if the waiting task is cancelled.
+    """
     future = asyncio.get_running_loop().run_in_executor(None, partial(function, *args))
     under_way.add(future)
     future.add_done_callback(under_way.discard)
@@ -169,7 +186,11 @@ def _names(request: Request) -> tuple[str, str]:
 
 
 async def _pieces(request: Request, turn: StageTurn) -> AsyncGenerator[list[bytes], None]:
-    """The body, collected until it is worth a trip to a thread; the bytes are not copied for it."""
+    """Yield the body in lists of pieces that are worth a call of a thread, without copying bytes.
+
+    Raises a 413 beyond STAGE_BYTES_MAX, and :class:`ConnectionResetError` if the caller
+    disconnects.
+    """
     pending: list[bytes] = []
     collected, size, more = 0, 0, True
     while more:
@@ -191,7 +212,10 @@ async def _pieces(request: Request, turn: StageTurn) -> AsyncGenerator[list[byte
 
 @contextmanager
 def _storing() -> Iterator[None]:
-    """A full or broken disk is nobody's bug: who stages may try again."""
+    """Turn an :class:`OSError` into a 503.
+
+    A full or broken disk is no bug, and the caller may try again.
+    """
     try:
         yield
     except OSError as error:
@@ -207,7 +231,11 @@ def _create(path: Path) -> RawIOBase:
 
 
 def _write(file: RawIOBase, pieces: Sequence[bytes]) -> None:
-    """All of it: a disk that is nearly full takes less than it was given, and says so only by the count."""
+    """Write all of ``pieces``.
+
+    A disk that is nearly full accepts fewer bytes than it was given, and reports this only by the
+    count.
+    """
     with _storing():
         for piece in pieces:
             with memoryview(piece) as left:
@@ -222,7 +250,7 @@ def _sync(file: RawIOBase) -> None:
 
 
 def _finish(file: RawIOBase, path: Path, final: Path) -> None:
-    """On stable storage under its own name."""
+    """Make the file durable under its own name: sync it, rename it, and sync its folder."""
     with _storing():
         os.fsync(file.fileno())
         file.close()
@@ -231,6 +259,7 @@ def _finish(file: RawIOBase, path: Path, final: Path) -> None:
 
 
 def _give_up(file: RawIOBase, path: Path) -> None:
-    with suppress(OSError):  # what went wrong before is what is told; a file that is left is swept
+    # The earlier error is reported instead, and a file that is left is swept.
+    with suppress(OSError):
         file.close()
         path.unlink(missing_ok=True)

@@ -1,11 +1,14 @@
-"""``outgoing``: messages for other queue managers (``srmp-spark send``), and an operator's decisions about what goes out."""
+"""``outgoing``: messages for other queue managers, and an operator's decisions about them.
+
+``srmp-spark send`` uses these calls.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager.api.http import (
+from srmp_spark.queue_manager.api.port_side.http import (
     REQUEST_BODY_MAX,
     SERIALS_BODY_MAX,
     Request,
@@ -13,7 +16,7 @@ from srmp_spark.queue_manager.api.http import (
     field_text,
     usage,
 )
-from srmp_spark.queue_manager.api.json_items import json_item_texts
+from srmp_spark.queue_manager.api.port_side.json_items import json_item_texts
 from srmp_spark.queue_manager.child.packets import LongList
 
 if TYPE_CHECKING:
@@ -21,21 +24,23 @@ if TYPE_CHECKING:
 
 ACTIONS = ("pause", "resume", "resend", "reset", "drop")
 MESSAGES_MAX = 10_000
-"""Messages in one call."""
+"""Messages in one call. More raise a 400."""
 SERIALS_MAX = 10_000
-"""Messages asked for in one call."""
+"""Messages whose state one call may ask for. More raise a 400."""
 
 
 class OutgoingApi:
-    """The handlers."""
+    """Handles ``outgoing`` and the paths below it."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
 
     async def messages(self, request: Request) -> Response:
-        """``POST outgoing/messages``: a message, or a list; answered when all are on stable storage and will be sent.
+        """Answer ``POST outgoing/messages`` when all messages are on stable storage.
 
-        The sender process parses the messages and writes the answers. Here they are text, read in slices of the loop.
+        The messages will be sent then. The body is one message, or a list of messages. The sender
+        process parses the messages and writes the answers. In this process messages are text, which
+        is read in slices of the loop.
         """
         pieces = await request.pieces(REQUEST_BODY_MAX)
         gate = self._manager.acceptor.gate
@@ -54,7 +59,11 @@ class OutgoingApi:
         return Response(body=answers + b"\n")
 
     async def states(self, request: Request) -> Response:
-        """``POST outgoing/states {"destination","kind","serials":[…],"wait"}`` → ``{"states":[…]}``, in that order."""
+        """Answer ``POST outgoing/states``: the states of messages, in the order of ``serials``.
+
+        The body is ``{"destination","kind","serials":[…],"wait"}``, and the answer is
+        ``{"states":[…]}``.
+        """
         body = await request.json_object(SERIALS_BODY_MAX)
         serials = body.get("serials")
         if (
@@ -76,7 +85,10 @@ class OutgoingApi:
         return Response.json(await self._manager.outgoing.ask_long(command))
 
     async def decide(self, request: Request) -> Response:
-        """``POST outgoing/{destination}/pause|resume|resend|reset|drop[?stream=ID]``; answered when it is stored."""
+        """Answer an operator's decision about a destination when the decision is stored.
+
+        The call is ``POST outgoing/{destination}/pause|resume|resend|reset|drop[?stream=ID]``.
+        """
         command = {
             "op": "operate",
             "action": request.path.rpartition("/")[2],

@@ -1,4 +1,4 @@
-"""``queues/{q}``: list, create, delete, purge, pause, resume."""
+"""``queues/{q}``: list, create, delete, purge, pause, resume queues."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError
 from srmp_spark.names import FORWARD_QUEUE, canonical_queue_name
-from srmp_spark.queue_manager.api.http import Request, Response, usage
-from srmp_spark.queue_manager.api.queue_page import Page
-from srmp_spark.queue_manager.api.sliced_json import sliced_json
+from srmp_spark.queue_manager.api.port_side.http import Request, Response, usage
+from srmp_spark.queue_manager.api.port_side.queue_page import Page
+from srmp_spark.queue_manager.api.port_side.sliced_json import sliced_json
 from srmp_spark.queue_manager.api.status import everything, queue_status
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class QueuesApi:
-    """The handlers."""
+    """Handles the calls of ``queues`` and ``queues/{q}``."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
 
     async def list(self, request: Request) -> Response:
-        """``GET queues[?queues=GLOB&limit&after]``."""
+        """Answer ``GET queues[?queues=GLOB&limit&after]``: the status of each selected queue."""
         page, sees = Page.of(request), everything if request.sees_all else request.sees
         async with self._manager.slices.work() as work:
             selected = await page.select(self._manager.catalogue, sees, work)
@@ -35,15 +35,17 @@ class QueuesApi:
             return await sliced_json({"queues": queues, **after}, work)
 
     async def get(self, request: Request) -> Response:
-        """``GET queues/{q}``."""
+        """Answer ``GET queues/{q}``: the status of one queue."""
         return Response.json(
             queue_status(self._manager.catalogue.find(request.parameters["queue"]), self._manager)
         )
 
     async def put(self, request: Request) -> Response:
-        """``PUT queues/{q}`` with ``{"transactional": bool, "journal": bool}``: 201 if it was made, 200 if it was there.
+        """Answer ``PUT queues/{q}``: create a queue, or change its settings.
 
-        What is not named stays as it is, or false for a new queue.
+        The body is ``{"transactional": bool, "journal": bool}``. The status is 201 if the queue was
+        created, and 200 if the queue existed. A setting that is not named keeps its value, which is
+        false for a new queue.
         """
         body = await request.json_object()
         unknown = body.keys() - {"transactional", "journal"}
@@ -67,13 +69,13 @@ class QueuesApi:
         )
 
     async def delete(self, request: Request) -> Response:
-        """``DELETE queues/{q}``; its journal goes with it."""
+        """Answer ``DELETE queues/{q}``: delete the queue and its journal."""
         return Response.json(
             {"queue": await self._manager.delete_queue(request.parameters["queue"])}
         )
 
     async def purge(self, request: Request) -> Response:
-        """``POST queues/{q}/purge``."""
+        """Answer ``POST queues/{q}/purge``: how many waiting rows were removed."""
         queue = self._manager.catalogue.find(request.parameters["queue"])
         held = (
             self._manager.outgoing.forwarding_held()
@@ -86,11 +88,11 @@ class QueuesApi:
             )
 
     async def pause(self, request: Request) -> Response:
-        """``POST queues/{q}/pause``: messages are answered 503."""
+        """Answer ``POST queues/{q}/pause``: new messages are answered 503 from now on."""
         return await self._pause(request, paused=True)
 
     async def resume(self, request: Request) -> Response:
-        """``POST queues/{q}/resume``."""
+        """Answer ``POST queues/{q}/resume``: new messages are accepted again."""
         return await self._pause(request, paused=False)
 
     async def _pause(self, request: Request, *, paused: bool) -> Response:

@@ -1,4 +1,4 @@
-"""``queues/{q}/range``, ``rows``, ``holes`` and ``first``: the log for readers."""
+"""``queues/{q}/range``, ``rows``, ``holes`` and ``first``: the log of a queue for readers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from srmp_spark.interface import (
     QUEUE_MANAGER_HEADER,
     TRIMMED,
 )
-from srmp_spark.queue_manager.api.connection import Connection
-from srmp_spark.queue_manager.api.http import Request, Response, usage
-from srmp_spark.queue_manager.catalogue import EpochSpan, Queue
+from srmp_spark.queue_manager.api.port_side.connection import Connection
+from srmp_spark.queue_manager.api.port_side.http import Request, Response, usage
 from srmp_spark.queue_manager.child.link import DirectAnswer, ReadRefusedError
+from srmp_spark.queue_manager.queues.catalogue import EpochSpan, Queue
 from srmp_spark.queue_manager.reader.link import DAMAGED
 from srmp_spark.rows.columns import KINDS, NAMES
 
@@ -27,19 +27,23 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
 
 WAIT_SECONDS_MAX = 10.0
-"""Longest long poll."""
+"""Longest long poll, in seconds. A longer ``wait`` is cut to this time."""
 
 
 class RowsApi:
-    """The handlers."""
+    """Handles ``range``, ``rows``, ``holes`` and ``first`` of a queue."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
         self._unreadable: dict[str, tuple[int, int]] = {}
-        """Queue → the range (after, to] whose read met damaged rows."""
+        """The range (after, to] whose read found damaged rows, by queue."""
 
     async def range(self, request: Request) -> Response:
-        """``GET range?epoch&after&max_rows&max_bytes&wait``: what there is, and where a batch after ``after`` ends."""
+        """Answer ``GET range?epoch&after&max_rows&max_bytes&wait``.
+
+        The answer states which rows exist, and the last row of a batch that begins after ``after``.
+        The call waits up to ``wait`` seconds for a new row.
+        """
         self._manager.read_at = self._manager.clock.monotonic()
         queue = self._manager.catalogue.find(request.parameters["queue"])
         epoch = request.text("epoch")
@@ -84,7 +88,10 @@ class RowsApi:
         return Response.json(answer)
 
     async def holes(self, request: Request) -> Response:
-        """``GET holes?epoch&after&to``: how many sequences of (after, to] are counted holes; for readers that count rows."""
+        """Answer ``GET holes?epoch&after&to``: the number of counted holes in (after, to].
+
+        Readers that count rows need this number.
+        """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(request.text("epoch"))
         command = {
@@ -97,8 +104,12 @@ class RowsApi:
         return Response.json({"epoch": span.epoch, **await self._manager.reader.ask(command)})
 
     async def first(self, request: Request) -> Response:
-        """``GET first?epoch&since&after``: the first row after ``after`` that arrived at or after ``since``, in microseconds
-        since 1970; without one, ``looked_to`` says how far there is none, and the caller goes on from there."""
+        """Answer ``GET first?epoch&since&after``: the first row that arrived at or after ``since``.
+
+        Only rows after the sequence ``after`` count. ``since`` is in microseconds since 1970. If no
+        such row was found, ``looked_to`` states the last sequence that was examined, and the caller
+        continues from there.
+        """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(request.text("epoch"))
         command = {
@@ -112,7 +123,12 @@ class RowsApi:
         return Response.json({"epoch": span.epoch, **await self._manager.reader.ask(command)})
 
     async def rows(self, request: Request) -> Response:
-        """``GET rows?epoch&after&to[&envelope=1][&columns][&queue_manager]``: the rows of (after, to], if that one has them."""
+        """Answer ``GET rows``: the rows of (after, to] as an Arrow stream.
+
+        The query is ``?epoch&after&to[&envelope=1][&columns][&queue_manager]``. Raises a 409 if
+        ``queue_manager`` is given and names another queue manager, or if the range ends past the
+        end of the epoch. Raises a 410 for rows that retention has deleted.
+        """
         self._manager.read_at = self._manager.clock.monotonic()
         ours = self._manager.directory.queue_manager
         if request.text("queue_manager", ours) != ours:
@@ -121,8 +137,8 @@ class RowsApi:
                 f"{request.text('queue_manager')}, this one is {ours}"
             )
             hint = (
-                "what stands between the caller and the queue managers must not spread "
-                "calls over several"
+                "a proxy between the caller and the queue managers must not spread the "
+                "calls over several of them"
             )
             raise ApiError(409, ANOTHER_QUEUE_MANAGER, message, hint, "INTERFACE.md section 4")
         queue = self._manager.catalogue.find(request.parameters["queue"])
@@ -134,7 +150,7 @@ class RowsApi:
             raise usage("envelope is 1 or 0")
         columns = _columns(request.text("columns"))
         if to < after:
-            raise usage("to lies before after")
+            raise usage("to is less than after")
         after = _after(queue, span, after)
         if to > span.end:
             raise ApiError(
@@ -144,7 +160,8 @@ class RowsApi:
                 "ask for its range",
             )
         dense = DENSE_STREAM in request.headers.get("accept", "")
-        if request.method == "HEAD":  # no read is begun whose rows nobody gets
+        if request.method == "HEAD":
+            # No read is begun, because its rows would not be sent.
             return Response(
                 content_type=DENSE_STREAM if dense else ARROW_STREAM,
                 headers=((QUEUE_MANAGER_HEADER, ours),),
@@ -183,7 +200,7 @@ class RowsApi:
     async def _through_here(
         self, queue: Queue, after: int, to: int, pieces: AsyncGenerator[bytes, None]
     ) -> AsyncGenerator[bytes, None]:
-        """``pieces`` as they are."""
+        """Yield ``pieces`` unchanged, and note damaged rows."""
         try:
             with self._noting_damage(queue, after, to):
                 async for piece in pieces:
@@ -194,7 +211,11 @@ class RowsApi:
     async def _lent(
         self, queue: Queue, after: int, to: int, answer: DirectAnswer, connection: Connection
     ) -> None:
-        """The reader writes into the caller's connection. Raises as the pieces do; a caller that went away is no error."""
+        """Let the reader process write the rows into the caller's connection.
+
+        Raises the same errors as a read through this process. A caller that disconnects is no
+        error.
+        """
         done = False
         try:
             with self._noting_damage(queue, after, to):
@@ -206,11 +227,12 @@ class RowsApi:
         finally:
             answer.close()
             if not done:
-                connection.cut()  # the reader may still be writing
+                # The reader process may still be writing.
+                connection.cut()
 
     @contextmanager
     def _noting_damage(self, queue: Queue, after: int, to: int) -> Iterator[None]:
-        """Rows that cannot be read are noted for ``status``, or no longer once they can."""
+        """Note unreadable rows for ``status``. The note is cleared once the rows can be read."""
         try:
             yield
         except ReadRefusedError as error:
@@ -228,7 +250,10 @@ class RowsApi:
 
 
 def _columns(text: str | None) -> tuple[str, ...]:
-    """Return the columns that a caller names, else all. Raises a 400 for one that is not known."""
+    """Return the columns that a caller names, or all columns for ``None``.
+
+    Raises a 400 for an unknown column, or one that is named twice.
+    """
     if text is None:
         return NAMES
     names = tuple(text.split(","))
@@ -243,14 +268,17 @@ def _columns(text: str | None) -> tuple[str, ...]:
 
 
 def _after(queue: Queue, span: EpochSpan, after: int) -> int:
-    """Where reading begins: not before the epoch. Raises a 409 past the end, a 410 where retention has deleted."""
+    """Return the sequence after which reading begins, which is not before the epoch.
+
+    Raises a 409 past the end of the epoch, and a 410 for rows that retention has deleted.
+    """
     if after > span.end:
         raise ApiError(
             409,
             PAST_THE_END,
             f"epoch {span.epoch} of {queue.name} ends at {span.end}, before {after}",
-            "the reader knows more than the queue manager: was the data directory put "
-            "back from a copy?",
+            "the reader has seen more rows than the queue manager has: was the data "
+            "directory replaced by an older copy?",
         )
     after = max(after, span.begin - 1)
     if after < span.first - 1:
@@ -258,6 +286,6 @@ def _after(queue: Queue, span: EpochSpan, after: int) -> int:
             410,
             TRIMMED,
             f"rows {after + 1} to {span.first - 1} of {queue.name} were deleted by retention",
-            f"go on at {span.first}; --retention-hours says how long rows are kept",
+            f"continue at {span.first}; --retention-hours sets how long rows are kept",
         )
     return after

@@ -1,7 +1,7 @@
-"""Whose stages may come in now: places for their bodies, with a share for each token, and the least rate of a body.
+"""Places for the bodies of stages, with a share for each token and a least rate of a body.
 
-A body that comes in slowly costs nothing while no other stage waits for its place. Once one waits, bodies below the rate are
-given up, one for each stage that waits, the slowest first.
+A slow body costs nothing while no other stage waits for its place. Once a stage waits, bodies below
+the rate are ended, one for each stage that waits, the slowest first.
 """
 
 from __future__ import annotations
@@ -16,23 +16,38 @@ from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.shares import Shares
 
 STAGES_AT_ONCE = 64
-"""Stages whose bytes come in at once: as many as a cluster of that many cores has tasks; further ones wait."""
+"""Stages whose bodies are received at once; further stages wait.
+
+A cluster with this number of cores has this number of tasks.
+"""
 STAGES_OF_TOKEN_MAX = STAGES_AT_ONCE // 2
-"""Of these the stages of one token: half, so that slow ones keep the sinks of their own token waiting alone."""
+"""Stages of one token whose bodies are received at once; further stages wait.
+
+The limit is half, so that slow stages delay only the sinks of their own token.
+"""
 STAGE_RATE_MIN = 16 * 1_024
-"""Bytes per second of a stage's body while others wait for its place; a slower one is answered
-503, and sinks send it again from what they have kept. A task sends 8 MiB that are
-ready before it sends what it still makes, and at this rate it would have made those in nine minutes."""
+"""Least rate of a stage's body while others wait for its place, in bytes per second.
+
+A slower stage is answered 503, and the sink sends the stage again from the data that it kept. A
+task first sends 8 MiB of ready rows, then the rows that the task still computes. A task at this
+rate would need nine minutes for 8 MiB.
+"""
 STAGE_RATE_SECONDS = 10.0
-"""The rate is the mean of that many seconds in which we waited for the body: as many as any body has before its rate counts."""
+"""Seconds of waiting for the body over which the rate is averaged.
+
+Any body has this time before its rate counts.
+"""
 STAGE_AHEAD_SECONDS = 60.0
-"""Bytes of that many seconds count for later ones: a task may pause between two batches of rows."""
+"""Seconds for which bytes above the least rate count later.
+
+A task may pause between two batches of rows.
+"""
 LOOK_SECONDS = 1.0
-"""How often a stage that waits looks for slow ones."""
+"""Interval at which a waiting stage looks for slow ones, in seconds."""
 
 
 class StageTurn:
-    """One stage whose body comes in."""
+    """One stage whose body is being received."""
 
     def __init__(self, caller: str | None, clock: Callable[[], float]) -> None:
         self.caller = caller
@@ -41,13 +56,17 @@ class StageTurn:
         self._waited = 0.0
         self._waits_since: float | None = None
         self._task: asyncio.Task[Any] | None = None
-        """Who waits for the body now."""
+        """The task that waits for the body now, or ``None``."""
         self._is_given_up = False
 
     async def next_event(
         self, receive: Callable[[], Awaitable[MutableMapping[str, Any]]]
     ) -> MutableMapping[str, Any]:
-        """Return the next part of the body. Raises a 503 when others need the place: who sends again comes in turn."""
+        """Return the next part of the body.
+
+        Raises a 503 if the body is too slow and others need the place. The caller may send the
+        stage again and wait for a place.
+        """
         self._waits_since = self._clock()
         self._task = asyncio.current_task()
         try:
@@ -58,7 +77,7 @@ class StageTurn:
             raise ApiError(
                 503,
                 "stage-too-slow",
-                f"the body came in at less than STAGE_RATE_MIN = {STAGE_RATE_MIN} bytes a "
+                f"the body was received at less than STAGE_RATE_MIN = {STAGE_RATE_MIN} bytes a "
                 "second while other stages waited",
                 "send the stage again once its rows are there, or let fewer tasks write at once",
             ) from None
@@ -70,7 +89,11 @@ class StageTurn:
         return event
 
     def slow_rate(self) -> float | None:
-        """Return the rate of the last STAGE_RATE_SECONDS if it is below STAGE_RATE_MIN. Begin to count anew if not."""
+        """Return the rate in bytes per second if the rate is below STAGE_RATE_MIN, else ``None``.
+
+        The rate is the mean of at least STAGE_RATE_SECONDS of waiting. If the rate is high enough,
+        counting begins again.
+        """
         waited = (
             self._waited
             if self._waits_since is None
@@ -87,20 +110,23 @@ class StageTurn:
         return None
 
     def give_up(self) -> None:
-        """End the body, if it is waited for now. What writes it down goes on undisturbed."""
+        """End the body if a task waits for the body now. Writes to the disk continue."""
         if self._task is not None and not self._is_given_up:
             self._is_given_up = True
             self._task.cancel()
 
 
 def _is_cancelled_again(task: asyncio.Task[Any] | None) -> bool:
-    """Take one cancellation of a task back, and return whether there is another one. Python 3.10 does not count them."""
+    """Take back one cancellation of a task, and return whether there is another one.
+
+    Python 3.10 does not count cancellations; there the result is ``False``.
+    """
     uncancel: Callable[[], int] = getattr(task, "uncancel", lambda: 0)
     return uncancel() > 0
 
 
 class StageTurns:
-    """All stages whose bodies come in, and those that wait."""
+    """Gives places to the stages whose bodies are received, and makes others wait."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -110,7 +136,7 @@ class StageTurns:
 
     @asynccontextmanager
     async def turn(self, caller: str | None) -> AsyncGenerator[StageTurn, None]:
-        """Wait for a place among the stages of ``caller`` and hold it."""
+        """Wait for a place among the stages of ``caller``, and hold it in the context."""
         await self._wait(caller)
         turn = StageTurn(caller, self._clock)
         self._turns.add(turn)
@@ -130,9 +156,8 @@ class StageTurns:
                     break
                 self._look()
         except BaseException:
-            if not self._shares.withdraw(
-                caller, admitted
-            ):  # it got its place in the same turn of the loop
+            if not self._shares.withdraw(caller, admitted):
+                # The stage got its place in the same turn of the loop.
                 self._start(self._shares.leave(caller))
             raise
 
@@ -142,7 +167,10 @@ class StageTurns:
             each.set()
 
     def _look(self) -> None:
-        """Give up slow bodies, one for each stage that waits. One look serves all that wait."""
+        """End slow bodies, one for each stage that waits.
+
+        One look serves all stages that wait, so looks closer than LOOK_SECONDS do nothing.
+        """
         now = self._clock()
         if now - self._looked_at < LOOK_SECONDS:
             return

@@ -1,4 +1,7 @@
-"""``GET status``: the state of the queue manager for people and machines, as values; the handlers are in :mod:`.health`."""
+"""``GET status``: state of the queue manager for people and machines, as values.
+
+The handlers are in :mod:`.health`.
+"""
 
 from __future__ import annotations
 
@@ -9,38 +12,44 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark import __version__
 from srmp_spark.names import split_url
-from srmp_spark.queue_manager.api.queue_page import Page
-from srmp_spark.queue_manager.api.sliced_json import parts_of
-from srmp_spark.queue_manager.api.times import rfc3339
-from srmp_spark.queue_manager.consumers import holder_text
-from srmp_spark.srmp.destinations import ORDER_QUEUE_UNREAD_MAX
-from srmp_spark.srmp.stream_name import StreamName, shown_queue
+from srmp_spark.queue_manager.api.port_side.queue_page import Page
+from srmp_spark.queue_manager.api.port_side.sliced_json import parts_of
+from srmp_spark.queue_manager.api.port_side.times import rfc3339
+from srmp_spark.queue_manager.queues.consumers import holder_text
+from srmp_spark.srmp.receiving.destinations import ORDER_QUEUE_UNREAD_MAX
+from srmp_spark.srmp.receiving.stream_name import StreamName, shown_queue
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.queues.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.queue_manager.slices import Work
-    from srmp_spark.srmp.incoming_streams import IncomingStream
+    from srmp_spark.srmp.receiving.incoming_streams import IncomingStream
 
 INCOMING_STREAMS_SHOWN_MAX = 1_000
-"""Of ``incoming_streams``, those with a gap first, then those used last: an answer with each of STREAMS_MAX would have 30 MB
-and hold the loop for more than a second. ``incoming_streams_count`` tells of all; the table ``incoming_streams`` of the state
-has all."""
+"""Entries of ``incoming_streams`` at most: streams with a gap first, then recently used streams.
+
+An answer with all STREAMS_MAX streams would have 30 MB and hold the loop for more than a second.
+``incoming_streams_count`` counts all streams, and the Delta table ``incoming_streams`` contains all
+streams.
+"""
 
 
 def everything(queue: str) -> bool:
-    """Allow every queue: what ``sees`` is for a token for all queues."""
+    """Return ``True``: the filter ``sees`` of a token for all queues."""
     return True
 
 
 def disk_free_bytes(manager: QueueManager) -> int:
-    """What a process without privileges may still write below the data directory."""
+    """Return how many bytes a process without privileges may still write in the data directory."""
     found = os.statvfs(manager.directory.path)
     return found.f_bavail * found.f_frsize
 
 
 def state_lag_seconds(manager: QueueManager) -> float:
-    """How long the newest row that Delta does not hold has been waiting for it; 0 without ``--state``."""
+    """Return how long the Delta state has been behind the log, in seconds; 0 without ``--state``.
+
+    The result is 0 too if the Delta state contains every commit.
+    """
     lag = manager.state_lag
     if lag.uri is None or lag.position >= manager.journal.position:
         return 0.0
@@ -48,7 +57,10 @@ def state_lag_seconds(manager: QueueManager) -> float:
 
 
 def state_failed(manager: QueueManager) -> dict[str, Any] | None:
-    """Return what is in the way of the Delta state and what to do; None: nothing. A publisher that ended comes first."""
+    """Return the failure that stops the Delta state and its remedy, or ``None``.
+
+    A publisher that has ended is reported before one that still tries.
+    """
     failures = sorted(manager.state_lag.failures.items(), key=lambda each: not each[1].ended)
     for of, failure in failures:
         shown = {
@@ -62,13 +74,16 @@ def state_failed(manager: QueueManager) -> dict[str, Any] | None:
 
 
 def oldest_waiting_seconds(queue: Queue, utc: int) -> float | None:
-    """Return for how long the oldest waiting row of a queue has waited; ``None``: no row waits."""
+    """Return the age of the oldest waiting row of a queue, in seconds.
+
+    Return ``None`` if no row waits. ``utc`` is the present time in microseconds since 1970.
+    """
     oldest = queue.waiting.oldest_arrived_at if queue.state.count else None
     return None if oldest is None else max(0.0, (utc - oldest) / 1e6)
 
 
 def queue_status(queue: Queue, manager: QueueManager) -> dict[str, Any]:
-    """One entry of ``queues``."""
+    """Return one entry of ``queues`` in ``status``."""
     now = manager.clock.monotonic()
     first = queue.trimmed_to + 1
     return {
@@ -103,7 +118,10 @@ def queue_status(queue: Queue, manager: QueueManager) -> dict[str, Any]:
 
 
 def outgoing_status(entry: dict[str, Any]) -> dict[str, Any]:
-    """One entry of ``outgoing``, as the sender process tells it, for people."""
+    """Return one entry of ``outgoing`` with times in readable form.
+
+    ``entry`` is the entry that the sender process reported.
+    """
     shown = entry | {
         name: rfc3339(entry[name]) for name in ("last_acknowledged_at", "next_attempt_at")
     }
@@ -116,7 +134,10 @@ def outgoing_status(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def host_names(manager: QueueManager) -> list[str]:
-    """What the operator said that senders write: each ``--host-name``, and the host of ``--public-url``."""
+    """Return the host names of each ``--host-name`` and of ``--public-url``.
+
+    With these options the operator states which names senders use for this host.
+    """
     config = manager.config
     public = [] if config.public_url is None else [split_url(config.public_url).host]
     return list(dict.fromkeys((*config.host_name, *public)))
@@ -125,7 +146,11 @@ def host_names(manager: QueueManager) -> list[str]:
 async def _streams(
     manager: QueueManager, sees: Callable[[str], bool], work: Work
 ) -> tuple[list[IncomingStream], int]:
-    """Return the streams to show of those that ``sees`` allows, INCOMING_STREAMS_SHOWN_MAX at most, and how many it allows."""
+    """Return the streams to show, and the number of all streams.
+
+    At most INCOMING_STREAMS_SHOWN_MAX are shown. Only streams that ``sees`` allows are shown and
+    counted.
+    """
     found: list[IncomingStream] = []
     count = 0
     async for part in streams_seen(manager, sees, work):
@@ -152,7 +177,8 @@ async def streams_seen(
     for part in parts_of(list(manager.receiver.streams)):
         if sees is not everything:
             for queue in {stream.queue for stream in part} - seen.keys():
-                # once for each queue: globs are slow, and a stranger may begin many streams
+                # Ask once for each queue: globs are slow, and an unauthenticated sender may begin
+                # many streams.
                 seen[queue] = sees(shown_queue(queue))
             part = [stream for stream in part if seen[stream.queue]]
         yield part
@@ -176,7 +202,7 @@ def stream_status(stream: IncomingStream) -> dict[str, Any]:
 
 
 def facts(manager: QueueManager, *, listening: list[str], api: str, ready: bool) -> dict[str, Any]:
-    """Return what ``GET status`` and its summary say of the queue manager itself."""
+    """Return the part of ``GET status`` and its summary that describes the queue manager itself."""
     return {
         "queue_manager": manager.directory.queue_manager,
         "epoch": manager.epoch,
@@ -205,7 +231,10 @@ def facts(manager: QueueManager, *, listening: list[str], api: str, ready: bool)
 
 
 def transports(manager: QueueManager, sees: Callable[[str], bool]) -> dict[str, Any]:
-    """Return what ``status`` and its summary say of all but queues and SRMP streams. The sender process has yet to be asked."""
+    """Return the part of ``status`` and its summary about all transports but SRMP streams.
+
+    The entries of the sender process are still empty.
+    """
     return {
         "incoming_sequences": manager.incoming_sequences(sees),
         "multicast": None if manager.multicast is None else manager.multicast.status(),
@@ -218,7 +247,10 @@ def transports(manager: QueueManager, sees: Callable[[str], bool]) -> dict[str, 
 
 
 def blocked_urls(manager: QueueManager) -> list[dict[str, Any]]:
-    """Return the hosts to which receipts were not sent, and what would allow them."""
+    """Return the hosts to which receipts were not sent.
+
+    Each entry has patterns that would allow the host.
+    """
     return [
         {"host": host, "count": count, "patterns": manager.receipts.blocked_patterns.get(host, [])}
         for host, count in sorted(manager.receipts.blocked.items())
@@ -228,7 +260,10 @@ def blocked_urls(manager: QueueManager) -> list[dict[str, Any]]:
 async def status(
     manager: QueueManager, page: Page, sees: Callable[[str], bool], work: Work
 ) -> dict[str, Any]:
-    """Return what ``GET status`` says of queues and streams, of those that ``sees`` allows. The sender process is not asked."""
+    """Return the part of ``GET status`` about the queues and streams that ``sees`` allows.
+
+    The sender process is not asked.
+    """
     selected = await page.select(manager.catalogue, sees, work)
     queues = []
     for queue in selected.queues:

@@ -1,4 +1,4 @@
-"""``GET status?summary=1``: counts and totals, and of each list the few entries that somebody should look at."""
+"""``GET status?summary=1``: counts, totals, and the entries of each list that need attention."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
-from srmp_spark.queue_manager.api.sliced_json import parts_of
+from srmp_spark.queue_manager.api.port_side.sliced_json import parts_of
 from srmp_spark.queue_manager.api.status import (
     outgoing_status,
     queue_status,
@@ -17,16 +17,19 @@ from srmp_spark.queue_manager.api.status import (
 )
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.queues.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.queue_manager.slices import Work
 
 SUMMARY_SHOWN = 20
-"""Entries of each list: a screen."""
+"""Entries of each list: as many as fit on a screen."""
 
 
 async def summary(manager: QueueManager, sees: Callable[[str], bool], work: Work) -> dict[str, Any]:
-    """Return the summary of queues and streams, of those that ``sees`` allows; :func:`finish_summary` has the rest."""
+    """Return the summary of the queues and streams that ``sees`` allows.
+
+    :func:`finish_summary` adds the rest.
+    """
     quota = manager.config.queue_quota_bytes
     totals: Counter[str] = Counter()
     oldest: int | None = None
@@ -80,7 +83,11 @@ def _is_full(queue: Queue, quota: int | None) -> bool:
 
 
 def _trouble(queue: Queue, quota: int | None) -> tuple[bool, bool, bool, int]:
-    """Return what a queue is ranked by: damaged ones first, then full and paused ones, then whose oldest row waits longest."""
+    """Return the rank of a queue in the summary.
+
+    Damaged queues are first, then full ones, then paused ones, then queues by the age of their
+    oldest row.
+    """
     arrived = queue.waiting.oldest_arrived_at if queue.state.count else None
     return (
         bool(queue.damage),
@@ -93,7 +100,10 @@ def _trouble(queue: Queue, quota: int | None) -> tuple[bool, bool, bool, int]:
 async def finish_summary(
     answer: dict[str, Any], outgoing: list[dict[str, Any]], work: Work
 ) -> dict[str, Any]:
-    """Count what a token may see of the other lists, and cut them to what somebody should look at."""
+    """Count the other lists of ``answer``, and reduce them to the entries that need attention.
+
+    ``outgoing`` holds the outgoing queues that the caller may see.
+    """
     sums: Counter[str] = Counter()
     states: Counter[str] = Counter()
     troubled: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""``streams/{queue}/accept-gap|reset|drop``: an operator's decisions about streams that come in."""
+"""``streams/{queue}/accept-gap|reset|drop``: an operator's decisions about incoming streams."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager.api.http import Request, Response, usage
-from srmp_spark.srmp.incoming_streams import IncomingStream
-from srmp_spark.srmp.stream_name import StreamName, name_of_house_stream
+from srmp_spark.queue_manager.api.port_side.http import Request, Response, usage
+from srmp_spark.srmp.receiving.incoming_streams import IncomingStream
+from srmp_spark.srmp.receiving.stream_name import StreamName, name_of_house_stream
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
@@ -19,29 +19,30 @@ log = logging.getLogger(__name__)
 
 
 class StreamsApi:
-    """The handler."""
+    """Handles the calls of ``streams/{queue}/{action}``."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
 
     async def post(self, request: Request) -> Response:
-        """``POST streams/{queue}/{action}?stream=ID``; answered when it is stored.
+        """Answer ``POST streams/{queue}/{action}?stream=ID`` when the decision is stored.
 
-        ``accept-gap``: what is missing is given up, the stream's next message is taken; 409 if nothing is missing now, or if
-        ``gap_at`` is given and something else is missing now than the operator saw.
-        ``reset`` or ``drop``: the stream is forgotten, and its sender's next ``<start>`` begins it.
+        ``accept-gap`` gives up the missing messages, and the stream's next message is accepted. The
+        call raises a 409 if nothing is missing now. The call also raises a 409 if ``gap_at`` is
+        given and other messages are missing now than the operator saw. ``reset`` and ``drop``
+        forget the stream; the sender's next ``<start>`` begins the stream again. An unknown action
+        raises a 400, and an unknown stream a 404.
         """
         manager = self._manager
         action = request.parameters["action"]
         if action not in ACTIONS:
             raise usage(
                 f"unknown action {action!r}",
-                f"known for streams that come in: {', '.join(ACTIONS)}",
+                f"known for incoming streams: {', '.join(ACTIONS)}",
             )
         queue = request.parameters["queue"]
-        if all(
-            stream.queue != queue for stream in manager.receiver.streams
-        ):  # of a redirection: no queue of ours has its name
+        if all(stream.queue != queue for stream in manager.receiver.streams):
+            # A stream of a redirection has a name that no local queue has.
             queue = manager.catalogue.find(queue).name
         wanted = request.text("stream")
         if not wanted:
@@ -49,17 +50,18 @@ class StreamsApi:
         guid = wanted.lower().removeprefix("uid:").partition("\\")[0]
         gap_at = request.integer("gap_at") if action == "accept-gap" else None
         stream = manager.receiver.streams.get(StreamName(queue), guid)
-        ours = manager.receiver.streams.get(
-            name_of_house_stream(queue), guid
-        )  # `srmp-spark streams` shows it by its queue
+        # This is a stream of our own queue manager, which `srmp-spark streams` shows by its queue.
+        ours = manager.receiver.streams.get(name_of_house_stream(queue), guid)
         if ours is not None and (stream is None or str(ours.id).lower() == wanted.lower()):
             stream = ours
         if stream is None or ("\\" in wanted and str(stream.id).lower() != wanted.lower()):
-            await _stored(
-                manager
-            )  # an earlier call may have dropped it a moment ago: its 404 says as much as that one's 200
+            # An earlier call may have dropped the stream just now. Then this 404 confirms as much
+            # as the 200 of that call.
+            await _stored(manager)
             live = "none" if stream is None else str(stream.id)
-            message = f"no stream {wanted} comes into {queue}; of that sender: {live}"
+            message = (
+                f"no stream {wanted} comes into {queue}; the live stream of that sender: {live}"
+            )
             raise ApiError(404, "unknown-stream", message, "`srmp-spark streams` lists them")
         text = str(stream.id)
         if action == "accept-gap":
@@ -75,7 +77,10 @@ class StreamsApi:
 
 
 async def _stored(manager: QueueManager) -> None:
-    """What the engine changed so far is on stable storage: it goes with any transaction."""
+    """Wait until all changes of the engine so far are on stable storage.
+
+    The changes are written with any transaction, so an empty one is enough.
+    """
     await manager.journal.transact(lambda transaction: None)
 
 
@@ -84,18 +89,25 @@ def _another_gap(stream: IncomingStream, seen: int) -> ApiError:
         f"of stream {stream.id} positions from {stream.gap_at} on are missing now, not from {seen}"
     )
     return ApiError(
-        409, "another-gap", message, "look at `srmp-spark streams` again before giving anything up"
+        409,
+        "another-gap",
+        message,
+        "check `srmp-spark streams` again before you give up any messages",
     )
 
 
 def _no_gap(stream: IncomingStream) -> ApiError:
-    """What was missing may have come meanwhile; and after a start nobody knows of a gap before a later message comes again."""
+    """Return the 409 for a stream without a gap.
+
+    The missing messages may have arrived meanwhile. After a start a gap is unknown until a later
+    message of the stream arrives again.
+    """
     message = (
         f"nothing is missing from stream {stream.id} after "
-        f"{stream.sequence_number}, as far as messages came since the start"
+        f"{stream.sequence_number}, as far as messages arrived since the start"
     )
     hint = (
-        "`srmp-spark streams` shows gap_at as soon as a later message comes; its "
-        "sender repeats it (Windows: within 6 hours)"
+        "`srmp-spark streams` shows gap_at as soon as a later message arrives; the "
+        "sender repeats its messages (Windows: within 6 hours)"
     )
     return ApiError(409, "no-gap", message, hint)

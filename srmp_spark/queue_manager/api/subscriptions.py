@@ -1,4 +1,7 @@
-"""``subscriptions``: remote queues that are read into ours, added and removed while the queue manager runs."""
+"""``subscriptions``: remote queues that are read into local ones.
+
+Subscriptions are added and removed while the queue manager runs.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,23 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager.api.http import Request, Response, field_text, usage
-from srmp_spark.queue_manager.puller.subscriptions import KEYS
+from srmp_spark.queue_manager.api.port_side.http import Request, Response, field_text, usage
+from srmp_spark.queue_manager.configuration.subscriptions import KEYS
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.remote_queues import RemoteQueues
+    from srmp_spark.queue_manager.queues.remote_queues import RemoteQueues
     from srmp_spark.queue_manager.service import QueueManager
 
 PASSWORD = "password"  # noqa: S105  # the name of a field
 _FIELDS = (*(key for key in KEYS if key != "password_file"), PASSWORD)
-"""Of a body. No file of the queue manager's machine: whoever calls may be elsewhere, and should not choose what is read."""
+"""Fields that the body of a call may have. No field names a file on the queue manager's machine.
+
+The caller may be on another machine, and must not choose a file to be read.
+"""
 
 
 class SubscriptionsApi:
-    """The handlers."""
+    """Handles ``subscriptions`` and the paths below it."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
@@ -31,14 +37,16 @@ class SubscriptionsApi:
         return found
 
     async def list(self, request: Request) -> Response:
-        """``GET subscriptions``: the entries of ``status.subscriptions``."""
+        """Answer ``GET subscriptions``: the entries of ``status.subscriptions``."""
         del request
         return Response.json({"subscriptions": self._remote().status()})
 
     async def put(self, request: Request) -> Response:
-        """``PUT subscriptions`` with a body of the keys of ``[[subscription]]``, and ``password``: 201 if it is new, else 200.
+        """Answer ``PUT subscriptions``: add or change a subscription.
 
-        The host and the queue say which one it is; ``to`` stays what it was, mode and credentials may change.
+        The body has the keys of ``[[subscription]]``, and ``password``. The status is 201 for a new
+        subscription, else 200. The host and the queue identify the subscription. ``to`` cannot be
+        changed; mode and credentials can.
         """
         body = await request.json_object()
         unknown = body.keys() - set(_FIELDS)
@@ -51,13 +59,15 @@ class SubscriptionsApi:
             name: text for name in _FIELDS if (text := field_text(body, name)) is not None
         }
         password = entry.pop(PASSWORD, None)
-        found, is_new = await asyncio.shield(
-            self._remote().add(entry, password)
-        )  # whole, also if the caller goes
+        # The change is completed even if the caller disconnects.
+        found, is_new = await asyncio.shield(self._remote().add(entry, password))
         return Response.json(found, 201 if is_new else 200)
 
     async def delete(self, request: Request) -> Response:
-        """``DELETE subscriptions?host&queue[&unused=1]``: nothing more is taken; gone as soon as ``pending`` is 0."""
+        """Answer ``DELETE subscriptions?host&queue[&unused=1]``: stop reading the remote queue.
+
+        The subscription disappears as soon as ``pending`` is 0.
+        """
         host, queue, unused = (
             request.text("host"),
             request.text("queue"),
@@ -68,7 +78,10 @@ class SubscriptionsApi:
         )
 
     async def resume(self, request: Request) -> Response:
-        """``POST subscriptions/resume {"host","queue"}``: one that is on hold, because the data directory is a copy, begins."""
+        """Answer ``POST subscriptions/resume {"host","queue"}``: begin to read the remote queue.
+
+        The subscription was on hold because the data directory is a copy.
+        """
         body = await request.json_object()
         host, queue = field_text(body, "host"), field_text(body, "queue")
         return Response.json(await asyncio.shield(self._remote().resume(host, queue)))

@@ -1,7 +1,9 @@
-"""What the helper processes share: the reader and the sender are children of the queue manager, and this is what a child is.
+"""Share the code that the reader process and the sender process have in common as children.
 
-``link`` is the main process's side (starts a child, keeps it running, sends commands, hands answers on); in the child,
-``process`` starts up, ``commands`` takes commands and ``answer`` writes what is answered. ``packets`` says how the two talk.
-Here is nothing of what a child is for: that is in ``queue_manager/reader`` and ``queue_manager/sender``. The main process loads
-``link``, so nothing here may load Arrow.
+Both are child processes of the main process. ``link`` is the main process's side: it starts a
+child, keeps the child running, sends commands and hands answers on. In the child, ``process``
+starts up, ``commands`` receives commands and ``answer`` writes the answers. ``packets`` defines how
+the main process and a child talk. The tasks of each child are in ``queue_manager/reader`` and
+``queue_manager/sender``. The main process loads ``link``, so no module that ``link`` imports may
+load Arrow.
 """

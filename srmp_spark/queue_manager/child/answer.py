@@ -1,4 +1,8 @@
-"""How a child answers one command: packets into the socket that came with it (see :mod:`.packets`)."""
+"""Write a child's answer to one command.
+
+The answer consists of packets that are written into the socket that was received with the command
+(see :mod:`.packets`).
+"""
 
 from __future__ import annotations
 
@@ -13,33 +17,52 @@ from typing import Any, BinaryIO
 from srmp_spark.queue_manager.child.packets import DATA, END, HEAD, PACKET_MAX, REFUSAL
 
 STALL_SECONDS = 120.0
-"""A caller that takes nothing for that long is given up: its thread is needed."""
+"""Longest time for which a caller may accept no byte, in seconds.
+
+Such a caller is disconnected after that, because its thread is needed.
+"""
 STALL_LOOK_SECONDS = 1.0
-"""How often a thread that waits for its caller looks at whether it may wait on (:attr:`AnswerWriter.patience`)."""
+"""Seconds between two looks of a waiting thread at :attr:`AnswerWriter.patience`, which may have
+become shorter.
+"""
 DATA_MAX = PACKET_MAX - 1
 SEND_MAX = 1024 * 1024
-"""Bytes of one call into the caller's connection: what STALL_SECONDS count for."""
+"""Most bytes of one system call into the caller's connection.
+
+STALL_SECONDS apply to each such call.
+"""
 REFUSAL_TEXT_MAX = 8_192
-"""Characters of a message or hint: written as six each, both stay below PACKET_MAX."""
+"""Most characters of a refusal's message or hint.
+
+Longer texts are cut. JSON writes a character as up to six bytes, so message and hint together stay
+below PACKET_MAX.
+"""
 
 
 class AnswerWriter:
-    """The child's end of one answer. A caller that went away raises :class:`OSError` from every method."""
+    """The child's end of one answer.
+
+    Methods that use a connection raise :class:`OSError` when the caller has disconnected.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         connection.settimeout(STALL_SECONDS)
         self.patience: Callable[[], float] = lambda: STALL_SECONDS
-        """How long a caller may take nothing now. It is asked while the caller is waited for: others may begin to wait."""
+        """Returns the seconds for which a caller may accept no byte at present.
+
+        It is called while the answer waits for the caller, because other callers may begin to wait
+        meanwhile.
+        """
         self._caller: socket.socket | None = None
         self._pending = bytearray()
 
     def head(self, value: dict[str, Any]) -> None:
-        """The head, or the whole answer."""
+        """Send the head of the answer, which for some commands is the whole answer."""
         self._put(HEAD + json.dumps(value).encode())
 
     def whole(self, value: dict[str, Any]) -> None:
-        """The whole answer, whatever its length (:meth:`.link.ChildLink.ask_long`)."""
+        """Send the whole answer, whatever its length (see :meth:`.link.ChildLink.ask_long`)."""
         text = json.dumps(value).encode()
         if len(text) < PACKET_MAX:
             self.head(value)
@@ -49,18 +72,23 @@ class AnswerWriter:
         self.end()
 
     def take_caller(self) -> None:
-        """Wait for the caller's own connection: data goes into it, as chunks of HTTP."""
-        self._wait_for(
-            self._connection, select.POLLIN
-        )  # the head of the answer may wait for the caller
+        """Wait for the caller's own connection, into which data is then written as chunks of HTTP.
+
+        Raises :class:`BrokenPipeError` if the caller has disconnected.
+        """
+        # The main process first writes the head of the answer, which may wait for the caller.
+        self._wait_for(self._connection, select.POLLIN)
         _, descriptors, _, _ = socket.recv_fds(self._connection, 1, 1)
         if not descriptors:
-            raise BrokenPipeError  # the caller went away
+            raise BrokenPipeError  # The caller has disconnected.
         self._caller = socket.socket(fileno=descriptors[0])
         self._caller.setblocking(False)
 
     def write(self, data: Any) -> int:  # noqa: ANN401  # bytes, or a buffer of Arrow
-        """Data; collected into full packets."""
+        """Send data of the answer, collected into full packets.
+
+        Return the number of bytes of ``data``.
+        """
         view = memoryview(data).cast("B")
         size = len(view)
         if self._caller is not None and size >= DATA_MAX:
@@ -81,9 +109,11 @@ class AnswerWriter:
         return size
 
     def write_file(self, file: BinaryIO, begin: int, end: int) -> None:
-        """Send the bytes of a file from ``begin`` to ``end``; those for a caller's connection do not come into this process.
+        """Send the bytes of ``file`` from offset ``begin`` up to offset ``end``.
 
-        Raises :class:`EOFError` if the file has fewer.
+        If there is a connection of the caller, the kernel copies the bytes into it (``sendfile``),
+        and they do not pass through this process. Raises :class:`EOFError` if the file has fewer
+        bytes.
         """
         if self._caller is None:
             left = end - begin
@@ -112,7 +142,7 @@ class AnswerWriter:
         self._send_all(memoryview(b"\r\n"))
 
     def flush(self) -> None:
-        """Send what is collected."""
+        """Send the data that was collected for the next packet."""
         if self._pending:
             self._send(memoryview(self._pending))
             self._pending = bytearray()
@@ -126,7 +156,10 @@ class AnswerWriter:
             self._send_all(part)
 
     def _send_all(self, data: memoryview) -> None:
-        """Send into the caller's connection. Each part has its own wait: a slow caller is no stalled one."""
+        """Send ``data`` into the caller's connection.
+
+        Each part has a wait of its own, so a slow caller is not treated as a stalled caller.
+        """
         assert self._caller is not None
         while data:
             self._wait_for(self._caller, select.POLLOUT)
@@ -137,21 +170,24 @@ class AnswerWriter:
         self._connection.send(packet)
 
     def _wait_for(self, connection: socket.socket, event: int) -> None:
-        """Wait until a socket is ready. Raises :class:`TimeoutError` when the caller's patience is over."""
+        """Wait until ``connection`` is ready for ``event`` of ``poll``.
+
+        Raises :class:`TimeoutError` when :attr:`patience` is over.
+        """
         poll = select.poll()
         poll.register(connection, event)
         began = time.monotonic()
         while not poll.poll(STALL_LOOK_SECONDS * 1000):
             if time.monotonic() - began >= self.patience():
-                raise TimeoutError("the caller takes nothing")
+                raise TimeoutError("the caller accepts no data")
 
     def end(self) -> None:
-        """Everything was sent."""
+        """Send the collected data and the end packet, which states that the answer is complete."""
         self.flush()
         self._put(END)
 
     def refuse(self, status: int, code: str, message: str, hint: str = "") -> None:
-        """Say why there is no answer, or no more of it."""
+        """Send a refusal, which states why there is no answer or why the answer breaks off."""
         refusal = {
             "status": status,
             "code": code,
@@ -161,11 +197,11 @@ class AnswerWriter:
         self._put(REFUSAL + json.dumps(refusal).encode())
 
     def receive(self, size: int) -> bytes:
-        """A packet from the main process: of a command that was too long to go by itself."""
+        """Return one packet of a long command from the main process, at most ``size`` bytes."""
         return self._connection.recv(size)
 
     def close(self) -> None:
-        """Give the sockets up."""
+        """Close the sockets of this answer."""
         self._connection.close()
         if self._caller is not None:
             self._caller.close()

@@ -1,4 +1,7 @@
-"""A child's end of the command socket: what :class:`.link.ChildLink` sends, one packet after the other."""
+"""Receive the commands that :class:`.link.ChildLink` sends, at the child's end of the socket.
+
+Each command begins with one packet.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,21 @@ from srmp_spark.queue_manager.child.packets import COMMAND_MAX, END_OF_COMMAND, 
 
 
 class Command(NamedTuple):
-    """A packet of the main process."""
+    """One packet from the main process."""
 
     packet: bytes
-    """JSON, or LONG_COMMAND: then :func:`read_long_command` has the rest."""
+    """The command as JSON, or LONG_COMMAND.
+
+    After LONG_COMMAND :func:`read_long_command` reads the rest.
+    """
     answer: AnswerWriter | None
-    """``None``: it is told, not asked."""
+    """Writes the answer of this command. ``None`` if the main process expects no answer."""
 
 
 def receive_command(control: socket.socket) -> Command | None:
-    """The next command; ``None``: the main process has closed its end, or is gone.
+    """Return the next command, or ``None`` if the main process has closed its end or has ended.
 
-    Raises :class:`BlockingIOError` if ``control`` does not block and there is none yet.
+    Raises :class:`BlockingIOError` if ``control`` does not block and no command is there yet.
     """
     try:
         packet, descriptors, _, _ = socket.recv_fds(control, COMMAND_MAX, 1)
@@ -38,7 +44,10 @@ def receive_command(control: socket.socket) -> Command | None:
 
 
 def read_long_command(answer: AnswerWriter) -> dict[str, Any]:
-    """What follows LONG_COMMAND. Blocks; raises :class:`OSError` if the main process goes away."""
+    """Read the command that follows LONG_COMMAND, and return it. Blocks until it is complete.
+
+    Raises :class:`OSError` if the main process closes its end before that.
+    """
     text = bytearray()
     while (packet := answer.receive(PACKET_MAX)) != END_OF_COMMAND:
         if not packet:

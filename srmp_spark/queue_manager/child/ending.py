@@ -1,4 +1,7 @@
-"""How tasks are ended: a cancellation may be lost, and who waits for the end of such a task would wait for ever."""
+"""Cancel tasks reliably.
+
+asyncio may lose a cancellation, and code that waits for the end of such a task would wait forever.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,18 @@ from collections.abc import Iterable
 from typing import Any
 
 AGAIN_SECONDS = 1.0
-"""After this long it is said again; whatever a task does at its end takes less."""
+"""Seconds after which a task that is not over is cancelled again.
+
+A task needs less time than this for its clean-up.
+"""
 
 
 async def end(tasks: Iterable[asyncio.Task[Any] | None]) -> None:
-    """Cancel them, and return when all are over; what they raise is nobody's any more.
+    """Cancel ``tasks``, and return when all of them are over. Their exceptions are discarded.
 
-    ``asyncio.wait_for`` before Python 3.12 loses a cancellation that comes together with what it waits for, so a loop around it
-    goes on. Therefore a task that is not over is told again.
+    ``asyncio.wait_for`` before Python 3.12 loses a cancellation that arrives at the moment when the
+    awaited thing is done, so a loop around ``wait_for`` continues. Therefore a task that is not
+    over after AGAIN_SECONDS is cancelled again. ``None`` in ``tasks`` is skipped.
     """
     all_of_them = [task for task in tasks if task is not None]
     left = set(all_of_them)

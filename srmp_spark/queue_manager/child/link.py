@@ -1,7 +1,8 @@
-"""The main process's side of a child process: it is started, kept running, given commands, and its answers are handed on.
+"""Start a child process, keep it running, send it commands and hand its answers on.
 
-It holds no port, ends with us even at kill -9 (:mod:`.process`), and is started again with growing pauses if it dies; commands
-answer 503 meanwhile. :mod:`.packets` says how the two talk.
+This is the main process's side of a child. A child has no port, and ends with the main process even
+at kill -9 (:mod:`.process`). If a child dies, it is started again after pauses that grow; commands
+are answered 503 meanwhile. :mod:`.packets` defines how the two processes talk.
 """
 
 from __future__ import annotations
@@ -34,13 +35,22 @@ from srmp_spark.queue_manager.child.packets import (
 )
 
 RESTART_SECONDS = (0.2, 1.0, 5.0, 30.0)
-"""Pauses before a child that died is started again; the last one repeats."""
+"""Pauses before a child that died is started again, in seconds. The last pause repeats."""
 HEALTHY_SECONDS = 60.0
-"""A child that lived so long starts the pauses anew when it dies."""
+"""Seconds after which a running child counts as healthy.
+
+If such a child dies, the pauses begin with the first one again.
+"""
 STOP_SECONDS = 5.0
-"""What the child gets to finish at the end, before it is killed."""
+"""Seconds that the child gets to finish its work when the main process stops.
+
+After that it is killed.
+"""
 ANSWER_SECONDS = 60.0
-"""Longest silence of the child within one answer."""
+"""Longest silence of the child within one answer, in seconds.
+
+After that the answer counts as cut off.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +58,10 @@ Event = dict[str, Any]
 
 
 class ReadRefusedError(ConnectionResetError):
-    """The child could not go on in the middle of an answer; ``refusal`` is what it said."""
+    """The child could not continue in the middle of an answer.
+
+    ``refusal`` is the reason that it gave.
+    """
 
     def __init__(self, refusal: ApiError) -> None:
         super().__init__(f"a read was cut off: {refusal}")
@@ -56,18 +69,25 @@ class ReadRefusedError(ConnectionResetError):
 
 
 class ChildLink:
-    """Starts a child, keeps it running, and talks to it. A subclass says which."""
+    """Starts one child, keeps the child running, and talks to it.
+
+    A subclass names the child's module.
+    """
 
     module: str
-    """What the child runs: ``python -m``; its entry is :func:`.process.run_child`."""
+    """The module that the child runs with ``python -m``. It calls :func:`.process.run_child`."""
     noun: str
-    """What logs and errors call it."""
+    """The name of the child in logs and errors."""
     environment: Mapping[str, str] = {}
-    """Variables for the child that are not set otherwise."""
+    """Environment variables for the child. A variable that is already set keeps its value."""
     restart_seconds: Sequence[float] = RESTART_SECONDS
 
     def __init__(self, settings: dict[str, Any], on_event: Callable[[Event], object]) -> None:
-        """``settings`` go to the child as JSON; ``on_event`` gets what it tells unasked."""
+        """Prepare the link without starting the child.
+
+        ``settings`` are sent to the child as JSON. ``on_event`` is called with each event that the
+        child sends.
+        """
         self._settings = settings
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
@@ -85,7 +105,7 @@ class ChildLink:
 
     @property
     def is_up(self) -> bool:
-        """Whether commands can be sent."""
+        """Return whether commands can be sent."""
         return self._control is not None
 
     def start(self) -> None:
@@ -94,12 +114,12 @@ class ChildLink:
         self._keeper = self._loop.create_task(self._keep())
 
     async def stop(self) -> None:
-        """End the child."""
+        """End the child. Kill it if it still runs after STOP_SECONDS."""
         self._stopping = True
         if self._control is not None:
-            self._control.close()  # the end of its command socket tells it
+            self._control.close()  # The child ends when its command socket is closed.
             self._control = None
-        await end([self._keeper])  # however it went
+        await end([self._keeper])  # The outcome of the keeper does not matter.
         process = self._process
         if process is not None:
             try:
@@ -109,7 +129,10 @@ class ChildLink:
                 await self._loop.run_in_executor(None, process.wait)
 
     def _try_to_spawn(self) -> None:
-        """Start the child; without memory, processes or descriptors for it there is none until the keeper tries again."""
+        """Start the child. Log an error if memory, processes or descriptors are lacking for it.
+
+        There is no child then until the keeper tries again.
+        """
         try:
             self._spawn()
         except (OSError, subprocess.SubprocessError) as error:
@@ -123,17 +146,17 @@ class ChildLink:
             settings = json.dumps(
                 self._settings | {"parent": os.getpid(), "descriptors": descriptors}
             )
-            with os.fdopen(
-                os.memfd_create("settings"), "w+", encoding="utf-8"
-            ) as file:  # no argument: all may see those
+            # A file and not an argument, because every user can see the arguments.
+            with os.fdopen(os.memfd_create("settings"), "w+", encoding="utf-8") as file:
                 file.write(settings)
                 file.seek(0)
+                # Standard output carries one JSON line of ours alone.
                 self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
                     [sys.executable, "-m", self.module, str(theirs.fileno())],
                     env={**self.environment, **os.environ},
                     pass_fds=[theirs.fileno(), *descriptors.values()],
                     stdin=file,
-                    stdout=sys.stderr.fileno(),  # standard output is ours alone: one JSON line
+                    stdout=sys.stderr.fileno(),
                 )
         except BaseException:
             ours.close()
@@ -144,11 +167,14 @@ class ChildLink:
         self._spawned()
 
     def _inherited(self) -> Mapping[str, socket.socket]:
-        """Return the sockets that a new child inherits, by name. They stay this process's to close."""
+        """Return the sockets that a new child inherits, by name.
+
+        This process must close its own copies.
+        """
         return {}
 
     def _spawned(self) -> None:
-        """Do what has to be done once a new child runs."""
+        """Do the work that follows the start of a new child. A subclass overrides this method."""
 
     async def _keep(self) -> None:
         failures = 0
@@ -165,7 +191,11 @@ class ChildLink:
             self._try_to_spawn()
 
     async def _end(self) -> tuple[int | None, int | None]:
-        """Wait until the child has ended; its process id and exit code. At once if it could not be started."""
+        """Wait until the child has ended, and return its process id and exit code.
+
+        Return ``(None, None)`` at once if the child could not be started. The exit code is ``None``
+        if this link is being stopped.
+        """
         process = self._process
         if self._control is None or process is None:
             return None, None
@@ -175,7 +205,7 @@ class ChildLink:
         return process.pid, await self._loop.run_in_executor(None, process.wait)
 
     async def _listen(self) -> None:
-        """Events of the child, until it closes the socket."""
+        """Handle the events of the child until the child closes the command socket."""
         control = self._control
         assert control is not None
         while True:
@@ -190,13 +220,16 @@ class ChildLink:
                 return
             try:
                 self._on_event(json.loads(packet))
-            except Exception:  # an event that we cannot handle must not cut the link
+            except Exception:  # A bad event must not cut the link.
                 log.exception("%s.event_failed", self.noun)
 
-    # --- commands -----------------------------------------------------------------------------------------------------------
+    # --- commands ---------------------------------------------------------------------------------
 
     def _send(self, command: bytes) -> socket.socket:
-        """Send a command; our end of its answer."""
+        """Send a command, and return this process's end of the socket for its answer.
+
+        Raises :class:`ApiError` (503) if the child is being restarted or is overloaded.
+        """
         control = self._control
         if control is None:
             raise self._unavailable("is being restarted")
@@ -206,7 +239,7 @@ class ChildLink:
             socket.send_fds(control, [command], [theirs.fileno()])
         except BlockingIOError:
             ours.close()
-            raise self._unavailable("has too much to do") from None
+            raise self._unavailable("is overloaded") from None
         except OSError:
             ours.close()
             raise self._unavailable("is being restarted") from None
@@ -215,13 +248,17 @@ class ChildLink:
         return ours
 
     def tell(self, command: dict[str, Any]) -> bool:
-        """Send a command that has no answer; whether the child can get it. One that is started anew begins without."""
+        """Send a command that has no answer. Return whether it could be sent.
+
+        The command is lost if the child is started again: a new child does not get the commands of
+        the old one.
+        """
         control = self._control
         if control is None:
             return False
         try:
             control.send(json.dumps(command).encode())
-        except OSError:  # it has too much to do, or is gone
+        except OSError:  # The child is overloaded or gone.
             return False
         return True
 
@@ -234,7 +271,11 @@ class ChildLink:
             return b""
 
     async def _post(self, command: dict[str, Any], extra: LongList | None = None) -> socket.socket:
-        """Send a command of any length; our end of its answer."""
+        """Send a command of any length, and return this process's end of the socket for its answer.
+
+        ``extra`` is a list that belongs to the command. Raises :class:`ApiError` (503) if the child
+        is not there or does not accept the command.
+        """
         packets = long_command(command, extra)
         first = next(packets)
         if len(first) < COMMAND_MAX:
@@ -253,7 +294,11 @@ class ChildLink:
         return answer
 
     async def ask(self, command: dict[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
-        """A command whose whole answer is its head. ``seconds``: longest wait, default ANSWER_SECONDS."""
+        """Send a command whose whole answer is its head, and return the head.
+
+        ``seconds`` is the longest wait, by default ANSWER_SECONDS. Raises :class:`ApiError`: the
+        child's refusal, or 503 if the child does not answer.
+        """
         answer = await self._post(command)
         try:
             packet = await asyncio.wait_for(
@@ -268,7 +313,11 @@ class ChildLink:
         return self._head(packet)
 
     async def ask_long(self, command: dict[str, Any], *, seconds: float) -> dict[str, Any]:
-        """The same for an answer that may be longer than a packet."""
+        """Send a command whose answer may be longer than one packet, and return the answer.
+
+        ``seconds`` is the longest wait. Raises as :meth:`ask`, and :class:`ConnectionResetError` if
+        the answer is cut off.
+        """
         try:
             return await asyncio.wait_for(self._ask_long(command), seconds)
         except asyncio.TimeoutError:
@@ -277,7 +326,11 @@ class ChildLink:
     async def ask_for_list(
         self, command: dict[str, Any], extra: LongList, *, seconds: float
     ) -> bytes:
-        """Send a command with a long list; return the list of the same name that answers it: JSON, which nobody here parses."""
+        """Send a command with a long list. Return the list of the same name in the answer, as JSON.
+
+        The main process does not parse the list. ``seconds`` is the longest wait. Raises as
+        :meth:`ask_long`.
+        """
         try:
             return await asyncio.wait_for(self._ask_for_list(command, extra), seconds)
         except asyncio.TimeoutError:
@@ -308,10 +361,14 @@ class ChildLink:
     async def open(
         self, command: dict[str, Any], extra: LongList | None = None
     ) -> tuple[dict[str, Any], AsyncGenerator[bytes, None]]:
-        """A command that is answered with data: its head and the pieces.
+        """Send a command that is answered with data.
 
-        The pieces end with :class:`ConnectionResetError` if the answer is cut off, as :class:`ReadRefusedError` if the child
-        said why. Close the iterator to give up. ``extra`` belongs to the command.
+        Return the head of the answer, and the pieces of data.
+
+        The iterator of pieces raises :class:`ConnectionResetError` if the answer is cut off:
+        :class:`ReadRefusedError` if the child gave a reason. Close the iterator to abandon the
+        answer. ``extra`` is a list that belongs to the command. Raises :class:`ApiError`: the
+        child's refusal, or 503 if the child does not answer.
         """
         answer = await self._post(command, extra)
         try:
@@ -322,7 +379,11 @@ class ChildLink:
         return head, self._pieces(answer)
 
     async def open_direct(self, command: dict[str, Any]) -> DirectAnswer:
-        """A command whose data the child will write into the caller's connection itself. Raises what the child refused."""
+        """Send a command whose data the child will write into the caller's connection itself.
+
+        Return the answer, which waits for the caller's connection (:meth:`DirectAnswer.write_to`).
+        Raises :class:`ApiError`: the child's refusal, or 503 if the child does not answer.
+        """
         answer = await self._post(command)
         try:
             self._head(await self._packet(answer))
@@ -364,17 +425,22 @@ class ChildLink:
 
 
 class DirectAnswer:
-    """An answer whose head has come and whose data is still to be written. Close it when done."""
+    """An answer whose head was received and whose data is still to be written.
+
+    Close it when done.
+    """
 
     def __init__(self, answer: socket.socket, noun: str) -> None:
         self._answer = answer
         self._noun = noun
 
     async def write_to(self, descriptor: int) -> None:
-        """Let the child write all data into a socket, as chunks of HTTP without the last one; nobody else may write there.
+        """Let the child write all data into a socket, as chunks of HTTP without the last chunk.
 
-        Raises :class:`ConnectionResetError` if it did not come to the end, as :class:`ReadRefusedError` if the child said why.
-        No limit of time: a caller may take its data slowly; one that takes none is given up by the child.
+        No other code may write into ``descriptor`` meanwhile. Raises :class:`ConnectionResetError`
+        if the answer is incomplete: :class:`ReadRefusedError` if the child gave a reason. There is
+        no time limit here, because a caller may accept its data slowly. The child disconnects a
+        caller that accepts no data.
         """
         try:
             socket.send_fds(self._answer, [b"S"], [descriptor])
@@ -387,7 +453,7 @@ class DirectAnswer:
             raise _cut_off(self._noun)
 
     def close(self) -> None:
-        """Give it up."""
+        """Close the socket of the answer. The child then stops writing."""
         self._answer.close()
 
 

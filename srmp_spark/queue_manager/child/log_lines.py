@@ -1,4 +1,4 @@
-"""The log: one line for each record, whatever strangers have put into it."""
+"""Write each record of the log as one line, whatever text a client has put into it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ _CONTROLS = {
     number: f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
     for number in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
 }
-"""What ends a line, or moves a terminal's cursor: a URL of a message would write lines of its own."""
+"""Escapes for characters that end a line or move a terminal's cursor.
+
+Without them the URL of a message could write log lines of its own.
+"""
 
 
 class OneLineFormatter(logging.Formatter):
-    """Writes control characters of a message as escapes. A traceback has lines of its own, behind the message."""
+    """Writes the control characters of a log message as escapes.
+
+    A traceback has lines of its own, after the message.
+    """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
-        """Return the line."""
+        """Return the log line of ``record``, with control characters as escapes."""
         return super().formatMessage(record).translate(_CONTROLS)
 
 

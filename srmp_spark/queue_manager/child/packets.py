@@ -1,18 +1,21 @@
-"""How the main process and a child talk.
+"""Define how the main process and a child talk.
 
-Between the two lies one Unix socket for commands, JSON in packets; with each command goes one end of a fresh socket pair
-(``send_fds``), into which the child writes its answer in packets:
+Main process and child share one Unix socket for commands, which are JSON in packets. The main
+process creates a new socket pair for each command and sends one end of it with the command
+(``send_fds``). The child writes its answer into that end, in packets:
 
-    H {"…"}   the answer's head: JSON, for some commands all of it; {"long": true}: all of it follows as data
+    H {"…"}   the answer's head: JSON, for some commands all of it;
+              {"long": true}: all of it follows as data
     D …       data
     E         the end; without it the answer was cut off
     X {"status", "code", "message", "hint"}   a refusal, before or after data
 
-Data need not come by here: after the head the child may get the caller's own connection, in the same way, and write into that;
-only the end, or a refusal, comes back (:meth:`.link.ChildLink.open_direct`). What the main process tells without asking has no
-socket, and what the child tells unasked are events: JSON in packets, too.
+Data need not pass through this socket: after the head the child may receive the caller's own
+connection in the same way, and write into that. Then only the end, or a refusal, is sent back
+(:meth:`.link.ChildLink.open_direct`). A command without an answer has no socket. The child may also
+send events, which are JSON in packets too.
 
-Packets keep their bounds, so nothing has to be framed again.
+The sockets keep the boundaries of packets, so no further framing is needed.
 """
 
 from __future__ import annotations
@@ -22,31 +25,42 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 PACKET_MAX = 128 * 1024
-"""Bytes of one packet: below the kernel's limit of a socket buffer (208 KiB), and large enough that packets do not count."""
+"""Most bytes of one packet.
+
+This is below the kernel's limit of a socket buffer (208 KiB), and large enough that the cost of one
+packet does not matter.
+"""
 COMMAND_MAX = 64 * 1024
-"""Bytes of a command that goes by itself; a longer one follows in packets on the socket of its answer."""
+"""Bytes below which a command is sent as one packet.
+
+A longer command follows in packets on the socket of its answer.
+"""
 LONG_COMMAND = b"{}"
 END_OF_COMMAND = b"\n"
-"""What announces a long command, and what ends it: no JSON that we write is either."""
+"""Packets that announce a long command (LONG_COMMAND) and that end it.
+
+No JSON that we write is equal to either of them.
+"""
 
 HEAD = b"H"
 DATA = b"D"
 END = b"E"
 REFUSAL = b"X"
-"""What a packet of an answer begins with."""
+"""First bytes of the packets of an answer: HEAD, DATA, END and REFUSAL each name one kind."""
 
 
 class LongList(NamedTuple):
-    """A list that belongs to a command, of items that are JSON already."""
+    """A list that belongs to a command. Its items are JSON already."""
 
     name: str
     items: list[bytes]
 
 
 def long_command(command: dict[str, Any], extra: LongList | None) -> Iterator[bytes]:
-    """Yield the packets of a long command, without the one that ends it.
+    """Yield the packets of a long command, without the packet that ends it.
 
-    Items are copied packet by packet: a command of 64 MiB as one text would hold the loop for tens of milliseconds.
+    Items are copied packet by packet, because a command of 64 MiB as one text would block the loop
+    for tens of milliseconds. ``extra`` is a list that belongs to the command.
     """
     begin = json.dumps(command).encode()
     parts = [begin]

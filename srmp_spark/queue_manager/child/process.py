@@ -1,10 +1,12 @@
-"""How a child starts and ends.
+"""Start a child process, and end it with its parent.
 
     python -m MODULE FD < SETTINGS
 
-``FD`` is its command socket, ``SETTINGS`` a JSON object: ``{"parent": PID, …}`` (:class:`.link.ChildLink` gives both). The
-settings come by standard input because they hold secrets, and every user of a host sees the arguments of every process. A
-child ends with its parent: PR_SET_PDEATHSIG tells the kernel, also at kill -9, and the end of the command socket tells it.
+``FD`` is the descriptor of the command socket. ``SETTINGS`` is a JSON object: ``{"parent": PID,
+…}``. :class:`.link.ChildLink` provides both. The settings are sent by standard input because they
+hold secrets, and every user of a host can see the arguments of every process. A child ends with its
+parent: the kernel kills it (PR_SET_PDEATHSIG), also when the parent got kill -9, and the child also
+ends when its command socket is closed.
 """
 
 from __future__ import annotations
@@ -27,25 +29,34 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent(parent: int) -> None:
-    """Ask the kernel for SIGKILL when the parent ends, whatever ends it."""
+    """Ask the kernel to send SIGKILL to this process when its parent ends, even by kill -9.
+
+    ``parent`` is the parent's process id. This process ends at once if the parent has already
+    ended. Raises :class:`OSError` if the kernel refuses.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent:  # it ended before we asked
+    if os.getppid() != parent:  # The parent ended before the request.
         os._exit(0)
 
 
 def run_child(serve: Callable[[socket.socket, dict[str, Any]], object]) -> NoReturn:
-    """A child's entry: ``serve`` gets the command socket and the settings, and returns when the parent has closed its end."""
+    """Run a child process until its parent closes the command socket, then exit.
+
+    ``serve`` gets the command socket and the settings. It must return when the parent has closed
+    its end of the socket.
+    """
     settings = json.load(sys.stdin)
     end_with_parent(settings["parent"])
     leave_out_pandas()
-    # A terminal or an init system signals the whole group: the parent drains first, and its end is ours.
+    # A terminal or an init system signals the whole process group. The parent drains first, and
+    # this process ends with it.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log_to_stderr()
-    # As the main process: all three write to one standard error
+    # All three processes write to one standard error, so their times must look the same.
     logging.Formatter.converter = time.gmtime
     serve(socket.socket(fileno=int(sys.argv[1])), settings)
     logging.shutdown()
-    os._exit(0)  # threads that still write to callers, or look up names, must not hold us up
+    os._exit(0)  # Threads that still write to callers, or look up names, must not delay the end.

@@ -1,7 +1,7 @@
-"""Arrow without pandas, for a process that needs none.
+"""Use Arrow without pandas, in a process that does not need pandas.
 
-``pyarrow.array`` looks whether it was handed a pandas series, and loads pandas to know: 45 MB and half a second. Where pandas
-cannot be found Arrow does without.
+``pyarrow.array`` checks whether its argument is a pandas series, and loads pandas for this check.
+That costs 45 MB and half a second. Arrow works without pandas when pandas cannot be found.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ class _Absent(MetaPathFinder):
 
 
 def leave_out_pandas() -> None:
-    """For the whole process, and only where nothing else wants pandas: call it before Arrow is used."""
+    """Make pandas impossible to import in this whole process.
+
+    Call this before Arrow is used, and only in a process where no other code needs pandas. If
+    pandas is already loaded, nothing is changed.
+    """
     if "pandas" not in sys.modules:
         sys.meta_path.insert(0, _Absent())

@@ -1,12 +1,14 @@
-"""One end of the channel between the main process and a gateway: an :class:`asyncio.Protocol`.
+"""Exchange messages between the main process and a gateway: one end of the channel.
 
-**Turns.** Bytes that the socket brings are kept, and messages are handled for at most TURN_SECONDS in one
-turn of the loop. What is left is handled in the next turn, after the other connections had theirs, and the
-socket is not read meanwhile. So the memory of this end is bounded by one read of the loop and one frame.
+**Turns.** Bytes that the socket brings are kept, and messages are handled for at most TURN_SECONDS
+in one turn of the loop. Messages that are left over are handled in the next turn, after the other
+connections had theirs, and the socket is not read meanwhile. So the memory of this end is bounded
+by one read of the loop and one frame.
 
-**Back-pressure.** :meth:`Channel.send` never blocks. When more than CONGESTED_BYTES wait for the other end,
-``is_congested`` is true and the owner must stop producing until ``on_room`` is called: a gateway pauses
-reading from its clients. The main process bounds what it sends by the calls that the gateway has in flight.
+**Back-pressure.** :meth:`Channel.send` never blocks. When more than CONGESTED_BYTES wait for the
+other end, ``is_congested`` is true and the owner must stop producing until ``on_room`` is called. A
+gateway pauses reading from its clients for that time. The main process bounds its messages by the
+calls that the gateway has in flight.
 """
 
 from __future__ import annotations
@@ -23,11 +25,16 @@ from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.queue_manager.gateway.frames import FrameReader, encode_frame
 
 TURN_SECONDS = 0.004
-"""How long messages of one channel are handled in one turn of the loop: other connections wait for that long
-at most. One message is always handled, so a handler must be short itself."""
+"""Longest time for which messages of one channel are handled in one turn of the loop, in seconds.
+
+Other connections wait for at most that long. One message is always handled, so the handler of a
+message must be short itself.
+"""
 CONGESTED_BYTES = 1024 * 1024
-"""Bytes that may wait for the other end before ``is_congested``: a quarter of the largest body, and much more
-than the other end takes in one turn."""
+"""Bytes that may wait for the other end before ``is_congested`` is true.
+
+This is a quarter of the largest body, and much more than the other end handles in one turn.
+"""
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out", bound=msgspec.Struct)
@@ -36,7 +43,10 @@ log = logging.getLogger(__name__)
 
 
 class Channel(asyncio.Protocol, Generic[_Out, _In]):
-    """Sends and receives typed messages. All methods are for the loop's thread."""
+    """Sends and receives typed messages, as an :class:`asyncio.Protocol`.
+
+    Call all methods in the thread of the loop.
+    """
 
     def __init__(
         self,
@@ -45,10 +55,12 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
         on_lost: Callable[[], object],
         on_room: Callable[[], object] = lambda: None,
     ) -> None:
-        """``types`` is the union of the messages that may arrive.
+        """Create one end of the channel.
 
-        ``on_message`` is called for each of them, in order; an exception of it is logged, and the next message is
-        handled. ``on_lost`` is called once when the other end is gone, ``on_room`` when congestion has ended.
+        ``types`` is the union of the messages that may arrive. ``on_message`` is called for each of
+        them, in order. An exception of ``on_message`` is logged, and the next message is handled.
+        ``on_lost`` is called once when the other end is gone. ``on_room`` is called when congestion
+        has ended.
         """
         self._frames: FrameReader[_In] = FrameReader(types)
         self._on_message = on_message
@@ -61,7 +73,7 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
         self._is_held = False
         self._is_lost = False
         self.is_congested = False
-        """Whether the owner must not produce more messages than it has to."""
+        """Whether the owner must stop producing messages that can wait."""
 
     def __repr__(self) -> str:
         state = "lost" if self._is_lost else "held" if self._is_held else "open"
@@ -69,13 +81,13 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
 
     @property
     def is_open(self) -> bool:
-        """Whether messages can be sent."""
+        """Return whether messages can be sent."""
         return self._transport is not None and not self._is_lost
 
-    # --- sending --------------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     def send(self, message: _Out) -> bool:
-        """Send ``message`` after all earlier ones. Return whether the other end was there.
+        """Send ``message`` after all earlier ones. Return whether the channel is open.
 
         Raises :class:`LimitExceededError` for a message above FRAME_MAX, which is not sent.
         """
@@ -86,22 +98,25 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
         return True
 
     def close(self) -> None:
-        """Send what waits, then close. ``on_lost`` is not called."""
+        """Send the messages that wait, then close the channel. ``on_lost`` is not called."""
         self._is_lost = True
         if self._turn is not None:
             self._turn.cancel()
         if self._transport is not None:
             self._transport.close()
 
-    # --- receiving ------------------------------------------------------------------------------------
+    # --- receiving --------------------------------------------------------------------------------
 
     def hold(self) -> None:
-        """Handle no further message until :meth:`release`: whoever takes them has no room."""
+        """Stop handling messages until :meth:`release` is called.
+
+        The owner calls this method when it has no room for messages.
+        """
         self._is_held = True
         self._pause()
 
     def release(self) -> None:
-        """Handle messages again."""
+        """Handle messages again after :meth:`hold`."""
         if self._is_held:
             self._is_held = False
             self._next_turn()
@@ -122,7 +137,8 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
                     return
                 self._handle(message)
         except RemoteProtocolError:
-            log.exception("gateway.bad_frame")  # a bug of ours: the bytes after it mean nothing
+            # This is a bug of ours. The bytes after the bad frame mean nothing.
+            log.exception("gateway.bad_frame")
             self._abort()
             return
         finally:
@@ -137,9 +153,8 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
     def _handle(self, message: _In) -> None:
         try:
             self._on_message(message)
-        except (
-            Exception
-        ):  # one message's bug must not end the channel, and every connection with it
+        except Exception:
+            # A bug in one message must not end the channel and every connection with it.
             log.exception("gateway.message_failed type=%s", type(message).__name__)
 
     def _pause(self) -> None:
@@ -154,23 +169,23 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
         if self._transport is not None:
             self._transport.abort()
 
-    # --- asyncio's side -------------------------------------------------------------------------------
+    # --- asyncio's side ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Store the transport and set the limit of its write buffer. asyncio calls this method."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=CONGESTED_BYTES)
         if self._is_held:
             self._pause()
 
     def data_received(self, data: bytes) -> None:
-        """Keep bytes of messages, and handle those that are whole."""
+        """Keep the received bytes, and handle the messages that are whole."""
         self._frames.feed(data)
         if self._turn is None and self._may_handle():
             self._handle_turn()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # asyncio's signature
-        """Notify the owner, unless the owner closed the channel."""
+    def connection_lost(self, exc: Exception | None) -> None:  # The signature is asyncio's.
+        """Notify the owner that the other end is gone, unless the owner closed the channel."""
         if not self._is_lost:
             self._is_lost = True
             self._on_lost()
@@ -180,6 +195,6 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
         self.is_congested = True
 
     def resume_writing(self) -> None:
-        """Note that the other end has caught up."""
+        """Note that the other end has caught up, and call ``on_room``."""
         self.is_congested = False
         self._on_room()

@@ -1,7 +1,8 @@
-"""Frames of the channel between the main process and a gateway: MessagePack with a length before it.
+"""Frame the messages between the main process and a gateway: MessagePack with a length before it.
 
-Both ends are our own code, so a frame that cannot be decoded is a bug and not an attack. The decoder checks
-every field against its type all the same: a gateway that went wrong must not pass wrong values on.
+Both ends are our own code, so a frame that cannot be decoded is a bug and not an attack. The
+decoder nevertheless checks every field against its type: a gateway that went wrong must not pass
+wrong values on.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import msgspec
 from srmp_spark.errors import LimitExceededError, RemoteProtocolError
 
 FRAME_MAX = 32 * 1024 * 1024
-"""Bytes of one frame: a body of 4 MB as a remote reader gets it, in UTF-16 and twice, with room to spare.
-A longer frame raises :class:`LimitExceededError` where it is encoded, and ends the channel where it is read."""
+"""Most bytes of one frame: a body of 4 MB as a remote reader gets it, in UTF-16 and twice, with
+room to spare. Encoding a longer frame raises :class:`LimitExceededError`. Reading a longer frame
+ends the channel.
+"""
 _LENGTH = Struct("<I")
 
 _In = TypeVar("_In")
@@ -25,7 +28,10 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encode_frame(message: msgspec.Struct) -> bytes:
-    """Return ``message`` with its length before it. Raises :class:`LimitExceededError` above FRAME_MAX."""
+    """Return ``message`` as MessagePack with its length before it.
+
+    Raises :class:`LimitExceededError` if the message is longer than FRAME_MAX.
+    """
     content = _encoder.encode(message)
     if len(content) > FRAME_MAX:
         raise LimitExceededError("FRAME_MAX", FRAME_MAX, len(content))
@@ -36,22 +42,25 @@ class FrameReader(Generic[_In]):
     """Cuts a byte stream into messages of one union type."""
 
     def __init__(self, types: Any) -> None:  # noqa: ANN401  # a union of Struct types is no type to mypy
-        """``types`` is the union of all messages that this end may receive."""
+        """Create a reader without bytes.
+
+        ``types`` is the union of all messages that this end may receive.
+        """
         self._decoder: msgspec.msgpack.Decoder[_In] = msgspec.msgpack.Decoder(types)
         self._data = bytearray()
 
     def __len__(self) -> int:
-        """Return the number of bytes that were fed and not yet taken."""
+        """Return the number of bytes that were fed and belong to no yielded message yet."""
         return len(self._data)
 
     def feed(self, data: bytes) -> None:
-        """Add bytes in any pieces."""
+        """Add received bytes, which may end anywhere in a frame."""
         self._data += data
 
     def messages(self) -> Generator[_In, None, None]:
-        """Yield each whole message and forget its bytes, also when the caller stops half-way.
+        """Yield each whole message. Discard its bytes, also when the caller stops half-way.
 
-        Raises :class:`RemoteProtocolError` for a frame that is too long or no message.
+        Raises :class:`RemoteProtocolError` for a frame that is too long or is no message.
         """
         at = 0
         try:

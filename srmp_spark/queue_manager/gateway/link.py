@@ -1,4 +1,7 @@
-"""The main process's side of a gateway: start it, hand it the listening sockets, watch it, start it again."""
+"""Start a gateway, give it the listening sockets, watch it, and start it again if it dies.
+
+This is the main process's side of a gateway.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,29 @@ from srmp_spark.queue_manager.child.link import ChildLink, Event
 from srmp_spark.queue_manager.gateway.channel import Channel
 
 RESTART_SECONDS = (0.2, 1.0, 2.0, 5.0)
-"""Pauses before a gateway that died is started again; the last one repeats. A gateway holds nothing that a
-quick restart could damage, and its clients are waiting."""
+"""Pauses before a gateway that died is started again, in seconds.
+
+The last pause repeats. A gateway holds nothing that a quick restart could damage, and its clients
+are waiting.
+"""
 WATCH_SECONDS = 2.0
-"""How often a gateway is asked whether its loop still turns."""
+"""Seconds between two pings, which ask a gateway whether its loop still runs."""
 SILENCE_SECONDS = 20.0
-"""A gateway that has not answered for that long hangs: it is killed, and started again."""
+"""Seconds without an answer after which a gateway counts as hanging.
+
+It is killed and started again.
+"""
 LAST_WORDS_SECONDS = 1.0
-"""How long a gateway that lost its channel may take to log why."""
+"""Seconds that a gateway that lost its channel gets to log the reason. After that it is killed."""
 LOOK_SECONDS = 0.05
-"""How often a start looks whether its gateway ended instead of listening."""
+"""Seconds between two looks of :meth:`GatewayLink.started` at whether the gateway ended instead of
+listening.
+"""
 START_SECONDS = 30.0
-"""How long a start waits for its gateway to listen: a second on a quiet machine."""
+"""Longest wait for a new gateway to listen, in seconds.
+
+After that the start fails. It takes a second on a quiet machine.
+"""
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out", bound=msgspec.Struct)
@@ -37,10 +51,11 @@ log = logging.getLogger(__name__)
 
 
 class GatewayLink(ChildLink, Generic[_Out, _In]):
-    """Keeps one gateway running. A subclass or its caller says which, and what its messages mean.
+    """Keeps one gateway running. A subclass or its caller defines the gateway and its messages.
 
-    ``on_up`` is called when a new gateway can be spoken to, before its first message; ``on_lost`` when it is
-    gone: every connection that it had is over, and what was sent to it may not have arrived.
+    ``on_up`` is called when messages can be sent to a new gateway, before its first message
+    arrives. ``on_lost`` is called when the gateway is gone: every connection of the gateway is
+    over, and messages that were sent to it may not have arrived.
     """
 
     restart_seconds = RESTART_SECONDS
@@ -56,9 +71,12 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
         on_lost: Callable[[], object] = lambda: None,
         on_room: Callable[[], object] = lambda: None,
     ) -> None:
-        """``listening`` are bound, listening sockets by name: they stay the caller's to close.
+        """Prepare the link without starting the gateway.
 
-        ``settings`` are plain JSON values for :func:`.process.run_gateway`.
+        ``settings`` are plain JSON values for :func:`.process.run_gateway`. ``listening`` are
+        bound, listening sockets by name, which the caller must close. ``types`` is the union of the
+        messages that the gateway sends. ``on_message`` is called for each of them. ``on_room`` is
+        called when more messages can be sent again after congestion.
         """
         super().__init__(settings, self._on_event_of_child)
         self._listening = dict(listening)
@@ -71,15 +89,16 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
         self._connecting: asyncio.Task[None] | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._heard_at = 0.0
-        """When the gateway answered last, on the monotonic clock."""
+        """Time of the gateway's last answer, on the monotonic clock."""
         self._listens = asyncio.Event()
         self.channel: Channel[_Out, _In] | None = None
-        """The way to the present gateway; ``None`` while there is none."""
+        """The channel to the present gateway. ``None`` while there is no gateway."""
 
     async def started(self) -> None:
         """Return once the gateway accepts connections.
 
-        Raises :class:`ConfigurationError` when the gateway ended instead, or does not listen after START_SECONDS.
+        Raises :class:`ConfigurationError` if the gateway ended instead, or does not listen after
+        START_SECONDS.
         """
         end = time.monotonic() + START_SECONDS
         while not self._listens.is_set():
@@ -104,10 +123,14 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
         await super().stop()
 
     def send(self, message: _Out) -> bool:
-        """Send ``message`` to the gateway. Return whether there is one; a lost one needs no answer."""
+        """Send ``message`` to the gateway. Return whether there is a gateway to send it to.
+
+        A message for a gateway that is gone can be dropped, because ``on_lost`` ends its
+        connection.
+        """
         return self.channel is not None and self.channel.send(message)
 
-    # --- the child --------------------------------------------------------------------------------------
+    # --- the child --------------------------------------------------------------------------------
 
     def _inherited(self) -> Mapping[str, socket.socket]:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -128,7 +151,7 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
     def _try_to_spawn(self) -> None:
         self._listens.clear()
         super()._try_to_spawn()
-        if self._theirs is not None:  # the start failed: nobody has the other end
+        if self._theirs is not None:  # The start failed, so no process has the other end.
             self._theirs.close()
             self._theirs = None
 
@@ -138,14 +161,14 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
         )
         await self._loop.create_unix_connection(lambda: made, sock=ours)
         before, self.channel = self.channel, made
-        if (
-            before is not None
-        ):  # its messages wait for their turns, and its end behind them: it has no connections any more
+        # The messages of the old channel wait for their turns, and its end waits after them. The
+        # old gateway has no connections any longer.
+        if before is not None:
             before.close()
             self._on_lost()
         try:
             self._on_up()
-        except Exception:  # the gateway is up all the same
+        except Exception:  # The gateway is up nevertheless.
             log.exception("%s.on_up_failed", self.noun)
 
     def _lost(self, channel: Channel[_Out, _In]) -> None:
@@ -157,11 +180,14 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
             self._loop.call_later(LAST_WORDS_SECONDS, self._kill, process)
 
     def _kill(self, process: subprocess.Popen[bytes]) -> None:
-        """Kill a gateway that lost its channel and goes on: it is of no use, and the keeper starts another one."""
+        """Kill ``process`` if it is the present gateway and still runs.
+
+        A gateway that lost its channel is of no use. The keeper starts another one.
+        """
         if process is self._process and process.poll() is None:
             process.kill()
 
-    # --- whether its loop turns -------------------------------------------------------------------------
+    # --- whether its loop turns -------------------------------------------------------------------
 
     def _on_event_of_child(self, event: Event) -> None:
         self._heard_at = time.monotonic()

@@ -1,8 +1,9 @@
-"""A gateway's side: its settings, its sockets, its channel, its end.
+"""Run a gateway: receive its settings, its sockets and its channel, and end with the main process.
 
     python -m MODULE FD < SETTINGS
 
-as every child (:mod:`srmp_spark.queue_manager.child.process`). The module of a gateway ends with::
+A gateway is started like every child (:mod:`srmp_spark.queue_manager.child.process`). The module of
+a gateway ends with::
 
     if __name__ == "__main__":
         run_gateway(ToGateway, serve)
@@ -29,38 +30,50 @@ from srmp_spark.queue_manager.child.process import run_child
 from srmp_spark.queue_manager.gateway.channel import Channel
 
 MEMORY_MAX = 1024 * 1024 * 1024
-"""Bytes of data that a gateway may ask of the kernel; its settings may say another number (``memory_max``). Its own budgets
-end far below; if one of them has a hole, the gateway dies with a MemoryError and is started again, and the machine keeps its
-memory."""
+"""Most bytes of data that a gateway may request from the kernel.
+
+The setting ``memory_max`` replaces this number. The gateway's own budgets are far smaller. If a
+budget has a bug, the gateway dies with a MemoryError and is started again, and the machine keeps
+its memory.
+"""
 OOM_SCORE = 600
-"""Added to the gateway's badness: the kernel's killer takes it before the main process."""
+"""Value of the gateway's ``oom_score_adj``.
+
+With it the kernel's out-of-memory killer ends the gateway before the main process.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class Served(NamedTuple):
-    """What a transport does with its channel."""
+    """The callbacks by which a transport handles the messages of its channel."""
 
     on_message: Callable[[Any], object]
     on_room: Callable[[], object] = lambda: None
 
 
 class Gateway(NamedTuple):
-    """What a transport is given when it starts."""
+    """The objects that a transport gets when it starts."""
 
     settings: Mapping[str, Any]
-    """As the main process gave them."""
+    """The settings from the main process."""
     listening: Mapping[str, socket.socket]
-    """Bound, listening sockets by name. Close none of them: the main process has the same."""
+    """Bound, listening sockets by name.
+
+    Close none of them, because the main process has the same sockets.
+    """
     channel: Channel[Any, Any]
-    """Messages may be sent from the start; the first message arrives after ``serve`` has returned."""
+    """The channel to the main process.
+
+    Messages may be sent from the start; the first message arrives after ``serve`` has returned.
+    """
 
 
 def run_gateway(types: Any, serve: Callable[[Gateway], Any]) -> NoReturn:  # noqa: ANN401  # a union of Struct types is no type to mypy
     """Run a gateway until the main process ends it.
 
-    ``types`` is the union of the messages that the main process sends. ``serve`` is a coroutine function: it
-    gets a :class:`Gateway`, starts to listen, and returns a :class:`Served`.
+    ``types`` is the union of the messages that the main process sends. ``serve`` is a coroutine
+    function: it gets a :class:`Gateway`, starts to listen, and returns a :class:`Served`.
     """
 
     def run(control: socket.socket, settings: dict[str, Any]) -> None:
@@ -71,7 +84,7 @@ def run_gateway(types: Any, serve: Callable[[Gateway], Any]) -> NoReturn:  # noq
 
 
 def _be_first_to_go(memory_max: int) -> None:
-    with contextlib.suppress(OSError):  # a container may forbid it: MEMORY_MAX holds all the same
+    with contextlib.suppress(OSError):  # A container may forbid this. MEMORY_MAX still applies.
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE), encoding="ascii")
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = memory_max if soft == resource.RLIM_INFINITY else min(soft, memory_max)
@@ -107,30 +120,39 @@ async def _run(
     gc.freeze()
     control.setblocking(False)
     loop.add_reader(control.fileno(), _answer, control, over)
-    with contextlib.suppress(
-        OSError
-    ):  # the main process may have ended meanwhile; then reading says so
+    # The main process may have ended meanwhile. The next read notices that.
+    with contextlib.suppress(OSError):
         control.send(json.dumps({"listens": True, "pid": os.getpid()}).encode())
     await over.wait()
     logging.shutdown()
-    os._exit(0)  # connections end with the process, at once: nothing here is worth a tidy end
+    os._exit(0)  # Connections end with the process. No state here needs an orderly end.
 
 
 def _on_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what a connection's callback raised, and go on: only that connection ends."""
+    """Log the exception of a connection's callback. Only that connection ends.
+
+    A :class:`MemoryError` ends the process instead.
+    """
     if isinstance(context.get("exception"), MemoryError):
         _end_for_memory()
     loop.default_exception_handler(context)
 
 
 def _end_for_memory() -> NoReturn:
-    """End this process: what fills its memory ends with it, and the main process starts another one."""
+    """End this process at once, because it has reached MEMORY_MAX.
+
+    Its memory becomes free, and the main process starts another gateway.
+    """
     os.write(2, b"a gateway used up MEMORY_MAX and ends\n")
     os._exit(1)
 
 
 def _answer(control: socket.socket, over: asyncio.Event) -> None:
-    """Answer whether this loop turns, and notice the end of the main process."""
+    """Answer a ping of the main process, and end the gateway if the main process has ended.
+
+    The answer proves that this loop runs. ``over`` is set when the main process has closed
+    ``control``.
+    """
     try:
         packet = control.recv(PACKET_MAX)
     except BlockingIOError:
@@ -140,5 +162,5 @@ def _answer(control: socket.socket, over: asyncio.Event) -> None:
     if not packet:
         over.set()
         return
-    with contextlib.suppress(OSError):  # the main process reads too slowly, or is gone
+    with contextlib.suppress(OSError):  # The main process reads too slowly, or is gone.
         control.send(json.dumps({"turns": True}).encode())

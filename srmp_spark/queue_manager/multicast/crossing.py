@@ -1,16 +1,19 @@
-"""Messages between the main process and the gateway of multicast (:mod:`srmp_spark.queue_manager.gateway`).
+"""Messages between the main process and the gateway of multicast.
+
+See :mod:`srmp_spark.queue_manager.gateway` for the channel that carries the messages::
 
     gateway                                       main process
     ─────── Hearing: joined, or why not ────────▶ status; at the start, an exit
-    ◀────── Begin: where each session goes on ───
-    ─────── Opened, Arrived, Refused, Lost, ────▶ rows and losses, in the order of the numbers of a session
-            Ended
-    ◀────── Settled: so much waits no longer ────
+    ◀────── Begin: where each session resumes ───
+    ─────── Opened, Arrived, Refused, Lost, ────▶ rows and losses, in the order of the
+            Ended                                 numbers of a session
+    ◀────── Settled: octets no longer wait ──────
     ─────── Figures, when they have changed ────▶ status and metrics
     ◀────── Leave ─────────────────────────────── the end
     ─────── Left, after everything else ────────▶
 
-A group is named by its place in the settings of the gateway. Numbers are PGM sequence numbers: they wrap at 2^32.
+A group is named by its index in the settings of the gateway. Numbers are PGM sequence numbers,
+which wrap at 2^32.
 """
 
 from __future__ import annotations
@@ -18,19 +21,22 @@ from __future__ import annotations
 import msgspec
 
 from srmp_spark.message import Message
-from srmp_spark.pgm.addresses import SessionKey
-from srmp_spark.srmp.mime import Parts
+from srmp_spark.pgm.wire.addresses import SessionKey
+from srmp_spark.srmp.codec.mime import Parts
 
 
 class Hearing(msgspec.Struct, tag=True, frozen=True):
-    """Whether a group can be heard. Sent for each group at the start, and whenever it changes."""
+    """States whether the gateway can hear a group.
+
+    The gateway sends this message for each group at the start, and whenever the state changes.
+    """
 
     group: int
     deaf_because: str | None
 
 
 class Opened(msgspec.Struct, tag=True, frozen=True):
-    """A source is heard; what it sent before ``first`` is not asked for."""
+    """States that a source is heard; packets before ``first`` are not requested."""
 
     group: int
     session: SessionKey
@@ -38,24 +44,24 @@ class Opened(msgspec.Struct, tag=True, frozen=True):
 
 
 class Arrived(msgspec.Struct, tag=True, frozen=True):
-    """A whole message of a source, decoded, and addressed to the group that it came to."""
+    """A whole message of a source, decoded, and addressed to the group on which it was received."""
 
     group: int
     session: SessionKey
     first: int
     last: int
     octets: int
-    """Of the APDU: what :class:`Settled` gives back."""
+    """Octets of the APDU; :class:`Settled` returns this number to the gateway."""
     post: bytes
-    """The message as it is stored."""
+    """The message in the form in which it is stored."""
     head_length: int
     message: Message
     parts: Parts
-    """Where the parts lie in ``post`` after its head, for the signature."""
+    """Positions of the parts in ``post`` after its head, for the check of the signature."""
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True):
-    """An APDU that is no message for its group. Nothing waits for it."""
+    """An APDU that is no message for its group. The APDU waits for no commit."""
 
     group: int
     session: SessionKey
@@ -65,11 +71,11 @@ class Refused(msgspec.Struct, tag=True, frozen=True):
     reason: str
     section: str
     because: str | None
-    """A sentence for the log."""
+    """A sentence for the log, or ``None`` if nothing is logged."""
 
 
 class Lost(msgspec.Struct, tag=True, frozen=True):
-    """Packets that nobody will repair."""
+    """Packets that no source will repair."""
 
     group: int
     session: SessionKey
@@ -81,14 +87,14 @@ class Lost(msgspec.Struct, tag=True, frozen=True):
 
 
 class Ended(msgspec.Struct, tag=True, frozen=True):
-    """A session is over: its last number was told."""
+    """States that a session is over and that its last number was reported."""
 
     group: int
     session: SessionKey
 
 
 class SourceFigures(msgspec.Struct, frozen=True, array_like=True):
-    """What is told of one source in ``status``."""
+    """Figures of one source, as ``status`` shows them."""
 
     session: SessionKey
     state: str
@@ -101,46 +107,49 @@ class SourceFigures(msgspec.Struct, frozen=True, array_like=True):
     lost: int
     buffered_bytes: int
     heard_at: float
-    """``time.monotonic``, which is one clock for all processes of a machine."""
+    """Time of the last packet, in seconds of ``time.monotonic``.
+
+    This clock is the same for all processes of a machine.
+    """
 
 
 class Figures(msgspec.Struct, tag=True, frozen=True):
-    """What has changed of the figures of a group since they were sent last."""
+    """Figures of a group that have changed since the last message of this kind."""
 
     group: int
     totals: dict[str, int]
-    """Packets by kind, since this gateway began."""
+    """Number of packets by kind, since this gateway began."""
     changed: list[SourceFigures]
     gone: list[SessionKey]
 
 
 class Left(msgspec.Struct, tag=True, frozen=True):
-    """Nothing is sent after this, the answer to :class:`Leave`."""
+    """Answers :class:`Leave`; the gateway sends nothing after this message."""
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """Where a session goes on: everything before ``next`` was told."""
+    """The position where a session resumes: everything before ``next`` was reported."""
 
     session: SessionKey
     next: int
 
 
 class Begin(msgspec.Struct, tag=True, frozen=True):
-    """Read the groups from now on."""
+    """Makes the gateway read the groups from now on."""
 
     places: list[list[Place]]
-    """The sessions of each group that an earlier gateway had."""
+    """For each group, the sessions that an earlier gateway had."""
 
 
 class Settled(msgspec.Struct, tag=True, frozen=True):
-    """APDUs of a group, ``octets`` together, no longer wait for their commit."""
+    """States that ``octets`` of a group's APDUs no longer wait for their commit."""
 
     group: int
     octets: int
 
 
 class Leave(msgspec.Struct, tag=True, frozen=True):
-    """Leave all groups, and answer :class:`Left`."""
+    """Makes the gateway leave all groups and answer :class:`Left`."""
 
 
 ToMain = Hearing | Opened | Arrived | Refused | Lost | Ended | Figures | Left

@@ -1,7 +1,7 @@
-"""The gateway of multicast: groups, sessions and the decoding of messages, in a process of its own.
+"""Gateway process of multicast: groups, sessions and the decoding of messages.
 
-Everything that a datagram can cost is spent here. The main process gets whole messages (:mod:`.crossing`), and says
-what of them no longer waits for its commit.
+All work that a datagram can cause is done in this process. The main process receives whole messages
+(:mod:`.crossing`), and reports how many octets no longer wait for their commit.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from srmp_spark.queue_manager.multicast.listener import Listener
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 
 FIGURES_SECONDS = 0.5
-"""How often figures that have changed cross: ``status`` and metrics are as old as that at most."""
+"""Interval at which changed figures are sent, in seconds.
+
+``status`` and metrics are at most this old.
+"""
 
 
 class Front:
-    """All groups of a queue manager."""
+    """Runs the listeners of all groups of a queue manager."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._channel = gateway.channel
@@ -32,12 +35,12 @@ class Front:
         ]
 
     def join(self) -> None:
-        """Join all groups, and report of each how that went."""
+        """Join all groups, and report for each group whether that succeeded."""
         for each in self._listeners:
             each.join()
 
     def on_message(self, message: Begin | Settled | Leave) -> None:
-        """Do what the main process says."""
+        """Handle one message of the main process."""
         if isinstance(message, Settled):
             self._listeners[message.group].settled(message.octets)
         elif isinstance(message, Begin):
@@ -48,7 +51,7 @@ class Front:
             self._leave()
 
     def on_room(self) -> None:
-        """Read the groups again: the main process has caught up."""
+        """Read from the groups again, because the main process has caught up."""
         for each in self._listeners:
             each.on_room()
 
@@ -72,7 +75,7 @@ class Front:
 
 
 async def serve(gateway: Gateway) -> Served:
-    """Join the groups; they are read once the main process says so."""
+    """Join the groups, which are read only when the main process sends :class:`Begin`."""
     front = Front(gateway)
     front.join()
     return Served(front.on_message, front.on_room)

@@ -1,4 +1,4 @@
-"""The sockets of one group: in the gateway, and at the start a look whether this machine lets us have them."""
+"""Sockets of one multicast group, and the check at the start whether this machine allows them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.multicast.sockets import Inlet, Outlet
 
 NAK_TTL = 1
-"""RFC 3208 6.3: what receivers multicast stays in their network."""
+"""Hops of the packets that a receiver multicasts: the own network only (RFC 3208 6.3)."""
 _ANY_GROUP = "224.0.0.1"
 
 
 class GroupSockets(NamedTuple):
-    """What a listener needs of the system."""
+    """The sockets and the interface that a listener of one group uses."""
 
     address: MulticastAddress
     interface: Interface
@@ -23,19 +23,25 @@ class GroupSockets(NamedTuple):
     outlet: Outlet
 
     def close(self) -> None:
-        """Leave the group."""
+        """Close both sockets, and thereby leave the group."""
         self.inlet.close()
         self.outlet.close()
 
 
 def check_multicast(settings: PgmSettings) -> None:
-    """Raise :class:`ConfigurationError` unless this process may speak PGM as it was told."""
+    """Check that this process may open the PGM sockets that ``settings`` ask for.
+
+    Raises :class:`ConfigurationError` if the interface is missing or the sockets cannot be opened.
+    """
     interface = find_interface(settings.interface)
     Outlet(settings.encapsulation, interface, _ANY_GROUP, settings.ttl, is_source=True).close()
 
 
 def open_group(settings: PgmSettings, address: MulticastAddress) -> GroupSockets:
-    """Join a group. Raises :class:`ConfigurationError`, and has not joined it then."""
+    """Join the group of ``address`` and return its sockets.
+
+    Raises :class:`ConfigurationError` if the group cannot be joined; then no socket stays open.
+    """
     interface = find_interface(settings.interface)
     outlet = Outlet(settings.encapsulation, interface, address.group, NAK_TTL, is_source=False)
     try:

@@ -1,4 +1,4 @@
-"""What the main process knows of one group: where each session goes on, its sources, and how many packets came."""
+"""State of one group in the main process: resume points of sessions, sources, packet counts."""
 
 from __future__ import annotations
 
@@ -8,53 +8,59 @@ from collections.abc import Iterator
 from typing import Any
 
 from srmp_spark.names import MulticastAddress
-from srmp_spark.pgm.addresses import SessionKey, text_of
+from srmp_spark.pgm.wire.addresses import SessionKey, text_of
 from srmp_spark.queue_manager.multicast.crossing import Figures, Place, SourceFigures
 
 _NUMBERS = 1 << 32
 
 
 class HeardGroup:
-    """One group, over all gateway processes that hear it one after the other."""
+    """State of one group, across all gateway processes that hear the group one after the other."""
 
     def __init__(self, queue: str, address: MulticastAddress) -> None:
         self.queue = queue
         self.address = address
         self.deaf_because: str | None = None
-        """Why nothing can be heard now."""
+        """Reason why the group cannot be heard now, or ``None``."""
         self._next: dict[SessionKey, int] = {}
-        """The next number of each session that is open: at most SESSIONS_MAX, as in the gateway."""
+        """The next number of each open session: at most SESSIONS_MAX entries, as in the gateway."""
         self._sources: dict[SessionKey, SourceFigures] = {}
         self._totals: dict[str, int] = {}
-        """Of the present gateway."""
+        """Number of packets by kind that the present gateway counted."""
         self._totals_before: Counter[str] = Counter()
-        """Of all earlier ones: a counter never goes back."""
+        """Number of packets by kind that all earlier gateways counted.
+
+        A counter of a metric never decreases.
+        """
 
     def __repr__(self) -> str:
         return f"<HeardGroup {self.queue} on {self.address} sessions={len(self._next)}>"
 
-    # --- sessions -------------------------------------------------------------------------------------------------------
+    # --- sessions ---------------------------------------------------------------------------------
 
     def opened(self, session: SessionKey, first: int) -> None:
-        """Note where a session begins."""
+        """Note that a session begins at the number ``first``."""
         self._next[session] = first
 
     def told(self, session: SessionKey, last: int) -> None:
-        """Note that everything of a session up to ``last`` is stored, on its way to the disk, or told as lost."""
+        """Note that everything of a session up to ``last`` is settled.
+
+        Each message is stored, being written to the disk, or recorded as lost.
+        """
         self._next[session] = (last + 1) % _NUMBERS
 
     def ended(self, session: SessionKey) -> None:
-        """Forget a session."""
+        """Forget a session that is over."""
         self._next.pop(session, None)
 
     def places(self) -> list[Place]:
-        """Return where the next gateway goes on."""
+        """Return where the next gateway resumes each session."""
         return [Place(session, number) for session, number in self._next.items()]
 
-    # --- figures --------------------------------------------------------------------------------------------------------
+    # --- figures ----------------------------------------------------------------------------------
 
     def note(self, figures: Figures) -> None:
-        """Take figures of the gateway."""
+        """Store figures that the gateway sent."""
         self._totals = figures.totals
         for session in figures.gone:
             self._sources.pop(session, None)
@@ -62,18 +68,21 @@ class HeardGroup:
             self._sources[each.session] = each
 
     def lost_gateway(self) -> None:
-        """Keep what the gateway has counted, which is gone; the next one counts from 0."""
+        """Keep the counts of a gateway that has ended, because the next gateway counts from 0.
+
+        The sources of that gateway are dropped, and the group counts as not heard.
+        """
         self._totals_before.update(self._totals)
         self._totals = {}
         self._sources = {}
-        self.deaf_because = "the process that hears it has ended, and is started again"
+        self.deaf_because = "the gateway process of this group has ended and is being started again"
 
     def totals(self) -> Counter[str]:
-        """Return packets since the start, by kind."""
+        """Return the number of packets since the start, by kind."""
         return self._totals_before + Counter(self._totals)
 
     def sources(self) -> Iterator[dict[str, Any]]:
-        """Yield the sessions that are known, for ``status``."""
+        """Yield the known sessions as entries of ``status``."""
         now = time.monotonic()
         for each in self._sources.values():
             yield {

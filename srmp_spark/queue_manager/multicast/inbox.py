@@ -1,7 +1,8 @@
-"""From a message that crossed to a row, in the main process: nobody is answered.
+"""Turn a message that crossed from the gateway into a row, in the main process.
 
-Whatever would be a 4xx or 5xx is lost here, for no sender hears of it: it is logged, counted in
-``srmp_messages_refused_total`` and told as a loss, so there is no gap that nobody knows of.
+The source is never answered. A message that would get a 4xx or 5xx over HTTP is lost here, because
+its sender learns nothing of the refusal. The refusal is logged, counted in
+``srmp_messages_refused_total`` and recorded as a loss. So no gap is unexplained.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ProcessMustEndError
-from srmp_spark.pgm.addresses import SessionKey, text_of
-from srmp_spark.queue_manager.faults import REASON as INTERNAL
+from srmp_spark.pgm.wire.addresses import SessionKey, text_of
 from srmp_spark.queue_manager.multicast.crossing import Arrived, Refused, Settled
+from srmp_spark.queue_manager.srmp_port.faults import REASON as INTERNAL
 
 if TYPE_CHECKING:
     import asyncio
 
     from srmp_spark.message import Transport
-    from srmp_spark.queue_manager.acceptor import Acceptor
-    from srmp_spark.srmp.effects import Ok
+    from srmp_spark.queue_manager.srmp_port.acceptor import Acceptor
+    from srmp_spark.srmp.receiving.effects import Ok
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +33,20 @@ def peer_of(session: SessionKey) -> str:
 
 
 class Settlement:
-    """Tells one gateway process what no longer waits for its commit, once in a turn of the loop."""
+    """Reports to one gateway process the octets that no longer wait for their commit.
+
+    The octets are summed, and sent once in a turn of the loop.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, send: Callable[[Settled], object]) -> None:
-        """``send`` speaks to that gateway; what is settled for one that is gone is dropped with it."""
+        """Prepare to report by ``send``, which sends to one gateway.
+
+        Settled octets of a gateway that has ended are dropped with that gateway.
+        """
         self._loop = loop
         self._send = send
         self._octets: dict[int, int] = {}
-        """Of each group, not told yet."""
+        """Settled octets by group that were not reported yet."""
 
     def settle(self, group: int, octets: int) -> None:
         """Note that ``octets`` of a group are stored or refused."""
@@ -54,13 +61,16 @@ class Settlement:
 
 
 class Delivery:
-    """One message on its way into the log: what a connection is for a POST."""
+    """One message on the way from the gateway into the log.
+
+    For the acceptor a delivery has the role that a connection has for a POST.
+    """
 
     __slots__ = ("_on_refusal", "_settlement", "arrived", "is_over", "peer", "read_at")
 
     scheme: Transport = "pgm"
     sender_name: str | None = None
-    """Nothing in PGM says who sent."""
+    """Always ``None``, because PGM does not authenticate the sender."""
 
     def __init__(
         self, arrived: Arrived, settlement: Settlement, on_refusal: Callable[[Refused], object]
@@ -73,13 +83,13 @@ class Delivery:
         self._on_refusal = on_refusal
 
     def acknowledge(self, ok: Ok) -> None:
-        """It is stored. PGM has no word for it."""
+        """End the delivery: the message is stored. PGM has no acknowledgement to send."""
         self._end()
 
     def refuse(
         self, status: int, reason: str, section: str, retry_after: int | None = None
     ) -> None:
-        """It is not."""
+        """End the delivery and report the message as refused."""
         self._end()
         arrived = self.arrived
         self._on_refusal(
@@ -101,17 +111,22 @@ class Delivery:
 
 
 def accept(acceptor: Acceptor, delivery: Delivery, destination: str) -> None:
-    """Judge and store a message that crossed; ``destination`` is the group's format name, for the log."""
+    """Judge and store a message that crossed.
+
+    ``destination`` is the format name of the group, for the log. An exception that is our own bug
+    is logged, and the message is refused with status 503.
+    """
     arrived = delivery.arrived
     try:
         acceptor.accept_decoded(
             delivery, arrived.message, arrived.parts, arrived.post, arrived.head_length, destination
         )
     except ProcessMustEndError:
-        return  # the process ends; nothing may be told of this one
-    except (
-        Exception
-    ) as error:  # the last line of defence, as at the SRMP port: our bug must not stop all others
+        # The process ends, and nothing may be reported about this message.
+        return
+    except Exception as error:
+        # This is the last line of defence, as at the SRMP port: a bug of ours must not stop all
+        # other messages.
         acceptor.faults.note(error, f"multicast message of {arrived.octets} bytes")
         if not delivery.is_over:
             delivery.refuse(503, INTERNAL, "srmp-spark")

@@ -1,4 +1,4 @@
-"""A network interface by name or address: its IPv4 address and its MTU (Linux)."""
+"""Find a network interface by name or address: its IPv4 address and its MTU (Linux)."""
 
 from __future__ import annotations
 
@@ -16,32 +16,46 @@ _FLAG = "--pgm-interface"
 
 
 class Interface(NamedTuple):
-    """Where multicast goes out and comes in."""
+    """One network interface that multicast is sent from and received on."""
 
     name: str
     address: str
     mtu: int
-    """Octets of an IP datagram."""
+    """Largest IP datagram, in octets."""
     number: int
-    """Its index: one that is made anew under the same name has another one, and sockets know the index alone."""
+    """Index of the interface in the kernel.
+
+    An interface that is created again under the same name has another index, and sockets refer to
+    the index alone.
+    """
 
 
 class InterfaceWatch:
-    """Notices that an interface is gone, and that one of its name or address is there again.
+    """Notices that an interface disappeared, and that an equal one exists again.
 
-    A kernel forgets what sockets had joined when an interface is deleted (a cable of a virtual machine, a
-    container's network, a bond that is made anew), and says nothing: they would be deaf for good.
+    Equal means the same name or address.
+
+    A kernel drops the group memberships of sockets when an interface is deleted (a cable of a
+    virtual machine, a container's network, a bond that is created again). The kernel reports
+    nothing, so without this check the sockets would receive nothing for good.
     """
 
     def __init__(self, wanted: str, found: Interface | None = None) -> None:
-        """``wanted``: its name or address, as :func:`find_interface` takes it; ``found``: what the sockets are of."""
+        """Watch the interface ``wanted``, a name or address as :func:`find_interface` takes it.
+
+        ``found`` is the interface that the sockets use now.
+        """
         self._wanted = wanted
         self._used = found
         self.why_gone: str | None = None
-        """Why there is none now."""
+        """Reason why no such interface exists now, or ``None`` if it exists."""
 
     def look(self) -> Interface | None:
-        """Return the interface that takes the place of the one in use; ``None`` while nothing has changed, or none is there."""
+        """Return the interface that replaces the one in use, or ``None``.
+
+        The result is ``None`` if nothing has changed, and also if no such interface exists. In the
+        second case :attr:`why_gone` holds the reason.
+        """
         try:
             found = find_interface(self._wanted)
         except ConfigurationError as error:
@@ -57,7 +71,11 @@ class InterfaceWatch:
 
 
 def find_interface(text: str) -> Interface:
-    """``eth0`` or ``10.0.0.1``. Raises :class:`ConfigurationError` for one that is not here or has no IPv4 address."""
+    """Find an interface by name or address, such as ``eth0`` or ``10.0.0.1``.
+
+    Raises :class:`ConfigurationError` for an interface that does not exist here, or that has no
+    IPv4 address or no readable MTU.
+    """
     known: list[str] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for index, name in socket.if_nameindex():

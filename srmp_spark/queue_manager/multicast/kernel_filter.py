@@ -1,7 +1,9 @@
-"""Which packets the kernel gives to a socket: a classic BPF program (Linux, socket(7): SO_ATTACH_FILTER).
+"""Limit the packets that the kernel gives to a socket, by a classic BPF program.
 
-A source listens to its own group for the NAKs that receivers multicast, so all that it sends comes back to it, and a tenth of
-its time went into reading that. The filter looks at PGM's type alone; what passes is read as suspiciously as ever.
+The program is attached with SO_ATTACH_FILTER (Linux, socket(7)). A source listens to its own group
+for the NAKs that receivers multicast. So a source would receive every packet that the source itself
+sends. Reading these packets took a tenth of the source's time. The filter looks at PGM's type
+alone; packets that pass are checked as strictly as all others.
 """
 
 from __future__ import annotations
@@ -13,11 +15,15 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
-from srmp_spark.pgm.packets import PacketType
+from srmp_spark.pgm.wire.packets import PacketType
 
 _SO_ATTACH_FILTER: Final = 26
 _LOAD_BYTE, _LOAD_BYTE_AT_X, _X_IS_HEADER_LENGTH, _IF_EQUAL, _RETURN = 0x30, 0x50, 0xB1, 0x15, 0x06
-"""BPF_LD|BPF_B|BPF_ABS, BPF_LD|BPF_B|BPF_IND, BPF_LDX|BPF_B|BPF_MSH, BPF_JMP|BPF_JEQ|BPF_K, BPF_RET|BPF_K."""
+"""Codes of the BPF instructions that the program uses.
+
+In order: BPF_LD|BPF_B|BPF_ABS, BPF_LD|BPF_B|BPF_IND, BPF_LDX|BPF_B|BPF_MSH, BPF_JMP|BPF_JEQ|BPF_K,
+BPF_RET|BPF_K.
+"""
 _INSTRUCTION = struct.Struct("HBBI")
 _UDP_HEADER = 8
 _TYPE_AT = 4
@@ -25,7 +31,10 @@ _ALL: Final = 0xFFFF_FFFF
 
 
 def _program(types: Sequence[PacketType], *, is_raw: bool) -> list[tuple[int, int, int, int]]:
-    """(code, skip if true, skip if false, value). A UDP socket's packets begin with the UDP header, a raw one's with IP's."""
+    """Return the BPF program as (code, skip if true, skip if false, value).
+
+    Packets of a UDP socket begin with the UDP header, packets of a raw socket with the IP header.
+    """
     load = (
         [(_X_IS_HEADER_LENGTH, 0, 0, 0), (_LOAD_BYTE_AT_X, 0, 0, _TYPE_AT)]
         if is_raw
@@ -36,7 +45,10 @@ def _program(types: Sequence[PacketType], *, is_raw: bool) -> list[tuple[int, in
 
 
 def pass_only(opened: socket.socket, types: Sequence[PacketType], *, is_raw: bool) -> None:
-    """Only PGM packets of ``types`` come by this socket, where the kernel can see to it; whoever reads looks again."""
+    """Let only PGM packets of ``types`` reach the socket, where the kernel can filter.
+
+    A kernel that cannot filter is no error: the reader checks the types again.
+    """
     program = array(
         "B", b"".join(_INSTRUCTION.pack(*each) for each in _program(types, is_raw=is_raw))
     )

@@ -1,9 +1,11 @@
-"""One multicast address in the gateway: its sockets, the receiving engine, what crosses to the main process.
+"""One multicast address in the gateway: its sockets, its receiving engine, its messages.
 
-Theory of operation. The loop says that packets are there; up to READ_MAX datagrams are read, decoded and given to
-the engine; what comes out of it is sent to the network or crosses, in order. One timer does what the engine wants
-later. While PENDING_BYTES_MAX wait for their commit, or the channel is congested, nothing is read and nothing asked
-for: the kernel's buffer and the repairs of PGM have to do.
+Theory of operation. The loop reports that packets are readable. Up to READ_MAX datagrams are read,
+decoded and given to the engine. Each output of the engine is sent to the network or crosses to the
+main process, in order. One timer calls the engine at the time that the engine asks for. Octets of
+APDUs may wait for their commit. While more than PENDING_BYTES_MAX octets wait, or the channel is
+congested, nothing is read and no repair is requested. During that time the kernel's buffer and
+PGM's later repairs must suffice.
 """
 
 from __future__ import annotations
@@ -18,8 +20,6 @@ from typing import Protocol
 
 from srmp_spark.errors import ConfigurationError, RemoteProtocolError
 from srmp_spark.names import MulticastAddress
-from srmp_spark.pgm.addresses import SessionKey, nla_of, text_of
-from srmp_spark.pgm.decoder import decode
 from srmp_spark.pgm.outputs import (
     Apdu,
     DataLost,
@@ -30,10 +30,10 @@ from srmp_spark.pgm.outputs import (
     SourceRefused,
     Unicast,
 )
-from srmp_spark.pgm.receiver import Receiver
+from srmp_spark.pgm.receiving.receiver import Receiver
 from srmp_spark.pgm.token_bucket import TokenBucket
-from srmp_spark.queue_manager.faults import REASON as INTERNAL
-from srmp_spark.queue_manager.faults import Faults
+from srmp_spark.pgm.wire.addresses import SessionKey, nla_of, text_of
+from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.queue_manager.multicast.crossing import (
     Arrived,
     Ended,
@@ -51,23 +51,31 @@ from srmp_spark.queue_manager.multicast.interfaces import InterfaceWatch
 from srmp_spark.queue_manager.multicast.reading import Read, Unread, read_apdu
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.multicast.sockets import READ_FIRST_SECONDS
+from srmp_spark.queue_manager.srmp_port.faults import REASON as INTERNAL
+from srmp_spark.queue_manager.srmp_port.faults import Faults
 
 PENDING_BYTES_MAX = 8_388_608
-"""Octets of APDUs of one group that wait for their commit: above, nothing is read from the group."""
+"""Octets of one group's APDUs that wait for their commit. Above this limit the group is not read.
+"""
 LINES_PER_SECOND = 20.0
-"""About sessions in the log. Losses have a limit of their own (:mod:`.losses`)."""
+"""Log lines about sessions per second. Losses have another limit (:mod:`.losses`)."""
 REFUSED_SECONDS = 60.0
-"""One warning in this time for all sources that find no room: 64 bits of TSI make as many as somebody likes."""
+"""Seconds between two warnings about refused sources.
+
+One warning covers all sources, because 64 bits of TSI allow any number of fabricated sources.
+"""
 INTERFACE_SECONDS = 2.0
-"""How often it is looked whether the interface is still the one whose group was joined."""
+"""Interval of the check whether the interface is still the one whose group was joined, in seconds.
+"""
 FIGURES_AT_ONCE = 128
-"""Sources whose figures one message holds: the main process handles it in a quarter of a millisecond."""
+"""Sources in one message of figures. The main process handles these in a quarter of a millisecond.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class ToMainProcess(Protocol):
-    """The gateway's end of the channel, as a listener sees it."""
+    """The gateway's end of the channel, as far as a listener uses it."""
 
     is_congested: bool
     """Whether nothing more may be produced until the main process has caught up."""
@@ -77,7 +85,7 @@ class ToMainProcess(Protocol):
 
 
 class Listener:
-    """Hears one group and tells the main process."""
+    """Hears one group and forwards its messages to the main process."""
 
     def __init__(
         self,
@@ -87,13 +95,16 @@ class Listener:
         settings: PgmSettings,
         main: ToMainProcess,
     ) -> None:
-        """``group``: what the main process calls the address; ``queue``: the queue that it is for."""
+        """Prepare to hear ``address`` for ``queue``.
+
+        ``group`` is the index by which the main process names the address.
+        """
         self.queue = queue
         self.address = address
         self.sockets: GroupSockets | None = None
-        """``None`` while the group cannot be joined."""
+        """Sockets of the group, or ``None`` while the group cannot be joined."""
         self.counts: Counter[str] = Counter()
-        """Packets that no session counts."""
+        """Number of packets, by kind, that belong to no session."""
         self._group = group
         self._main = main
         self._settings = settings
@@ -109,20 +120,23 @@ class Listener:
         self._is_reading = False
         self._has_begun = False
         self.pending_bytes = 0
-        """Octets of APDUs that crossed and are not settled."""
+        """Octets of APDUs that crossed and are not settled yet."""
         self._told: dict[SessionKey, SourceFigures] = {}
-        """The figures that the main process has."""
+        """The figures of each source that the main process received last."""
         self._told_totals: dict[str, int] = {}
         self._lines = TokenBucket(LINES_PER_SECOND, LINES_PER_SECOND, time.monotonic())
         self._refusals = 0
-        """Packets of sources that were refused since that was told."""
+        """Packets of refused sources since the last warning about refused sources."""
         self._refusals_told_at = -REFUSED_SECONDS
 
     def __repr__(self) -> str:
         return f"<Listener {self.queue} on {self.address} sessions={len(self.engine)}>"
 
     def join(self) -> None:
-        """Open the sockets and report how that went; a group that cannot be joined is tried again and again."""
+        """Open the sockets and report whether that succeeded.
+
+        A group that cannot be joined is tried again every INTERFACE_SECONDS.
+        """
         try:
             self._hear_by(open_group(self._settings, self.address))
         except ConfigurationError as error:
@@ -131,7 +145,7 @@ class Listener:
         self._watcher = self._loop.call_later(INTERFACE_SECONDS, self._watch)
 
     def begin(self, places: Iterable[Place]) -> None:
-        """Begin to hear; the sessions of ``places`` go on there."""
+        """Begin to read from the group; the sessions of ``places`` resume at these places."""
         self._has_begun = True
         now = time.monotonic()
         for place in places:
@@ -151,7 +165,10 @@ class Listener:
             )
 
     def stop(self) -> None:
-        """Leave the group; sessions that are open are not told as lost, for the next start may hear them again."""
+        """Leave the group.
+
+        Open sessions are not reported as lost, because the next start may hear them again.
+        """
         self._hold()
         for timer in (self._timer, self._watcher):
             if timer is not None:
@@ -159,10 +176,13 @@ class Listener:
         if self.sockets is not None:
             self.sockets.close()
 
-    # --- sockets --------------------------------------------------------------------------------------------------------
+    # --- sockets ----------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Join the group again where the interface was made anew: the kernel has forgotten what the old one had joined."""
+        """Join the group again if the interface was created again, and repeat this check.
+
+        The kernel has dropped the memberships that the old interface had.
+        """
         self._watcher = self._loop.call_later(INTERFACE_SECONDS, self._watch)
         found = self.watch.look()
         why = self.watch.why_gone
@@ -187,7 +207,11 @@ class Listener:
             self._main.send(Hearing(self._group, why))
 
     def _hear_by(self, fresh: GroupSockets) -> None:
-        """Sessions go on: what they missed meanwhile is asked for, and told as lost if it is in no window any more."""
+        """Replace the sockets by ``fresh``, and read from the new ones.
+
+        Sessions continue. Packets that a session missed meanwhile are requested. Such a packet is
+        reported as lost if the source's window no longer contains the packet.
+        """
         self._hold()
         if self.sockets is not None:
             self.sockets.close()
@@ -213,15 +237,15 @@ class Listener:
             self._arm(time.monotonic())
 
     def settled(self, octets: int) -> None:
-        """Note that ``octets`` of what crossed no longer wait."""
+        """Note that ``octets`` of the APDUs that crossed no longer wait for their commit."""
         self.pending_bytes -= octets
         self.on_room()
 
     def on_room(self) -> None:
-        """Read again if nothing speaks against it any more."""
+        """Read from the group again if no limit forbids it."""
         self._read_again()
 
-    # --- packets --------------------------------------------------------------------------------------------------------
+    # --- packets ----------------------------------------------------------------------------------
 
     def _readable(self) -> None:
         now = time.monotonic()
@@ -241,7 +265,9 @@ class Listener:
                 continue
             try:
                 self._do(self.engine.receive(packet, source, now))
-            except Exception:  # the last line of defence, as at the SRMP port: our bug must not stop what came with it
+            except Exception:
+                # This is the last line of defence, as at the SRMP port: a bug of ours must not stop
+                # the packets that were read with this one.
                 self.counts["internal error"] += 1
                 if self._may_log(now):
                     log.exception(
@@ -255,9 +281,8 @@ class Listener:
         self._timer = None
         assert self.sockets is not None
         when = self.engine.next_timer()
-        self._take_what_came(
-            time.monotonic()
-        )  # first: what lies in the kernel's buffer must not be asked for
+        # Read first: packets in the kernel's buffer must not be requested again.
+        self._take_what_came(time.monotonic())
         now = time.monotonic()
         if when is None or not self.sockets.inlet.is_behind or now >= when + READ_FIRST_SECONDS:
             self._do(self.engine.poll(now))
@@ -313,13 +338,14 @@ class Listener:
                 self._session_ended(output)
 
     def _take(self, apdu: Apdu) -> None:
-        """Let an APDU cross as a message, or as the reason why it is none."""
+        """Send an APDU to the main process as a message, or as the reason why it is no message."""
         try:
             found = read_apdu(apdu.data, self.address)
             if isinstance(found, Read):
                 self._cross(apdu, found)
                 return
-        except Exception as error:  # the last line of defence: our bug must not stop all others
+        except Exception as error:
+            # This is the last line of defence: a bug of ours must not stop all other messages.
             refused = self._faults.refusal(error, f"multicast message of {len(apdu.data)} bytes")
             found = Unread(refused.status, INTERNAL, "srmp-spark", None)
         self._main.send(Refused(self._group, apdu.session, apdu.first, apdu.last, *found))
@@ -357,14 +383,21 @@ class Listener:
             )
 
     def _may_log(self, now: float) -> bool:
-        """Sessions can be made up with every packet; how many lines were left out is counted."""
+        """Return whether one more line about a session may be logged.
+
+        A source can fabricate a session with every packet. The lines that are left out are counted.
+        """
         may = self._lines.take(1, now)
         if not may:
             self.counts["not logged"] += 1
         return may
 
     def _source_refused(self, refused: SourceRefused) -> None:
-        """A warning at once, then one for all that come in a while: each of their packets is refused."""
+        """Warn about a refused source at once, then at most once in REFUSED_SECONDS.
+
+        Every packet of a refused source is refused, so a later warning states the number of
+        packets.
+        """
         self._refusals += 1
         now = time.monotonic()
         if now < self._refusals_told_at + REFUSED_SECONDS:
@@ -372,9 +405,9 @@ class Listener:
         self._refusals_told_at = now
         log.warning(
             "pgm.source_refused queue=%s address=%s session=%s packets=%d: SESSIONS_MAX = "
-            "%d sources are heard already, which "
-            "status names; what others send is not taken until one ends. To hear more: "
-            "sessions_max in [pgm_constants]",
+            "%d sources are heard already (see status). Packets of further sources are "
+            "refused until one source ends. To hear more sources, raise sessions_max in "
+            "[pgm_constants]",
             self.queue,
             self.address,
             refused.session,
@@ -383,10 +416,13 @@ class Listener:
         )
         self._refusals = 0
 
-    # --- figures --------------------------------------------------------------------------------------------------------
+    # --- figures ----------------------------------------------------------------------------------
 
     def figures(self) -> Iterator[Figures]:
-        """Return what has changed since the last call, in messages of FIGURES_AT_ONCE sources."""
+        """Yield the figures that changed since the last call.
+
+        One message holds at most FIGURES_AT_ONCE sources.
+        """
         sources, totals = self._sources(), self._totals()
         changed = [each for key, each in sources.items() if self._told.get(key) != each]
         gone = [key for key in self._told if key not in sources]
@@ -418,7 +454,7 @@ class Listener:
         return found
 
     def _totals(self) -> dict[str, int]:
-        """Packets since the start, by kind."""
+        """Return the number of packets since the start, by kind."""
         found = Counter(self.counts)
         found.update(self.engine.counts)
         found.update(self.engine.forgotten)

@@ -1,8 +1,10 @@
-"""Losses of multicast messages: each is logged, counted and written down, however many somebody makes up.
+"""Record losses of multicast messages: each loss is logged, counted and stored.
 
-They gather for :data:`FLUSH_SECONDS` and go with a commit of the journal. Up to :data:`LOSSES_AT_ONCE` each has a row of its
-own with its exact range; what is beyond becomes one row per session and reason, whose ``packets`` is exact and whose range is
-that of the first to the last.
+A source can fabricate any number of losses, so memory, rows and lines are bounded. Losses are
+collected for :data:`FLUSH_SECONDS` and stored by one commit of the journal. The first
+:data:`LOSSES_AT_ONCE` losses have one row each, with the exact range. Further losses become one row
+per session and reason: its ``packets`` is exact, and its range reaches from the first loss to the
+last.
 """
 
 from __future__ import annotations
@@ -12,24 +14,28 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from srmp_spark.store import losses
+from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.journal import Journal
-from srmp_spark.store.losses import Loss
-from srmp_spark.store.transaction import Transaction
+from srmp_spark.store.tables import losses
+from srmp_spark.store.tables.losses import Loss
 
 FLUSH_SECONDS = 1.0
 LOSSES_AT_ONCE = 1_000
-"""Rows of one commit that are exact."""
+"""Losses of one commit that have an exact row each. Further losses are merged."""
 MERGED_MAX = 1_000
-"""Rows beyond them: a session can be made up with every packet. Further ones count for the last."""
+"""Merged rows of one commit: a source can fabricate a session with every packet.
+
+Losses beyond this limit are added to the last row.
+"""
 LOGGED_PER_FLUSH = 20
-"""Lines in the log; the others are counted in one more."""
+"""Lines in the log between two commits. One more line states how many further losses were recorded.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class Losses:
-    """All of one queue manager."""
+    """Records the losses of one queue manager."""
 
     def __init__(self, journal: Journal, utc: Callable[[], int]) -> None:
         self._journal = journal
@@ -40,9 +46,9 @@ class Losses:
         self._logged = self._not_logged = 0
         self._timer: asyncio.TimerHandle | None = None
         self._kept = True
-        """There may be rows in the table: some of before, at the start."""
+        """Whether the table may contain rows. At the start these are rows of an earlier run."""
         self.packets: dict[tuple[str, str], int] = {}
-        """(queue, reason) → packets, since the start."""
+        """Lost packets since the start, by (queue, reason)."""
 
     def note(
         self,
@@ -56,7 +62,7 @@ class Losses:
         reason: str,
         detail: str | None = None,
     ) -> None:
-        """Packets ``first`` to ``last`` of a session make no row."""
+        """Record that packets ``first`` to ``last`` of a session make no row."""
         self.packets[queue, reason] = self.packets.get((queue, reason), 0) + packets
         loss = Loss(queue, address, source, tsi, first, last, packets, reason, detail, self._utc())
         if self._logged < LOGGED_PER_FLUSH:
@@ -96,12 +102,15 @@ class Losses:
         self._merged[key] = merged
 
     def flush(self) -> None:
-        """Write down what has gathered, with the next commit."""
+        """Hand the collected losses to the journal, which stores them with the next commit."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._not_logged:
-            log.warning("pgm.lost_more events=%d: they are in pgm_loss", self._not_logged)
+            log.warning(
+                "pgm.lost_more events=%d: further losses were recorded in the table pgm_loss",
+                self._not_logged,
+            )
         self._logged = self._not_logged = 0
         rows = [*self._exact, *self._merged.values()]
         self._exact.clear()
@@ -111,9 +120,10 @@ class Losses:
             self._journal.call(partial(losses.store, losses=rows), _stored)
 
     def published(self, position: int) -> None:
-        """The Delta table has all up to commit ``position``."""
+        """Delete the losses up to commit ``position``, because the Delta table contains them."""
         if self._kept:
-            self._kept = False  # what came meanwhile is found by the next report
+            # Losses that are noted meanwhile are found by the next call.
+            self._kept = False
             self._journal.call(partial(_forget, position=position), self._forgotten)
 
     def _forgotten(self, left: bool | None, error: BaseException | None) -> None:

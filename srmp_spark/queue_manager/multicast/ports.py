@@ -1,4 +1,4 @@
-"""All multicast addresses that a queue manager listens on, for the process, ``status`` and metrics."""
+"""All multicast addresses of a queue manager, for the process, ``status`` and metrics."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import MulticastAddress
-from srmp_spark.pgm.addresses import SessionKey, text_of
+from srmp_spark.pgm.wire.addresses import SessionKey, text_of
 from srmp_spark.queue_manager.gateway.link import START_SECONDS, GatewayLink
 from srmp_spark.queue_manager.gateway.process import MEMORY_MAX
-from srmp_spark.queue_manager.http_limits import DRAIN_SECONDS
 from srmp_spark.queue_manager.metrics import LABELS_MAX, Metrics
 from srmp_spark.queue_manager.multicast.crossing import (
     Arrived,
@@ -32,15 +31,16 @@ from srmp_spark.queue_manager.multicast.heard import HeardGroup
 from srmp_spark.queue_manager.multicast.inbox import Delivery, Settlement, accept, peer_of
 from srmp_spark.queue_manager.multicast.losses import Losses
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
+from srmp_spark.queue_manager.srmp_port.http_limits import DRAIN_SECONDS
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.acceptor import Acceptor
+    from srmp_spark.queue_manager.srmp_port.acceptor import Acceptor
     from srmp_spark.store.journal import Journal
 
 Readings = Iterator[tuple[tuple[str, ...], float]]
 
 REFUSED = "refused"
-"""Reason of a message that came whole and was not taken; ``detail`` says why."""
+"""Reason of a message that was received whole and refused; ``detail`` states why."""
 
 
 class MulticastLink(
@@ -49,14 +49,17 @@ class MulticastLink(
         Hearing | Opened | Arrived | Refused | Lost | Ended | Figures | Left,
     ]
 ):
-    """Keeps the gateway running."""
+    """Keeps the gateway of multicast running."""
 
     module = "srmp_spark.queue_manager.multicast.gateway"
     noun = "multicast"
 
 
 class MulticastPorts:
-    """Built inside the running loop. Without a group there is no gateway: rows may be multicast all the same."""
+    """Listens on all groups of a queue manager. An instance is built inside the running loop.
+
+    Without a group there is no gateway. Rows may be multicast nevertheless.
+    """
 
     def __init__(
         self,
@@ -67,7 +70,7 @@ class MulticastPorts:
         metrics: Metrics,
         utc: Callable[[], int],
     ) -> None:
-        """``groups``: the address of each queue that listens."""
+        """Prepare the gateway; ``groups`` holds the address of each queue that listens."""
         self._settings = settings
         self._acceptor = acceptor
         self._metrics = metrics
@@ -76,11 +79,11 @@ class MulticastPorts:
         self._loop = asyncio.get_running_loop()
         self._has_begun = False
         self._unheard = set(range(len(self.groups)))
-        """Groups of which no gateway has said yet whether it can hear them."""
+        """Indexes of groups for which no gateway has reported yet whether it can hear them."""
         self._is_heard = asyncio.Event()
         self._has_left = asyncio.Event()
         self._settlement = Settlement(self._loop, lambda settled: None)
-        """Of the present gateway."""
+        """Settles octets at the present gateway."""
         given = {
             "pgm": settings.dump(),
             "groups": [[each.queue, str(each.address)] for each in self.groups],
@@ -96,15 +99,19 @@ class MulticastPorts:
             else None
         )
 
-    # --- the life of the gateway ----------------------------------------------------------------------------------------
+    # --- the life of the gateway ------------------------------------------------------------------
 
     def open(self) -> None:
-        """Start the gateway, which joins the groups and does not read yet."""
+        """Start the gateway, which joins the groups and does not read from them yet."""
         if self._link is not None:
             self._link.start()
 
     async def joined(self) -> None:
-        """Return once every group is joined. Raises :class:`ConfigurationError` for one that cannot be."""
+        """Wait until every group is joined.
+
+        Raises :class:`ConfigurationError` if a group cannot be joined, or if the gateway does not
+        report in time.
+        """
         if self._link is None:
             return
         await self._link.started()
@@ -112,19 +119,20 @@ class MulticastPorts:
             await asyncio.wait_for(self._is_heard.wait(), START_SECONDS)
         except asyncio.TimeoutError:
             raise ConfigurationError(
-                "the multicast process does not join its groups; see the log above"
+                "the multicast process did not report in time whether it joined its "
+                "groups; see the log above"
             ) from None
         for each in self.groups:
             if each.deaf_because is not None:
                 raise ConfigurationError(each.deaf_because)
 
     def begin(self) -> None:
-        """Begin to hear."""
+        """Make the gateway read from its groups."""
         self._has_begun = True
         self._send_begin()
 
     async def stop(self) -> None:
-        """Hear no more; what is lost is told with the next commit."""
+        """Stop the gateway, and hand the recorded losses to the next commit."""
         if self._link is not None:
             if self._link.send(Leave()):
                 with contextlib.suppress(asyncio.TimeoutError):
@@ -148,7 +156,7 @@ class MulticastPorts:
         for each in self.groups:
             each.lost_gateway()
 
-    # --- what crosses ---------------------------------------------------------------------------------------------------
+    # --- what crosses -----------------------------------------------------------------------------
 
     def _on_message(
         self, message: Hearing | Opened | Arrived | Refused | Lost | Ended | Figures | Left
@@ -226,10 +234,10 @@ class MulticastPorts:
             group.queue, str(group.address), source, tsi, first, last, packets, reason, detail
         )
 
-    # --- what people ask ------------------------------------------------------------------------------------------------
+    # --- what people ask --------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """``status.multicast``."""
+        """Return the object ``multicast`` of ``status``."""
         settings = self._settings
         return {
             "pgm": str(settings.encapsulation),
@@ -244,18 +252,21 @@ class MulticastPorts:
         }
 
     def packets(self) -> Readings:
-        """For ``srmp_pgm_packets_total``."""
+        """Yield the readings of ``srmp_pgm_packets_total``."""
         for each in self.groups:
             for what, count in each.totals().items():
                 if what not in ("message", "lost"):
                     yield (each.queue, what), count
 
     def lost(self) -> Readings:
-        """For ``srmp_pgm_lost_packets_total``."""
+        """Yield the readings of ``srmp_pgm_lost_packets_total``."""
         yield from self.losses.packets.items()
 
     def sources(self) -> Readings:
-        """For ``srmp_pgm_source_packets``: what of each source that is heard came and was lost."""
+        """Return the readings of ``srmp_pgm_source_packets``: the packets of each source, by kind.
+
+        Beyond LABELS_MAX label sets, further sources of a queue are summed as ``other``.
+        """
         named: dict[tuple[str, ...], float] = {}
         for group in self.groups:
             for source in group.sources():

@@ -1,4 +1,4 @@
-"""From an APDU to a message, as far as a message can be judged without a store: in the gateway."""
+"""Decode an APDU into a message, as far as the gateway can judge it without a store."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import NamedTuple
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.message import Message
 from srmp_spark.names import MulticastAddress, multicast_address
-from srmp_spark.srmp.apdu import Post, post_of
-from srmp_spark.srmp.decoder import decode_parts
-from srmp_spark.srmp.mime import Parts
+from srmp_spark.srmp.codec.apdu import Post, post_of
+from srmp_spark.srmp.codec.decoder import decode_parts
+from srmp_spark.srmp.codec.mime import Parts
 
 
 class Read(NamedTuple):
-    """A message for the group that it came to."""
+    """A message that is addressed to the group on which it was received."""
 
     post: Post
     message: Message
@@ -21,7 +21,7 @@ class Read(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """Why an APDU is no such message, in the words of an answer to a POST."""
+    """Reason why an APDU is no message for its group, in the terms of an answer to a POST."""
 
     status: int
     reason: str
@@ -30,7 +30,10 @@ class Unread(NamedTuple):
 
 
 def read_apdu(apdu: bytes, address: MulticastAddress) -> Read | Unread:
-    """Decode what came to ``address``."""
+    """Decode an APDU that was received on the group of ``address``.
+
+    Return :class:`Read` for a message to this group, and :class:`Unread` for anything else.
+    """
     try:
         post = post_of(apdu, address)
     except RemoteProtocolError as error:

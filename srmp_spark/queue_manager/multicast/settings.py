@@ -1,4 +1,7 @@
-"""``--pgm``, ``--pgm-interface``, ``--pgm-ttl`` and the table ``[pgm_constants]`` of the configuration file."""
+"""Settings of multicast: ``--pgm``, ``--pgm-interface``, ``--pgm-ttl`` and ``[pgm_constants]``.
+
+``[pgm_constants]`` is a table of the configuration file.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,30 @@ from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
 
 LOOPBACK = "127.0.0.1"
 TTL_DEFAULT = 1
-"""The own network and no farther, unless told otherwise. Windows' driver has 255."""
+"""Hops of multicast packets without ``--pgm-ttl``: the own network only.
+
+The driver of Windows uses 255.
+"""
 IP_UDP_HEADERS = 28
 IP_ALERT_HEADERS = 24
-"""Octets before a PGM packet: IPv4 and UDP; raw, IPv4 with the Router Alert option."""
+"""Octets before a PGM packet sent over raw IP: IPv4 with the Router Alert option.
+
+``IP_UDP_HEADERS`` is the number for PGM over UDP: IPv4 and UDP.
+"""
 
 
 class Encapsulation(NamedTuple):
-    """How PGM goes over IP: ``raw`` or ``udp:PORT``."""
+    """The way PGM is sent over IP: ``raw`` or ``udp:PORT``."""
 
     udp_port: int | None
-    """One port for all: OpenPGM's source listens on that of the group alone. ``None``: IP protocol 113, as Windows has it."""
+    """The one UDP port for all packets, or ``None`` for IP protocol 113, which Windows uses.
+
+    There is one port because the source of OpenPGM listens on the port of the group alone.
+    """
 
     @classmethod
     def parse(cls, text: str) -> Encapsulation:
-        """Raises :class:`ValueError`."""
+        """Parse ``raw`` or ``udp:PORT``. Raises :class:`ValueError` for any other text."""
         word, colon, port = text.lower().partition(":")
         if text.lower() == "raw":
             return cls(None)
@@ -41,7 +53,7 @@ class Encapsulation(NamedTuple):
 
     @property
     def headers(self) -> int:
-        """Octets of a datagram before the PGM packet."""
+        """Return the octets of a datagram before the PGM packet."""
         return IP_ALERT_HEADERS if self.udp_port is None else IP_UDP_HEADERS
 
     def __str__(self) -> str:
@@ -49,7 +61,7 @@ class Encapsulation(NamedTuple):
 
 
 def ttl(text: str) -> int:
-    """Raises :class:`ValueError`."""
+    """Parse a number of hops from 1 to 255. Raises :class:`ValueError` for any other text."""
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 255:
         raise ValueError("expected a number of hops from 1 to 255")
     return int(text)
@@ -57,17 +69,17 @@ def ttl(text: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PgmSettings:
-    """Everything about multicast that a queue manager was told."""
+    """All multicast settings of a queue manager."""
 
     encapsulation: Encapsulation
     interface: str = LOOPBACK
-    """Name or address."""
+    """Name or IPv4 address of the network interface."""
     ttl: int = TTL_DEFAULT
     source: SourceSettings = field(default_factory=SourceSettings)
     receiver: ReceiverSettings = field(default_factory=ReceiverSettings)
 
     def dump(self) -> dict[str, Any]:
-        """As JSON, for the sender process and the gateway."""
+        """Return the settings in JSON form, for the sender process and the gateway."""
         return {
             "encapsulation": str(self.encapsulation),
             "interface": self.interface,
@@ -78,8 +90,9 @@ class PgmSettings:
 
     @classmethod
     def load(cls, dumped: Mapping[str, Any]) -> PgmSettings:
-        """Return what :meth:`dump` wrote."""
-        back_off = tuple(dumped["receiver"]["nak_rb_ivl"])  # JSON has lists alone
+        """Build the settings from the JSON form that :meth:`dump` returned."""
+        # JSON has no tuples, only lists.
+        back_off = tuple(dumped["receiver"]["nak_rb_ivl"])
         return cls(
             encapsulation=Encapsulation.parse(dumped["encapsulation"]),
             interface=dumped["interface"],
@@ -90,17 +103,25 @@ class PgmSettings:
 
 
 class PgmConstants(NamedTuple):
-    """``[pgm_constants]``: what was set of the constants of [MC-MQSRM] 2.1.3.1, by the names of the settings."""
+    """Constants of [MC-MQSRM] 2.1.3.1 that ``[pgm_constants]`` sets, by setting."""
 
     source: tuple[tuple[str, Any], ...] = ()
     receiver: tuple[tuple[str, Any], ...] = ()
 
     def source_settings(self) -> SourceSettings:
-        """Raises :class:`ConfigurationError` for what makes no sense."""
+        """Return the settings of a source.
+
+        Raises :class:`ConfigurationError` if the constants contradict each other or are out of
+        range.
+        """
         return SourceSettings(**dict(self.source))
 
     def receiver_settings(self) -> ReceiverSettings:
-        """Raises :class:`ConfigurationError` for what makes no sense."""
+        """Return the settings of a receiver.
+
+        Raises :class:`ConfigurationError` if the constants contradict each other or are out of
+        range.
+        """
         return ReceiverSettings(**dict(self.receiver))
 
 
@@ -108,9 +129,10 @@ NO_CONSTANTS = PgmConstants()
 
 
 def parse_pgm_constants(where: str, value: object) -> PgmConstants:
-    """Read the table ``[pgm_constants]``.
+    """Parse the table ``[pgm_constants]``.
 
-    Raises :class:`ConfigurationError` for an unknown name or a value that makes no sense.
+    Raises :class:`ConfigurationError` for an unknown name or an invalid value; ``where`` begins the
+    message.
     """
     if not isinstance(value, dict):
         raise ConfigurationError(f"{where}: expected a table, [pgm_constants]")
@@ -133,7 +155,10 @@ def parse_pgm_constants(where: str, value: object) -> PgmConstants:
 
 
 def _like(default: object, given: object, where: str) -> object:
-    """``given`` in the type of ``default``."""
+    """Return ``given`` converted to the type of ``default``.
+
+    Raises :class:`ConfigurationError` if ``given`` has another type; ``where`` begins the message.
+    """
     if isinstance(default, bool):
         if isinstance(given, bool):
             return given
@@ -144,7 +169,8 @@ def _like(default: object, given: object, where: str) -> object:
         if isinstance(given, int) and not isinstance(given, bool):
             return given
     elif _is_number(given):
-        return float(given)  # type: ignore[arg-type]  # just checked
+        # The call of _is_number has just checked the type.
+        return float(given)  # type: ignore[arg-type]
     expected = {bool: "true or false", int: "a whole number", tuple: "two numbers"}.get(
         type(default), "a number"
     )

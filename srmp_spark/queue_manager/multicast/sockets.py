@@ -1,15 +1,19 @@
-"""The sockets of PGM: IP protocol 113, or UDP with one port for everything (Linux alone).
+"""Sockets of PGM: IP protocol 113, or UDP with one port for all packets (Linux only).
 
-Not asyncio's DatagramProtocol, which lost four packets of five at a rate that a plain loop reads without loss: whoever owns an
-:class:`Inlet` asks the loop when it is readable, and :meth:`Inlet.read` takes what is there, some packets at a time.
+asyncio's DatagramProtocol is not used. DatagramProtocol lost four packets of five at a rate that a
+plain loop reads without loss. The owner of an :class:`Inlet` registers it as a reader of the loop.
+:meth:`Inlet.read` then takes the datagrams of the kernel, a limited number at a time.
 
-UDP goes and comes in packs where Linux can: equal packets leave by one ``sendmsg`` (UDP_SEGMENT), and what the kernel joined
-comes by one ``recvmsg`` (UDP_GRO). Raw IP has neither. ``sendmmsg`` and ``recvmmsg`` by ctypes are not used:
-the second one was tried, and saved 0.6 us a packet of 9.
+UDP packets are sent and received in packs where Linux supports packs. Packets of equal size are
+sent by one ``sendmsg`` (UDP_SEGMENT), and packets that the kernel joined are received by one
+``recvmsg`` (UDP_GRO). Raw IP supports no packs. ``sendmmsg`` and ``recvmmsg`` by ctypes are not
+used: ``recvmmsg`` was tried, and saved 0.6 us of 9 us a packet.
 
-An inlet is bound to a group, so nothing else comes by it; the outlet of a source is bound to the interface, so what is sent to
-us alone comes by that. Several processes of one host may have the same: each gets what is sent to the group, but of UDP to the
-interface only one gets a packet. NAKs are multicast too ([MC-MQSRM] <3> of RFC 3208 6.3), so they reach the right one.
+An inlet is bound to a group, so it receives packets of that group only. The outlet of a source is
+bound to the interface, so it receives the packets that are sent to this host alone. Several
+processes of one host may have the same addresses. Each of these processes receives the packets that
+are sent to the group. A UDP packet that is sent to the interface is received by one process only.
+NAKs are multicast too ([MC-MQSRM] <3> of RFC 3208 6.3), so they reach the right process.
 """
 
 from __future__ import annotations
@@ -23,36 +27,44 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.pgm.addresses import Nla, text_of
-from srmp_spark.pgm.limits import TPDU_MAX
-from srmp_spark.pgm.packets import PacketType
+from srmp_spark.pgm.wire.addresses import Nla, text_of
+from srmp_spark.pgm.wire.limits import TPDU_MAX
+from srmp_spark.pgm.wire.packets import PacketType
 from srmp_spark.queue_manager.multicast.interfaces import Interface
 from srmp_spark.queue_manager.multicast.kernel_filter import pass_only
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
 
 PROTOCOL_PGM = 113
 READ_MAX = 64
-"""Datagrams of one turn of the loop: others wait for it too."""
+"""Datagrams that are read in one turn of the loop, because other readers wait for the loop too."""
 READ_FIRST_SECONDS = 0.25
-"""How long NAKs that are due wait for what is not read yet: a repair that was not read was asked for again, and came again, on
-a machine that was busy already. Its 4 MB are read in less."""
+"""Longest time that due NAKs wait for unread datagrams, in seconds.
+
+Without this delay a repair that was received but not read would be requested again. The source
+would then send the repair again to a machine that is already busy. The 4 MB of the kernel's buffer
+are read in less time.
+"""
 BUFFER_BYTES = 4_194_304
-"""Asked of the kernel for what comes: 40 ms at 100 MB/s. It gives what net.core.rmem_max allows."""
+"""Receive buffer that the kernel is asked for, in bytes: 40 ms at 100 MB/s.
+
+The kernel grants at most ``net.core.rmem_max``.
+"""
 UPSTREAM: Final = (PacketType.NAK, PacketType.SPMR)
-"""What a source wants of its group: all else there is its own, or another source's."""
+"""Types of packets that a source wants from its group. Packets of other types are sent by sources.
+"""
 SEGMENTS_MAX = 44
-"""Packets of one sendmsg: the kernel's limit is 64, and together they are below 65,507 octets."""
+"""Packets of one ``sendmsg``. The kernel allows 64, and the sum must stay below 65,507 octets."""
 PACK_OCTETS_MAX = 65_000
 _UDP_SEGMENT: Final = 103
 _UDP_GRO: Final = 104
 _IP_MULTICAST_ALL: Final = 49
 _ROUTER_ALERT = b"\x94\x04\x00\x00"
-"""RFC 2113."""
+"""The Router Alert option of IPv4 (RFC 2113), as ``IP_OPTIONS`` takes it."""
 _IPV4_OCTETS: Final = 4
 _IP_HEADER_LENGTH = 0x0F
 _WAIT = (errno.EAGAIN, errno.ENOBUFS)
 _CANNOT_PACK = (errno.EINVAL, errno.EIO, errno.EOPNOTSUPP)
-"""What a kernel or an interface without UDP_SEGMENT says."""
+"""Error numbers of a kernel or an interface without UDP_SEGMENT."""
 
 CAP_NET_RAW_HINT = (
     "--pgm raw is IP protocol 113, which Linux allows to root and with CAP_NET_RAW only: "
@@ -77,16 +89,16 @@ def _open(encapsulation: Encapsulation) -> socket.socket:
 
 
 class Inlet:
-    """Packets that come: of a group, or to the interface alone."""
+    """Receives the packets of a group, or the packets that are sent to the interface alone."""
 
     def __init__(self, opened: socket.socket, *, is_raw: bool) -> None:
         self._socket = opened
         self._is_raw = is_raw
         self._buffer = bytearray(65_536)
         self.errors = 0
-        """Reads that failed."""
+        """Number of reads that failed."""
         self.is_behind = False
-        """The last read took all that one turn may: more is in the kernel's buffer."""
+        """Whether the last read reached the limit of one turn, so that datagrams may be left."""
 
     @classmethod
     def of_group(
@@ -97,21 +109,26 @@ class Inlet:
         *,
         only: Sequence[PacketType] = (),
     ) -> Inlet:
-        """What is sent to ``group``; ``only``: these types, where the kernel can tell. Raises :class:`ConfigurationError`."""
+        """Open an inlet that receives the packets sent to ``group``.
+
+        ``only`` limits the packets to these types, where the kernel can filter. Raises
+        :class:`ConfigurationError` if the group cannot be joined.
+        """
         opened = _open(encapsulation)
         try:
             if only:
                 pass_only(opened, only, is_raw=encapsulation.udp_port is None)
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            opened.setsockopt(
-                socket.SOL_SOCKET, socket.SO_REUSEPORT, 1
-            )  # OpenPGM has it, and one that has not shares with none
+            # OpenPGM sets this option, and a socket without it shares its port with no other
+            # socket.
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-            opened.setsockopt(
-                socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0
-            )  # not what other processes have joined
+            # Receive only the groups that this socket joined, not those that other processes
+            # joined.
+            opened.setsockopt(socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)
             if encapsulation.udp_port is not None:
-                with contextlib.suppress(OSError):  # before Linux 5.0 there is none
+                with contextlib.suppress(OSError):
+                    # Linux before 5.0 does not have this option.
                     opened.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)
             opened.bind((group, encapsulation.udp_port or 0))
             member = struct.pack(
@@ -127,11 +144,15 @@ class Inlet:
         return cls(opened, is_raw=encapsulation.udp_port is None)
 
     def fileno(self) -> int:
-        """For the loop."""
+        """Return the file descriptor, for the loop."""
         return self._socket.fileno()
 
     def read(self) -> list[tuple[bytes, Nla]]:
-        """What has come, with the addresses that it came from: at most :data:`READ_MAX` datagrams."""
+        """Return the received packets with their source addresses.
+
+        One call reads at most :data:`READ_MAX` datagrams. The list is empty if no datagram is
+        there.
+        """
         found: list[tuple[bytes, Nla]] = []
         receive, buffer = self._socket.recvmsg_into, self._buffer
         view = memoryview(buffer)
@@ -142,7 +163,8 @@ class Inlet:
                 length, notes, _, address = receive((buffer,), 64)
             except (BlockingIOError, InterruptedError):
                 break
-            except OSError:  # what an ICMP message said of something that we sent
+            except OSError:
+                # The error reports an ICMP message about a packet that this host sent.
                 self.errors += 1
                 break
             if address[0] != host:
@@ -164,22 +186,22 @@ class Inlet:
         return found
 
     def close(self) -> None:
-        """Leave the group."""
+        """Close the socket, and thereby leave the group."""
         self._socket.close()
 
 
 class _Datagrams(NamedTuple):
-    """One ``sendmsg``."""
+    """The packets of one ``sendmsg``."""
 
     router_alert: bool
     packets: Sequence[bytes]
     size: int
-    """Of each packet but the last, if there are several."""
+    """Octets of each packet except the last, if there are several packets."""
     to: tuple[str, int]
 
 
 class Outlet:
-    """Packets to a group, and to single hosts, from one interface."""
+    """Sends packets from one interface to a group and to single hosts."""
 
     def __init__(
         self,
@@ -191,29 +213,41 @@ class Outlet:
         is_source: bool,
         packs: bool = True,
     ) -> None:
-        """``is_source``: packets that the kernel does not take wait, and :attr:`inlet` is to be read; those of a receiver are
-        dropped, for it asks again. ``packs``: by UDP_SEGMENT. Raises :class:`ConfigurationError`."""
+        """Open the sockets that send from ``interface``.
+
+        ``is_source`` states that packets which the kernel does not accept wait, and that the caller
+        reads :attr:`inlet`. Packets of a receiver are dropped instead, because a receiver asks
+        again. ``packs`` allows UDP_SEGMENT. Raises :class:`ConfigurationError` if the sockets
+        cannot be opened.
+        """
         self._port = encapsulation.udp_port or 0
         self._group = (group, self._port)
         self._is_source = is_source
         self._packs = packs and encapsulation.udp_port is not None
         self._waiting: deque[_Datagrams] = deque()
         self.error: str | None = None
-        """Why the last sending failed."""
+        """Reason why the last ``sendmsg`` failed, or ``None`` if it succeeded."""
         self._encapsulation, self._ttl = encapsulation, ttl
         self._plain, self._alert = self._pair(interface)
         self.inlet = Inlet(self._plain, is_raw=encapsulation.udp_port is None)
 
     def reopen(self, interface: Interface) -> None:
-        """Send from ``interface`` from now on; what waits stays in its order. Raises :class:`ConfigurationError`, and nothing
-        has changed then. :attr:`inlet` is another one."""
+        """Send from ``interface`` from now on.
+
+        Packets that wait keep their order. :attr:`inlet` becomes a new object. Raises
+        :class:`ConfigurationError` if the sockets cannot be opened; then nothing has changed.
+        """
         plain, alert = self._pair(interface)
         self.close()
         self._plain, self._alert = plain, alert
         self.inlet = Inlet(plain, is_raw=self._encapsulation.udp_port is None)
 
     def _pair(self, interface: Interface) -> tuple[socket.socket, socket.socket]:
-        """Open the socket for most packets, and the one for those with the Router Alert option."""
+        """Open two sockets: one for packets with the Router Alert option, and one for all others.
+
+        The result is (plain, alert). With UDP both elements are the same socket. Raises
+        :class:`ConfigurationError` if a socket cannot be opened or bound.
+        """
         encapsulation, is_source = self._encapsulation, self._is_source
         plain = self._opened(encapsulation, interface, self._ttl)
         alert = plain
@@ -221,9 +255,8 @@ class Outlet:
             if encapsulation.udp_port is None:
                 alert = self._opened(encapsulation, interface, self._ttl)
                 alert.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, _ROUTER_ALERT)
-                alert.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_RCVBUF, 0
-                )  # nobody reads it, and it would get all the same
+                # This socket is never read, but the kernel would fill its buffer all the same.
+                alert.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES if is_source else 0)
             for each in {plain, alert}:
                 each.bind((interface.address, self._port if is_source else 0))
@@ -243,24 +276,23 @@ class Outlet:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
-        made.setsockopt(
-            socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1
-        )  # other queue managers of this host hear us too
+        # Other queue managers of this host receive these packets too.
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
         by = struct.pack("4s4si", bytes(4), socket.inet_aton(interface.address), 0)
         made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, by)
         return made
 
     def fileno(self) -> int:
-        """For the loop."""
+        """Return the file descriptor, for the loop."""
         return self._plain.fileno()
 
     @property
     def is_blocked(self) -> bool:
-        """Whether packets wait: :meth:`flush` tries again."""
+        """Return whether packets wait for the kernel; :meth:`flush` tries them again."""
         return bool(self._waiting)
 
     def multicast(self, packets: Sequence[bytes], *, router_alert: bool = False) -> None:
-        """Send to the group, in this order."""
+        """Send ``packets`` to the group, in this order."""
         at = 0
         while at < len(packets):
             end, size = at + 1, len(packets[at])
@@ -269,12 +301,17 @@ class Outlet:
                 while end < most and len(packets[end]) == size:
                     end += 1
                 if end < most and len(packets[end]) < size:
-                    end += 1  # the last one of a pack may be shorter
+                    # The last packet of a pack may be shorter.
+                    end += 1
             self._send(_Datagrams(router_alert, packets[at:end], size, self._group))
             at = end
 
     def unicast(self, packet: bytes, to: Nla) -> None:
-        """Send to one host; to none that is not of IPv4, which is all that these sockets speak."""
+        """Send ``packet`` to one host.
+
+        These sockets speak IPv4 only: for any other address nothing is sent, and :attr:`error` is
+        set.
+        """
         if len(to) != _IPV4_OCTETS:
             self.error = f"{text_of(to)} is no IPv4 address"
             return
@@ -299,7 +336,8 @@ class Outlet:
                     self._sent(_Datagrams(router_alert, (packet,), len(packet), to))
                     for packet in packets
                 ]
-                return any(sent)  # of the others the receivers ask again
+                # The receivers request the other packets again.
+                return any(sent)
             if error.errno not in _WAIT:
                 self.error = error.strerror or str(error)
             return False
@@ -307,17 +345,21 @@ class Outlet:
         return True
 
     def flush(self) -> bool:
-        """Try again what waits; whether all of it has left."""
+        """Send the waiting packets again, and return whether none waits any longer."""
         while self._waiting and self._sent(self._waiting[0]):
             self._waiting.popleft()
         return not self._waiting
 
     def close(self) -> None:
-        """Nothing leaves any more."""
+        """Close the sockets: nothing is sent from now on."""
         self._plain.close()
         self._alert.close()
 
 
 def tpdu_of(wanted: int, encapsulation: Encapsulation, interface: Interface) -> int:
-    """The largest PGM packet: what was asked for, and no more than the interface takes in one datagram."""
+    """Return the size of the largest PGM packet, in octets.
+
+    The size is ``wanted``, but at most TPDU_MAX, and at most the size that the interface sends in
+    one datagram.
+    """
     return min(wanted, TPDU_MAX, interface.mtu - encapsulation.headers)

@@ -1,24 +1,27 @@
-"""Remote queues that are read into ours: ``[[subscription]]`` of the configuration ([MS-MQRR] 3.2).
+"""Read remote queues into local ones: ``[[subscription]]`` of the configuration ([MS-MQRR] 3.2).
 
 In the main process, which decides and stores:
 
-subscriptions   which queues, from the configuration
-puller          one task for each subscription: connects, moves or copies, waits, begins anew
-moving          lock, store, remove, publish: each message once
-copying         peek alone, and never the same message twice
-stored          what is stored meanwhile
-publishing      rows
-remotes         connections and open queues, by way of the gateway
+    subscriptions   the remote queues to read, from the configuration
+    added           subscriptions that were added at run time
+    pullers         all subscriptions
+    puller          one task for each subscription: connects, moves or copies, waits, connects again
+    moving          lock, store, remove, publish: each message once
+    copying         peek only, and each message once
+    stored          the stored form of messages that are no rows yet
+    publishing      makes rows
+    remotes         connections and open queues, through the gateway
 
-In the gateway, a process of its own (:mod:`srmp_spark.queue_manager.gateway`), which never opens the data directory:
+In the gateway, a separate process (:mod:`srmp_spark.queue_manager.gateway`) that never opens the
+data directory:
 
-gateway         its connections, and its end of the channel
-connection      one RPC connection in the loop
-remote          an open queue over it: whole messages
+    gateway         its connections, and its end of the channel
+    connection      one RPC connection in the event loop
+    remote          an open queue over a connection: whole messages
 
-In both:
+In both processes:
 
-crossing        what crosses between the two
-answers         what a remote queue answers, and how a call fails
-pulled          one message
+    crossing        messages between the two processes
+    answers         answers of a remote queue, and errors of a call
+    pulled          one message
 """

@@ -1,6 +1,8 @@
-"""Subscriptions that were added while the queue manager ran (``srmp-spark subscribe``, ``format("mqrr")``), as they are stored.
+"""Store the subscriptions that were added while the queue manager ran.
 
-The password of one is a file of its own in the data directory that only its owner can read; everything else is a row.
+``srmp-spark subscribe`` and ``format("mqrr")`` add such subscriptions. The password of a
+subscription is a file of its own in the data directory, which only its owner can read. Everything
+else is a row.
 """
 
 from __future__ import annotations
@@ -12,34 +14,35 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from srmp_spark.private_files import FOLDER_MODE
-from srmp_spark.store.durable import sync_directory, write_durably
-from srmp_spark.store.set_aside import REASON_MAX, SetAside, typed
+from srmp_spark.store.database.durable import sync_directory, write_durably
+from srmp_spark.store.database.set_aside import REASON_MAX, SetAside, typed
 
 FOLDER = "subscriptions"
-"""Below the data directory: passwords, and of which messages End was sent."""
+"""Folder in the data directory for passwords, and for the marks of sent Ends (:mod:`.sent_marks`).
+"""
 
 
 class AddedRow(NamedTuple):
-    """One of them."""
+    """One subscription that was added at run time, as stored."""
 
     name: str
-    """:attr:`.subscriptions.Subscription.name`."""
+    """Name of the subscription: :attr:`.subscriptions.Subscription.name`."""
     entry: dict[str, Any]
-    """As ``[[subscription]]`` would have it, without a password."""
+    """The keys that ``[[subscription]]`` would have, without a password."""
     removing: bool
-    """It was removed, and what is pending is not settled yet."""
+    """The subscription was removed, and some of its messages are not settled yet."""
 
 
 class Added(NamedTuple):
-    """All subscriptions that were added."""
+    """All subscriptions that were added at run time."""
 
     rows: list[AddedRow]
     unreadable: list[SetAside]
-    """By name, those whose row cannot be read."""
+    """Subscriptions whose row cannot be read, by name."""
 
 
 def load_added(connection: sqlite3.Connection) -> Added:
-    """Load all of them."""
+    """Return all subscriptions that were added at run time."""
     added = Added([], [])
     for name, text, removing in connection.execute(
         "SELECT name, entry, removing FROM subscriptions ORDER BY name"
@@ -60,7 +63,7 @@ def load_added(connection: sqlite3.Connection) -> Added:
 
 
 def store_added(connection: sqlite3.Connection, row: AddedRow) -> None:
-    """Make it, or change it."""
+    """Store a subscription, or replace the stored one of the same name."""
     connection.execute(
         "INSERT OR REPLACE INTO subscriptions(name, entry, removing) VALUES (?, ?, ?)",
         (row.name, json.dumps(row.entry, sort_keys=True), int(row.removing)),
@@ -68,18 +71,24 @@ def store_added(connection: sqlite3.Connection, row: AddedRow) -> None:
 
 
 def remove_added(connection: sqlite3.Connection, name: str) -> None:
-    """Nothing more is taken; it is forgotten when what is pending is settled."""
+    """Mark a subscription as removed. A later :func:`forget_added` deletes it."""
     connection.execute("UPDATE subscriptions SET removing = 1 WHERE name = ?", (name,))
 
 
 def forget_added(connection: sqlite3.Connection, name: str) -> None:
-    """It is gone, and with it what is known of what it copied: added again it begins anew."""
+    """Delete a subscription, and the record of the messages that it copied.
+
+    If the subscription is added again, its copy begins anew.
+    """
     connection.execute("DELETE FROM subscriptions WHERE name = ?", (name,))
     connection.execute("DELETE FROM copied WHERE subscription = ?", (name,))
 
 
 def names_of_pulled(connection: sqlite3.Connection) -> tuple[dict[str, int], list[SetAside]]:
-    """Of which subscriptions messages are stored that are no rows yet, and how many; and those of which nobody can tell."""
+    """Return how many unpublished messages each subscription has stored, by its name.
+
+    The second value names the rows whose subscription cannot be read.
+    """
     names: dict[str, int] = {}
     nameless: list[SetAside] = []
     for name, count in connection.execute(
@@ -99,7 +108,10 @@ def names_of_pulled(connection: sqlite3.Connection) -> tuple[dict[str, int], lis
 
 
 def subscription_file(data_directory: Path, name: str, kind: str) -> Path:
-    """The file of a subscription, in a folder that only its owner can read, which is made."""
+    """Return the path of a subscription's file of this kind.
+
+    The file's folder is made if it is missing. Only its owner can read the folder.
+    """
     folder = data_directory / FOLDER
     if not folder.exists():
         folder.mkdir(mode=FOLDER_MODE)
@@ -108,7 +120,7 @@ def subscription_file(data_directory: Path, name: str, kind: str) -> Path:
 
 
 class Passwords:
-    """What was given with them."""
+    """Reads and writes the passwords of subscriptions that were added at run time."""
 
     def __init__(self, data_directory: Path) -> None:
         self._directory = data_directory
@@ -117,14 +129,17 @@ class Passwords:
         return subscription_file(self._directory, name, "password")
 
     def read(self, name: str) -> str | None:
-        """Of one subscription; ``None``: none was given."""
+        """Return the password of one subscription, or None if none was given."""
         try:
             return self._path(name).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
 
     def write(self, name: str, password: str | None) -> None:
-        """Before the subscription is stored; ``None``: it has none."""
+        """Store the password of a subscription, or delete it if ``password`` is None.
+
+        Call this before the subscription itself is stored.
+        """
         path = self._path(name)
         if password is None:
             path.unlink(missing_ok=True)

@@ -1,14 +1,13 @@
-"""Subscriptions to queues of this queue manager must not form a circle: a message would come
-again without end.
+"""Refuse subscriptions to own queues that form a circle, in which messages would circulate forever.
 
-Theory of operation. Where a subscription leads is certain when its connection stands: to our own
-RPC port, or not. So each connection is judged (:meth:`Circles.enter`), whatever name it was made
-by. Connections that lead here are edges from the queue that is read to the queue that is filled,
-and an edge that would close a circle is refused while the other edges are there. A subscription
-that is added is judged before (:meth:`Circles.check`), so that the caller is told at once.
+Theory of operation. Only an established connection proves whether a subscription leads to our own
+RPC port. So each connection is checked (:meth:`Circles.enter`), whatever name was used to make it.
+A connection that leads here is an edge from the queue that is read to the queue that is filled. An
+edge that would close a circle is refused while the other edges exist. A subscription that is about
+to be added is checked before (:meth:`Circles.check`), so that the caller gets the error at once.
 
-The journal of a queue counts as the queue: a message that is received from the queue is in its
-journal. A connection that reaches us through address translation is not recognized.
+The journal of a queue counts as the queue itself, because a message that is received from the queue
+is then in its journal. A connection that reaches us through address translation is not recognized.
 """
 
 from __future__ import annotations
@@ -22,29 +21,39 @@ from srmp_spark.mqrr.remote_host import RemoteHost
 from srmp_spark.mqrr.rpc.endpoint_mapper import ENDPOINT_MAPPER_PORT
 from srmp_spark.mqrr.server.which_queue import JOURNAL_SUFFIX, CannotOpenError, which_queue
 from srmp_spark.names import canonical_queue_name
-from srmp_spark.queue_manager.endpoint import Endpoint
-from srmp_spark.queue_manager.puller.subscriptions import Subscription
+from srmp_spark.queue_manager.configuration.endpoint import Endpoint
+from srmp_spark.queue_manager.configuration.subscriptions import Subscription
 
 LOOKUP_SECONDS = 2.0
-"""Longest wait for the addresses of a host before a subscription is added. Without them its first connection is judged."""
+"""Longest wait for the addresses of a host before a subscription is added, in seconds.
+
+After that, the subscription is added and its first connection is checked.
+"""
 
 
 class CircleError(SrmpSparkError):
-    """A subscription would close a circle."""
+    """A subscription would close a circle of own queues."""
 
 
 class Circles:
-    """The subscriptions of this queue manager that read its own queues."""
+    """Knows the subscriptions of this queue manager to its own queues, and refuses circles."""
 
     def __init__(self, endpoint: Endpoint | None, mapper: Endpoint | None = None) -> None:
-        """``endpoint``: our RPC port, with the port that it got; ``mapper``: our endpoint mapper. None: there is none."""
+        """Begin without subscriptions.
+
+        ``endpoint`` is our RPC port, with its actual port number. ``mapper`` is our endpoint
+        mapper. None means that this process has none.
+        """
         self._endpoint = endpoint
         self._mapper = mapper
         self._edges: dict[str, tuple[str, str]] = {}
         """The queue that is read and the queue that is filled, by the name of the subscription."""
 
     def enter(self, subscription: Subscription, address: tuple[str, int]) -> None:
-        """Note where a subscription leads, whose connection stands. Raises :class:`CircleError`."""
+        """Record the address that a subscription's connection has reached.
+
+        Raises :class:`CircleError` if the subscription would close a circle.
+        """
         self._edges.pop(subscription.name, None)
         source = own_queue(subscription) if _is_at(self._endpoint, *address) else None
         if source is not None:
@@ -52,11 +61,14 @@ class Circles:
             self._edges[subscription.name] = source, subscription.to
 
     def leave(self, subscription: Subscription) -> None:
-        """Forget a subscription that reads no more."""
+        """Forget a subscription that no longer reads."""
         self._edges.pop(subscription.name, None)
 
     async def check(self, subscription: Subscription) -> None:
-        """Judge a subscription that is about to be added, as far as its host tells. Raises :class:`CircleError`."""
+        """Check a subscription that is about to be added, as far as its host shows.
+
+        Raises :class:`CircleError` if the subscription would close a circle.
+        """
         source = own_queue(subscription)
         if source is None or not await self.leads_here(subscription.host):
             return
@@ -68,7 +80,11 @@ class Circles:
                 self._edges[subscription.name] = before
 
     async def leads_here(self, host: RemoteHost) -> bool:
-        """Whether a host is this queue manager, by its address and port, or by our endpoint mapper."""
+        """Return whether ``host`` is this queue manager.
+
+        The host is compared by address and port, with our RPC port or our endpoint mapper. Return
+        False if the address of the host cannot be found within LOOKUP_SECONDS.
+        """
         asked = self._endpoint if host.port is not None else self._mapper
         port = ENDPOINT_MAPPER_PORT if host.port is None else host.port
         if asked is None or port != asked.port:
@@ -78,13 +94,14 @@ class Circles:
                 host.name, port, type=socket.SOCK_STREAM
             )
             found = await asyncio.wait_for(looked_up, LOOKUP_SECONDS)
-        except (OSError, asyncio.TimeoutError):  # the first connection will tell
+        except (OSError, asyncio.TimeoutError):
+            # The first connection will show the address.
             return False
         return any(_is_at(asked, str(address[0]), port) for *_, address in found)
 
     def _check(self, source: str, to: str) -> None:
         ways = {to: [source, to]}
-        """A way to each queue that is reached from ``source``."""
+        """A path from ``source`` to each queue that is reached."""
         reached = [to]
         for queue in reached:
             if queue == source:
@@ -100,7 +117,10 @@ class Circles:
 
 
 def own_queue(subscription: Subscription) -> str | None:
-    """Return which queue of ours a subscription reads, should its host be this queue manager; None if none could be meant."""
+    """Return the local queue that a subscription reads if its host is this queue manager.
+
+    Return None if no local queue could be meant.
+    """
     try:
         return canonical_queue_name(
             which_queue(subscription.format).name.removesuffix(JOURNAL_SUFFIX)
@@ -110,7 +130,7 @@ def own_queue(subscription: Subscription) -> str | None:
 
 
 def _is_at(endpoint: Endpoint | None, address: str, port: int) -> bool:
-    """Whether an address and a port are those that ``endpoint`` listens on."""
+    """Return whether ``endpoint`` listens on this address and port."""
     if endpoint is None or port != endpoint.port:
         return False
     reached = _ip(address)
@@ -131,7 +151,10 @@ def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _is_of_this_machine(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Whether an interface of this machine has an address: a datagram socket can be bound to no other one."""
+    """Return whether an interface of this machine has the address.
+
+    The test binds a datagram socket, which is possible only for own addresses.
+    """
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

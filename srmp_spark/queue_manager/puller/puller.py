@@ -1,4 +1,4 @@
-"""One task for each subscription: connect, move or copy, wait, and begin anew when the connection is gone."""
+"""Run one subscription as a task: connect, move or copy, wait, and connect again after a loss."""
 
 from __future__ import annotations
 
@@ -10,54 +10,72 @@ from typing import TYPE_CHECKING, Any
 from srmp_spark.errors import SrmpSparkError
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.queue_manager.child.ending import end
+from srmp_spark.queue_manager.configuration.subscriptions import Subscription
 from srmp_spark.queue_manager.log_once import LogOnce
 from srmp_spark.queue_manager.puller.added import subscription_file
-from srmp_spark.queue_manager.puller.answers import LostError, ReadableQueue
 from srmp_spark.queue_manager.puller.circles import Circles
-from srmp_spark.queue_manager.puller.copying import Copier
-from srmp_spark.queue_manager.puller.moving import Mover
-from srmp_spark.queue_manager.puller.publishing import publish
-from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
-from srmp_spark.queue_manager.puller.remotes import Remotes
-from srmp_spark.queue_manager.puller.sent_marks import SentMarks
-from srmp_spark.queue_manager.puller.stored import (
+from srmp_spark.queue_manager.puller.gateway_side.answers import LostError, ReadableQueue
+from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
+from srmp_spark.queue_manager.puller.gateway_side.remotes import Remotes
+from srmp_spark.queue_manager.puller.moving_and_copying.copying import Copier
+from srmp_spark.queue_manager.puller.moving_and_copying.moving import Mover
+from srmp_spark.queue_manager.puller.moving_and_copying.publishing import publish
+from srmp_spark.queue_manager.puller.moving_and_copying.sent_marks import SentMarks
+from srmp_spark.queue_manager.puller.moving_and_copying.stored import (
     Left,
     forget_copied,
     forget_pulled,
     keep_pulled,
     note_copied,
 )
-from srmp_spark.queue_manager.puller.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
 
 PAUSES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Between attempts to reach a machine; the last one repeats, and a connection that worked begins them anew."""
+"""Pauses between attempts to reach a machine, in seconds.
+
+The last pause repeats. After a connection that worked, the first pause is used again.
+"""
 BREAKS_SECONDS = (0.1, 0.1, 0.2, 0.5, 1.0)
-"""In their place after a connection that was made and then broke: the machine is there, and on a line that breaks again and
-again each connection moves a message or two. One that moved something begins them anew."""
+"""Pauses, in seconds, after a connection that was made and then broke.
+
+They are short, because the machine is reachable, and on a line that breaks often each connection
+moves a message or two. After a connection that completed a batch or moved a message, the first
+pause is used again.
+"""
 WAIT_SECONDS = 5.0
-"""Longest wait of one R_StartReceive for a message: what is doubtful is looked up as often."""
+"""Longest wait of one R_StartReceive for a message, in seconds.
+
+Doubtful messages are looked up between two waits.
+"""
 COPY_PAUSE_SECONDS = 2.0
-"""Between two walks of ``copy``, which asks for every message each time."""
+"""Shortest pause between two walks of ``copy``, in seconds, because each walk reads every message.
+"""
 FULL_PAUSE_SECONDS = 1.0
-"""While the queue here takes nothing."""
+"""Pause while the local queue accepts no rows, in seconds."""
 UNREADABLE_PAUSE_SECONDS = 5.0
-"""When nothing is there but what cannot be read."""
+"""Pause when the remote queue has only unreadable messages, in seconds."""
 EARLY_PAUSE_SECONDS = 0.1
-"""After a read that was to wait for a message and came back without one at once: a server that does not wait is asked no more
-than ten times a second."""
+"""Pause after a read that should have waited and returned at once without a message, in seconds.
+
+So a server that does not wait gets at most ten reads a second.
+"""
 SETTLE_PAUSE_SECONDS = 2.0
-"""Between two looks at what is still locked there, when nothing more is taken."""
+"""Pause between two look-ups of messages that are still locked in the remote queue, in seconds,
+when no new message is taken.
+"""
 STOP_SECONDS = 5.0
-"""What a batch under way gets at the end: what is locked and stored is acknowledged, and nothing is left in doubt."""
+"""Longest wait at the end for a batch in progress, in seconds.
+
+In this time locked and stored messages are acknowledged, so that none is left in doubt.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class _Store:
-    """What is kept, in the queue manager's own transactions."""
+    """Stores the messages of one subscription in the transactions of the queue manager."""
 
     def __init__(self, manager: QueueManager, subscription: Subscription, marks: SentMarks) -> None:
         self._manager = manager
@@ -116,7 +134,7 @@ class _Store:
 
 
 class Puller:
-    """One subscription."""
+    """Pulls one remote queue into a local one: one subscription."""
 
     def __init__(
         self,
@@ -130,10 +148,12 @@ class Puller:
         removing: bool = False,
         held: str | None = None,
     ) -> None:
-        """``left``: what an earlier one of the same name has stored. ``remotes`` makes the connections.
+        """Prepare the subscription; :meth:`start` begins it.
 
-        ``configured``: it stands in the configuration file. ``removing``: nothing is taken any more, and what is pending is
-        settled. ``held``: why it is on hold (:mod:`srmp_spark.store.held_subscriptions`).
+        ``left`` is the stored state of an earlier puller of the same name. ``remotes`` makes the
+        connections. ``configured`` is set if the subscription is in the configuration file. With
+        ``removing``, no message is taken, and pending messages are settled. ``held`` states why the
+        subscription is on hold (:mod:`srmp_spark.store.tables.held_subscriptions`).
         """
         self._manager = manager
         self._circles = circles
@@ -143,15 +163,21 @@ class Puller:
         self.removing = removing
         self._held = held
         self.settled: Callable[[], object] = lambda: None
-        """Called once, when ``removing`` has nothing left to do."""
+        """Callback, called once when ``removing`` has nothing left to do."""
         self._error: str | None = None
         self._logged = LogOnce()
         self._complete_at: float | None = None
-        """What was in the remote queue then is here; ``None``: it was never seen whole."""
+        """Latest time at which every message of the remote queue was a local row.
+
+        ``None``: there was none yet.
+        """
         self._failed_at: float | None = None
-        """When the last attempt to read failed; ``None``: it is read, or the first attempt is under way."""
+        """Time at which the last attempt to read failed.
+
+        ``None``: reading works, or the first attempt is in progress.
+        """
         self._is_drained = False
-        """Nothing was left there that could be taken: only then is a message waited for."""
+        """No message was left that could be taken. Only then does a read wait for a message."""
         self._is_new = not left.kept and not left.copied
         self._stopping = asyncio.Event()
         self._worked = False
@@ -168,16 +194,20 @@ class Puller:
         store = _Store(manager, subscription, self._marks)
         takes = subscription.mode == "move" and not removing
         self._mover = Mover(store, left.kept, told=self._tell, copied=left.copied, takes=takes)
-        """Without ``takes`` it finds out what became of what was taken while the subscription was another one."""
+        """Moves messages.
+
+        Without ``takes``, it only settles the messages that were taken before the subscription
+        changed.
+        """
         self._walk_began = 0.0
-        """When the present walk of ``copy`` began, perhaps some connections ago."""
+        """Time at which the present walk of ``copy`` began, perhaps some connections ago."""
         self._copier: Copier | None = None
         if subscription.mode == "copy" and not removing:
             self._copier = Copier(store, left.copied, told=self._tell)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, unless it is on hold."""
+        """Begin to pull, unless the subscription is on hold."""
         if self._held is not None:
             self._failed_at = self._manager.clock.monotonic()
             self._error = _held_text(self.subscription, self._held)
@@ -188,12 +218,16 @@ class Puller:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def resume(self) -> None:
-        """Begin one that was on hold."""
+        """Begin to pull a subscription that was on hold."""
         self._held = self._failed_at = self._error = None
         self.start()
 
     async def stop(self) -> None:
-        """End. What is locked and stored is acknowledged first; after :data:`STOP_SECONDS` it is left in doubt."""
+        """Stop pulling.
+
+        Locked and stored messages are acknowledged first. If that takes longer than
+        :data:`STOP_SECONDS`, these messages are left in doubt.
+        """
         self._stopping.set()
         if self._task is not None and self._mover.is_busy:
             await asyncio.wait((self._task,), timeout=STOP_SECONDS)
@@ -208,27 +242,36 @@ class Puller:
 
     @property
     def pending(self) -> int:
-        """Messages that are stored and no rows yet."""
+        """Return how many messages are stored and no rows yet."""
         return len(self._mover.kept)
 
     @property
     def pulled(self) -> int:
-        """Rows since this process began."""
+        """Return how many rows were made since the start of the process."""
         return self._mover.moved + (0 if self._copier is None else self._copier.moved)
 
     @property
     def taken_in_doubt(self) -> int:
-        """Of them those that were gone when they were looked up: another reader may have them too."""
+        """Return how many messages were gone at their look-up after an End without an answer.
+
+        These messages are local rows. Another reader may have them, too.
+        """
         return self._mover.in_doubt_taken
 
     @property
     def lag_seconds(self) -> float | None:
-        """How long ago everything that was in the remote queue was here; ``None``: that never was, since this process began."""
+        """Return how many seconds ago every message of the remote queue was a local row.
+
+        Return None if that never was since the start of the process.
+        """
         return self._since(self._complete_at)
 
     @property
     def is_unused(self) -> bool:
-        """It never read anything, and nothing is pending: it may go as if it had never been."""
+        """Return whether the subscription never read a message and nothing is pending.
+
+        Such a subscription can be removed as if it had never existed.
+        """
         return (
             self._is_new
             and self._complete_at is None
@@ -239,7 +282,7 @@ class Puller:
         return None if moment is None else self._manager.clock.monotonic() - moment
 
     def status(self) -> dict[str, Any]:
-        """For ``status.subscriptions``."""
+        """Return the entry of ``status.subscriptions`` for this subscription."""
         given = self.subscription
         return {
             "host": given.host.text,
@@ -278,7 +321,8 @@ class Puller:
             except (SrmpSparkError, OSError) as error:
                 self._tell(str(error))
                 self._failed_at = self._manager.clock.monotonic()
-            except Exception as error:  # a bug of ours must not end the subscription in silence
+            except Exception as error:
+                # An internal error must not end the subscription silently.
                 if (
                     self._logged.line(
                         f"{type(error).__name__}: {error}", self._manager.clock.monotonic()
@@ -300,7 +344,10 @@ class Puller:
             await asyncio.sleep(pauses[min(number, len(pauses) - 1)])
 
     async def _connected(self) -> None:
-        """One connection, until it is gone. Raises :class:`LostError`, :class:`RefusedError`."""
+        """Make one connection and pull over it until it is gone.
+
+        Raises :class:`LostError`, :class:`RefusedError` or :class:`CircleError`.
+        """
         self._worked = self._is_drained = self._broke = False
         given = self.subscription
         connection = await self._remotes.connect(given.host, given.credentials)
@@ -360,13 +407,13 @@ class Puller:
         now = self._manager.clock.monotonic()
         if not (copier.unreadable or copier.not_copied or self._mover.kept):
             self._error = None
-            self._complete_at = self._walk_began  # what came behind the cursor is for the next walk
-        await asyncio.sleep(
-            max(COPY_PAUSE_SECONDS, now - began)
-        )  # of a long queue no more than half the time
+            # The next walk finds the messages that arrived before the cursor's place.
+            self._complete_at = self._walk_began
+        # Walks of a long queue take at most half of the time.
+        await asyncio.sleep(max(COPY_PAUSE_SECONDS, now - began))
 
     async def _settle(self, queue: ReadableQueue) -> bool:
-        """Find out what became of what was taken; whether something is left."""
+        """Find out what happened to the stored messages. Return whether some are left."""
         mover = self._mover
         await mover.look_up(queue)
         if mover.is_full is not None:

@@ -1,4 +1,4 @@
-"""All subscriptions: those of the configuration file, and those that were added while the queue manager ran."""
+"""Manage all subscriptions: those of the configuration file, and those added at run time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError, ConfigurationError
+from srmp_spark.queue_manager.configuration.subscriptions import (
+    SUBSCRIPTIONS_MAX,
+    Subscription,
+    parse_subscription,
+    subscription_name,
+)
 from srmp_spark.queue_manager.puller.added import (
     Added,
     AddedRow,
@@ -20,22 +26,16 @@ from srmp_spark.queue_manager.puller.added import (
     store_added,
 )
 from srmp_spark.queue_manager.puller.circles import CircleError, Circles
+from srmp_spark.queue_manager.puller.gateway_side.remotes import Remotes
+from srmp_spark.queue_manager.puller.moving_and_copying.stored import Left, load_left
 from srmp_spark.queue_manager.puller.puller import Puller
-from srmp_spark.queue_manager.puller.remotes import Remotes
-from srmp_spark.queue_manager.puller.stored import Left, load_left
-from srmp_spark.queue_manager.puller.subscriptions import (
-    SUBSCRIPTIONS_MAX,
-    Subscription,
-    parse_subscription,
-    subscription_name,
-)
-from srmp_spark.queue_manager.remote_queues import Reading
-from srmp_spark.store import held_subscriptions
-from srmp_spark.store.set_aside import SetAside
+from srmp_spark.queue_manager.queues.remote_queues import Reading
+from srmp_spark.store.database.set_aside import SetAside
+from srmp_spark.store.tables import held_subscriptions
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
-    from srmp_spark.store.transaction import Transaction
+    from srmp_spark.store.database.transaction import Transaction
 
 _SECTION = "INTERFACE.md section 7"
 
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class Pullers:
-    """What is read from where, and who does it."""
+    """Starts, adds, removes and stops the subscriptions of one queue manager."""
 
     def __init__(self, manager: QueueManager, circles: Circles) -> None:
         self._manager = manager
@@ -51,19 +51,22 @@ class Pullers:
         self._remotes = Remotes()
         self._passwords = Passwords(manager.directory.path)
         self._pullers: dict[str, Puller] = {}
-        """By the name of the subscription."""
+        """The running subscriptions, by name."""
         self._idle: dict[str, dict[str, Any]] = {}
-        """What is known and cannot run, by name: its status."""
+        """Status of each subscription that is known and cannot run, by name."""
         self._held: dict[str, str] = {}
-        """Subscriptions on hold, by name: why."""
+        """Reason why a subscription is on hold, by its name."""
         self._unreadable: set[str] = set()
-        """Of these subscriptions, by name, something is stored that cannot be read."""
+        """Names of the subscriptions with stored data that cannot be read."""
         self._admin = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
 
     async def start(self, configured: Sequence[Subscription]) -> None:
-        """Make the queues of ours that are missing, and begin. Raises an :class:`ApiError` for one of the wrong kind."""
+        """Create the missing local queues, and start all subscriptions.
+
+        Raises :class:`ApiError` if the local queue of a configured subscription has the wrong kind.
+        """
         manager = self._manager
         added = await manager.journal.transact(lambda each: load_added(each.connection))
         await self._find_held(configured, added)
@@ -87,8 +90,8 @@ class Pullers:
         for row in added.rows:
             if row.name in self._pullers or row.name in self._unreadable:
                 log.warning(
-                    "subscription.configured name=%s: the configuration file counts, not "
-                    "what was added",
+                    "subscription.configured name=%s: the configuration file takes precedence "
+                    "over the subscription that was added",
                     row.name,
                 )
                 continue
@@ -96,8 +99,11 @@ class Pullers:
                 subscription = self._parse(row.entry, self._passwords.read(row.name))
                 self._check(subscription, None)
                 await manager.create_queue(subscription.to, transactional=False)
-            except (ApiError, OSError, UnicodeDecodeError) as error:  # the others go on
-                self._set_aside(row.name, pending.get(row.name, 0), f"it cannot go on: {error}")
+            except (ApiError, OSError, UnicodeDecodeError) as error:
+                # The other subscriptions start nevertheless.
+                self._set_aside(
+                    row.name, pending.get(row.name, 0), f"it cannot be started: {error}"
+                )
                 continue
             left = await self._left(row.name)
             if left.unreadable:
@@ -116,7 +122,10 @@ class Pullers:
             puller.start()
 
     async def _find_held(self, configured: Sequence[Subscription], added: Added) -> None:
-        """Learn which are on hold; the first start of a copy holds all that move messages."""
+        """Find the subscriptions that are on hold.
+
+        The first start of a copied data directory holds all subscriptions that move messages.
+        """
         names = {each.name for each in configured if each.mode == "move"}
         names |= {row.name for row in added.rows if row.entry.get("mode") != "copy"} | {
             each.key for each in added.unreadable
@@ -128,7 +137,7 @@ class Pullers:
             self._held = dict.fromkeys(held.names or (), held.because)
 
     async def stop(self) -> None:
-        """End all, together; none is added any more."""
+        """Stop all subscriptions at the same time. No subscription can be added afterwards."""
         self._stopped = True
         await asyncio.gather(*(puller.stop() for puller in self._pullers.values()))
         for task in tuple(self._tasks):
@@ -136,15 +145,15 @@ class Pullers:
         await self._remotes.stop()
 
     def __iter__(self) -> Iterator[Puller]:
-        """Those that run."""
+        """Iterate over the subscriptions that run."""
         return iter(tuple(self._pullers.values()))
 
     def status(self) -> list[dict[str, Any]]:
-        """For ``status.subscriptions``."""
+        """Return ``status.subscriptions``: an entry for each subscription."""
         return [*(each.status() for each in self._pullers.values()), *self._idle.values()]
 
     def readings(self) -> Iterator[Reading]:
-        """Of those that run."""
+        """Yield the progress of each subscription that runs."""
         for each in self:
             given = each.subscription
             yield Reading(
@@ -162,7 +171,11 @@ class Pullers:
         self._manager.set_aside += rows
 
     def _set_aside_unreadable(self, name: str, left: Left, *, configured: bool) -> None:
-        """Nothing is read while a message that was taken cannot be read: it could be taken, and removed there, once more."""
+        """Set a subscription aside, because a stored message of it cannot be read.
+
+        The subscription does not read meanwhile. Otherwise the subscription could take the message
+        from the remote queue a second time.
+        """
         self._tell_set_aside(left.unreadable)
         self._unreadable.add(name)
         why = (
@@ -204,7 +217,11 @@ class Pullers:
         configured: bool = True,
         removing: bool = False,
     ) -> Puller:
-        """Make a puller, which is not started. What only copies takes nothing from the original of a data directory."""
+        """Return a new puller that is not started.
+
+        A subscription that only copies is never on hold, because it takes nothing from the original
+        of a copied data directory.
+        """
         held = self._held.get(subscription.name) if subscription.mode == "move" else None
         return Puller(
             self._manager,
@@ -218,15 +235,16 @@ class Pullers:
         )
 
     async def _left(self, name: str) -> Left:
-        """Behind everything that was stored so far, and may still be on its way to the disk."""
+        """Return the stored state of a subscription, after all changes so far are committed."""
         return await self._manager.journal.transact(lambda each: load_left(each.connection, name))
 
-    # --- while it runs ------------------------------------------------------------------------------------------------------
+    # --- while it runs ----------------------------------------------------------------------------
 
     async def add(self, entry: dict[str, Any], password: str | None) -> tuple[dict[str, Any], bool]:
-        """Add one, or give one that is there another mode or other credentials; its status, and whether it is new.
+        """Add a subscription, or change the mode or credentials of an existing one.
 
-        Raises :class:`ApiError`: what cannot be one, and one that cannot become this one.
+        Return its status, and whether it is new. Raises :class:`ApiError` if ``entry`` is invalid,
+        or the existing subscription cannot become this one.
         """
         async with self._admin:
             name = self._name(entry.get("host"), entry.get("queue"))
@@ -266,9 +284,11 @@ class Pullers:
     async def remove(
         self, host: str | None, queue: str | None, *, unused: bool = False
     ) -> dict[str, Any]:
-        """Take nothing more. It is gone when what is pending is settled; its status until then.
+        """Remove a subscription, and return its status.
 
-        ``unused``: only if it never read anything. Raises :class:`ApiError`.
+        The subscription takes no more messages, and is forgotten when its pending messages are
+        settled. With ``unused``, the subscription is removed only if it never read a message.
+        Raises :class:`ApiError` if the subscription is unknown, configured, unreadable or used.
         """
         async with self._admin:
             name = self._name(host, queue)
@@ -292,7 +312,8 @@ class Pullers:
                 raise _in_use(there)
             await there.stop()
             manager = self._manager
-            if unused and not there.is_unused:  # it began to read while it was told to stop
+            # It may have begun to read while it was being stopped.
+            if unused and not there.is_unused:
                 self._put(
                     self._puller(there.subscription, await self._left(name), configured=False)
                 )
@@ -312,7 +333,11 @@ class Pullers:
             return puller.status()
 
     async def resume(self, host: str | None, queue: str | None) -> dict[str, Any]:
-        """Take one off hold; its status. One that is not on hold stays as it is. Raises :class:`ApiError`."""
+        """Take a subscription off hold, and return its status.
+
+        A subscription that is not on hold does not change. Raises :class:`ApiError` if the
+        subscription is unknown or unreadable.
+        """
         async with self._admin:
             name = self._name(host, queue)
             there = self._pullers.get(name)
@@ -376,14 +401,15 @@ class Pullers:
     async def _forget(self, puller: Puller) -> None:
         name = puller.subscription.name
         if self._pullers.get(name) is not puller:
-            return  # it was added again meanwhile
+            # The subscription was added again meanwhile.
+            return
         del self._pullers[name]
         await puller.stop()
         await self._manager.journal.transact(lambda each: _forget_row(each, name))
         self._held.pop(name, None)
         self._passwords.write(name, None)
 
-    # --- what may be added ----------------------------------------------------------------------------------------------------
+    # --- what may be added ------------------------------------------------------------------------
 
     def _raise_if_unreadable(self, name: str) -> None:
         if name in self._unreadable:
@@ -411,7 +437,11 @@ class Pullers:
 
     @staticmethod
     def _same_as_configured(there: Puller, entry: dict[str, Any]) -> None:
-        """A query says host, queue and mode of what an operator wrote down; credentials are the operator's."""
+        """Check that a query names the configured mode and local queue.
+
+        Credentials are not checked, because they are the operator's. Raises :class:`ApiError` if a
+        value differs.
+        """
         given = there.subscription
         for key, value in (("mode", given.mode), ("to", given.to)):
             if entry.get(key, value) != value:
@@ -449,7 +479,7 @@ class Pullers:
                     409,
                     "to-is-taken",
                     f"{wanted.to} is filled from {other.queue} of {other.host.text}",
-                    "give another `to` (`--to`): one queue of ours for each remote one",
+                    "give another `to` (`--to`): each remote queue needs a local queue of its own",
                     _SECTION,
                 )
 
@@ -460,7 +490,11 @@ def _forget_row(transaction: Transaction, name: str) -> None:
 
 
 def _remove_row(transaction: Transaction, name: str) -> None:
-    """Release a subscription: an operator wants to know what became of the messages that are pending."""
+    """Mark a subscription as removed, and take it off hold.
+
+    The subscription must run again, because the operator wants to know what happened to its pending
+    messages.
+    """
     remove_added(transaction.connection, name)
     held_subscriptions.release(transaction.connection, name)
 

@@ -1,6 +1,7 @@
-"""The reader process, seen from both sides: decoding, sealing and publishing, away from the loop that accepts.
+"""Run the reader process: decoding, sealing and publishing, outside the loop that accepts messages.
 
-``link`` is the main process's side; ``process`` is the child, ``answer`` and ``events`` what only this child answers and tells;
-``dense_rows`` frames stored pieces for Spark. What it shares with the sender process is in ``queue_manager/child``.
-The main process loads ``link`` only: the rest imports Arrow.
+``link`` is the main process's side. ``process`` is the child; ``answer`` and ``events`` hold the
+answers and events that only this child sends. ``dense_rows`` frames stored pieces for Spark. The
+code that reader and sender share is in ``queue_manager/child``. The main process loads ``link``
+only, because the other modules import Arrow.
 """

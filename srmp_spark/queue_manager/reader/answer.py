@@ -1,4 +1,4 @@
-"""What only the reader answers with: the refusals of the log, and Arrow written into an answer."""
+"""Answer in the ways that only the reader needs: refusals of the log, and Arrow as an answer."""
 
 from __future__ import annotations
 
@@ -8,42 +8,50 @@ from srmp_spark.errors import StoreDamagedError, StoreError
 from srmp_spark.interface import PAST_THE_END, TRIMMED, UNKNOWN_EPOCH, UNKNOWN_QUEUE
 from srmp_spark.queue_manager.child.answer import AnswerWriter
 from srmp_spark.queue_manager.reader.link import DAMAGED, INTERNAL
-from srmp_spark.store.log import PastTheEndError, TrimmedError, UnknownEpochError, UnknownQueueError
+from srmp_spark.store.stored_rows.log import (
+    PastTheEndError,
+    TrimmedError,
+    UnknownEpochError,
+    UnknownQueueError,
+)
 
 
 class AnswerFile:
-    """An answer as a file that Arrow can write to; closing it ends nothing."""
+    """Presents an answer as a file that Arrow can write to.
+
+    Closing the file does not end the answer.
+    """
 
     def __init__(self, answer: AnswerWriter) -> None:
         self._answer = answer
         self.closed = False
 
     def write(self, data: Any) -> int:  # noqa: ANN401  # bytes, or a buffer of Arrow
-        """As :meth:`AnswerWriter.write`."""
+        """Send data of the answer, as :meth:`AnswerWriter.write`. Return its number of bytes."""
         return self._answer.write(data)
 
     def flush(self) -> None:
-        """Nothing: packets go out when they are full, and at the end."""
+        """Do nothing. Packets are sent when they are full, and at the end of the answer."""
 
     def close(self) -> None:
-        """Only notes it."""
+        """Note that the file is closed. The answer itself stays open."""
         self.closed = True
 
     def writable(self) -> bool:
-        """Always."""
+        """Return ``True``: the file can be written to."""
         return True
 
     def readable(self) -> bool:
-        """Never."""
+        """Return ``False``: the file cannot be read."""
         return False
 
     def seekable(self) -> bool:
-        """Never."""
+        """Return ``False``: the file has no positions."""
         return False
 
 
 def refusal_of(error: BaseException) -> tuple[int, str]:
-    """Status and code for what a command of the reader raised."""
+    """Return the HTTP status and the error code for an exception of a reader command."""
     for kind, status, code in (
         (UnknownQueueError, 404, UNKNOWN_QUEUE),
         (UnknownEpochError, 409, UNKNOWN_EPOCH),

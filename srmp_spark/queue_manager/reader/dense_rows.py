@@ -1,7 +1,9 @@
-"""Stored pieces as the dense stream (rows/dense.py): segments and groups as they are, framed. Runs in the reader process.
+"""Yield stored segments and groups unchanged, framed as the dense stream (rows/dense.py).
 
-A segment's file goes from the page cache into the connection; its bytes are not looked at here. Who reads the stream checks
-them against the checksum that stands before them, and asks for the other form if they differ: that one says what is damaged.
+This runs in the reader process. The bytes of a segment's file are sent from the page cache into the
+connection and are not looked at here. The client that reads the stream checks the bytes against the
+checksum that precedes them. If the two differ, the client asks for the other form, whose answer
+states the damage.
 """
 
 from __future__ import annotations
@@ -11,23 +13,25 @@ from typing import BinaryIO, NamedTuple
 
 from srmp_spark.rows import dense
 from srmp_spark.rows.columns import NAMES
-from srmp_spark.store.log import Chunk, GroupChunk
+from srmp_spark.store.stored_rows.log import Chunk, GroupChunk
 
 
 class FilePiece(NamedTuple):
-    """Spans of a file. Who takes it closes it."""
+    """Spans of an open file. The code that receives it must close the file."""
 
     file: BinaryIO
     spans: tuple[tuple[int, int], ...]
-    """Where each begins and ends."""
+    """Offsets at which each span begins and ends."""
 
 
 def dense_pieces(
     chunks: Iterable[Chunk], *, envelope: bool, names: tuple[str, ...] = NAMES
 ) -> Iterator[bytes | FilePiece]:
-    """Yield the pieces of the stream; nothing is decoded. A segment goes without what no column of ``names`` needs.
+    """Yield the pieces of the dense stream. Nothing is decoded.
 
-    Raises :class:`~srmp_spark.errors.StoreDamagedError` for a file of another length than it was sealed with.
+    A segment is sent without the part that no column of ``names`` needs. ``envelope`` says whether
+    the posts of each segment are included. Raises :class:`~srmp_spark.errors.StoreDamagedError` if
+    the length of a file has changed since it was sealed.
     """
     is_narrow = not dense.needs_wide_part(names, envelope=envelope)
     for chunk in chunks:

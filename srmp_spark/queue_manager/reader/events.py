@@ -1,4 +1,4 @@
-"""What the reader process tells the main process unasked, in packets below PACKET_MAX."""
+"""Send events of the reader process to the main process, in packets below PACKET_MAX."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from collections.abc import Iterator
 from typing import Any
 
 EVENT_QUEUES_MAX = 100
-"""Queues in one packet of an event: even names of 127 characters that JSON writes as six each stay below PACKET_MAX."""
+"""Most queues in one packet of an event; further queues are sent in more packets.
+
+Even names of 127 characters, each written by JSON as six bytes, stay below PACKET_MAX.
+"""
 EVENT_TEXT_MAX = 8_192
-"""Characters of an error in an event."""
+"""Most characters of an error in an event. A longer error is cut."""
 
 log = logging.getLogger(__name__)
 
 
 class Events:
-    """What the reader tells the main process unasked, in packets below PACKET_MAX.
+    """Sends events of the reader to the main process, in packets below PACKET_MAX.
 
-    Of a report of the publisher only what changed since the last one goes out; its last packet is the event itself, those
-    before it are ``{"event": "synced", "sequences"}``.
+    Of a report of the publisher only the changes since the last report are sent. The last packet of
+    a report is the event itself. The packets before it are ``{"event": "synced", "sequences"}``.
     """
 
     def __init__(self, control: socket.socket) -> None:
@@ -31,7 +34,11 @@ class Events:
         self._told: dict[tuple[str, str], int] = {}
 
     def tell(self, event: dict[str, Any]) -> None:
-        """Send an event. A packet that does not fit is logged; a main process that is gone is not worth a word."""
+        """Send an event to the main process.
+
+        A packet that is too large is logged. Other errors are ignored, because then the main
+        process has ended.
+        """
         with self._lock:
             try:
                 for packet in self._packets(event):
@@ -55,9 +62,8 @@ class Events:
             while len(changed) > EVENT_QUEUES_MAX:
                 part, changed = changed[:EVENT_QUEUES_MAX], changed[EVENT_QUEUES_MAX:]
                 yield json.dumps({"event": "synced", "sequences": _by_epoch(part)}).encode()
-            event = {
-                key: value for key, value in event.items() if key != "damaged"
-            }  # told as events of their own
+            # Damage was sent in events of its own.
+            event = {key: value for key, value in event.items() if key != "damaged"}
             event["sequences"] = _by_epoch(changed)
             self._told = last
         yield json.dumps(event).encode()

@@ -1,7 +1,9 @@
-"""The main process's side of the reader process: reads of the log without a pause for the SRMP port.
+"""Read the log in a child process, so that reads do not delay the SRMP port.
 
-Reading means unpacking, decoding and Arrow, all of which would hold the loop (and Arrow is never loaded here). A child does
-it; :mod:`srmp_spark.queue_manager.child` says what a child is. It holds no lock; reads answer 503 while it is away.
+This is the main process's side of the reader process. Reading means unpacking, decoding and Arrow,
+and each of these would block the main process's loop. The main process therefore never loads Arrow.
+:mod:`srmp_spark.queue_manager.child` describes what a child is. The reader holds no lock. Reads are
+answered 503 while no reader is running.
 """
 
 from __future__ import annotations
@@ -11,13 +13,16 @@ from collections.abc import Mapping
 from srmp_spark.queue_manager.child.link import ChildLink
 
 DAMAGED = "damaged"
-"""Code of a refusal: rows cannot be read any more."""
+"""Code of a refusal: rows can no longer be read."""
 INTERNAL = "internal"
 """Code of a refusal: a bug, or a database that cannot be read."""
 
 
 class ReaderLink(ChildLink):
-    """Starts the reader, keeps it running, and talks to it. :mod:`.process` says which settings it takes."""
+    """Starts the reader process, keeps it running, and talks to it.
+
+    :mod:`.process` describes the settings of the reader process.
+    """
 
     module = "srmp_spark.queue_manager.reader.process"
     noun = "reader"
@@ -27,5 +32,9 @@ class ReaderLink(ChildLink):
         "MALLOC_MMAP_THRESHOLD_": "262144",
         "MALLOC_TRIM_THRESHOLD_": "1048576",
     }
-    """Segments are buffers of megabytes, used once. Arrow's own pool and glibc's heap keep them for later: 240 MB after a few
-    segments were sealed, where 110 are left when each goes back to the kernel at once."""
+    """Settings of Arrow's and glibc's memory allocation.
+
+    Segments are buffers of megabytes that are used once, but Arrow's own pool and glibc's heap keep
+    such buffers. After a few segments were sealed, 240 MB stayed in use; 110 MB stay when each
+    buffer is returned to the kernel at once.
+    """

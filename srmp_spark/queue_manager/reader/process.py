@@ -1,10 +1,12 @@
-"""The reader process: everything that decodes, in a child of the queue manager (see :mod:`.link`).
+"""Run the reader process: a child of the queue manager that does all decoding (see :mod:`.link`).
 
-It holds no port and no lock, and opens the database read-only. Each command runs in a thread of its own with its own
-connection; a caller that goes away ends its thread and nothing else. Sealing runs at low priority. The Delta publisher lives
-here too. How it starts and ends: :mod:`srmp_spark.queue_manager.child.process`.
+The reader holds no port and no lock, and opens the database read-only. Each command runs in a
+thread of its own, with a database connection of its own. A caller that disconnects ends its thread
+and nothing else. Sealing runs at low priority. The Delta publisher runs here too.
+:mod:`srmp_spark.queue_manager.child.process` describes the start and the end of the process.
 
-    python -m srmp_spark.queue_manager.reader.process FD < '{"data_dir": …, "queue_manager": …, "state": …, …}'
+    python -m srmp_spark.queue_manager.reader.process FD < SETTINGS
+    SETTINGS: '{"data_dir": …, "queue_manager": …, "state": …, …}'
 """
 
 from __future__ import annotations
@@ -38,32 +40,51 @@ from srmp_spark.queue_manager.reader.remote_messages import (
 )
 from srmp_spark.queue_manager.reader.shared_pool import SharedPool
 from srmp_spark.rows.columns import arrow_schema
-from srmp_spark.store import arrivals, due, reading, retention, sealing
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
-from srmp_spark.store.log import Log
+from srmp_spark.store.stored_rows import arrivals, due, reading, retention, sealing
+from srmp_spark.store.stored_rows.log import Log
 
 READS_MAX = 32
-"""Reads of rows at once; further ones wait. A Spark query reads with as many tasks as it has cores."""
+"""Most reads of rows at once; further reads wait.
+
+A Spark query reads with as many tasks as it has cores.
+"""
 READS_OF_TOKEN_MAX = READS_MAX // 2
-"""Reads of rows at once of one token: half, so that callers that take nothing stop the readers of their own token alone."""
+"""Most reads of rows of one token at once; further ones wait.
+
+It is half of READS_MAX, so that callers that accept no data block only the readers of their own
+token.
+"""
 SHORT_READS_MAX = 16
-"""Commands at once that no caller can hold up: ends of batches, holes, and what the RPC port reads, which the main process
-takes at once. They have threads of their own, which reads of rows cannot fill."""
+"""Most short commands at once; further ones wait.
+
+No caller can delay these commands: ends of batches, holes, and reads for the RPC port, whose
+answers the main process reads at once. Short commands have threads of their own, which reads of
+rows cannot use up.
+"""
 SHORT_READS_OF_TOKEN_MAX = SHORT_READS_MAX // 2
-"""Of these the commands of one token. The RPC port has no share."""
+"""Most short commands of one token at once; further ones wait.
+
+The limit does not apply to reads for the RPC port.
+"""
 STALL_WAITED_SECONDS = 10.0
-"""A caller that takes no byte for that long is given up while calls of others wait for its thread. A task of Spark that does
-not read for that long is between two batches of rows; it fails, and Spark tries it again."""
+"""Longest time for which a caller may accept no byte while calls of others wait for its thread, in
+seconds. After that the caller is disconnected. A Spark task that reads nothing for that long is
+between two batches of rows; the task fails, and Spark repeats it.
+"""
 SEAL_NICENESS = 15
-"""Of the thread that seals: what is left of the processor."""
+"""Niceness of the thread that seals. It gets only the processor time that others leave."""
 PUBLISH_STOP_SECONDS = 4.0
-"""What the publisher gets at the end to publish once more, inside the five seconds that the parent waits."""
+"""Seconds that the publishers get at the end for a last publication.
+
+The parent waits five seconds for the whole process.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class Reader:
-    """One reader process."""
+    """One reader process: it executes the commands of the main process and runs the publishers."""
 
     def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
         self._control = control
@@ -92,12 +113,12 @@ class Reader:
         self._publishers: list[threading.Thread] = []
 
     def run(self) -> None:
-        """Serve commands until the parent closes its end."""
+        """Execute commands until the parent closes its end of the command socket."""
         if self._state is not None:
             self._start_publisher("publish", self._publish)
         while (received := receive_command(self._control)) is not None:
             command, answer = json.loads(received.packet), received.answer
-            assert answer is not None  # the reader is asked, never told
+            assert answer is not None  # Every command of the reader has an answer.
             self._submit(command, answer)
         self._stop.set()
         end = time.monotonic() + PUBLISH_STOP_SECONDS
@@ -124,14 +145,13 @@ class Reader:
             BrokenPipeError,
             ConnectionResetError,
             TimeoutError,
-        ):  # the caller went away, or takes nothing
+        ):
+            # The caller has disconnected, or accepts no data.
             return
-        except (
-            BaseException
-        ) as error:  # whatever it is, the caller is told, and the process goes on
-            if isinstance(
-                error, OSError
-            ):  # the disk is full or refuses: no bug, the main process tries again
+        except BaseException as error:
+            # The caller gets an answer for every error, and the process continues. An OSError is no
+            # bug: the disk is full or refuses, and the main process tries again.
+            if isinstance(error, OSError):
                 log.warning('reader.failed op=%s reason="%s"', command["op"], error)
             elif not isinstance(error, Exception) or not _is_of_the_package(error):
                 log.exception("reader.failed op=%s", command["op"])
@@ -146,7 +166,7 @@ class Reader:
         return Log(self._data_dir / DATABASE_FILE, self._data_dir / SEGMENTS_DIRECTORY)
 
     def _end(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Where a batch ends under a limit of bytes."""
+        """Answer with the last sequence of a batch that is limited by ``max_bytes``."""
         after, to = command["after"], command["to"]
         with self._log() as stored:
             last = stored.end_for(
@@ -155,29 +175,36 @@ class Reader:
         answer.head({"last": last})
 
     def _holes(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """How many sequences of a range are counted holes."""
+        """Answer with the number of sequences of a range that are holes."""
         with self._log() as stored:
             holes = stored.holes(command["queue"], command["after"], command["to"])
         answer.head({"count": sum(last - first + 1 for first, last in holes)})
 
     def _first_since(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Tell the first row that arrived at or after a time, or how far there is none."""
+        """Answer with the first row that arrived at or after a time.
+
+        If there is no such row, the answer states how far the rows were searched.
+        """
         what = (command[name] for name in ("queue", "epoch", "after", "since"))
         with self._log() as stored:
             answer.head(arrivals.first_since(stored, *what)._asdict())
 
     def _to_seal(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Tell which queues may have something to seal."""
+        """Answer with the queues that may have rows to seal."""
         with self._log() as stored:
             answer.whole({"queues": due.to_seal(stored, command["now"])})
 
     def _to_trim(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Tell which queues retention may have something to delete of."""
+        """Answer with the queues of which retention may delete rows."""
         with self._log() as stored:
             answer.whole({"queues": due.to_trim(stored, command["before"])})
 
     def _seal(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Write the next segment of a queue, if there is enough for one."""
+        """Write the next segment of a queue if the queue has enough rows for a segment.
+
+        The answer describes the segment. ``"later": true`` means that the disk has no room for the
+        files of the segment.
+        """
         with self._log() as stored:
             plan = sealing.plan(stored, command["queue"], command["now"])
             try:
@@ -192,14 +219,17 @@ class Reader:
         answer.head({"sealed": None if sealed is None else sealed.to_json(), "later": False})
 
     def _trim(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Up to where retention may delete."""
+        """Answer with the sequence up to which retention may delete rows of a queue.
+
+        The answer is null if there is nothing to delete.
+        """
         names = ("before", "bytes_max", "synced_to", "read_to", "unsynced_max")
         limits = retention.Limits(*(command[name] for name in names))
         with self._log() as stored:
             answer.head({"to": retention.plan(stored, command["queue"], limits)})
 
     def _rows(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Rows as an Arrow stream, or the stored pieces as they are."""
+        """Answer with rows, as an Arrow stream or as the stored pieces unchanged (``dense``)."""
         with self._log() as stored:
             queue, epoch, after, to = (command[key] for key in ("queue", "epoch", "after", "to"))
             names = tuple(command["columns"])
@@ -209,7 +239,7 @@ class Reader:
                     envelope=command["envelope"],
                     names=names,
                 )
-                first = next(pieces)  # a refusal must come before the head
+                first = next(pieces)  # A refusal must precede the head.
                 answer.head({})
                 if command["direct"]:
                     answer.take_caller()
@@ -244,26 +274,26 @@ class Reader:
         answer.end()
 
     def _packets(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Rows as remote readers get them."""
+        """Answer with rows as framed message packets for remote readers."""
         what = (command[key] for key in ("queue", "epoch", "after", "to", "max_bytes"))
         with self._log() as stored:
             self._write(answer, message_frames(stored, *what))
 
     def _record(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """One row as it is stored."""
+        """Answer with one row in its stored form."""
         what = (command[key] for key in ("queue", "epoch", "sequence"))
         with self._log() as stored:
             self._write(answer, record_blob(stored, *what))
 
     def _priorities(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Which priority rows have, in runs."""
+        """Answer with the priorities of rows, as runs of rows that have the same priority."""
         what = (command[key] for key in ("queue", "epoch", "after", "to"))
         with self._log() as stored:
             self._write(answer, priority_runs(stored, self._queue_manager, *what))
 
     @staticmethod
     def _write(answer: AnswerWriter, pieces: Iterator[bytes]) -> None:
-        first = next(pieces, b"")  # a refusal must come before the head
+        first = next(pieces, b"")  # A refusal must precede the head.
         answer.head({})
         for piece in chain((first,), pieces):
             answer.write(piece)
@@ -275,36 +305,39 @@ class Reader:
         thread.start()
 
     def _publish(self) -> None:
-        # deltalake is loaded only where it is used
-        from srmp_spark.store.delta.outgoing_publisher import OutgoingPublisher
+        # Load deltalake only where it is used.
+        from srmp_spark.store.delta.outgoing.outgoing_publisher import OutgoingPublisher
         from srmp_spark.store.delta.publisher import Publisher
         from srmp_spark.store.delta.restore_watch import RestoreWatch
 
         assert self._state is not None
         where = self._data_dir, self._state, self._queue_manager, self._state_interval
-        outgoing = OutgoingPublisher(
-            *where
-        )  # a thread of its own: no dead letter waits behind a backlog of the inbox
+        # It has a thread of its own, so that no dead letter waits for a backlog of the inbox.
+        outgoing = OutgoingPublisher(*where)
         self._start_publisher(
             "publish-outgoing", partial(outgoing.run, self._stop, self._events.tell)
         )
-        watch = RestoreWatch(*where)  # a thread of its own: it answers whatever the publishers do
+        # It has a thread of its own, so that it answers whatever the publishers do.
+        watch = RestoreWatch(*where)
         self._start_publisher("watch-restores", partial(watch.run, self._stop, self._events.tell))
         Publisher(*where, others_as_of=outgoing.as_of).run(self._stop, self._events.tell)
 
 
 def _refuse(answer: AnswerWriter, error: ApiError) -> None:
-    """Tell a caller for whom there was no thread."""
+    """Send a refusal to a caller for which no thread was free, and close the answer."""
     try:
         answer.refuse(error.status, error.code, error.message, error.hint)
-    except OSError:  # the caller went away
+    except OSError:  # The caller has disconnected.
         return
     finally:
         answer.close()
 
 
 def _is_of_the_package(error: Exception) -> bool:
-    """Raised on purpose, and told to the caller: no bug that needs a traceback."""
+    """Return whether ``error`` is an error of this package, which was raised on purpose.
+
+    The caller gets such an error as an answer. It is no bug that needs a traceback.
+    """
     return isinstance(error, SrmpSparkError)
 
 

@@ -1,12 +1,15 @@
-"""What remote readers get, made in the reader process: messages as packets, and which priority each row has.
+"""Make the answers for remote readers: messages as packets, and the priority of each row.
 
-A row that came over HTTP is an SRMP message, with its POST as it arrived. Any other is a binary message: one that our own API
-took in, say, and one that was restored, of which the columns are left and no POST.
-Both are framed for the main process, which only cuts and sends them:
+This runs in the reader process. A row that arrived over HTTP is an SRMP message, and its POST is
+stored as it arrived. Any other row is a binary message: for example a message that our own API
+accepted, or a restored row, which has columns and no POST. Both kinds are framed for the main
+process, which only splits the frames and sends them:
 
-    sequence u64 · arrived_at u32, seconds · kind u8 · lengths of head, counted part, tail (3 × u32) · these three
+    sequence u64 · arrived_at u32, seconds · kind u8 ·
+    lengths of head, counted part, tail (3 × u32) · these three
 
-A row that no packet can hold is framed too, with the reason as its head: the main process says so and does not pass it over.
+A row that fits in no packet is framed too, with the reason as its head. The main process then
+reports the reason and does not skip the row.
 """
 
 from __future__ import annotations
@@ -24,30 +27,33 @@ from srmp_spark.mqrr.packets.trailers import SubqueueHeader
 from srmp_spark.queue_manager.remote_read.frames import BINARY, FRAME, RUN, SRMP, UNREADABLE
 from srmp_spark.rows.decode import decode
 from srmp_spark.rows.group import Form, Record, pack_group
-from srmp_spark.store.log import GroupChunk, Log
-from srmp_spark.store.moves import Moves
-from srmp_spark.store.reading import batches, chunk_records, records
+from srmp_spark.store.stored_rows.log import GroupChunk, Log
+from srmp_spark.store.stored_rows.reading import batches, chunk_records, records
+from srmp_spark.store.tables.moves import Moves
 
 HTTP_TRANSPORTS = ("http", "https")
 GROUP_BYTES_MAX = 4 * 1024 * 1024
-"""What an answer may have with the rest of a group."""
+"""Bytes up to which an answer also contains the rest of a group, if fewer bytes were asked for."""
 PEERS_REMEMBERED = 256
-"""Addresses read out of the names of peers; a queue has few senders at a time."""
+"""Number of addresses, parsed from the names of peers, that are cached.
+
+A queue has few senders at a time.
+"""
 REASON_MAX = 500
-"""Characters of why a row is no packet."""
+"""Most characters of the reason why a row cannot be a packet. A longer reason is cut."""
 
 
 def message_frames(
     log: Log, queue: str, epoch: str, after: int, to: int, max_bytes: int
 ) -> Iterator[bytes]:
-    """The rows of (after, to] as frames, in order, until they have ``max_bytes``: at least one.
+    """Yield the rows of (after, to] as frames, in order, until they have ``max_bytes``.
 
-
-    Errors as :meth:`Log.chunks`.
+    At least one row is yielded if there is any. Raises as :meth:`Log.chunks`.
     """
     sent, moves = 0, log.moves(queue, after, to)
     for chunk in log.chunks(queue, epoch, after, to, max_bytes):
-        # A group was unpacked and checked as a whole: its rest goes along. A segment is too large for that.
+        # A group was unpacked and checked as a whole, so the rest of it is sent too. A segment is
+        # too large for that.
         limit = max(max_bytes, GROUP_BYTES_MAX) if isinstance(chunk, GroupChunk) else max_bytes
         for sequence, record in chunk_records(chunk):
             frame = _frame(queue, sequence, record, moves.get(sequence))
@@ -60,7 +66,10 @@ def message_frames(
 
 
 def record_blob(log: Log, queue: str, epoch: str, sequence: int) -> Iterator[bytes]:
-    """One row as it is stored, as a packed group; nothing if there is none. Errors as :meth:`Log.chunks`."""
+    """Yield one row in its stored form, as a packed group, or nothing if there is no such row.
+
+    Raises as :meth:`Log.chunks`.
+    """
     for found, record in records(log, queue, epoch, sequence - 1, sequence):
         yield pack_group(found, [record])
 
@@ -99,13 +108,16 @@ def _frame(queue: str, sequence: int, record: Record, moves: Moves | None) -> by
 
 
 def _subqueue(queue: str) -> str:
-    """SubqueueName; a name that is too long for it is none of MSMQ's."""
+    """Return the SubqueueName of a queue, or "" if the name is longer than MSMQ allows."""
     name = queue.partition(";")[2]
     return name if len(name.encode("utf-16-le")) < SUBQUEUE_NAME_SIZE else ""
 
 
 def _last_move_time(moved_at: int) -> int:
-    """LastMoveTime, in milliseconds: its low 32 bits, and never the 0 of a message that was never moved."""
+    """Return LastMoveTime in milliseconds: the low 32 bits of the time, but never 0.
+
+    A value of 0 means that the message was never moved. ``moved_at`` is in microseconds.
+    """
     return moved_at // 1_000 & 0xFFFFFFFF or 1
 
 
@@ -114,14 +126,17 @@ def _address(peer: str) -> HostAddress:
     host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
     try:
         return ip_address(ipaddress.ip_address(host).packed)
-    except ValueError:  # the API has none
+    except ValueError:  # A message of the API has no address.
         return NO_ADDRESS
 
 
 def priority_runs(
     log: Log, queue_manager: str, queue: str, epoch: str, after: int, to: int
 ) -> Iterator[bytes]:
-    """Rows of (after, to] that follow each other and have one priority, packed. Errors as :func:`batches`."""
+    """Yield the runs of consecutive rows in (after, to] that have the same priority, each packed.
+
+    Raises as :func:`batches`.
+    """
     run: tuple[int, int, int] | None = None
     for batch in batches(log, queue_manager, queue, epoch, after, to):
         pairs = zip(

@@ -1,8 +1,9 @@
-"""Threads of the reader process, of which each token has a share.
+"""Run jobs in the threads of the reader process, so that each token has a share of the threads.
 
-Theory of operation. A job without a free thread waits, and a job that has waited for WAIT_SECONDS is refused with the limit
-that it waits for: its caller knows then what to do, and calls again. Where WAITING_OF_TOKEN_MAX jobs of one token wait, the
-next one is refused at once, because it could not be served in time.
+**Theory of operation.** A job waits while no thread is free for it. A job that has waited for
+WAIT_SECONDS is refused, and the refusal names the limit that the job waited for, so its caller
+knows what to do and calls again. If WAITING_OF_TOKEN_MAX jobs of one token wait, the next job of
+that token is refused at once, because it could not run in time.
 """
 
 from __future__ import annotations
@@ -21,13 +22,20 @@ Job = Callable[[], None]
 Refuse = Callable[[ApiError], None]
 
 WAIT_SECONDS = 20.0
-"""How long a job waits for a thread: a third of what the main process waits for the first word of an answer."""
+"""Longest wait of a job for a thread, in seconds.
+
+After that the job is refused. This is a third of the time that the main process waits for the first
+packet of an answer.
+"""
 WAITING_OF_TOKEN_MAX = 256
-"""Jobs of one token that wait at once: eight for each thread. Further ones are refused at once."""
+"""Most jobs of one token that wait at once: eight for each thread.
+
+Further jobs are refused at once.
+"""
 
 
 class _Waiting(NamedTuple):
-    """A job, and whom to tell if it never runs."""
+    """A job, and the function that is called if the job never runs."""
 
     caller: str | None
     job: Job
@@ -35,20 +43,27 @@ class _Waiting(NamedTuple):
 
 
 class SharedPool:
-    """A pool of threads that callers share."""
+    """A pool of threads that the callers share."""
 
     def __init__(self, threads: int, share: int, name: str) -> None:
-        """``share``: how many of the threads the calls of one token may hold at once."""
+        """Prepare ``threads`` threads.
+
+        ``share`` is the number of threads that the calls of one token may hold at once. ``name`` is
+        the prefix of the threads' names.
+        """
         self._pool = ThreadPoolExecutor(threads, name)
         self._threads, self._share, self._name = threads, share, name
         self._lock = threading.Condition()
         self._shares: Shares[_Waiting] = Shares(threads, share)
         self._deadlines: deque[tuple[float, _Waiting]] = deque()
-        """Jobs that had to wait, in the order of their time; most of them have run since."""
+        """Jobs that had to wait, with their deadlines, in order. Most of them have run since."""
         self._watcher: threading.Thread | None = None
 
     def submit(self, caller: str | None, job: Job, refuse: Refuse) -> None:
-        """Run ``job`` in a thread once there is one for ``caller``, or call ``refuse`` with why there is none."""
+        """Run ``job`` in a thread once ``caller`` may have one.
+
+        If the job cannot run, ``refuse`` is called with the reason instead.
+        """
         waiting = _Waiting(caller, job, refuse)
         refused: ApiError | None = None
         with self._lock:
@@ -80,7 +95,7 @@ class SharedPool:
                 admitted = self._shares.leave(waiting.caller)
             self._start(admitted)
 
-    # --- jobs that wait -----------------------------------------------------------------------------------------
+    # --- jobs that wait ---------------------------------------------------------------------------
 
     def _watch(self, waiting: _Waiting) -> None:
         self._deadlines.append((time.monotonic() + WAIT_SECONDS, waiting))
@@ -103,7 +118,7 @@ class SharedPool:
                     continue
                 self._deadlines.popleft()
                 if not self._shares.withdraw(waiting.caller, waiting):
-                    continue  # it runs, or has run
+                    continue  # The job runs, or has run.
                 refusal = self._refusal(waiting.caller)
             waiting.refuse(refusal)
 
@@ -111,8 +126,8 @@ class SharedPool:
         kind = "reads of rows" if self._name == "read" else "short reads"
         if caller is not None and self._shares.held_by(caller) >= self._share:
             message = (
-                f"the token {caller} has {self._share} {kind} in progress, which is all "
-                "that one token may have of "
+                f"the token {caller} has {self._share} {kind} in progress, which is the "
+                "limit of one token out of "
                 f"{self._threads}"
             )
             hint = (
@@ -120,6 +135,9 @@ class SharedPool:
                 "or give programs tokens of their own"
             )
         else:
-            message = f"{self._threads} {kind} are in progress, which is all that there may be"
-            hint = "call again in a moment; readers that take nothing are cut off while others wait"
+            message = f"{self._threads} {kind} are in progress, which is the limit"
+            hint = (
+                "call again in a moment; readers that accept no data are disconnected "
+                "while others wait"
+            )
         return ApiError(503, "too-many-reads", message, hint)

@@ -1,19 +1,24 @@
-"""Remote read of our queues, ``--rpc`` ([MS-MQRR] 3.1): the ports, and what the server without I/O asks of a queue manager.
+"""Let other machines read local queues (``--rpc``, [MS-MQRR] 3.1).
+
+The package has the ports, and carries out the effects of the server without I/O on a queue manager.
 
     in the gateway process
-    gateway     puts it together; hands whole calls to the main process, and answers back
+    gateway     runs the ports; passes whole calls to the main process, and answers back
     endpoint    connections: bytes to calls, answers to bytes
-    mapper      says where remote read is
+    mapper      states the port of remote read
 
-    crossing    what crosses between the two
+    crossing    messages between the two processes
 
     in the main process
     port        starts and ends the gateway
-    readers     connections as the main process sees them: handles, answers that are not taken, the gateway's death
-    service     does what :mod:`srmp_spark.mqrr.server` says: opens, reads, stores
-    queue       one queue that is open: what came, what has left, messages read ahead
-    taking      received messages, stored together
+    readers     connections as the main process sees them: handles, answers in flight,
+                the gateway's death
+    service     carries out the effects of :mod:`srmp_spark.mqrr.server`: opens, reads, stores
+    queue       one open queue: new messages, messages that have left, messages read ahead
+    taking      marks received messages together
+    frames      the form in which the reader process sends messages
 
-All MQRR clients together are one receiver of a queue (docs/INTERFACE.md section 1): they hold the lease of its consumer
-``default`` as long as one of them may receive. Messages come from the reader process as packets; nothing is decoded here.
+All MQRR clients together are one receiver of a queue (docs/INTERFACE.md section 1). They hold the
+lease of the queue's consumer ``default`` as long as one of them may receive. The reader process
+sends messages as packets. Nothing is decoded here.
 """

@@ -1,19 +1,22 @@
-"""Messages between the main process and the gateway of remote read (:mod:`srmp_spark.queue_manager.gateway`).
+"""Define the messages between the main process and the gateway of remote read.
+
+:mod:`srmp_spark.queue_manager.gateway` describes gateways.
 
     gateway                                              main process
     ─────── Called: a whole, well-formed call ─────────▶ rights, queues, cursors, locks, marks
     ─────── CallWasCancelled, CallWasOrphaned ─────────▶
     ◀─────────────── Responded, or Failed ──────────────
-    ─────── AnswersTaken: bytes that have left ────────▶ messages that waited for the reader
-    ─────── ConnectionEnded, AssociationEnded ─────────▶ calls are given up; handles are run down
+    ─────── AnswersTaken: bytes that were sent ────────▶ messages that waited for the reader
+    ─────── ConnectionEnded, AssociationEnded ─────────▶ ends calls; runs down handles
     ◀─────────────────────── Close ─────────────────────
     ─────── Closed ────────────────────────────────────▶
 
-A connection and an association cross as numbers of the gateway. The main process learns of either with the first
-call: a client that never calls costs the main process nothing. The context handles of an association are values
-of the main process, which reads them from the stubs of calls and writes them into the stubs of answers; the gateway
-knows only how many there are. Numbers mean nothing to the next gateway: the main process ends each connection and
-each association of a gateway that died.
+A connection and an association are numbers of the gateway. The main process learns of either with
+its first call, so a client that never calls costs the main process nothing. The context handles of
+an association are values of the main process, which reads them from the stubs of calls and writes
+them into the stubs of answers. The gateway knows only how many there are. The numbers mean nothing
+to the next gateway. The main process ends every connection and every association of a gateway that
+died.
 """
 
 from __future__ import annotations
@@ -22,74 +25,85 @@ import msgspec
 
 
 class Called(msgspec.Struct, tag=True, frozen=True):
-    """A whole call. Its stub can be decoded; the gateway has tried."""
+    """Notice to the main process: a client has made a whole call.
+
+    The stub of the call can be decoded, which the gateway has checked.
+    """
 
     connection: int
     peer: str
-    """The IP address of the caller."""
+    """IP address of the caller."""
     association: int
     call_id: int
     is_ndr64: bool
-    """The transfer syntax of the call and of its answer: NDR64, or NDR."""
+    """Whether the transfer syntax of the call and of its answer is NDR64, not NDR."""
     opnum: int
     stub: bytes
     identity: str | None
-    """The account that signed in; ``None`` where nobody need sign in."""
+    """Account that signed in; ``None`` if no sign-in is required."""
     auth_level: int
     taken: int
-    """As in :class:`AnswersTaken`."""
+    """Bytes of answers that were sent, as in :class:`AnswersTaken`."""
 
 
 class CallWasCancelled(msgspec.Struct, tag=True, frozen=True):
-    """The caller does not want to wait for an answer, and gets one all the same."""
+    """Notice to the main process: a caller no longer wants to wait.
+
+    The call is answered nevertheless.
+    """
 
     connection: int
     call_id: int
 
 
 class CallWasOrphaned(msgspec.Struct, tag=True, frozen=True):
-    """The caller does not wait for an answer, and none is sent."""
+    """Notice to the main process: a caller no longer waits, so that no answer is sent."""
 
     connection: int
     call_id: int
 
 
 class AnswersTaken(msgspec.Struct, tag=True, frozen=True):
-    """The reader has taken answers."""
+    """Notice to the main process: a reader has taken answers."""
 
     connection: int
     taken: int
-    """Bytes of all stubs of this connection that have left the gateway, since the connection began."""
+    """Bytes of all stubs of this connection that were sent to the reader, since the connection
+    began.
+    """
 
 
 class ConnectionEnded(msgspec.Struct, tag=True, frozen=True):
-    """The connection is gone: nobody waits for its answers."""
+    """Notice to the main process: a connection is gone, so that its calls need no answers."""
 
     connection: int
 
 
 class AssociationEnded(msgspec.Struct, tag=True, frozen=True):
-    """The last connection of an association is gone: its handles are to be run down."""
+    """Notice to the main process: the last connection of an association is gone.
+
+    The handles of the association must be run down.
+    """
 
     association: int
 
 
 class Closed(msgspec.Struct, tag=True, frozen=True):
-    """All connections are closed, after :class:`Close`."""
+    """Notice to the main process: all connections are closed, as :class:`Close` requested."""
 
 
 class Responded(msgspec.Struct, tag=True, frozen=True):
-    """The answer of a call."""
+    """Request to the gateway: send the answer of a call."""
 
     connection: int
     call_id: int
     stub: bytes
     handles: int
-    """Open handles of the association of this connection."""
+    """Number of open handles of the connection's association."""
 
 
 class Failed(msgspec.Struct, tag=True, frozen=True):
-    """The fault of a call."""
+    """Request to the gateway: answer a call with the fault ``status``."""
 
     connection: int
     call_id: int
@@ -97,7 +111,10 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Close(msgspec.Struct, tag=True, frozen=True):
-    """Accept no further connection, send the answers that were given, close every connection, then send :class:`Closed`."""
+    """Request to the gateway: accept no connection, send the given answers, close all connections.
+
+    The gateway sends :class:`Closed` then.
+    """
 
 
 ToMain = (

@@ -1,13 +1,16 @@
-"""The RPC port (``--rpc``): connections of remote readers, and what each may cost the others.
+"""Serve the RPC port (``--rpc``): the connections of remote readers, with limits for each.
 
-**Theory of operation.** All of this runs in a gateway process (:mod:`.gateway`). A connection counts before it has
-said anything: the port has room for RPC_CONNECTIONS_MAX, one address for a part of them, and a full port closes
-the connection that has not signed in, or else the one that has held nothing for longest. What a reader sends is
-worked on for TURN_SECONDS of each turn of the loop, all readers together, in the order in which it came; the rest
-waits, and its connection is not read. Nothing is worked on while the port is held, because whoever takes the calls
-is behind. An answer counts until its reader has taken it (:meth:`RpcConnection.taken`): the main process reads no
-further message for a reader that does not take its answers (:mod:`.readers`), and a reader that takes nothing for
-ANSWER_SECONDS is closed, which unlocks what it held. All readers together may leave HELD_MAX bytes untaken.
+**Theory of operation.** All of this runs in a gateway process (:mod:`.gateway`). A connection
+counts before it has sent anything. The port has room for RPC_CONNECTIONS_MAX connections, and one
+address for a part of them. A full port closes the oldest connection that has not signed in, or else
+the oldest one that is idle. Received bytes are processed for TURN_SECONDS of each turn of the event
+loop, for all readers together, in the order of their arrival. The rest waits, and its connection is
+not read. Nothing is processed while the port is held, because the receiver of the calls is behind.
+
+An answer counts until its reader has taken it (:meth:`RpcConnection.taken`). The main process reads
+no further message for a reader that does not take its answers (:mod:`.readers`). A reader that
+takes nothing for ANSWER_SECONDS is closed, which unlocks its messages. All readers together may
+leave HELD_MAX bytes untaken.
 """
 
 from __future__ import annotations
@@ -31,49 +34,75 @@ from srmp_spark.mqrr.rpc.server_events import (
     ConnectionEvent,
     Rundown,
 )
-from srmp_spark.queue_manager.port_limits import RPC_CONNECTIONS_MAX, RPC_SHARE, ConnectionRoom
+from srmp_spark.queue_manager.srmp_port.port_limits import (
+    RPC_CONNECTIONS_MAX,
+    RPC_SHARE,
+    ConnectionRoom,
+)
 
 TURN_SECONDS = 0.004
-"""What all connections of a port together may take of a turn of the loop, which accepts messages too. The rest waits
-for the next turn, and nothing more is read from their sockets until it is worked off."""
+"""Longest time that all connections of a port together may use in one turn of the event loop, in
+seconds, because the loop accepts connections too. The rest waits for the next turn, and its
+sockets are not read until it is processed.
+"""
 PDUS_AT_ONCE = 16
-"""PDUs between two looks at the clock: 2 ms for requests of messages, 1 ms for sealed ones of 64 KB."""
+"""PDUs that are processed between two checks of the time: 2 ms for requests of messages, 1 ms for
+sealed ones of 64 KB.
+"""
 TELL_BYTES = 32 * 1_024
-"""Bytes of answers that a reader has taken and the service was not notified of, at most: a report for each small answer
-would cost more than the answer. What is left is reported with the next call, or by the next sweep."""
+"""Bytes of taken answers after which the service is notified.
+
+A report for each small answer would cost more than the answer. Fewer bytes are reported with the
+next call, or by the next sweep.
+"""
 HELD_MAX = 384 * 1_048_576
-"""Bytes of answers that all connections of a port have not taken: above it the reader that has taken nothing for longest is
-closed. Half as much again as the main process allows to readers that have answers to take, because one message is
-read for each of those that have none; together with the unfinished requests it is less than this process may have."""
+"""Most bytes of answers that all connections of a port have not taken.
+
+Above it the reader that has taken nothing for longest is closed. The limit is one and a half times
+that of the main process for readers that have answers to take, because one message is read for each
+reader that has none. Together with the unfinished requests it is less than the memory limit of this
+process.
+"""
 ANSWER_SECONDS = 60.0
-"""A reader that takes no byte of its answers for so long is closed, and what it had locked is there for others."""
+"""Longest time in which a reader may take no byte of its answers, in seconds.
+
+After it the reader is closed, and its locked messages are available to others.
+"""
 SWEEP_SECONDS = 5.0
-"""How often that is looked at, and taken answers are reported that nothing else reported."""
+"""Seconds between two sweeps, which close readers that take no answers, and report taken answers.
+"""
 CLOSE_SECONDS = 1.0
-"""How long a reader may take its last answers when the port closes: a queue manager that stops waits for nobody."""
+"""Longest time for readers to take their last answers when the port closes, in seconds.
+
+A queue manager that stops must not wait longer.
+"""
 CLOSE_LOOK_SECONDS = 0.01
-"""How often the end of the port looks whether they are taken."""
+"""Seconds between two checks, while the port closes, whether all answers are taken."""
 TELL_SECONDS = 10.0
-"""How often the log tells that connections are turned away."""
+"""Shortest time between two log lines about refused connections, in seconds."""
 KEEPALIVE_IDLE_SECONDS = 60
-"""A reader whose machine is gone holds its messages until the transport notices: after so long without a word it is asked,"""
+"""Seconds of silence after which TCP probes a connection.
+
+A reader whose machine is gone holds its messages until TCP notices it. With the two other values
+that takes two minutes, less than the five of the cleanup timer.
+"""
 KEEPALIVE_INTERVAL_SECONDS = 15
-"""and again every so often,"""
+"""Seconds between two TCP probes."""
 KEEPALIVE_PROBES = 4
-"""and so many times: two minutes in all, less than the five of the cleanup timer."""
+"""Unanswered TCP probes after which the connection is lost."""
 
 log = logging.getLogger(__name__)
 
 
 class Replies(Protocol):
-    """What a connection does with the answers of its calls."""
+    """Sends the answers of one connection's calls to its client."""
 
     def respond(self, call_id: int, stub: bytes) -> None:
-        """Send the answer of a call."""
+        """Send ``stub`` as the answer of the call ``call_id``."""
         ...
 
     def fail(self, call_id: int, status: int) -> None:
-        """Send the fault of a call."""
+        """Send the fault ``status`` as the answer of the call ``call_id``."""
         ...
 
     def taken(self) -> int:
@@ -82,14 +111,14 @@ class Replies(Protocol):
 
 
 class Service(Protocol):
-    """What is called: :class:`.gateway.Front`, or the endpoint mapper."""
+    """Handles the calls of a port: :class:`.gateway.Front`, or the endpoint mapper."""
 
     def connected(self, key: Hashable, replies: Replies) -> None:
-        """Expect calls of a connection, which ``key`` will name."""
+        """Expect calls of a new connection, which ``key`` names from now on."""
         ...
 
     def disconnected(self, key: Hashable) -> None:
-        """Forget a connection: nobody waits for the answers of its calls."""
+        """Forget a connection, because it ended. Its calls need no answers."""
         ...
 
     def answers_taken(self, key: Hashable) -> None:
@@ -97,24 +126,24 @@ class Service(Protocol):
         ...
 
     def call(self, key: Hashable, received: CallReceived) -> None:
-        """Answer a call, now or later."""
+        """Answer the call ``received`` of a connection, now or later."""
         ...
 
     def cancelled(self, key: Hashable, call_id: int) -> None:
-        """Answer a call soon: its caller does not want to wait."""
+        """Answer a call soon, because its caller does not want to wait."""
         ...
 
     def orphaned(self, key: Hashable, call_id: int) -> None:
-        """Forget a call: its caller does not wait."""
+        """Forget a call, because its caller no longer waits."""
         ...
 
     def run_down(self, association: Association[Any]) -> None:
-        """Forget the handles of an association: its last connection is gone."""
+        """Forget the handles of an association, because its last connection is gone."""
         ...
 
 
 class RpcEndpoint:
-    """All connections of one port."""
+    """Serves all connections of one port."""
 
     def __init__(
         self,
@@ -123,7 +152,11 @@ class RpcEndpoint:
         connections_max: int = RPC_CONNECTIONS_MAX,
         is_held: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``is_held`` says that the service takes no calls at present; :meth:`release` must follow."""
+        """Begin without connections.
+
+        ``is_held`` returns whether the service accepts no calls at present. After that,
+        :meth:`release` must be called.
+        """
         self.service = service
         self._is_held = is_held
         self.loop = asyncio.get_running_loop()
@@ -132,25 +165,29 @@ class RpcEndpoint:
             new_id=lambda: secrets.randbits(32), new_uuid=lambda: secrets.token_bytes(16)
         )
         self.connections: dict[RpcConnection, None] = {}
-        """In the order in which they came."""
+        """The connections, in the order of their arrival."""
         self.room = ConnectionRoom(connections_max, RPC_SHARE)
         self.held = 0
-        """Bytes of answers that were given and not taken, as PDUs."""
+        """Bytes of answers (as PDUs) that were given and not taken."""
         self._behind: deque[RpcConnection] = deque()
-        """Whose PDUs wait for the next turn, in the order in which they came."""
+        """Connections whose PDUs wait for the next turn, in the order of their arrival."""
         self._spent = 0.0
-        """Of this turn."""
+        """Seconds that were used in this turn."""
         self._turns = False
-        """Whether the next turn is asked for."""
+        """Whether the next turn is scheduled."""
         self._tells_at = 0.0
         self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def connection(self) -> RpcConnection:
-        """For ``create_server``."""
+        """Return a new connection, for ``create_server``."""
         return RpcConnection(self)
 
     def admits(self, host: str) -> bool:
-        """Whether a connection of ``host`` finds room; in a full port another one makes way."""
+        """Return whether there is room for a connection of ``host``.
+
+        If the port is full, another connection is closed that has not signed in or is idle, if
+        there is one.
+        """
         if not self.room.admits(host):
             self._tell_full(host, self.room.connections_max // RPC_SHARE)
             return False
@@ -170,11 +207,15 @@ class RpcEndpoint:
             log.warning("mqrr.too_many_connections peer=%s limit=%d", host, limit)
 
     def make_room(self) -> None:
-        """Close readers that take no answers, longest first, until what is untaken is below HELD_MAX."""
+        """Close readers that take no answers until at most HELD_MAX bytes are held.
+
+        The reader that has taken nothing for longest is closed first.
+        """
         if self.held <= HELD_MAX:
             return
         for each in self.connections:
-            each.count_taken()  # what was taken since each was counted last
+            # The bytes that were taken since the last count no longer count.
+            each.count_taken()
         for each in sorted(self.connections, key=lambda each: each.taken_at):
             if self.held <= HELD_MAX:
                 return
@@ -182,7 +223,7 @@ class RpcEndpoint:
                 each.drop("it takes no answers, and others need their memory (HELD_MAX)")
 
     def works(self, connection: RpcConnection) -> None:
-        """Let ``connection`` work off what it has received: now, or when those before it have."""
+        """Process the received bytes of ``connection`` now, or after those of other connections."""
         if self._behind or self._spent >= TURN_SECONDS or self._is_held():
             self._behind.append(connection)
             connection.read_or_pause()
@@ -191,7 +232,7 @@ class RpcEndpoint:
         self._next_turn()
 
     def release(self) -> None:
-        """Work again: the service takes calls."""
+        """Continue to process calls, because the service accepts them again."""
         self._next_turn()
 
     def _next_turn(self) -> None:
@@ -221,7 +262,11 @@ class RpcEndpoint:
         self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
 
     async def close(self) -> None:
-        """End every connection: answers that were given are sent, calls that wait get none, handles are run down."""
+        """End every connection.
+
+        Given answers are sent. Calls that wait get no answer. Handles are run down. The readers get
+        at most CLOSE_SECONDS.
+        """
         self._sweeper.cancel()
         ending = tuple(self.connections)
         for connection in ending:
@@ -235,7 +280,7 @@ class RpcEndpoint:
 
 
 class RpcConnection(asyncio.Protocol):
-    """One connection of a reader."""
+    """One connection of a remote reader."""
 
     __slots__ = (
         "_answered",
@@ -263,32 +308,39 @@ class RpcConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
         self._peer_erred = True
-        """When it closes: not because it was time."""
+        """Whether an end of the connection is unexpected, and is logged."""
         self._flushes = False
-        """Soon: answers that are given together leave together."""
+        """A flush is scheduled, so that answers that are given together are sent together."""
         self._is_behind = False
-        """Its socket is not read until what came is worked off."""
+        """The socket is not read until the received bytes are processed."""
         self._write_paused = False
         self._unsent = 0
-        """Bytes of answers that the engine still has."""
+        """Bytes of answers that are still in the engine."""
         self._answered = 0
         """Bytes of the stubs of all answers."""
         self.held = 0
-        """Bytes of answers that have not left this process, as PDUs, and of the one that has left in part."""
+        """Bytes of answers (as PDUs) that have not left this process, and of the answer that has
+        left in part.
+        """
         self._largest = 0
-        """Bytes of the largest of those: the transport keeps one whole until its last byte has left."""
+        """Bytes of the largest of these answers, because the transport keeps an answer whole until
+        its last byte is sent.
+        """
         self._taken = 0
         """Bytes of stubs that have left this process."""
         self._told = 0
-        """Bytes of stubs that the service knows to have left."""
+        """Bytes of stubs that were reported to the service as taken."""
         self.is_over = False
         """Whether the transport is gone, with everything that was written to it."""
         self.taken_at = endpoint.loop.time()
-        """When it last took a byte of its answers, or had none to take."""
+        """Time at which the reader last took a byte of its answers, or had none to take."""
         self.peer = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A reader is there."""
+        """Accept the connection of a reader, or close it if there is no room.
+
+        The method is called by asyncio.
+        """
         self._transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername")
         self.peer = str(address[0]) if address else ""
@@ -306,7 +358,7 @@ class RpcConnection(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """PDUs, in any pieces."""
+        """Process received bytes, which are PDUs in pieces of any size (called by asyncio)."""
         if self not in self._endpoint.connections:
             return
         self._engine.hold(data)
@@ -315,7 +367,10 @@ class RpcConnection(asyncio.Protocol):
             self._endpoint.works(self)
 
     def work(self) -> bool:
-        """Work off some of what came; whether more waits. Nothing while the reader does not take its answers."""
+        """Process some of the received PDUs, and return whether more wait.
+
+        Nothing is processed while the reader does not take its answers.
+        """
         if self not in self._endpoint.connections or self._write_paused:
             self._is_behind = False
             return False
@@ -325,7 +380,7 @@ class RpcConnection(asyncio.Protocol):
         return self._is_behind
 
     def read_or_pause(self) -> None:
-        """Read the socket, unless what came before is not worked off or its reader takes no answers."""
+        """Read the socket, unless received bytes wait or the reader does not take its answers."""
         if self._transport.is_closing():
             return
         if self._is_behind or self._write_paused:
@@ -335,22 +390,28 @@ class RpcConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def eof_received(self) -> bool:
-        """A reader that says nothing more hears nothing more."""
+        """Close the connection, because its reader sends nothing more (called by asyncio)."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport is gone."""
+        """End the connection, because its transport is gone (called by asyncio)."""
         del exc
         self.end("the transport connection is gone")
         self.is_over = True
 
     def pause_writing(self) -> None:
-        """A reader that does not take its answers asks nothing more until it does."""
+        """Stop reading the socket, because the reader does not take its answers.
+
+        The method is called by asyncio.
+        """
         self._write_paused = True
         self.read_or_pause()
 
     def resume_writing(self) -> None:
-        """It takes them."""
+        """Read the socket again, because the reader takes its answers.
+
+        The method is called by asyncio.
+        """
         self._write_paused = False
         self._tell_taken(TELL_BYTES)
         self.read_or_pause()
@@ -359,15 +420,19 @@ class RpcConnection(asyncio.Protocol):
             self._endpoint.works(self)
 
     def end(self, reason: str) -> None:
-        """Nothing more is sent or received."""
+        """End the connection. Answers that were given are still sent."""
         if self in self._endpoint.connections:
-            self._flush()  # what was answered is not taken back
+            # Answers that were given are still sent.
+            self._flush()
             self._peer_erred = False
             self._handle(self._engine.lost(reason))
             self._gone()
 
     def sweep(self, now: float) -> None:
-        """Close the connection if its reader takes no byte of its answers."""
+        """Close the connection if its reader takes no byte of its answers for ANSWER_SECONDS.
+
+        Otherwise report the bytes that the reader has taken.
+        """
         self._tell_taken(1)
         if not self._write_paused:
             self.taken_at = now
@@ -375,25 +440,25 @@ class RpcConnection(asyncio.Protocol):
             self.drop(f"it took no answer for {ANSWER_SECONDS:.0f} s (ANSWER_SECONDS)")
 
     def drop(self, why: str) -> None:
-        """Close the connection with all that its reader has not taken."""
+        """Close the connection, and discard all answers that its reader has not taken."""
         log.info('mqrr.closed peer=%s reason="%s"', self.peer, why)
         self.end("the reader takes no answers")
         self._transport.abort()
 
     @property
     def is_signed_in(self) -> bool:
-        """Whether it has ended its negotiation well."""
+        """Return whether the negotiation is complete, with an identity if one is required."""
         return self._engine.is_signed_in
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has nothing open and waits for nothing."""
+        """Return whether the connection has nothing open and no call that waits."""
         return self._engine.is_idle
 
-    # --- answers ------------------------------------------------------------------------------------------------------------
+    # --- answers ----------------------------------------------------------------------------------
 
     def respond(self, call_id: int, stub: bytes) -> None:
-        """Send the answer of a call."""
+        """Send ``stub`` as the answer of the call ``call_id``."""
         if not self.held:
             self.taken_at = self._endpoint.loop.time()
         self._engine.respond(call_id, stub)
@@ -404,18 +469,24 @@ class RpcConnection(asyncio.Protocol):
         self._endpoint.make_room()
 
     def fail(self, call_id: int, status: int) -> None:
-        """Send the fault of a call."""
+        """Send the fault ``status`` as the answer of the call ``call_id``."""
         self._engine.fail(call_id, status)
         self._flush_soon()
 
     def taken(self) -> int:
-        """Return the bytes of all stubs so far that have left this process. Call it to report them."""
+        """Return the bytes of all stubs that have left this process.
+
+        These bytes count as reported to the service afterwards.
+        """
         self.count_taken()
         self._told = self._taken
         return self._taken
 
     def count_taken(self) -> None:
-        """Count what is neither in the engine nor in the transport, whose bytes are PDUs: more than their stubs."""
+        """Count the bytes that are neither in the engine nor in the transport.
+
+        The transport holds PDUs, which are longer than their stubs.
+        """
         written = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
         self._largest = self._largest if written else 0
         held = self._unsent + written + self._largest
@@ -425,18 +496,18 @@ class RpcConnection(asyncio.Protocol):
         self._taken = max(self._taken, self._answered - self._unsent - written)
 
     def _hold(self, held: int) -> None:
-        """Count for the port what this reader has not taken."""
+        """Update the bytes that this reader has not taken, here and in the port's total."""
         if self in self._endpoint.connections:
             self._endpoint.held += held - self.held
         self.held = held
 
     def _tell_taken(self, least: int) -> None:
-        """Notify the service if the reader has taken ``least`` bytes since the service was notified."""
+        """Notify the service if the reader has taken ``least`` bytes since the last time."""
         self.count_taken()
         if self._taken - self._told >= least and self in self._endpoint.connections:
             self._endpoint.service.answers_taken(self)
 
-    # --- events -------------------------------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
     def _handle(self, events: list[ConnectionEvent]) -> None:
         service = self._endpoint.service
@@ -497,7 +568,7 @@ class RpcConnection(asyncio.Protocol):
         return f"<RpcConnection {self._engine!r}>"
 
 
-def _keep_alive(connected: Any) -> None:  # noqa: ANN401  # asyncio's TransportSocket
+def _keep_alive(connected: Any) -> None:  # noqa: ANN401
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for name, value in (

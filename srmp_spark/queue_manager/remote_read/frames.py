@@ -1,4 +1,7 @@
-"""How the reader process hands messages for remote readers to the main process: what both spell alike."""
+"""Define the form in which the reader process sends messages to the main process.
+
+The messages are for remote readers.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,17 @@ from struct import Struct
 from typing import NamedTuple
 
 FRAME = Struct("<QIBIII")
-"""sequence · arrived_at in seconds · kind · lengths of head, counted part and tail, which follow."""
+"""Header of a frame: sequence, ``arrived_at`` in seconds, kind, and the lengths of head, counted
+part and tail. These three parts follow.
+"""
 BINARY, SRMP, UNREADABLE = 0, 1, 2
-"""kind; the head of an ``UNREADABLE`` one is the reason."""
+"""Values of ``kind``. The head of an ``UNREADABLE`` frame is the reason."""
 RUN = Struct("<BQQ")
-"""priority · first sequence · last."""
+"""A run of one priority: priority, first sequence, last sequence."""
 
 
 class Frame(NamedTuple):
-    """One message."""
+    """One message of a queue, as the reader process sends it."""
 
     sequence: int
     arrived_at: int
@@ -26,13 +31,13 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    """Frames out of pieces of any size."""
+    """Assembles frames from pieces of any size."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def take(self, piece: bytes) -> list[Frame]:
-        """Those that are whole now."""
+        """Add a piece, and return the frames that are whole now."""
         data = self._data
         data += piece
         found, at = [], 0

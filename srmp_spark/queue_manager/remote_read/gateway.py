@@ -1,9 +1,10 @@
-"""The gateway of remote read: the RPC port and the endpoint mapper, in a process of their own.
+"""Run the gateway of remote read: the RPC port and the endpoint mapper, in a separate process.
 
-Everything that a client's bytes can cost is spent here: connections, sign-in, fragments, the seals of 4 MB of answers, and
-the decoding of stubs. The main process gets whole calls whose stubs can be decoded (:mod:`.crossing`), and answers with
-stubs. It decodes each stub again, which takes some 50 µs: the fields of a call cross in the encoding that both ends know
-anyway. The endpoint mapper answers here.
+All work that a client's bytes can cause is done here: connections, sign-in, fragments, the seals of
+4 MB of answers, and the decoding of stubs. The main process gets whole calls whose stubs can be
+decoded (:mod:`.crossing`), and answers with stubs. It decodes each stub again, which takes some 50
+µs, because the encoding of the stub is one that both processes know anyway. The endpoint mapper
+answers here.
 """
 
 from __future__ import annotations
@@ -45,22 +46,26 @@ from srmp_spark.queue_manager.remote_read.crossing import (
 )
 from srmp_spark.queue_manager.remote_read.endpoint import Replies, RpcEndpoint
 from srmp_spark.queue_manager.remote_read.mapper import MapperService
-from srmp_spark.queue_manager.sockets import BACKLOG
+from srmp_spark.queue_manager.srmp_port.sockets import BACKLOG
 from srmp_spark.signing_in.accounts import Account, Accounts
 from srmp_spark.signing_in.delays import SignInDelays
 from srmp_spark.signing_in.ntlm import AUTH_TYPE, NtlmAcceptor
-from srmp_spark.srmp.stream_room import holder_of
+from srmp_spark.srmp.receiving.stream_room import holder_of
 
 REQUEST_MAX = 65_536
-"""Bytes of a request: the longest, R_OpenQueue and ept_map, carry a name and have less than 3,000. With the PDU that comes in
-it is what a connection holds of its reader's bytes, 2,000 of them 256 MB at worst."""
+"""Most bytes of a request.
+
+The longest requests, R_OpenQueue and ept_map, carry a name and have less than 3,000 bytes. A
+connection holds at most this and one PDU of its reader's bytes: 256 MB for 2,000 connections at
+worst. A longer request is refused.
+"""
 NETBIOS_NAME_MAX = 15
 
 log = logging.getLogger(__name__)
 
 
 class Caller:
-    """A connection that the main process may know."""
+    """One connection, which the main process may know."""
 
     __slots__ = ("association", "number", "replies")
 
@@ -68,42 +73,51 @@ class Caller:
         self.number = number
         self.replies = replies
         self.association: Association[Any] | None = None
-        """Set by the first call: from then on the main process knows the connection."""
+        """Association of the first call. Once set, the main process knows the connection."""
 
 
 class Front:
-    """The service of the port: judges what needs no queue, and hands the rest to the main process."""
+    """Handles the calls of the RPC port.
+
+    It checks the form of each call, and passes the call to the main process.
+    """
 
     def __init__(self, channel: Channel[Any, Any]) -> None:
         self._channel = channel
         self._numbers = 0
         self._callers: dict[Hashable, Caller] = {}
         self._by_number: dict[int, Caller] = {}
-        """The callers that the main process knows."""
+        """Callers that the main process knows, by number."""
         self._associations: dict[Association[Any], int] = {}
-        """Those that the main process knows, by number: an identifier on the wire may come again."""
+        """Numbers of the associations that the main process knows.
+
+        An identifier on the wire may be used again.
+        """
 
     def _next_number(self) -> int:
         self._numbers += 1
         return self._numbers
 
     def connected(self, key: Hashable, replies: Replies) -> None:
-        """Expect calls of a connection; the main process learns of it with the first one."""
+        """Expect calls of a new connection. The main process learns of it with the first call."""
         self._callers[key] = Caller(self._next_number(), replies)
 
     def disconnected(self, key: Hashable) -> None:
-        """Give up the calls of a connection."""
+        """End the calls of a connection."""
         caller = self._callers.pop(key)
         if self._by_number.pop(caller.number, None) is not None:
             self._channel.send(ConnectionEnded(caller.number))
 
     def answers_taken(self, key: Hashable) -> None:
-        """Report what the reader has taken, if the main process has answered it."""
+        """Report to the main process what the reader has taken."""
         caller = self._callers[key]
         self._channel.send(AnswersTaken(caller.number, caller.replies.taken()))
 
     def call(self, key: Hashable, received: CallReceived) -> None:
-        """Hand a call on, unless its stub cannot be decoded."""
+        """Pass a call to the main process.
+
+        If the stub of the call cannot be decoded, answer with a fault instead.
+        """
         caller, association = self._callers[key], received.association
         try:
             METHODS[received.opnum].decode_request(received.stub, received.syntax)
@@ -133,23 +147,23 @@ class Front:
         )
 
     def cancelled(self, key: Hashable, call_id: int) -> None:
-        """Answer a call soon."""
+        """Ask the main process to answer a call soon."""
         self._channel.send(CallWasCancelled(self._callers[key].number, call_id))
 
     def orphaned(self, key: Hashable, call_id: int) -> None:
-        """Forget a call."""
+        """Ask the main process to forget a call."""
         self._channel.send(CallWasOrphaned(self._callers[key].number, call_id))
 
     def run_down(self, association: Association[Any]) -> None:
-        """Run down the handles of an association, if the main process may have any."""
+        """Ask the main process to run down the handles of an association, if it knows any."""
         number = self._associations.pop(association, None)
         if number is not None:
             self._channel.send(AssociationEnded(number))
 
-    # --- from the main process ------------------------------------------------------------------------------------------
+    # --- from the main process --------------------------------------------------------------------
 
     def answer(self, message: Responded | Failed) -> None:
-        """Answer a call, if its connection is still there."""
+        """Send an answer of the main process, if its connection is still there."""
         caller = self._by_number.get(message.connection)
         if caller is None:
             return
@@ -162,7 +176,7 @@ class Front:
 
 
 class Ports:
-    """The ports of this process, until their end."""
+    """Holds the listening ports of this process until they close."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -186,7 +200,8 @@ class Ports:
             accept_security=accept,
             stub_max=REQUEST_MAX,
         )
-        is_held = lambda: self._channel.is_congested  # noqa: E731  # a property, asked for each time
+        # The property is read at each call.
+        is_held = lambda: self._channel.is_congested  # noqa: E731
         await self._listen(
             RpcEndpoint(self._front, reading, settings["connections_max"], is_held), sockets["rpc"]
         )
@@ -210,14 +225,14 @@ class Ports:
         self._listening.append((server, endpoint))
 
     def on_message(self, message: Responded | Failed | Close) -> None:
-        """Do what the main process says."""
+        """Carry out a request of the main process: send an answer, or close."""
         if isinstance(message, Close):
             self._closing = asyncio.ensure_future(self._close())
         else:
             self._front.answer(message)
 
     def on_room(self) -> None:
-        """Work on calls again: the main process has caught up."""
+        """Continue to process calls, because the main process has caught up."""
         for _, endpoint in self._listening:
             endpoint.release()
 
@@ -229,7 +244,7 @@ class Ports:
 
 
 class _PeerGate:
-    """Holds back the attempts of one address: the port of :class:`srmp_spark.signing_in.ntlm.Gate`."""
+    """Delays the sign-ins of one address: implements :class:`srmp_spark.signing_in.ntlm.Gate`."""
 
     def __init__(self, delays: SignInDelays, peer: str) -> None:
         self._delays = delays
@@ -237,15 +252,15 @@ class _PeerGate:
         self._now = asyncio.get_running_loop().time
 
     def seconds_to_wait(self, accounts: Sequence[str]) -> float:
-        """Return how long an attempt must wait."""
+        """Return how many seconds an attempt at one of these accounts must wait."""
         return self._delays.seconds_to_wait(self._address, accounts, self._now())
 
     def failed(self, accounts: Sequence[str]) -> None:
-        """Count an attempt that failed."""
+        """Count a failed attempt at these accounts."""
         self._delays.failed(self._address, accounts, self._now())
 
     def succeeded(self, account: str) -> None:
-        """Count an attempt that did not fail."""
+        """Count a successful attempt at the account."""
         self._delays.succeeded(self._address, account)
 
 
@@ -257,10 +272,10 @@ def _acceptor(
     level: int,
     peer: str,
 ) -> SecurityContext | None:
-    """Return one side of a negotiation, for a connection that asks for it; ``None``: that protocol is not spoken here."""
+    """Return the server's side of a sign-in, or None if its protocol is not supported."""
     if auth_type != AUTH_TYPE:
         log.warning(
-            "mqrr.protocol_refused auth_type=%d: NTLM (%d) is what is spoken here",
+            "mqrr.protocol_refused auth_type=%d: only NTLM (%d) is supported",
             auth_type,
             AUTH_TYPE,
         )
@@ -282,7 +297,7 @@ def accounts_of(settings: Mapping[str, str]) -> Accounts:
 
 
 async def serve(gateway: Gateway) -> Served:
-    """Listen on the sockets of the main process."""
+    """Listen on the sockets of the main process, and return the handlers for its messages."""
     ports = Ports(gateway)
     await ports.listen()
     return Served(ports.on_message, ports.on_room)

@@ -1,7 +1,8 @@
-"""An endpoint mapper of our own (``--rpc-endpoint-mapper``): where remote read is, and nothing else ([MS-RPCE] 2.2.1.2).
+"""Answer as an endpoint mapper (``--rpc-endpoint-mapper``): state the port of remote read.
 
-Clients since Windows Vista ask at port 135 and not at a port that they know. Where somebody listens there already they ask that
-one: this is for machines on which nobody does. It needs nothing of the main process, and answers in the gateway.
+The specification is [MS-RPCE] 2.2.1.2. Clients since Windows Vista ask at port 135 and do not use a
+fixed port. If a service listens at port 135 already, clients ask that service. This mapper is for
+machines without one. It needs nothing of the main process, and answers in the gateway.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from srmp_spark.queue_manager.remote_read.endpoint import Replies
 
 
 class MapperService:
-    """Answers at once, and keeps nothing."""
+    """Answers the calls of the endpoint mapper at once, without state."""
 
     def __init__(self, ports: Mapping[SyntaxId, int]) -> None:
         self._ports = ports
         self._connections: dict[Hashable, Replies] = {}
 
     def connected(self, key: Hashable, replies: Replies) -> None:
-        """Expect calls of a connection, which ``key`` will name."""
+        """Expect calls of a new connection, which ``key`` names from now on."""
         self._connections[key] = replies
 
     def disconnected(self, key: Hashable) -> None:
-        """Forget a connection."""
+        """Forget a connection that ended."""
         self._connections.pop(key, None)
 
     def answers_taken(self, key: Hashable) -> None:
-        """Do nothing: no answer waits here."""
+        """Do nothing, because no answer waits here."""
 
     def call(self, key: Hashable, received: CallReceived) -> None:
-        """Answer ept_map."""
+        """Answer ept_map with the port of the interface, or with "not registered"."""
         replies = self._connections[key]
         try:
             asked = decode_map_request(received.stub)
@@ -51,10 +52,10 @@ class MapperService:
             replies.respond(received.call_id, MapResponse((asked._replace(port=port),), 0).encode())
 
     def cancelled(self, key: Hashable, call_id: int) -> None:
-        """Do nothing: no call waits here."""
+        """Do nothing, because no call waits here."""
 
     def orphaned(self, key: Hashable, call_id: int) -> None:
-        """Do nothing: no call waits here."""
+        """Do nothing, because no call waits here."""
 
     def run_down(self, association: Association[Any]) -> None:
-        """Do nothing: there are no handles here."""
+        """Do nothing, because there are no handles here."""

@@ -1,4 +1,4 @@
-"""Everything of remote read in the main process, put together: the service, its readers, and the link to the gateway."""
+"""Assemble remote read in the main process: service, readers, and link to the gateway."""
 
 from __future__ import annotations
 
@@ -24,16 +24,19 @@ from srmp_spark.queue_manager.remote_read.crossing import (
 )
 from srmp_spark.queue_manager.remote_read.readers import Readers
 from srmp_spark.queue_manager.remote_read.service import RemoteReadService
-from srmp_spark.queue_manager.sockets import Descriptors
+from srmp_spark.queue_manager.srmp_port.sockets import Descriptors
 from srmp_spark.signing_in.accounts import Accounts
 from srmp_spark.signing_in.credentials import LEVELS
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.config import ServeConfig
+    from srmp_spark.queue_manager.configuration.config import ServeConfig
     from srmp_spark.queue_manager.service import QueueManager
 
 CLOSE_SECONDS = 2.0
-"""What the gateway gets to end its connections when the queue manager stops: a second of it is for readers that are slow."""
+"""Longest time for the gateway to end its connections when the queue manager stops, in seconds.
+
+One of the two seconds is for slow readers.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +59,7 @@ class RpcLink(GatewayLink[Responded | Failed | Close, _FromGateway]):
 
 
 class RpcPort:
-    """Serves remote read, and where it is, on listening sockets that stay their owner's."""
+    """Serves remote read and its endpoint mapper on listening sockets, which the caller keeps."""
 
     def __init__(
         self,
@@ -66,7 +69,10 @@ class RpcPort:
         mapper: socket.socket | None,
         descriptors: Descriptors,
     ) -> None:
-        """``mapper``: the socket of the endpoint mapper, if we are one."""
+        """Prepare the port.
+
+        ``mapper`` is the socket of the endpoint mapper, if this process is one.
+        """
         accounts = config.all_rpc_accounts()
         self._service = RemoteReadService(manager, listening.getsockname()[1], accounts=accounts)
         self._readers = Readers(self._service)
@@ -96,7 +102,10 @@ class RpcPort:
         mapper: socket.socket | None,
         descriptors: Descriptors,
     ) -> RpcPort:
-        """Return a port whose gateway listens. Raises :class:`ConfigurationError` if it does not."""
+        """Return a port whose gateway listens.
+
+        Raises :class:`ConfigurationError` if it does not.
+        """
         if config.rpc_accounts is not None:
             log.warning(
                 'mqrr.accounts_of_all_queues accounts=%d because="--rpc-accounts gives '
@@ -134,7 +143,7 @@ class RpcPort:
             self._closed.set()
 
     async def close(self) -> None:
-        """Take no more, end all connections, finish what is being stored."""
+        """Accept no more calls, end all connections, and wait until everything is stored."""
         if self._link.send(Close()):
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._closed.wait(), CLOSE_SECONDS)

@@ -1,8 +1,10 @@
-"""One queue of ours that remote readers have open: what came, what has left, and messages read ahead.
+"""Serve one local queue that remote readers have open.
 
-Theory of operation. A reader asks for one message after the other, and each would be a question to the reader process. So
-the answer to one question is the message and what follows it, up to :data:`AHEAD_BYTES_MAX`, and stays here until its memory is
-needed. What is here may have left the queue meanwhile: the server asks :meth:`ServedView.has_left` before it asks for one.
+The module reports new messages, knows which messages have left the queue, and reads messages ahead.
+Theory of operation. A reader requests one message after the other, and each would be a request to
+the reader process. So the answer to one request holds the message and those after it, up to
+:data:`AHEAD_BYTES_MAX`. They stay here until their memory is needed. Messages here may have left
+the queue meanwhile. So the server calls :meth:`ServedView.has_left` before it requests one.
 """
 
 from __future__ import annotations
@@ -24,57 +26,75 @@ from srmp_spark.queue_manager.remote_read.frames import RUN, SRMP, UNREADABLE, F
 from srmp_spark.rows.group import Record, unpack_group
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.queues.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
 
 AHEAD_BYTES_MIN, AHEAD_BYTES_MAX = 256 * 1024, 4 * 1024 * 1024
-"""Of one read: twice as much as the one before while each goes on where the last ended, as a walk does. A group of the log is
-unpacked from its beginning for each, and a segment is read whole."""
+"""Bytes of one read.
+
+A read has twice the size of the one before while each continues where the last ended, as a walk
+does. For each read a group of the log is unpacked from its beginning, and a segment is read whole.
+"""
 AHEAD_ROWS = 4_096
-"""The same in rows: holes and small messages."""
+"""Most sequences of one read, because holes and small messages have few bytes."""
 KEPT_BYTES = 16 * 1024 * 1024
-"""Messages kept of one queue; one that is larger goes through all the same."""
+"""Most bytes of messages that are kept of one queue.
+
+A larger message is delivered and not kept.
+"""
 FOLLOW_SECONDS = 30.0
-"""Longest wait for the next commit: every so often the queue itself is looked at."""
+"""Longest wait for the next commit, in seconds. After it the queue itself is checked."""
 SLICE_RUNS = 2_000
-"""Runs of one priority that are taken over in one turn of the loop, a few milliseconds: where priorities alternate each message
-is a run."""
+"""Runs of one priority that are added in one turn of the event loop, which takes a few
+milliseconds. If priorities alternate, each message is a run.
+"""
 AGAIN_SECONDS = 1.0
-"""Pause after a question that the reader process did not answer."""
+"""Pause after a request that the reader process did not answer, in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class ServedView:
-    """What has left the queue; asked for each message, so nothing is copied."""
+    """Tells the server which messages have left one queue.
+
+    It reads the queue for each message, so nothing is copied.
+    """
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.deleted = False
         self.known = 0
-        """The last sequence that the server was told of."""
+        """Last sequence that was reported to the server."""
 
     @property
     def name(self) -> str:
-        """Canonical."""
+        """Return the canonical name of the queue."""
         return self.queue.name
 
     @property
     def transactional(self) -> bool:
-        """Whether it takes transactional messages."""
+        """Return whether the queue accepts transactional messages."""
         return self.queue.state.transactional
 
     def is_behind(self) -> bool:
-        """Rows were committed whose priorities the reader process has not said yet."""
+        """Return whether rows were committed that were not reported to the server yet."""
         return not self.deleted and self.queue.end > self.known
 
     def floor(self) -> int:
-        """Retention has passed here, or the consumer ``default``; who only looks does not make one."""
+        """Return the sequence up to which all rows have left the queue.
+
+        They were trimmed by retention or received by the consumer ``default``. A client that only
+        peeks does not create that consumer.
+        """
         default = self.queue.consumers.get(DEFAULT_CONSUMER)
         return max(self.queue.trimmed_to, 0 if default is None else default.received)
 
     def has_left(self, sequence: int) -> bool:
-        """Received, purged, given up or trimmed; or the whole queue is gone."""
+        """Return whether the row ``sequence`` has left the queue.
+
+        A row leaves the queue if it is received, purged, discarded or trimmed, or if the queue is
+        deleted.
+        """
         if self.deleted or sequence <= self.floor():
             return True
         default = self.queue.consumers.get(DEFAULT_CONSUMER)
@@ -84,7 +104,7 @@ class ServedView:
 
 
 class ServedQueue:
-    """One queue for as long as somebody has it open."""
+    """Reads one queue for the server, as long as a client has it open."""
 
     def __init__(
         self,
@@ -97,29 +117,32 @@ class ServedQueue:
     ) -> None:
         self.view = ServedView(queue)
         self.opened = 0
-        """How often it is open, for whatever."""
+        """How many times the queue is open, with any access."""
         self.receivers = 0
-        """How often it is open to be received from."""
+        """How many times the queue is open with the right to receive."""
         self._manager = manager
         self._queue = queue
         self._turn = turn
         self._came = came
         self._deleted = deleted
         self.lock = asyncio.Lock()
-        """Held while the server is told what is in the queue: neither twice nor never."""
+        """Held while messages are reported to the server, so that each is reported exactly once."""
         self._kept: OrderedDict[int, Message] = OrderedDict()
         self._kept_bytes = 0
         self._ahead_bytes = AHEAD_BYTES_MIN
         self._ahead_from = 0
-        """Where the last read ended."""
+        """First sequence after the last read."""
         self._wanted: dict[int, list[Callable[[Message | str | None], None]]] = {}
         self._reading: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
 
-    # --- what came ----------------------------------------------------------------------------------------------------------
+    # --- what came --------------------------------------------------------------------------------
 
     async def load(self) -> Positions:
-        """All that is in the queue, under the lock. Raises what the reader process refuses."""
+        """Return the positions of all messages in the queue. The caller holds the lock.
+
+        Raises :class:`ApiError` or :class:`ConnectionResetError` if the reader process fails.
+        """
         self.view.known = self.view.floor()
         positions = Positions()
         async for runs in self._news():
@@ -127,15 +150,17 @@ class ServedQueue:
         return positions
 
     def follow(self) -> None:
-        """Tell what comes from now on."""
+        """Begin to report new messages, unless that has begun."""
         if self._following is None:
             self._following = asyncio.get_running_loop().create_task(self._follow())
 
     async def _news(self) -> AsyncIterator[list[Came]]:
-        """What has come since, in slices with turns of the loop between them; ``view.known`` goes along. The last may be empty.
+        """Yield the runs of messages that are new since ``view.known``, in slices.
 
-        Of a transactional queue all has priority 0 ([MS-MQMQ] 2.2.19.1), and nothing need be read. Holes are left out there
-        too: the million sequences that a restore skips would be passed by one by one, in one turn of the loop.
+        ``view.known`` is advanced. The event loop has turns between slices. The last slice may be
+        empty. All messages of a transactional queue have priority 0 ([MS-MQMQ] 2.2.19.1), so the
+        log need not be read. Its holes are left out, because a restore may skip a million
+        sequences, which would be passed one by one in one turn of the loop.
         """
         after, to = self.view.known, self._queue.end
         if self._queue.state.transactional:
@@ -164,7 +189,7 @@ class ServedQueue:
                 await asyncio.sleep(0)
 
     def _epochs(self, after: int, to: int) -> list[tuple[int, int, str]]:
-        """(after, to, epoch) for each epoch that has a part in (after, to]."""
+        """Return (after, to, epoch) for each epoch that has a part in (after, to]."""
         found = []
         firsts = [*(each.first for each in self._queue.epochs), 2**63]
         for (epoch, first), following in zip(self._queue.epochs, firsts[1:], strict=True):
@@ -193,7 +218,10 @@ class ServedQueue:
             pass
 
     async def _told(self) -> bool:
-        """Wait for the next commit and tell of it; whether the queue is still there."""
+        """Wait for the next commit and report its messages.
+
+        Return whether the queue still exists.
+        """
         try:
             if self._queue.end <= self.view.known:
                 await self._queue.changed(FOLLOW_SECONDS)
@@ -205,17 +233,21 @@ class ServedQueue:
                 async for runs in self._news():
                     self._came(self.view, runs)
         except (ApiError, ConnectionResetError) as error:
-            if isinstance(error, ApiError) and error.code == TRIMMED:  # retention was faster
+            if isinstance(error, ApiError) and error.code == TRIMMED:
+                # Retention has removed these rows meanwhile.
                 self.view.known = max(self.view.known, self._queue.trimmed_to)
                 return True
             log.warning('mqrr.follow_failed queue=%s reason="%s"', self._queue.name, error)
             await asyncio.sleep(AGAIN_SECONDS)
         return True
 
-    # --- messages -----------------------------------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
     def read(self, sequence: int, done: Callable[[Message | str | None], None]) -> None:
-        """``done`` gets the message; ``None``: it has left the queue; a text: why it cannot be read. At once or later."""
+        """Read a message and call ``done`` with it, at once or later.
+
+        ``done`` gets ``None`` if the message has left the queue, and a text if it cannot be read.
+        """
         found = self._kept.get(sequence)
         if found is not None:
             done(found)
@@ -235,11 +267,14 @@ class ServedQueue:
                     gone = code in (TRIMMED, UNKNOWN_QUEUE) or self.view.has_left(first)
                     self._tell(first, None if gone else str(error))
                 else:
-                    if first in self._wanted:  # a hole, or the answer ended before it
+                    if first in self._wanted:
+                        # The row is a hole, or the answer ended before it.
                         gone = self.view.has_left(first)
                         self._tell(
                             first,
-                            None if gone else f"row {first} of {self._queue.name} did not come",
+                            None
+                            if gone
+                            else f"row {first} of {self._queue.name} was not sent by the reader",
                         )
         finally:
             self._reading = None
@@ -285,7 +320,10 @@ class ServedQueue:
             done(what)
 
     async def record(self, sequence: int) -> Record:
-        """A row as it is stored. Raises an :class:`ApiError` if it has left the queue, or cannot be read."""
+        """Return a row as it is stored.
+
+        Raises :class:`ApiError` if the row has left the queue or is damaged.
+        """
         _, _, epoch = next(
             each
             for each in self._epochs(sequence - 1, self._queue.end)
@@ -315,13 +353,13 @@ class ServedQueue:
         return record
 
     def forget(self, sequence: int) -> None:
-        """It was taken: nobody asks for it again."""
+        """Discard a message that was read ahead, because it was received."""
         found = self._kept.pop(sequence, None)
         if found is not None:
             self._kept_bytes -= _size(found)
 
     async def close(self) -> None:
-        """Nobody has it open any more."""
+        """Stop, because no client has the queue open any longer."""
         await end((self._following, self._reading))
 
 

@@ -1,14 +1,16 @@
-"""The connections of remote readers as the main process sees them: what crosses to the service, and answers back.
+"""Represent the connections of remote readers in the main process, and limit their answers.
 
-**What a reader may cost.** An answer counts from the moment it is sent to the gateway until the gateway reports that
-the reader has taken it, so the bytes that wait in the channel count too. Above ANSWERS_OF_ONE_MAX no further message
-is read for that reader, above ANSWERS_MAX none for any reader that has answers to take, and none at all while the
-channel is congested (:meth:`Reader.has_room`). So one message of 4 MB that many readers wait for is answered for one of
-them, and for the next one when the gateway has caught up: the loop has its turns in between.
+**Cost of a reader.** An answer counts from the moment it is sent to the gateway until the gateway
+reports that the reader has taken it. So the bytes that wait in the channel count too. Above
+ANSWERS_OF_ONE_MAX no further message is read for that reader. Above ANSWERS_MAX none is read for
+any reader that has answers to take. While the channel is congested none is read at all
+(:meth:`Reader.has_room`). So if many readers wait for one message of 4 MB, one of them is answered,
+and the next one when the gateway has caught up. The event loop has turns in between.
 
-**What a gateway's death means.** Each of its connections is lost, as when the network loses it: calls get no answer,
-handles are run down, and messages that their readers had locked are there again. A receive whose end is stored stays
-stored; the reader was not answered and may ask again, as after any lost connection.
+**Death of a gateway.** Each of its connections is lost, as after a network failure. Calls get no
+answer, handles are run down, and messages that their readers had locked are available again. A
+receive whose End is stored stays stored. Its reader was not answered and may ask again, as after
+any lost connection.
 """
 
 from __future__ import annotations
@@ -42,46 +44,58 @@ from srmp_spark.queue_manager.remote_read.crossing import (
 from srmp_spark.queue_manager.remote_read.service import RemoteReadService
 
 ANSWERS_OF_ONE_MAX = 4 * 1_048_576
-"""Bytes of answers that one connection has not taken: above it no message is read for it. One of 4 MiB fits always."""
+"""Bytes of answers that one connection has not taken, above which no message is read for the
+connection. An answer of 4 MiB fits always.
+"""
 ANSWERS_MAX = 256 * 1_048_576
-"""The same for all connections of the port: above it none is read for anybody who has answers to take."""
+"""Bytes of answers that all connections have not taken, above which no message is read for a reader
+that has answers to take.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class ToReaders(Protocol):
-    """The way to the gateway of some readers: a :class:`srmp_spark.queue_manager.gateway.channel.Channel`."""
+    """Sends messages to the gateway of some readers.
+
+    :class:`srmp_spark.queue_manager.gateway.channel.Channel` implements this.
+    """
 
     is_congested: bool
 
     @property
     def is_open(self) -> bool:
-        """Whether messages can be sent."""
+        """Return whether messages can be sent."""
         ...
 
     def send(self, message: Responded | Failed) -> bool:
-        """Send ``message`` after all earlier ones."""
+        """Send ``message`` after all earlier ones, and return whether it could be sent."""
         ...
 
 
 class Reader:
-    """One connection that has called: the port of :class:`.service.Answers`."""
+    """One connection that has called: implements :class:`.service.Answers`."""
 
     __slots__ = ("_channel", "_given", "_number", "_readers", "_taken", "calls")
 
     def __init__(self, readers: Readers, channel: ToReaders, number: int) -> None:
-        """``channel``: of the gateway that has the connection; the next gateway has other connections."""
+        """Represent the connection ``number`` of the gateway at the other end of ``channel``.
+
+        The next gateway has other connections.
+        """
         self._readers = readers
         self._channel = channel
         self._number = number
         self._given = 0
         self._taken = 0
         self.calls: dict[int, Association[OpenQueue]] = {}
-        """Calls that wait for an answer, and whose handles they may open and close."""
+        """Calls that wait for an answer, with the associations whose handles they may open and
+        close.
+        """
 
     @property
     def untaken(self) -> int:
-        """Bytes of answers that were given and not taken."""
+        """Return the bytes of answers that were given and not taken."""
         return self._given - self._taken
 
     def has_room(self) -> bool:
@@ -95,7 +109,10 @@ class Reader:
         return not self.untaken or self._readers.untaken < ANSWERS_MAX
 
     def note_taken(self, taken: int) -> bool:
-        """Note that the reader has taken ``taken`` bytes so far. Return whether that is news."""
+        """Note that the reader has taken ``taken`` bytes so far.
+
+        Return whether ``taken`` is more than before.
+        """
         news = min(taken, self._given) - self._taken
         if news <= 0:
             return False
@@ -104,7 +121,10 @@ class Reader:
         return True
 
     def respond(self, call_id: int, stub: bytes) -> None:
-        """Send the answer of a call, unless nobody waits for it."""
+        """Send ``stub`` as the answer of a call.
+
+        Do nothing if the call was ended or forgotten.
+        """
         association = self.calls.pop(call_id, None)
         if association is not None and self._channel.send(
             Responded(self._number, call_id, stub, len(association))
@@ -113,7 +133,10 @@ class Reader:
             self._readers.untaken += len(stub)
 
     def fail(self, call_id: int, status: int) -> None:
-        """Send the fault of a call, unless nobody waits for it."""
+        """Send the fault ``status`` as the answer of a call.
+
+        Do nothing if the call was ended or forgotten.
+        """
         if self.calls.pop(call_id, None) is not None:
             self._channel.send(Failed(self._number, call_id, status))
 
@@ -122,7 +145,7 @@ class Reader:
 
 
 class Readers:
-    """All readers of one gateway at a time, and the handles of their associations."""
+    """Holds all readers of one gateway at a time, and the handles of their associations."""
 
     def __init__(self, service: RemoteReadService) -> None:
         self._service = service
@@ -130,7 +153,9 @@ class Readers:
         self._readers: dict[int, Reader] = {}
         self._associations: dict[int, Association[OpenQueue]] = {}
         self._ending: deque[Callable[[], None]] = deque()
-        """What the death of a gateway has ended and is not given up yet: first connections, then associations."""
+        """Work that remains after the death of a gateway: first its connections, then its
+        associations.
+        """
         self.untaken = 0
         """Bytes of answers that were given to readers and not taken."""
 
@@ -138,10 +163,10 @@ class Readers:
         """Return the number of connections that have called."""
         return len(self._readers)
 
-    # --- what the gateway says ------------------------------------------------------------------------------------------
+    # --- what the gateway says --------------------------------------------------------------------
 
     def called(self, message: Called, channel: ToReaders) -> None:
-        """Hand a call to the service."""
+        """Pass a call to the service."""
         reader = self._readers.get(message.connection)
         if reader is None:
             reader = self._readers[message.connection] = Reader(self, channel, message.connection)
@@ -151,7 +176,8 @@ class Readers:
             association = Association(
                 message.association, message.peer, partial(secrets.token_bytes, 16)
             )
-            association.connections = 1  # until the gateway says that the last one is gone
+            # The association counts as connected until the gateway reports that it ended.
+            association.connections = 1
             self._associations[message.association] = association
         reader.calls[message.call_id] = association
         if reader.note_taken(message.taken):
@@ -173,27 +199,26 @@ class Readers:
             raise
 
     def cancelled(self, message: CallWasCancelled) -> None:
-        """Answer a call soon."""
+        """Let the service answer a call soon, because its caller does not want to wait."""
         reader = self._readers.get(message.connection)
-        if (
-            reader is not None and message.call_id in reader.calls
-        ):  # else its answer has crossed the cancel
+        # If the call is not there, its answer and the cancellation have crossed.
+        if reader is not None and message.call_id in reader.calls:
             self._service.cancelled(reader, message.call_id)
 
     def orphaned(self, message: CallWasOrphaned) -> None:
-        """Forget a call."""
+        """Let the service forget a call, because its caller no longer waits."""
         reader = self._readers.get(message.connection)
         if reader is not None and reader.calls.pop(message.call_id, None) is not None:
             self._service.orphaned(reader, message.call_id)
 
     def answers_taken(self, message: AnswersTaken) -> None:
-        """Read messages that waited until their reader took its answers."""
+        """Note that a reader has taken answers, and read the messages that waited for that."""
         reader = self._readers.get(message.connection)
         if reader is not None and reader.note_taken(message.taken):
             self._service.has_room()
 
     def connection_ended(self, message: ConnectionEnded) -> None:
-        """Give up the calls of a connection."""
+        """End the calls of a connection that is gone."""
         reader = self._readers.pop(message.connection, None)
         if reader is not None:
             self._end(reader)
@@ -214,12 +239,13 @@ class Readers:
         association.connections = 0
         self._service.run_down(association.run_down())
 
-    # --- what becomes of the gateway ------------------------------------------------------------------------------------
+    # --- what becomes of the gateway --------------------------------------------------------------
 
     def lost(self) -> None:
-        """End every connection and every association: their gateway is gone.
+        """End every connection and every association, because their gateway died.
 
-        That may be thousands at once, so the loop has its turns in between. The next gateway's readers are others.
+        There may be thousands, so the event loop has turns in between. The next gateway has other
+        readers.
         """
         readers, self._readers = self._readers, {}
         associations, self._associations = self._associations, {}
@@ -246,11 +272,12 @@ class Readers:
     def _end_next(self) -> None:
         try:
             self._ending.popleft()()
-        except Exception:  # one connection's bug must not keep what the others had locked
+        except Exception:
+            # An error with one connection must not keep the locks of the others.
             log.exception("mqrr.end_failed")
 
     def close(self) -> None:
-        """End everything now."""
+        """End every connection and every association now."""
         self.lost()
         while self._ending:
             self._end_next()

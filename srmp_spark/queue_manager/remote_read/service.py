@@ -1,4 +1,4 @@
-"""Does what the server of remote read says, with a queue manager under it."""
+"""Carry out the effects of the server of remote read on a queue manager."""
 
 from __future__ import annotations
 
@@ -41,25 +41,27 @@ from srmp_spark.mqrr.server.which_queue import CannotOpenError, which_queue
 from srmp_spark.mqrr.status import Status
 from srmp_spark.names import OWN_QUEUES, base_of_subqueue, canonical_host, canonical_queue_name
 from srmp_spark.queue_manager.child.ending import end
-from srmp_spark.queue_manager.consumers import REMOTE_READERS
 from srmp_spark.queue_manager.log_once import LogOnce
+from srmp_spark.queue_manager.queues.consumers import REMOTE_READERS
 from srmp_spark.queue_manager.remote_read.queue import ServedQueue, ServedView
 from srmp_spark.queue_manager.remote_read.taking import Move, Part, take_together
-from srmp_spark.queue_manager.rpc_accounts import RpcAccounts, RpcVerb
+from srmp_spark.queue_manager.trust.rpc_accounts import RpcAccounts, RpcVerb
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.srmp.decisions import Reason
+from srmp_spark.srmp.receiving.decisions import Reason
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.queues.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
-    from srmp_spark.store.transaction import Transaction
+    from srmp_spark.store.database.transaction import Transaction
 
 RENEW_SECONDS = 10.0
-"""As any receiver renews its lease (docs/INTERFACE.md section 1)."""
+"""Seconds between two renewals of a lease, as for any receiver (docs/INTERFACE.md section 1)."""
 SPARED_OF_A_TURN = 1_000
-"""Sequences of messages that a purge spares which are put in order in one turn of the loop, a millisecond or two."""
+"""Sequences of spared messages that a purge sorts in one turn of the event loop, which takes a
+millisecond or two.
+"""
 STOP_SECONDS = 5.0
-"""What is being stored gets so long at the end."""
+"""Longest wait at the end for changes that are being stored, in seconds."""
 
 _REASONS = {
     Why.RECEIVED: Reason.RECEIVED,
@@ -72,32 +74,41 @@ log = logging.getLogger(__name__)
 
 
 class Answers(Protocol):
-    """What a connection does with the answers of its calls."""
+    """Sends the answers of one connection's calls to its client."""
 
     def has_room(self) -> bool:
-        """Whether another message may be read for it: what it was answered before has left, or is little."""
+        """Return whether another message may be read for the connection.
+
+        That is so if the reader has taken its earlier answers, or few of these answers are untaken.
+        """
         ...
 
     def respond(self, call_id: int, stub: bytes) -> None:
-        """The call has an answer."""
+        """Send ``stub`` as the answer of the call ``call_id``."""
         ...
 
     def fail(self, call_id: int, status: int) -> None:
-        """The call has a fault."""
+        """Send the fault ``status`` as the answer of the call ``call_id``."""
         ...
 
 
 class Coordinator(Protocol):
-    """Who ends transactions, by :meth:`RemoteReadService.outcome`. None is built ([MS-DTCO]): tests have one."""
+    """Ends transactions by :meth:`RemoteReadService.outcome`.
+
+    None is implemented ([MS-DTCO]). Tests have one.
+    """
 
     def ended(self, transaction: bytes, *, committed: bool) -> None:
-        """The commit that it asked for is stored; or it could not be, or its time was over, and all is as it was before the
-        transaction."""
+        """Note the end of a transaction.
+
+        If ``committed``, the requested commit is stored. Otherwise the transaction has changed
+        nothing: its commit failed, or its time was over.
+        """
         ...
 
 
 class RemoteReadService:
-    """All remote readers of one queue manager."""
+    """Serves all remote readers of one queue manager."""
 
     def __init__(
         self,
@@ -106,7 +117,11 @@ class RemoteReadService:
         coordinator: Coordinator | None = None,
         accounts: RpcAccounts | None = None,
     ) -> None:
-        """``accounts``: whose rights are judged; ``None``: nobody signs in, and every caller may do everything."""
+        """Prepare the service at RPC port ``port``.
+
+        ``accounts`` have rights that are checked. None means that no caller signs in, and every
+        caller may do everything.
+        """
         self._manager = manager
         self._allows = RpcAccounts(None, ()).allows if accounts is None else accounts.allows
         self._loop = asyncio.get_running_loop()
@@ -120,35 +135,48 @@ class RemoteReadService:
         self._connections: dict[Hashable, Answers] = {}
         self._not_opened = LogOnce()
         self._unread: dict[Hashable, deque[Read]] = {}
-        """Messages that wait until a reader has taken the answers that it has: for it alone memory would be used."""
+        """Reads that wait until their reader has taken its answers.
+
+        Otherwise their messages would use memory for this reader alone.
+        """
         self._served: dict[int, ServedQueue] = {}
-        """By the identity of the queue: one that is deleted and made again is another one."""
+        """Open queues, by the identity of the queue.
+
+        A queue that is deleted and created again is another one.
+        """
         self._turn = asyncio.Lock()
-        """Of queues that are taken over: however many are opened at once, a turn of the loop has a slice of one."""
+        """Lock for queues that are being loaded.
+
+        So one turn of the event loop has a slice of one queue, however many are opened at once.
+        """
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
         self._taking: list[Take] = []
-        """What is stored together as soon as nothing more came with it."""
+        """Received messages that are stored together at the end of this turn of the event loop."""
         self._renewing = self._loop.create_task(self._renew())
         self._stopping = asyncio.Event()
         self._unstored = 0
-        """Purges that are not on stable storage yet."""
+        """Number of purges that are not on stable storage yet."""
         self._held: list[Callable[[], list[Effect]]] = []
-        """What came meanwhile, in order; of each connection at most CALLS_MAX calls. Nobody is told that a message is
-        gone which a crash would bring back: another queue manager that asks what became of one of its own would take it
-        for received."""
+        """Requests that wait for these purges, in order; of each connection at most CALLS_MAX
+        calls. A reader must not learn that a message is gone that a crash would bring back.
+        Another queue manager that looks up one of its messages would take it for received.
+        """
         manager.catalogue.on_purge = self._purge_began
         manager.catalogue.hold_readers = self._hold_readers
 
-    # --- connections ------------------------------------------------------------------------------------------------------
+    # --- connections ------------------------------------------------------------------------------
 
     def connected(self, key: Hashable, answers: Answers) -> None:
-        """A connection whose calls will be named by ``key``."""
+        """Expect calls of a new connection, which ``key`` names from now on."""
         self._connections[key] = answers
 
     def disconnected(self, key: Hashable, calls: Iterable[int]) -> None:
-        """It is gone, and nobody waits for the answers of these calls."""
+        """Forget a connection that is gone.
+
+        The calls ``calls`` of the connection need no answers.
+        """
         self._connections.pop(key, None)
         self._in_turn(partial(self._server.calls_gone, key, tuple(calls)))
         for asked in self._unread.pop(key, ()):
@@ -157,7 +185,7 @@ class RemoteReadService:
             )
 
     def has_room(self) -> None:
-        """Readers have taken answers: messages that waited for it are read now."""
+        """Read the messages that waited for room, because readers have taken answers."""
         for key in tuple(self._unread):
             waiting, connection = self._unread.get(key), self._connections.get(key)
             if waiting is None or connection is None:
@@ -168,35 +196,41 @@ class RemoteReadService:
                 del self._unread[key]
 
     def call(self, key: Hashable, received: CallReceived) -> None:
-        """A call came."""
+        """Pass a call of a reader to the server, and carry out its effects."""
         self._in_turn(lambda: self._server.call(key, received, self._loop.time()))
 
     def cancelled(self, key: Hashable, call_id: int) -> None:
-        """Its caller does not want to wait."""
+        """Answer a call soon, because its caller does not want to wait."""
         self._in_turn(partial(self._server.call_cancelled, key, call_id))
 
     def orphaned(self, key: Hashable, call_id: int) -> None:
-        """Its caller does not wait."""
+        """Forget a call, because its caller no longer waits."""
         self._in_turn(partial(self._server.calls_gone, key, (call_id,)))
 
     def run_down(self, descriptors: Iterable[OpenQueue]) -> None:
-        """Their client is gone."""
+        """Close these open queues, because their client is gone."""
         ended = tuple(descriptors)
         self._in_turn(lambda: self._server.run_down(ended, self._loop.time()))
 
     def outcome(self, transaction: bytes, *, committed: bool) -> None:
-        """The coordinator has decided."""
+        """Commit or abort a transaction, as its coordinator has decided."""
         self._do(self._server.outcome(transaction, committed=committed))
 
-    # --- purges ---------------------------------------------------------------------------------------------------------------
+    # --- purges -----------------------------------------------------------------------------------
 
     def _purge_began(self, transaction: Transaction) -> None:
-        """Rows have left a queue; a commit that fails ends the process, and nobody has heard of it."""
+        """Hold requests until this purge is stored, because rows have left a queue.
+
+        A commit that fails ends the process, and no reader has seen the purge.
+        """
         self._unstored += 1
         transaction.after_commit.append(self._purge_stored)
 
     def _hold_readers(self) -> Callable[[], None]:
-        """Hold what comes until the whole purge is stored: its next commit takes rows that a reader would lock meanwhile."""
+        """Hold requests until a whole purge is stored. Return the function that ends the hold.
+
+        The next commit of the purge removes rows that a reader would lock meanwhile.
+        """
         self._unstored += 1
         return self._purge_stored
 
@@ -213,7 +247,7 @@ class RemoteReadService:
         else:
             self._do(what())
 
-    # --- effects ----------------------------------------------------------------------------------------------------------
+    # --- effects ----------------------------------------------------------------------------------
 
     def _do(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -261,10 +295,13 @@ class RemoteReadService:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # --- opening and closing ----------------------------------------------------------------------------------------------
+    # --- opening and closing ----------------------------------------------------------------------
 
     def _open(self, asked: Open) -> None:
-        """Open, or begin to: a task is made only where something must be waited for."""
+        """Open a queue at once, or start a task that opens the queue.
+
+        A task is started only if something must be waited for, such as a lease.
+        """
         try:
             name = self._name(asked)
             queue = self._find(asked, name)
@@ -287,11 +324,12 @@ class RemoteReadService:
         self._do(self._server.opened(asked.opening, served.view, None, self._loop.time()))
 
     async def _open_subqueue(self, asked: Open, name: str) -> None:
-        """Open a subqueue that nobody declared; it is made if it is not there."""
+        """Open a subqueue that no operator declared. Create it if it is missing."""
         try:
             queue = await self._manager.subqueues.enter(name)
         except ProcessMustEndError:
-            return  # as for a Take
+            # The process ends, as in _take. The call gets no answer.
+            return
         except ApiError as error:
             self._refuse(asked, _status_of(error), error)
         else:
@@ -304,7 +342,8 @@ class RemoteReadService:
                 self._manager, queue, turn=self._turn, came=self._came, deleted=self._deleted
             )
         served.opened += 1
-        # Before we wait: nobody gives up the lease that we are about to share
+        # This is counted before the wait, so that the lease that we are about to share is not
+        # released.
         served.receivers += asked.receive
         try:
             if asked.receive:
@@ -330,8 +369,11 @@ class RemoteReadService:
         self._do(self._server.not_opened(asked.opening, status))
 
     def _name(self, asked: Open) -> str:
-        """Return the canonical name of what is to be opened. Raises :class:`CannotOpenError`, also without the right to it:
-        which queues there are is told to those alone who may open them."""
+        """Return the canonical name of the queue to open.
+
+        Raises :class:`CannotOpenError` if the queue is not local, or the caller has no right to the
+        queue. Callers without the right do not learn which queues exist.
+        """
         named = which_queue(asked.queue)
         host = canonical_host(named.host)
         if host != "." and host not in self._manager.hosts:
@@ -353,9 +395,12 @@ class RemoteReadService:
         return name
 
     def _find(self, asked: Open, name: str) -> Queue | None:
-        """Return a queue; None: a subqueue that is to be made, of a queue to which the caller has the same right.
+        """Return the queue to open, or None for a subqueue that must be created.
 
-        Raises :class:`CannotOpenError`; a name that no queue has costs as much as one that the caller has no right to.
+        The caller needs the same right to the queue that would have the subqueue. Raises
+        :class:`CannotOpenError` if there is no queue or the access is not possible. A name without
+        a queue costs as much time as a name without the right, so that callers cannot find names by
+        time.
         """
         queue = self._manager.catalogue.get(name)
         if queue is None:
@@ -370,11 +415,12 @@ class RemoteReadService:
         if (asked.receive or asked.move) and queue.log_name in OWN_QUEUES:
             raise CannotOpenError(
                 Status.MQ_ERROR_ACCESS_DENIED,
-                f"nobody receives from {queue.name}: it can be peeked",
+                f"{queue.name} can only be peeked, not received from",
             )
         if asked.move and queue.log_name != queue.name:
             raise CannotOpenError(
-                Status.MQ_ERROR_ACCESS_DENIED, f"{queue.name} is a journal: nothing is moved there"
+                Status.MQ_ERROR_ACCESS_DENIED,
+                f"{queue.name} is a journal: no message can be moved to it",
             )
         return queue
 
@@ -405,11 +451,12 @@ class RemoteReadService:
             self._begin(self._leave(view.queue))
 
     async def _leave(self, queue: Queue) -> None:
-        with suppress(ProcessMustEndError):  # as for a Take
+        # The process ends, as in _take.
+        with suppress(ProcessMustEndError):
             await self._manager.subqueues.leave(queue)
 
     async def _renew(self) -> None:
-        """The lease of each queue that is received from."""
+        """Renew the lease of each queue that is open to receive, every RENEW_SECONDS."""
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             for served in tuple(self._served.values()):
@@ -436,19 +483,25 @@ class RemoteReadService:
     def _deleted(self, view: ServedView) -> None:
         self._do(self._server.lost(view, Status.MQ_ERROR_QUEUE_DELETED))
 
-    # --- messages ---------------------------------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
     def _read(self, asked: Read) -> None:
         if self._waits_for_room(asked):
             return
         served = self._served.get(id(_served(asked.queue).queue))
-        if served is None:  # it was closed while this one waited
+        if served is None:
+            # The queue was closed while the read waited.
             self._do(self._server.not_read(asked.reading, Status.MQ_ERROR_STALE_HANDLE))
         else:
             served.read(asked.sequence, partial(self._was_read, asked))
 
     def _waits_for_room(self, asked: Read) -> bool:
-        """Put a message off whose reader has not taken its answers. One that is gone waits for nothing."""
+        """Postpone a read if its reader has not taken its answers.
+
+        Return whether it was postponed.
+
+        If the connection is gone, the read is not postponed.
+        """
         connection = self._connections.get(asked.connection)
         if connection is None or connection.has_room():
             return False
@@ -457,10 +510,13 @@ class RemoteReadService:
 
     def _was_read(self, asked: Read, what: Message | str | None) -> None:
         if isinstance(what, Message) and self._waits_for_room(asked):
-            return  # answers that were given since then have filled the room: the message is read again
+            # Answers that were given meanwhile have used the room, so the message is read again
+            # later.
+            return
         if isinstance(what, Message) and not asked.queue.has_left(asked.sequence):
             self._do(self._server.read(asked.reading, what, self._loop.time()))
-        elif what is None or isinstance(what, Message):  # it was read, and purged meanwhile
+        elif what is None or isinstance(what, Message):
+            # The message has left the queue, perhaps after it was read.
             self._in_turn(partial(self._server.vanished, asked.reading))
         else:
             log.warning(
@@ -472,7 +528,10 @@ class RemoteReadService:
             self._do(self._server.not_read(asked.reading, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))
 
     def _take_what_came(self) -> None:
-        """A reader that ends many receives at once has one commit of marks for them. A move waits for its row: alone."""
+        """Store the received messages of this turn: one commit of marks for all of them.
+
+        A move is stored alone, because it must wait for its row.
+        """
         taking, self._taking = self._taking, []
         received: list[Take] = []
         for asked in taking:
@@ -484,7 +543,7 @@ class RemoteReadService:
             self._begin(self._take(received))
 
     async def _take(self, together: Sequence[Take]) -> None:
-        """All of them, or each for itself if one of them cannot be."""
+        """Store these takes in one commit, or each take alone if one of them fails."""
         parts: dict[tuple[int, Reason | None], Part] = {}
         moves: list[Move] = []
         messages = [each for asked in together for each in asked.messages]
@@ -500,11 +559,11 @@ class RemoteReadService:
             self._check_still_there(moves)
             await take_together(self._manager, list(parts.values()), REMOTE_READERS, moves)
         except ProcessMustEndError:
-            return  # nobody knows what the disk has, and the process ends: they stay locked, and their End has no answer
-        except (
-            ApiError,
-            ConnectionResetError,
-        ) as error:  # stands before the commit: nothing was changed
+            # It is unknown what the disk has, and the process ends. The messages stay locked, and
+            # their End gets no answer.
+            return
+        except (ApiError, ConnectionResetError) as error:
+            # The error occurs before the commit, so nothing was changed.
             if len(together) > 1:
                 for asked in together:
                     self._begin(self._take([asked]))
@@ -521,7 +580,11 @@ class RemoteReadService:
         self._do([effect for asked in together for effect in self._server.stored(asked.storing)])
 
     def _check_still_there(self, moves: Iterable[Move]) -> None:
-        """Since it was read, an operator or retention may have taken one: what is gone makes no row elsewhere. Raises a 409."""
+        """Check that the rows to be moved are still in their queues.
+
+        An operator or retention may have removed a row since it was read. Such a row must not
+        appear in another queue. Raises :class:`ApiError` (409).
+        """
         for move in moves:
             if self._served[id(move.queue)].view.has_left(move.sequence):
                 raise ApiError(
@@ -543,14 +606,18 @@ class RemoteReadService:
             purged = await self._manager.purge_queue(view.queue.name, spared)
             log.info("mqrr.purged queue=%s rows=%d", view.name, purged)
         except ProcessMustEndError:
-            return  # as for a Take
+            # The process ends, as in _take.
+            return
         except ApiError as error:
             log.warning('mqrr.not_purged queue=%s reason="%s"', view.name, error)
             status = Status.MQ_ERROR_QUEUE_NOT_AVAILABLE
         self._do(self._server.purged(asked.purging, status))
 
     async def stop(self) -> None:
-        """The connections are closed: what is being stored is waited for, leases are given up."""
+        """Wait at most STOP_SECONDS for changes that are being stored, and stop.
+
+        The connections must be closed before.
+        """
         self._stopping.set()
         self._take_what_came()
         if self._timer is not None:

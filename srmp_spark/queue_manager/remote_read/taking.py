@@ -1,4 +1,7 @@
-"""Messages that remote readers have received, given back to nobody or moved: marks of ``default``, stored together."""
+"""Mark messages that remote readers received, rejected, purged or moved, in one commit.
+
+The marks are those of the consumer ``default``.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from srmp_spark.errors import ApiError, ProcessMustEndError
 from srmp_spark.interface import UNKNOWN_QUEUE
-from srmp_spark.store import decisions
-from srmp_spark.store import moves as counts
+from srmp_spark.store.tables import decisions
+from srmp_spark.store.tables import moves as counts
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.catalogue import Queue
-    from srmp_spark.queue_manager.consumers import Consumer
+    from srmp_spark.queue_manager.queues.catalogue import Queue
+    from srmp_spark.queue_manager.queues.consumers import Consumer
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.rows.group import Record
-    from srmp_spark.srmp.decisions import Reason
-    from srmp_spark.srmp.effects import Ok
-    from srmp_spark.store.transaction import Transaction
+    from srmp_spark.srmp.receiving.decisions import Reason
+    from srmp_spark.srmp.receiving.effects import Ok
+    from srmp_spark.store.database.transaction import Transaction
 
 
 class Part(NamedTuple):
@@ -27,11 +30,14 @@ class Part(NamedTuple):
     queue: Queue
     sequences: list[int]
     reason: Reason | None
-    """``None``: they go on in another queue, and nothing is decided about them."""
+    """The reason.
+
+    ``None``: the rows continue in another queue, and no decision is made about them.
+    """
 
 
 class Move(NamedTuple):
-    """A row that becomes one of another queue. It is among the parts, too."""
+    """A row that moves to another queue. It is in one of the parts, too."""
 
     queue: Queue
     sequence: int
@@ -40,27 +46,31 @@ class Move(NamedTuple):
 
 
 class _Nobody:
-    """Who waits for a row that was moved: its commit is waited for with the marks."""
+    """Stands for the sender of a moved row, where the engine expects a sender.
+
+    The commit of the row is waited for together with the marks.
+    """
 
     def __init__(self) -> None:
         self.read_at = time.perf_counter()
 
     def acknowledge(self, ok: Ok) -> None:
-        """It is stored."""
+        """Do nothing: the row is stored, and no client waits for an acknowledgement."""
 
     def refuse(
         self, status: int, reason: str, section: str, retry_after: int | None = None
     ) -> None:
-        """Nothing refuses what was accepted once."""
+        """Do nothing: a row that was accepted once is not refused."""
 
 
 async def take_together(
     manager: QueueManager, parts: list[Part], holder: str, moves: Sequence[Move] = ()
 ) -> None:
-    """Mark all of them received and put what is moved into its queue, in one transaction; return when it is on stable storage.
+    """Mark all parts as received and move rows to their queues, in one commit.
 
-    Raises a 409, a 404 or a 503, and changes nothing, if ``holder`` does not have the lease of one of the queues, or if a queue
-    takes no rows. No other task runs before everything is marked.
+    Return when the commit is on stable storage. Raises :class:`ApiError` (409, 404 or 503), and
+    changes nothing, if ``holder`` does not have the lease of one of the queues, or a queue accepts
+    no rows. No other task runs until everything is marked.
     """
     for part in parts:
         manager.check_holder(part.queue.default, holder)
@@ -84,7 +94,7 @@ async def take_together(
 
 
 def _check_takes(manager: QueueManager, queue: Queue) -> None:
-    # A queue that is being deleted takes nothing any more, from before its deletion is in a commit.
+    # A queue that is being deleted accepts no rows, even before its deletion is in a commit.
     if manager.catalogue.get(queue.name) is not queue or queue.name not in manager.receiver.queues:
         raise ApiError(404, UNKNOWN_QUEUE, f"{queue.name} was deleted", "move it to another queue")
     if queue.state.paused:
@@ -95,7 +105,10 @@ def _check_takes(manager: QueueManager, queue: Queue) -> None:
 
 
 def _put(manager: QueueManager, moves: Sequence[Move]) -> None:
-    """Into what the journal is collecting, as the marks that follow at once."""
+    """Add the moved rows to the transaction that the journal is collecting.
+
+    The marks follow in the same transaction.
+    """
     moved = [
         decisions.Moved(
             each.queue.id,

@@ -1,9 +1,12 @@
-"""Dead letters whose application named a queue of ours for them ([MC-MQSRM] 3.1.5.2.1.2): handed to the main process.
+"""Hand over dead letters for which the application named a local queue to the main process.
 
-They lie in the outbox, in the table of all dead letters. The main process, which alone writes queues, asks which queues have
-some, and for the letters of each queue a group at a time. It stores the rows, and states so with its next question for that
-queue; the queue's cursor is then moved (:mod:`~srmp_spark.store.outbox.letter_cursors`). If either process ends in between,
-the group is handed over again, under the same identifiers: the engine knows those that have their rows.
+See [MC-MQSRM] 3.1.5.2.1.2. These letters are in the outbox, in the table of all dead letters. Only
+the main process writes queues. The main process asks which queues have letters, and then for the
+letters of each queue, one group at a time. The main process stores the rows, and confirms the group
+with the next question for that queue. Then the queue's cursor is moved
+(:mod:`~srmp_spark.store.outbox.tables.letter_cursors`). If either process ends in between, the
+group is handed over again, under the same identifiers. The engine knows the identifiers that
+already have rows.
 """
 
 from __future__ import annotations
@@ -18,23 +21,29 @@ from typing import Any
 from srmp_spark.errors import LocalProtocolError, StoreError
 from srmp_spark.message import Message, StreamId, StreamPosition
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
-from srmp_spark.srmp.encoder import encode, http_head
+from srmp_spark.srmp.codec.encoder import encode, http_head
+from srmp_spark.store.database.schema import connect_reader
 from srmp_spark.store.directory import DATABASE_FILE
-from srmp_spark.store.outbox.ends import class_of_end
-from srmp_spark.store.outbox.letter_cursors import LetterCursors
+from srmp_spark.store.outbox.messages.ends import class_of_end
+from srmp_spark.store.outbox.messages.waiting import MovedRow
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.store.outbox.waiting import MovedRow
-from srmp_spark.store.schema import connect_reader
+from srmp_spark.store.outbox.tables.letter_cursors import LetterCursors
 
 TOLD_MAX = 1_000
-"""Names that the log warns of: an application chooses them."""
+"""Names of queues that are logged as unusable.
+
+Further names are not logged, because applications choose names.
+"""
 _BOUNDARY = "MSMQ - SOAP boundary, 1"
 
 log = logging.getLogger(__name__)
 
 
 def takes_dead_letters(data_dir: Path, queue: str) -> bool:
-    """Whether there is such a transactional queue here now. If nobody can tell, it goes to the system's dead letters."""
+    """Return whether ``queue`` exists here now and is transactional.
+
+    If not, or if that cannot be determined, the letter stays a dead letter of the system.
+    """
     why = _refuses_letters(data_dir, queue)
     if why is not None:
         log.warning(
@@ -46,14 +55,20 @@ def takes_dead_letters(data_dir: Path, queue: str) -> bool:
 
 
 class LetterQueueWarnings:
-    """Who names a queue that cannot have dead letters is told when rows are staged, and not when the first is dead."""
+    """Warns about a queue that cannot take dead letters.
+
+    The warning comes when rows are staged, not when the first message is dead.
+    """
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._told: set[tuple[str, str]] = set()
 
     def warning(self, queue: str) -> str | None:
-        """What is wrong with ``queue`` now and how to make it right; in the log once. ``None``: nothing is wrong."""
+        """Return the problem of ``queue`` and its remedy, or ``None`` if there is no problem.
+
+        Each problem is logged once.
+        """
         why = _refuses_letters(self._data_dir, queue)
         if why is None:
             return None
@@ -69,7 +84,7 @@ class LetterQueueWarnings:
 
 
 def _refuses_letters(data_dir: Path, queue: str) -> str | None:
-    """Why no dead letters go there now; ``None``: they may."""
+    """Return why ``queue`` cannot take dead letters now, or ``None`` if it can."""
     try:
         connection = connect_reader(data_dir / DATABASE_FILE)
         try:
@@ -78,14 +93,14 @@ def _refuses_letters(data_dir: Path, queue: str) -> str | None:
         finally:
             connection.close()
     except (StoreError, sqlite3.Error) as error:
-        return f"nobody can tell whether it is there ({error})"
+        return f"the catalogue of queues cannot be read ({error})"
     if row is None:
         return "there is no such queue"
     return None if row[0] else "it is not transactional"
 
 
 class ApplicationLetters:
-    """The handlers of the commands ``dead_letter_queues`` and ``dead_letters``."""
+    """Handles the commands ``dead_letter_queues`` and ``dead_letters``."""
 
     def __init__(self, outbox: Outbox, store: StoreThread) -> None:
         self._outbox = outbox
@@ -93,18 +108,24 @@ class ApplicationLetters:
         self._known: LetterCursors | None = None
 
     async def queues(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Name the queues beyond ``after`` that letters wait for; none are left beyond it if ``queues`` is empty."""
+        """Return the names of queues after ``after`` for which letters wait.
+
+        ``queues`` is empty if there are none after it.
+        """
         return await self._store.run(partial(self._queues, str(command["after"])), later=True)
 
     async def next(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Return the next group of ``queue``, ``id`` null if there is none; ``handed`` is the group stored last, 0 for none."""
+        """Return the next group of letters for ``queue``; its ``id`` is null if there is none.
+
+        ``handed`` is the group that was stored last, or 0 for none.
+        """
         return await self._store.run(
             partial(self._next, str(command["queue"]), int(command["handed"])), later=True
         )
 
     @property
     def _cursors(self) -> LetterCursors:
-        """They are read in the thread of the outbox, when they are first asked for."""
+        """Return the cursors, which are read at the first call, in the thread of the outbox."""
         if self._known is None:
             self._known = LetterCursors(self._outbox.database, self._outbox.waiting.letters_for)
         return self._known
@@ -119,16 +140,22 @@ class ApplicationLetters:
             return {"id": None}
         moved, messages, _ = next(self._outbox.waiting.moved(number - 1, 1))
         letters = []
-        for stored in messages or []:  # damaged: it was told where it was read
+        # Damaged messages have no entry: the damage was reported when they were read.
+        for stored in messages or []:
             try:
                 letters.append(_letter(moved, stored.serial, stored.message))
-            except LocalProtocolError as error:  # noqa: PERF203  # it is why it could not be sent either; the table of dead letters has it
+            except LocalProtocolError as error:  # noqa: PERF203
+                # The same error kept the message from being sent. The table of dead letters
+                # contains the message.
                 log.warning('dead_letters.unwritable id=%s reason="%s"', stored.message.id, error)
         return {"id": moved.id, "messages": letters}
 
 
 def _letter(moved: MovedRow, serial: int, message: Message) -> dict[str, Any]:
-    """The message as it was sent, with its place in its stream, and with the class that says what became of it."""
+    """Return a dead letter as it was sent, with its stream position and the class of its end.
+
+    The class states why the message became a dead letter.
+    """
     ordinal, position = int(moved.stream_ordinal), serial - moved.base
     stream = (
         StreamPosition(StreamId(message.lineage, ordinal), position, position - 1)

@@ -1,7 +1,8 @@
-"""What the main process asks of the sender process, and how it is answered: packets into the socket that came with it.
+"""Answer the commands of the main process.
 
-Receipts that came, and identifiers that were reserved, are told without an answer. A command that waits (a commit, a message's
-end) holds up no other.
+Commands are packets in the socket that was passed at the start. Notices of new receipts and of
+reserved identifiers have no answer. A command that waits (for a commit, or for the end of a
+message) delays no other command.
 """
 
 from __future__ import annotations
@@ -24,28 +25,35 @@ from srmp_spark.queue_manager.child.answer import AnswerWriter
 from srmp_spark.queue_manager.child.commands import read_long_command, receive_command
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.packets import LONG_COMMAND
-from srmp_spark.queue_manager.sender import operations, snapshot
+from srmp_spark.queue_manager.sender import operations
 from srmp_spark.queue_manager.sender.application_letters import ApplicationLetters
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
-from srmp_spark.queue_manager.sender.forward_report import ForwardReport
+from srmp_spark.queue_manager.sender.reporting import snapshot
+from srmp_spark.queue_manager.sender.reporting.forward_report import ForwardReport
 from srmp_spark.queue_manager.sender.send_commands import SendCommands
-from srmp_spark.queue_manager.sender.stage_readers import StageReaders
+from srmp_spark.queue_manager.sender.staging.stage_readers import StageReaders
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
-from srmp_spark.srmp.outgoing_room import origin_of_token
+from srmp_spark.srmp.sending.outgoing_room import origin_of_token
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.forward_place import Cursor
-from srmp_spark.store.outbox.loops import OwnQueues
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.store.outbox.preparation import CommitResult
+from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.staging.loops import OwnQueues
+from srmp_spark.store.outbox.tables.forward_place import Cursor
 
 RESERVE_SECONDS = 30.0
-"""What the main process gets to reserve message identifiers: one commit of its own."""
+"""Longest wait for the main process to reserve message identifiers, in seconds.
+
+The main process needs one commit for this.
+"""
 CHECKS_AT_ONCE = 2
-"""Stages that are judged at once, each by a reader process: each row costs a microsecond or more, and none of them may delay
-a receipt. The threads that wait for readers are apart from those of the answers, which are short."""
+"""Stages that are judged at once, each by a reader process; further stages wait.
+
+Each row costs a microsecond or more, and no row may delay a receipt. The threads that wait for
+readers are not the threads of the answers, which are short.
+"""
 
 DEAD_SECONDS = 0.1
-"""How soon the main process hears of dead letters."""
+"""Delay after which the main process is notified of dead letters, in seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +61,7 @@ Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class Commands:
-    """The child's end of the link."""
+    """The child's end of the link to the main process."""
 
     def __init__(
         self,
@@ -76,20 +84,28 @@ class Commands:
         self._readers = StageReaders(outbox.stages.folder, multicast=outbox.stages.multicast)
         self._tasks: set[asyncio.Task[None]] = set()
         self._reservations: dict[int, asyncio.Future[int]] = {}
-        self._numbers = itertools.count(
-            secrets.randbits(48)
-        )  # an answer to the process before must not count as ours
+        # Begin with a random number: an answer to the previous process must not count as ours.
+        self._numbers = itertools.count(secrets.randbits(48))
         self._over = asyncio.Event()
         self.on_forward: Callable[[], object] = lambda: None
         """Called when there are messages to be forwarded."""
         self.hold_forwarding: Callable[[], Awaitable[Cursor | None]]
-        """Called before what waits to be forwarded is purged; set before :meth:`serve`."""
+        """Called before rows that wait to be forwarded are purged.
+
+        This attribute is set before :meth:`serve`.
+        """
         self.release_forwarding: Callable[[], object] = lambda: None
-        """Called after that."""
+        """Called after rows that wait to be forwarded were purged."""
         self.own_queues = OwnQueues()
-        """To which no row returns that came from there, unless its batch allows it; set before :meth:`serve`."""
+        """Local queues to which their own rows do not return, unless the batch allows a loop.
+
+        This attribute is set before :meth:`serve`.
+        """
         self.letter_warning: Callable[[str], str | None] = lambda queue: None
-        """What is wrong with a queue that is named for dead letters; set before :meth:`serve`."""
+        """Returns the problem of a queue that is named for dead letters, or ``None``.
+
+        This attribute is set before :meth:`serve`.
+        """
         letters = ApplicationLetters(outbox, store)
         self._handlers: dict[str, Handler] = {
             "stage": self._stage,
@@ -107,16 +123,24 @@ class Commands:
         self._dead_timer: asyncio.TimerHandle | None = None
 
     async def serve(self) -> None:
-        """Until the parent closes its end; what is under way then is given up."""
+        """Answer commands until the parent closes its end.
+
+        Commands in progress are then cancelled.
+        """
         self._control.setblocking(False)
         self._loop.add_reader(self._control.fileno(), self._readable)
-        self._dead()  # what the process before did not hand over
+        # The previous process may not have handed over all dead letters.
+        self._dead()
         await self._over.wait()
         await end(tuple(self._tasks))
         self._readers.close()
 
     async def reserve(self, count: int) -> int:
-        """Ask the main process for message identifiers; the first of them."""
+        """Ask the main process to reserve message identifiers, and return the first of them.
+
+        Raises :class:`ApiError` if the main process refuses, or does not answer within
+        RESERVE_SECONDS.
+        """
         number = next(self._numbers)
         future: asyncio.Future[int] = self._loop.create_future()
         self._reservations[number] = future
@@ -126,23 +150,30 @@ class Commands:
                 self._loop.sock_sendall(self._control, question), RESERVE_SECONDS
             )
             return await asyncio.wait_for(future, RESERVE_SECONDS)
-        except asyncio.TimeoutError:  # other commits wait for this one
+        except asyncio.TimeoutError:
+            # Do not wait longer: other commits wait for this one.
             message = f"no message identifiers from the main process in {RESERVE_SECONDS:g} s"
             raise ApiError(503, "sender", message, "try again") from None
         finally:
             del self._reservations[number]
 
     def forwarded(self, to: Cursor) -> None:
-        """Tell the main process how far the messages to be forwarded are outgoing; the next time tells this too."""
+        """Report to the main process how far the rows to be forwarded are outgoing.
+
+        If the report is lost, the next one includes it.
+        """
         self.forward_report.forwarded(to)
 
     def receipts_noted(self, to: int) -> None:
-        """Tell the main process how far our order queue was read for good; the next time tells this too."""
+        """Report to the main process how far our order queue was read for good.
+
+        If the report is lost, the next one includes it.
+        """
         with contextlib.suppress(OSError):
             self._control.send(json.dumps({"event": "receipts-noted", "to": to}).encode())
 
     def dead_soon(self) -> None:
-        """Tell the main process that there are dead letters: once for many."""
+        """Notify the main process soon that there are dead letters: once for many."""
         if self._dead_timer is None:
             self._dead_timer = self._loop.call_later(DEAD_SECONDS, self._dead)
 
@@ -152,7 +183,8 @@ class Commands:
             self._control.send(b'{"event": "dead"}')
         except BlockingIOError:
             self.dead_soon()
-        except OSError:  # the main process is gone
+        except OSError:
+            # The main process has ended.
             return
 
     def _readable(self) -> None:
@@ -196,18 +228,18 @@ class Commands:
                 else:
                     command = json.loads(packet)
                 result = await self._handlers[command["op"]](command)
-            except (
-                Exception
-            ) as error:  # whatever it is, the caller is told, and the process goes on
+            except Exception as error:
+                # Report any error to the caller, and let the process continue.
                 await in_thread(_refuse, answer, error)
             else:
                 await in_thread(answer.whole, result)
-        except (OSError, TimeoutError):  # the main process went away, or takes nothing
+        except (OSError, TimeoutError):
+            # The main process has ended, or reads nothing.
             return
         finally:
             answer.close()
 
-    # --- handlers ------------------------------------------------------------------------------------------------------------
+    # --- handlers ---------------------------------------------------------------------------------
 
     async def _stage(self, command: dict[str, Any]) -> dict[str, Any]:
         application, batch, partition, attempt = (
@@ -244,8 +276,7 @@ class Commands:
         if result.conflicts:
             log.warning(
                 "outbox.conflicts application=%s batch=%s rows=%d on_key_conflict=%s: "
-                "their key or source position has another "
-                "content",
+                "their key or source position was committed before with other content",
                 ascii(application)[1:-1],
                 ascii(batch)[1:-1],
                 result.conflicts,
@@ -260,7 +291,7 @@ class Commands:
             raise ApiError(
                 404,
                 "unknown-batch",
-                "no batch of that name was committed, or it is forgotten by now",
+                "no batch of that name was committed, or the batch was forgotten",
             )
         return _told(result)
 
@@ -270,7 +301,8 @@ class Commands:
 
     async def _hold_forwarding(self, command: dict[str, Any]) -> dict[str, Any]:
         to = await self.hold_forwarding()
-        self.forward_report.tell()  # before the answer, which tells the same as `forwarded`
+        # Report before the answer, which states the same position.
+        self.forward_report.tell()
         return {"forwarded": to}
 
     async def _status(self, command: dict[str, Any]) -> dict[str, Any]:
@@ -283,7 +315,9 @@ class Commands:
 
 def _told(result: CommitResult) -> dict[str, Any]:
     answer = result._asdict()
-    if not result.conflicts:  # the answer of the first release, which callers may compare whole
+    if not result.conflicts:
+        # Without conflicts the answer is that of the first release, which callers may compare as a
+        # whole.
         del answer["conflicts"]
     return answer
 

@@ -1,12 +1,14 @@
-"""Engine, outbox and connections together: what is committed goes out, and what the peers say is stored.
+"""Connect engine, outbox and connections: send committed messages, and store the peers' answers.
 
     commit ──▶ Preparation (steps) ──▶ enqueue ─┐
     receipt ──▶ Sender.receipt ─────────────────┤
-    answer ──▶ Sender.answered ─────────────────┴▶ changes ──▶ one transaction ──▶ Sender.committed ──▶ poll ──▶ Load, Send
+    answer ──▶ Sender.answered ─────────────────┴▶ changes ──▶ one transaction
+                                                  ──▶ Sender.committed ──▶ poll ──▶ Load, Send
 
-Everything happens in one loop; only the outbox has a thread. One transaction is under way at a time and takes whatever
-gathered meanwhile: no message has a sync of its own. ``released_to`` of a queue runs a thousand messages ahead of what has
-left, so sending rarely waits for the disk; receipts come in and are stored in groups.
+Everything happens in one loop; only the outbox has a thread. One transaction is in progress at a
+time, and the next one takes all changes that were collected meanwhile. So no message has a sync of
+its own. ``released_to`` of a queue is a thousand messages ahead of the messages that were sent, so
+sending rarely waits for the disk. Receipts are received and stored in groups.
 """
 
 from __future__ import annotations
@@ -24,21 +26,21 @@ from srmp_spark.clock import Clock
 from srmp_spark.errors import LocalProtocolError, SrmpSparkError
 from srmp_spark.message import Message
 from srmp_spark.names import is_reliable
-from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
-from srmp_spark.queue_manager.sender.connections import Connections
+from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
+from srmp_spark.queue_manager.sender.http.connections import Connections
 from srmp_spark.queue_manager.sender.identifier_stock import IdentifierStock, Reserve
 from srmp_spark.queue_manager.sender.late_at import LateAt
-from srmp_spark.queue_manager.sender.multicasts import Multicasts
+from srmp_spark.queue_manager.sender.multicast.multicasts import Multicasts
 from srmp_spark.queue_manager.sender.receipts import Found, Mark, ReceiptLog, note_read
-from srmp_spark.queue_manager.sender.reliable_sessions import ReliableSessions
+from srmp_spark.queue_manager.sender.reliable.reliable_sessions import ReliableSessions
+from srmp_spark.queue_manager.sender.reporting.same_queues import SameQueues
+from srmp_spark.queue_manager.sender.reporting.sendings import Sendings
 from srmp_spark.queue_manager.sender.roads import Roads
-from srmp_spark.queue_manager.sender.same_queues import SameQueues
-from srmp_spark.queue_manager.sender.sendings import Sendings
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
-from srmp_spark.queue_manager.tls import ClientTls
-from srmp_spark.srmp.effects import Committed as Proof
-from srmp_spark.srmp.outgoing_effects import (
+from srmp_spark.queue_manager.trust.tls import ClientTls
+from srmp_spark.srmp.receiving.effects import Committed as Proof
+from srmp_spark.srmp.sending.outgoing_effects import (
     DeadLettered,
     Delivered,
     Enqueued,
@@ -48,46 +50,62 @@ from srmp_spark.srmp.outgoing_effects import (
     Send,
     StoredMessage,
 )
-from srmp_spark.srmp.outgoing_room import DESTINATIONS_MAX, NO_ORIGIN, OTHERS_MAX, sender_of
-from srmp_spark.srmp.outgoing_states import QueueState
-from srmp_spark.srmp.sender import RECORDS_MAX, Sender
+from srmp_spark.srmp.sending.outgoing_room import DESTINATIONS_MAX, NO_ORIGIN, OTHERS_MAX, sender_of
+from srmp_spark.srmp.sending.outgoing_states import QueueState
+from srmp_spark.srmp.sending.sender import RECORDS_MAX, Sender
+from srmp_spark.store.outbox.messages.packed_group import Part
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.store.outbox.packing import Part
-from srmp_spark.store.outbox.preparation import CommitResult, Numbered, Prepared
-from srmp_spark.store.outbox.sessions import SessionRow
+from srmp_spark.store.outbox.preparing.preparation import CommitResult, Numbered, Prepared
+from srmp_spark.store.outbox.tables.sessions import SessionRow
 from srmp_spark.wsrm.limits import POLL_INTERVAL
 
 PROBE_ROWS = 1
-"""Rows read for a peer that has not answered yet: a thousand that connect and say nothing must not fill the memory."""
+"""Rows that are read for a peer that has not answered yet.
+
+A thousand peers that accept connections and do not answer must not fill the memory.
+"""
 RECEIPTS_NOTED_SECONDS = 2.0
-"""How often it is stored how far the receipts were read, also while more come: ORDER_QUEUE_UNREAD_MAX counts from there."""
+"""Interval at which the position in the receipts is stored, in seconds.
+
+The position is stored even while more receipts are received, because ORDER_QUEUE_UNREAD_MAX counts
+from this position.
+"""
 RECEIPTS_RETRY_SECONDS = 2.0
-"""After receipts could not be read: no other may come for a long time."""
+"""Pause after receipts could not be read, in seconds. The next receipt may be a long time away."""
 FORGOTTEN_AT_ONCE = 256
-"""Records of queues without messages that are forgotten together: to find them costs more than to forget them."""
+"""Records of queues without messages that are forgotten together.
+
+Finding such records costs more than forgetting them.
+"""
 BATCH_RECORDS_MAX = RECORDS_MAX - 1_000
-"""Records up to which a batch makes new ones. The rest is for what is forwarded, and for queues without messages that have a
-session open."""
+"""Records up to which a batch may create new ones.
+
+The rest is for forwarded messages, and for queues without messages that have an open session.
+Beyond this limit rows for a new destination become dead letters.
+"""
 NO_ROOM_TOLD_MAX = 100
-"""Destinations without room that the log names one by one, of one batch."""
+"""Destinations without room that the log names one by one, for one batch."""
 DRAIN_SECONDS = 1.0
-"""At the end: what peers that answer get to do so. What has no answer then goes again after the next start."""
+"""Time that peers get for their answers at the end, in seconds.
+
+A message without an answer after this time is sent again after the next start.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class CommittedBatch(NamedTuple):
-    """The answer to a commit, and what it gave out."""
+    """The answer to a commit, and the numbers that the commit assigned."""
 
     result: CommitResult
     enqueued: tuple[Enqueued, ...]
     ids_first: int
     without_room: frozenset[QueueKey] = frozenset()
-    """What is for these has found no room, and became dead letters."""
+    """Queues that had no room. The rows for these queues became dead letters."""
 
 
 class _New(NamedTuple):
-    """A batch that waits for the transaction that makes it count."""
+    """A batch that waits for the transaction that commits it."""
 
     preparation: Prepared
     ids_first: int
@@ -96,7 +114,7 @@ class _New(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """A batch with its numbers, in the transaction that makes it count."""
+    """A batch with its numbers, in the transaction that commits it."""
 
     new: _New
     numbered: Numbered
@@ -104,7 +122,7 @@ class _Given(NamedTuple):
 
 
 class Dispatcher:
-    """The sending half of a queue manager."""
+    """The sending half of a queue manager: drives engine, outbox and transports in one loop."""
 
     def __init__(
         self,
@@ -123,8 +141,12 @@ class Dispatcher:
         sessions: Mapping[QueueKey, SessionRow] | None = None,
         poll_interval: float = POLL_INTERVAL,
     ) -> None:
-        """``endpoint_of``: the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9). ``sessions``: reliable ones that the
-        last process left; ``poll_interval``: seconds, theirs."""
+        """Build the transports and connect them with the engine.
+
+        ``endpoint_of`` returns the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9).
+        ``sessions`` are the reliable sessions that the last process left. ``poll_interval`` is the
+        polling interval of reliable sessions, in seconds.
+        """
         self.sender = sender
         self._outbox = outbox
         self._store = store
@@ -173,7 +195,7 @@ class Dispatcher:
             ),
         )
         self.errors: dict[QueueKey, str] = {}
-        """What went wrong last, until something goes well."""
+        """The last error of each queue, until a message to that queue succeeds."""
         self.sendings = Sendings()
         self._new: list[_New] = []
         self._writing = False
@@ -187,24 +209,30 @@ class Dispatcher:
         self._retry_timer: asyncio.TimerHandle | None = None
         self._read_to = self._noted_to = receipts_read_to
         self._read_mark: Mark | None = None
-        """The last receipt that was read in this process."""
+        """The last row of our order queue that was read in this process."""
         self._note_timer: asyncio.TimerHandle | None = None
         self._moved: dict[QueueKey, asyncio.Event] = {}
         self._stopping = False
         self._has_begun = False
-        """Whether the receipts that came before our start were read: what they acknowledge must not be sent again."""
+        """Whether all receipts from before our start were read.
+
+        Messages that those receipts acknowledge must not be sent again.
+        """
         self.on_dead: Callable[[], object] = lambda: None
         """Called when dead letters are on stable storage."""
         self.on_receipts_noted: Callable[[int], object] = lambda to: None
-        """Called with the sequence up to which receipts of our order queue are not needed any more."""
+        """Called with the sequence up to which receipts of our order queue are no longer needed."""
 
     def __repr__(self) -> str:
         return f"<Dispatcher {self.sender!r} {self.connections!r} writing={self._writing}>"
 
-    # --- the loop ------------------------------------------------------------------------------------------------------------
+    # --- the loop ---------------------------------------------------------------------------------
 
     def work(self) -> None:
-        """Do what the engine says, and write if there is something to write. After whatever happened."""
+        """Perform the effects of the engine, and start a write if there are changes.
+
+        Call this after every event.
+        """
         if self._has_begun and not self._stopping:
             for effect in self.sender.poll(self._clock.monotonic(), self._late_at()):
                 if isinstance(effect, Load):
@@ -216,7 +244,9 @@ class Dispatcher:
             self._writing = True
             try:
                 self._write()
-            except Exception as error:  # a bug; what was numbered is in the engine, and nothing more could ever be written
+            except Exception as error:
+                # This is a bug. The numbered rows are in the engine, and nothing more could ever be
+                # written.
                 log.exception("sender.write_failed")
                 self._store.die("a write could not begin", error)
         when = self.sender.next_timer()
@@ -236,7 +266,8 @@ class Dispatcher:
 
     def _post(self, send: Send) -> None:
         try:
-            if not is_reliable(send.key.destination):  # a session says itself when one leaves
+            if not is_reliable(send.key.destination):
+                # A reliable session reports itself when a message is sent.
                 self._note_sending(send)
             self.same_queues.leaves(send.key)
             self.connections.post(send)
@@ -249,7 +280,7 @@ class Dispatcher:
         self.sendings.note(send.key, send.serial, self._clock.utc())
 
     def _hold(self, key: QueueKey, why: str) -> None:
-        """Something waits that can neither be sent nor skipped: an operator decides."""
+        """Pause a queue whose next message can neither be sent nor skipped. An operator decides."""
         self.errors[key] = why
         self.sender.pause(*key)
         self.connections.close(key)
@@ -280,10 +311,10 @@ class Dispatcher:
         self.work()
 
     def damaged(self, key: QueueKey) -> str | None:
-        """What of a queue cannot be read, for people; ``None`` if nothing is known."""
+        """Return a sentence about the rows of a queue that cannot be read, or ``None``."""
         return self._outbox.damage.text(key)
 
-    # --- writing -------------------------------------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
 
     def _write(self) -> None:
         new, self._new = self._new, []
@@ -294,7 +325,8 @@ class Dispatcher:
         changes = self.sender.changes()
         batches = [each.numbered for each in given]
         sent = self.sendings.of(changes)
-        # After the engine's: what they name no more is finished with these
+        # Take these changes after those of the engine: messages that the session rows no longer
+        # name are finished by the engine's changes.
         sessions = self.connections.sessions.take_changes()
         future = self._store.run(
             partial(self._outbox.write, changes, at, batches=batches, sent=sent, sessions=sessions)
@@ -302,7 +334,10 @@ class Dispatcher:
         future.add_done_callback(partial(self._written, changes, given, wanted, sessions))
 
     def _give(self, new: _New, at: int) -> _Given:
-        """Let a batch have its numbers. A row for a destination that finds no room fails alone: it becomes a dead letter."""
+        """Assign serials and stream positions to the rows of a batch.
+
+        Rows for a destination without room become dead letters; the other rows are not affected.
+        """
         enqueued: list[Enqueued] = []
         without_room: list[Part] = []
         unsent: set[int] = set()
@@ -330,7 +365,10 @@ class Dispatcher:
         return _Given(new, numbered, frozenset(part.key for part in without_room))
 
     def _give_up(self, part: Part, at: int) -> Enqueued:
-        """Let a part have its numbers that finds no room; a record is made of no queue for it."""
+        """Assign serials to a part of a batch whose destination has no room.
+
+        The rows of the part become dead letters. No record of a queue is created for such a part.
+        """
         if self.sender.get(*part.key) is None:
             return self.sender.give_up(part.key, part.rows)
         given = self.sender.enqueue(
@@ -340,14 +378,21 @@ class Dispatcher:
         return given
 
     def _has_room(self, key: QueueKey, origin: str) -> bool:
-        """Return whether messages of ``origin`` for a queue may wait: for its messages, and for a record of it."""
+        """Return whether messages of ``origin`` may wait in a queue.
+
+        There must be room for the messages, and for a record of the queue.
+        """
         is_record_there = len(self.sender) < BATCH_RECORDS_MAX or self.sender.get(*key) is not None
         return self.sender.room.admits(key, origin) and (
             is_record_there or sender_of(origin) is not None
         )
 
     def _forget_idle(self, wanted: set[QueueKey]) -> None:
-        """Forget records of queues without messages where new ones need their places, as many as there is room for."""
+        """Forget records of queues without messages if new queues need their places.
+
+        If a place is missing, at least FORGOTTEN_AT_ONCE records are forgotten, as far as there are
+        idle ones. The queues in ``wanted``, which are about to get messages, keep their records.
+        """
         new = sum(self.sender.get(*key) is None for key in wanted)
         missing = (
             len(self.sender) - DESTINATIONS_MAX + min(new, DESTINATIONS_MAX - len(self.sender.room))
@@ -412,37 +457,39 @@ class Dispatcher:
         self._wake(run.key)
 
     def _wake(self, key: QueueKey) -> None:
-        """Tell those who wait for the end of a message."""
+        """Wake the tasks that wait for the end of a message of a queue."""
         moved = self._moved.pop(key, None)
         if moved is not None:
             moved.set()
 
     async def written(self) -> None:
-        """Return when everything that the engine was told so far is on stable storage."""
+        """Return when every change of the engine so far is on stable storage."""
         future: asyncio.Future[None] = self._loop.create_future()
         self._write_wanted.append(future)
         self.work()
         await future
 
     async def moved(self, key: QueueKey, seconds: float) -> None:
-        """Return when messages of a queue have come to their end, or after so long."""
+        """Return when messages of a queue have ended, or after ``seconds``."""
         event = self._moved.setdefault(key, asyncio.Event())
         try:
             await asyncio.wait_for(event.wait(), seconds)
         except asyncio.TimeoutError:
             return
 
-    # --- what goes in --------------------------------------------------------------------------------------------------------
+    # --- what goes in -----------------------------------------------------------------------------
 
     async def commit(
         self, prepare: Callable[[int], Prepared | CommitResult], origin: str = NO_ORIGIN
     ) -> CommittedBatch:
-        """Make a batch outgoing; returns when it is on stable storage.
+        """Make a batch outgoing, and return when it is on stable storage.
 
-        ``prepare`` is called in the thread of the outbox with the time; ``origin``: whose batch it is. Raises what the outbox
-        refuses.
+        ``prepare`` is called in the thread of the outbox with the time, in microseconds since 1970.
+        ``origin`` states who wrote the batch. Raises the errors by which the outbox refuses a
+        batch.
         """
-        async with self._commits:  # one after another: each may need memory for its order
+        async with self._commits:
+            # Run commits one after another, because each may need memory for its order.
             preparation = await self._store.run(partial(prepare, self._clock.utc()), later=True)
             if isinstance(preparation, CommitResult):
                 return CommittedBatch(preparation, (), 0)
@@ -460,10 +507,13 @@ class Dispatcher:
             self.work()
             return await asyncio.shield(done)
 
-    # --- receipts ------------------------------------------------------------------------------------------------------------
+    # --- receipts ---------------------------------------------------------------------------------
 
     def receipts_came(self) -> None:
-        """There are new rows in our order queue, or there may be: nothing is sent before the first call and its reading."""
+        """Read our order queue, because new rows arrived or may have arrived.
+
+        No message is sent before the first call and its reading.
+        """
         if self._is_reading:
             self._read_again = True
         elif not self._stopping:
@@ -480,9 +530,9 @@ class Dispatcher:
             log.error(
                 'sender.receipts_not_read after=%d reason="%s"', self._read_to, error, exc_info=bug
             )
-            self._has_begun = (
-                True  # what is sent again is dropped by the peer: better than to send nothing
-            )
+            # Messages that are sent again are dropped by the peer. This is better than to send
+            # nothing.
+            self._has_begun = True
             self._retry_reading()
             self.work()
             return
@@ -501,12 +551,13 @@ class Dispatcher:
             self._note_timer = self._loop.call_later(RECEIPTS_NOTED_SECONDS, self._on_note)
 
     def _receipt(self, message: Message, now: float, at: int) -> None:
-        """Let the engine hear of one receipt. A bug there must not stop all others, for every destination, until a restart:
-        the receipt is told, counted and passed over.
+        """Pass one receipt to the engine.
 
-        What that costs: a stream receipt is repeated, for whatever it did not acknowledge is sent again and the peer answers
-        repeats with another one. A final stream receipt is not: its message ends as a dead letter, ``final-receipt-missing``
-        and in doubt, when its time is over.
+        A bug in the engine must not stop all other receipts, for every destination, until a
+        restart. So a receipt that raises an exception is logged, counted and skipped. A skipped
+        stream receipt is repeated: its messages are sent again, and the peer answers repeats with
+        another receipt. A skipped final stream receipt is not repeated. Its message becomes a dead
+        letter, ``final-receipt-missing`` and in doubt, when its time is over.
         """
         receipt = message.receipt
         stream_id, last = (
@@ -517,9 +568,9 @@ class Dispatcher:
         except Exception:
             self.sender.receipts["failed"] += 1
             log.exception(
-                "sender.receipt_failed stream_id=%s last_ordinal=%s id=%s: it is passed "
-                "over; what it acknowledges is sent "
-                "again, or ends in doubt; please report this",
+                "sender.receipt_failed stream_id=%s last_ordinal=%s id=%s: the receipt is "
+                "skipped; the messages that it acknowledges are sent again, or end in "
+                "doubt; please report this",
                 stream_id,
                 last,
                 message.id,
@@ -546,16 +597,21 @@ class Dispatcher:
         self._loop.create_task(self.note_receipts())
 
     async def note_receipts(self) -> None:
-        """Store how far the receipts were read, once what they did is stored; tell it, also when it was known before."""
+        """Store how far the receipts were read, once their effects are stored.
+
+        The position is reported by :attr:`on_receipts_noted`, even if it was stored before.
+        """
         to, mark = self._read_to, self._read_mark
         if to != self._noted_to:
             await self.written()
             await self._store.run(partial(note_read, self._outbox.database, to, mark))
             self._noted_to = to
-        if self._has_read:  # before, what is noted may be of a log that an older copy has replaced
+        if self._has_read:
+            # Before the first read, the stored position may belong to a log that an older copy has
+            # replaced.
             self.on_receipts_noted(to)
 
-    # --- what the peers say --------------------------------------------------------------------------------------------------
+    # --- what the peers say -----------------------------------------------------------------------
 
     def _answered(self, send: Send, answer: PeerAnswer) -> None:
         status = answer.status
@@ -576,11 +632,13 @@ class Dispatcher:
         )
         if status == 200:
             self.work()
-        else:  # later: what was withdrawn because of this answer is told first, and goes before what comes after it
+        else:
+            # Work later: messages that were withdrawn because of this answer are reported first,
+            # and are sent before those after them.
             self._loop.call_soon(self.work)
 
     def _troubled(self, key: QueueKey, why: str | None) -> None:
-        """A multicast that cannot leave, or can again."""
+        """Note why a queue cannot send. ``why`` is ``None`` when the queue can send again."""
         if why is None:
             self.errors.pop(key, None)
         else:
@@ -593,9 +651,8 @@ class Dispatcher:
 
     def _not_reached(self, load: Load, why: str) -> None:
         queue = self.sender.get(*load.key)
-        if (
-            queue is not None and queue.state is not QueueState.ON_HOLD
-        ):  # else we closed it, and why is told
+        if queue is not None and queue.state is not QueueState.ON_HOLD:
+            # Otherwise we closed it, and the reason was reported.
             self._note_error(load.key, why)
         if self.sender.must_see(load, self._late_at()):
             self._see(load, load._replace(rows_max=PROBE_ROWS))
@@ -604,13 +661,16 @@ class Dispatcher:
         self.work()
 
     def _see(self, load: Load, rows: Load) -> None:
-        """Look whether what waits is too late. It has time: the steps of a commit have their turns between such reads."""
+        """Read rows to check whether waiting messages have expired.
+
+        The check is not urgent, so the steps of a commit may come between these reads.
+        """
         self._store.run(partial(self._outbox.load, rows), later=True).add_done_callback(
             partial(self._seen, load)
         )
 
     def _seen(self, load: Load, future: asyncio.Future[Sequence[StoredMessage]]) -> None:
-        # Damage is told when the peer is reached
+        # Damage is reported when the peer is reached.
         found = future.result() if future.exception() is None else None
         more = self.sender.seen(load, found, self._clock.monotonic(), self._late_at())
         if more is not None and not self._stopping:
@@ -635,10 +695,10 @@ class Dispatcher:
             self.sender.closed(*key)
             self.work()
 
-    # --- the end -------------------------------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Send nothing more, take the answers that come at once, and write everything down."""
+        """Send nothing more, accept the answers that arrive at once, and store all changes."""
         self._stopping = True
         if self._timer is not None:
             self._timer.cancel()
@@ -656,11 +716,15 @@ class Dispatcher:
 
 
 def _tell_no_room(parts: Sequence[Part], unsent: AbstractSet[int]) -> None:
-    """``unsent``: numbers of the parts that the engine tells nothing of, because no queue has them."""
+    """Log the parts that became dead letters because there was no room.
+
+    ``unsent`` are the numbers of the parts that the engine does not log, because they have no
+    queue.
+    """
     log.error(
-        "sender.no_room destinations=%d rows=%d first=%s: dead letters, because messages "
-        "wait for too many others "
-        "(OTHERS_MAX = %d, of which a token has a share); see `srmp-spark streams`",
+        "sender.no_room destinations=%d rows=%d first=%s: the rows became dead letters, "
+        "because messages wait for too many other destinations (OTHERS_MAX = %d, of which "
+        "a token has a share); see `srmp-spark streams`",
         len(parts),
         sum(part.rows for part in parts),
         parts[0].key.destination,

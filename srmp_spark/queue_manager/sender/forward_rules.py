@@ -1,9 +1,11 @@
-"""Which redirections hold for a row of ``private$/forward$``: those under which it was accepted.
+"""Find the redirections under which a row of ``private$/forward$`` was accepted.
 
-A message is accepted for where the redirections lead it then, and its sender is told 200. It may wait here while an operator
-takes the redirection out of the configuration, or changes it, and starts again. By the new rules it could be for a queue of our
-own, which takes nothing that we forwarded: an accepted message would end as a dead letter. So the outbox keeps the rules with
-how far rows were accepted under them, as long as such a row may wait.
+A message is accepted for the destination to which the redirections lead at that time, and its
+sender receives a 200. The message may wait here while an operator removes or changes the
+redirection and starts again. By the new rules the message could be for a local queue. A local queue
+does not accept messages that we forwarded, so an accepted message would become a dead letter. So
+the outbox keeps the old rules, and the last row that was accepted under the old rules, as long as
+such a row may wait.
 """
 
 from __future__ import annotations
@@ -14,31 +16,35 @@ from typing import Any, NamedTuple
 
 from srmp_spark.errors import ConfigurationError, SrmpSparkError
 from srmp_spark.names import LocalHosts
-from srmp_spark.srmp.redirection import Forwarding, Redirections
-from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.forward_place import Cursor, hold_forwarding
-from srmp_spark.store.outbox.unreadable import set_fact_aside
+from srmp_spark.srmp.forward.redirection import Forwarding, Redirections
+from srmp_spark.store.outbox.tables.database import OutboxDatabase
+from srmp_spark.store.outbox.tables.forward_place import Cursor, hold_forwarding
+from srmp_spark.store.outbox.tables.unreadable import set_fact_aside
 
 RULES = "forward_rules"
-"""Key in the table ``meta`` of the outbox."""
+"""Key of the rules in the table ``meta`` of the outbox."""
 RULES_MAX = 16
-"""Configurations that are remembered while rows of them wait: more are starts in a row, with nothing forwarded between."""
+"""Configurations that are remembered while their rows wait; older ones are forgotten.
+
+More would be needed only after that number of starts in a row, each with changed rules and without
+a forwarded message.
+"""
 
 
 class Rules(NamedTuple):
-    """A configuration, as far as it says where a message goes on to."""
+    """The part of a configuration that decides where a message is forwarded to."""
 
     inbound: Redirections
     hosts: LocalHosts
     until: Cursor | None = None
-    """The last row that was accepted under it; ``None``: it is the present one."""
+    """The last row that was accepted under these rules, or ``None`` for the present rules."""
 
     def forward_to(self, destination: str) -> str:
-        """Where a message goes on to."""
+        """Return the destination to which a message is forwarded."""
         return Forwarding(inbound=self.inbound).forward_to(destination, self.hosts)
 
     def dump(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the rules in JSON form."""
         return {
             "inbound": self.inbound.dump(),
             "hosts": sorted(self.hosts.names),
@@ -47,14 +53,14 @@ class Rules(NamedTuple):
 
     @classmethod
     def load(cls, stored: dict[str, Any]) -> Rules:
-        """From :meth:`dump`."""
+        """Build the rules from the JSON form that :meth:`dump` returned."""
         until = None if stored["until"] is None else Cursor(*stored["until"])
         return cls(
             Redirections.load(stored["inbound"]), LocalHosts(frozenset(stored["hosts"])), until
         )
 
     def is_like(self, other: Rules) -> bool:
-        """Whether both lead every message to the same place."""
+        """Return whether both rules lead every message to the same destination."""
         return self._replace(until=None).dump() == other._replace(until=None).dump()
 
 
@@ -62,25 +68,26 @@ class ForwardRules(NamedTuple):
     """The rules for every row of the log."""
 
     kept: tuple[Rules, ...]
-    """Oldest first; the last are the present ones."""
+    """All rules, the oldest first. The last entry is the present rules."""
 
     @property
     def present(self) -> Rules:
-        """What new messages are accepted under."""
+        """Return the rules under which new messages are accepted."""
         return self.kept[-1]
 
     def forward_to(self, destination: str, row: Cursor, epochs: Sequence[str]) -> str:
-        """Where the message of ``row`` goes on to; ``epochs`` of the log in their order.
+        """Return the destination to which the message of ``row`` is forwarded.
 
-        Raises :class:`ConfigurationError` if that is ourselves.
+        ``epochs`` are the epochs of the log, in order. Raises :class:`ConfigurationError` if the
+        destination is this queue manager.
         """
         to = next(
             rules for rules in self.kept if _was_accepted_by(rules.until, row, epochs)
         ).forward_to(destination)
         if self.present.hosts.is_target_here(to):
             raise ConfigurationError(
-                f"no redirection leads {to} to another host any more: we do not forward "
-                "to ourselves"
+                f"no redirection leads {to} to another host any longer, and this queue "
+                "manager does not forward to itself"
             )
         return to
 
@@ -89,7 +96,8 @@ def _was_accepted_by(until: Cursor | None, row: Cursor, epochs: Sequence[str]) -
     if until is None:
         return True
     if until.epoch not in epochs:
-        return False  # all of it was read
+        # All rows of that epoch were read.
+        return False
     here, there = epochs.index(row.epoch), epochs.index(until.epoch)
     return (here, row.sequence) <= (there, until.sequence)
 
@@ -97,11 +105,12 @@ def _was_accepted_by(until: Cursor | None, row: Cursor, epochs: Sequence[str]) -
 def load_rules(
     database: OutboxDatabase, present: Rules, accepted_to: Cursor, read_to: Cursor | None, at: int
 ) -> ForwardRules:
-    """Return the rules of the rows that wait and the present ones, and store them.
+    """Return the rules of the waiting rows and the present rules, and store them.
 
-    ``accepted_to``: the end of the log when the present configuration began, ``read_to``: how far the log is outgoing.
-    Rules that cannot be read are set aside, and forwarding is held (:func:`.forward_place.held_because`): by other rules a
-    message might go elsewhere.
+    ``accepted_to`` is the end of the log when the present configuration began, and ``read_to`` is
+    the last row that was made outgoing. ``at`` is the present time in microseconds since 1970.
+    Rules that cannot be read are set aside, and forwarding is held
+    (:func:`.forward_place.held_because`), because other rules might lead a message elsewhere.
     """
     row = database.connection.execute("SELECT value FROM meta WHERE key = ?", (RULES,)).fetchone()
     if row is None and not present.inbound.rules:
@@ -119,7 +128,8 @@ def load_rules(
         if kept:
             kept[-1] = kept[-1]._replace(until=accepted_to)
         kept.append(present)
-    kept[-1] = present  # like the stored one, and knows our ports
+    # The present rules equal the stored ones, and also know our ports.
+    kept[-1] = present
     kept = [each for each in kept if each.until is None or not _is_read(each.until, read_to)][
         -RULES_MAX:
     ]
@@ -132,7 +142,8 @@ def load_rules(
 
 def _is_read(until: Cursor, read_to: Cursor | None) -> bool:
     if until.sequence == 0:
-        return True  # nothing was ever accepted
+        # No row was ever accepted under these rules.
+        return True
     return (
         read_to is not None and read_to.epoch == until.epoch and read_to.sequence >= until.sequence
     )

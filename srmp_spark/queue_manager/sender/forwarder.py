@@ -1,10 +1,12 @@
-"""Messages that were taken for other hosts: from the log of ``private$/forward$`` into the outbox, each row once.
+"""Move accepted messages for other hosts from ``private$/forward$`` into the outbox, each row once.
 
-The main process accepts such a message like all others: duplicates, its place in its stream, one sync, 200, receipts. That ends
-its stream; nothing knows yet where it goes. This reads the log by a cursor and hands what it finds to the outbox, whose one
-transaction holds the messages and the cursor (:mod:`srmp_spark.store.outbox.forwarded`). There they are messages of ours: they
-get a place in a stream of ours, and are sent until they are acknowledged. Then the main process is told how far it is, so that
-the queue's ``default`` consumer has received them: for quota, ``status`` and retention.
+The main process accepts a message for another host like all others: duplicates, stream position,
+one sync, 200, receipts. The sender's stream ends here, but the message is not outgoing yet. This
+module reads the log from a cursor and passes the rows to the outbox. One transaction of the outbox
+stores the messages and the cursor (:mod:`srmp_spark.store.outbox.preparing.forwarded`). In the
+outbox these messages are our own. Each message gets a position in one of our streams, and is sent
+until it is acknowledged. Then the main process is notified of the position. So the queue's
+``default`` consumer has received the rows, for quota, ``status`` and retention.
 """
 
 from __future__ import annotations
@@ -24,42 +26,54 @@ from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.forward_rules import ForwardRules
 from srmp_spark.rows.group import Form, Record
 from srmp_spark.rows.kept_columns import columns_of_record, message_of_columns
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.forwarding import hops_in_head, via_of
-from srmp_spark.srmp.http_head import content_type_of
-from srmp_spark.srmp.outgoing_room import origin_of_forwarded
-from srmp_spark.srmp.stream_room import holder_of
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.http_head import content_type_of
+from srmp_spark.srmp.forward.forwarding import hops_in_head, via_of
+from srmp_spark.srmp.receiving.stream_room import holder_of
+from srmp_spark.srmp.sending.outgoing_room import origin_of_forwarded
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
-from srmp_spark.store.log import Log, UnknownQueueError
-from srmp_spark.store.outbox.forward_place import Cursor
-from srmp_spark.store.outbox.forwarded import CursorMovedError, ForwardedBatch, Incoming, Unsendable
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.store.reading import records
+from srmp_spark.store.outbox.preparing.forwarded import (
+    CursorMovedError,
+    ForwardedBatch,
+    Incoming,
+    Unsendable,
+)
+from srmp_spark.store.outbox.tables.forward_place import Cursor
+from srmp_spark.store.stored_rows.log import Log, UnknownQueueError
+from srmp_spark.store.stored_rows.reading import records
 
 ROWS_MAX = 1_000
 BYTES_MAX = 16 * 1024 * 1024
-"""Of one transaction: a sync for many small messages, and no memory for many large ones."""
+"""Bytes of one transaction, which also has at most ``ROWS_MAX`` rows.
+
+With this limit many small messages share one sync, and many large messages do not fill the memory.
+"""
 HOLD_SECONDS = 30.0
-"""What a purge may take; whoever asked for it may have died."""
+"""Time after which forwarding resumes during a purge, in seconds, because the caller may have died.
+"""
 HELD_PAUSE_SECONDS = 0.02
-"""Between two looks whether it is over."""
+"""Interval of the check whether forwarding is still held, in seconds."""
 RETRY_SECONDS = 2.0
-"""After the log could not be read, or the outbox could not take it: no other message may come for a long time."""
+"""Pause after the log could not be read, or the outbox did not accept the rows, in seconds.
+
+The next message may be a long time away.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class Read(NamedTuple):
-    """Some rows of the log."""
+    """Rows that one call of :meth:`ForwardLog.read` found."""
 
     rows: list[Incoming | Unsendable]
     to: Cursor | None
-    """Everything up to here was read; ``None``: there is no such queue."""
+    """The position up to which everything was read, or ``None`` if the queue does not exist."""
     more: bool
 
 
 class ForwardLog:
-    """The log of the queue, for one thread at a time."""
+    """Reads the log of ``private$/forward$``, for one thread at a time."""
 
     def __init__(self, data_dir: Path, identity: str, rules: ForwardRules) -> None:
         self._data_dir = data_dir
@@ -67,9 +81,11 @@ class ForwardLog:
         self._rules = rules
 
     def read(self, after: Cursor | None) -> Read:
-        """What follows ``after``. Rows that an operator purged, or gave up as damaged, are passed over.
+        """Return the rows after ``after``.
 
-        Raises :class:`StoreError` for rows that cannot be read; those that are deleted at this moment are told the next time.
+        Rows that an operator purged, or gave up as damaged, are skipped. Raises :class:`StoreError`
+        for rows that cannot be read. Rows that are being deleted at this moment are reported by the
+        next call.
         """
         rows: list[Incoming | Unsendable] = []
         size = 0
@@ -78,9 +94,8 @@ class ForwardLog:
                 known = epochs = stored.epochs(FORWARD_QUEUE)
             except UnknownQueueError:
                 return Read([], after, more=False)
-            if (
-                after is not None and after.epoch in epochs
-            ):  # what came before it was forwarded in its own time
+            if after is not None and after.epoch in epochs:
+                # The rows of earlier epochs were forwarded before.
                 epochs = epochs[epochs.index(after.epoch) :]
             for epoch in epochs:
                 begin = after.sequence if after is not None and after.epoch == epoch else 0
@@ -115,7 +130,8 @@ class ForwardLog:
         except (
             SrmpSparkError,
             ValueError,
-        ) as error:  # it was accepted by the same rules: an older version took it
+        ) as error:
+            # The row was accepted by the same rules, so an older version accepted it.
             return Unsendable(to, at.sequence, record.post, str(error))
         via = via_of((*hops_in_head(record.head), self._identity))
         origin = origin_of_forwarded(holder_of(record.arrival.peer, record.arrival.sender_name))
@@ -123,7 +139,10 @@ class ForwardLog:
 
     @staticmethod
     def _restored(sequence: int, record: Record) -> Unsendable:
-        """Return a row that a restore made of its columns: one that a remote reader moved away and back, for instance."""
+        """Return a row that a restore rebuilt from its columns, as unsendable.
+
+        One case is a row that a remote reader moved away and back.
+        """
         to, why = (
             FORWARD_QUEUE,
             "the row was restored without its POST, which cannot be sent on: ask its sender for it",
@@ -133,14 +152,17 @@ class ForwardLog:
         return Unsendable(to, sequence, record.content, why)
 
     def _tell_trimmed(self, stored: Log, epoch: str, after: int, to: int) -> None:
-        """Rows that this outbox did not forward are gone, and no operator gave them up: nothing here does that."""
+        """Log rows that are gone from the log and were not forwarded by this outbox.
+
+        Holes, which an operator gave up, are not counted. No part of this project deletes such rows
+        otherwise.
+        """
         holes = sum(last - first + 1 for first, last in stored.holes(FORWARD_QUEUE, after, to))
         if holes < to - after:
             log.error(
-                "forward.lost queue=%s epoch=%s first=%d last=%d rows=%d: they are gone "
-                "from the log, and this outbox never "
-                "had them; unless an outbox.db that is gone had, ask their senders to "
-                "send them again",
+                "forward.lost queue=%s epoch=%s first=%d last=%d rows=%d: these rows are "
+                "gone from the log, and this outbox never had them; unless an earlier "
+                "outbox.db had them, ask their senders to send them again",
                 FORWARD_QUEUE,
                 epoch,
                 after + 1,
@@ -162,9 +184,11 @@ class Forwarder:
         *,
         is_held: bool = False,
     ) -> None:
-        """``on_forwarded`` is told how far the messages are outgoing, on stable storage.
+        """Prepare to forward the rows after ``read_to``.
 
-        ``is_held``: nothing is forwarded by this process (:func:`.forward_place.held_because`).
+        ``on_forwarded`` is called with the position up to which messages are outgoing, on stable
+        storage. With ``is_held`` this process forwards nothing
+        (:func:`.forward_place.held_because`).
         """
         self._is_held = is_held
         self._dispatcher = dispatcher
@@ -183,28 +207,33 @@ class Forwarder:
         return f"<Forwarder read_to={self._read_to}>"
 
     def came(self) -> None:
-        """There are new rows."""
+        """Note that there are new rows."""
         self._came.set()
 
     async def hold(self) -> Cursor | None:
-        """Take nothing more over until :meth:`release`, :data:`HOLD_SECONDS` at most; how far messages are outgoing now."""
+        """Stop forwarding until :meth:`release`, for at most :data:`HOLD_SECONDS`.
+
+        Return the position up to which messages are outgoing now.
+        """
         async with self._taking:
             self._held_until = asyncio.get_running_loop().time() + HOLD_SECONDS
             return self._read_to
 
     def release(self) -> None:
-        """Go on."""
+        """Resume forwarding after a call of :meth:`hold`."""
         self._held_until = float("-inf")
         self._came.set()
 
     async def run(self) -> None:
-        """Forward until it is cancelled."""
+        """Forward new rows until cancelled.
+
+        Errors are logged, and the rows are tried again after RETRY_SECONDS.
+        """
         if self._is_held:
             return
         if self._read_to is not None:
-            self._on_forwarded(
-                self._read_to
-            )  # the process before may have ended between the commit and telling of it
+            # The previous process may have ended between the commit and its report.
+            self._on_forwarded(self._read_to)
         try:
             while True:
                 await self._came.wait()
@@ -212,18 +241,19 @@ class Forwarder:
                 try:
                     if await self._forward():
                         self._came.set()
-                except (
-                    CursorMovedError
-                ) as error:  # what was tried before counts, whatever its caller was told
+                except CursorMovedError as error:
+                    # An earlier try was committed, whatever its caller was told.
                     log.warning('forward.cursor reason="%s"', error)
                     self._read_to = error.stored
                     self._came.set()
                     continue
                 except SrmpSparkError as error:
-                    if self._told != str(error):  # once, and not every two seconds
+                    if self._told != str(error):
+                        # Log each error once, and not every two seconds.
                         self._told = str(error)
                         told = 'forward.failed after=%s reason="%s"'
-                        log.error(told, self._read_to, error)  # noqa: TRY400  # the reason says it all
+                        # The reason is enough: a traceback adds nothing.
+                        log.error(told, self._read_to, error)  # noqa: TRY400
                 except Exception:
                     log.exception("forward.failed after=%s", self._read_to)
                 else:
@@ -235,7 +265,7 @@ class Forwarder:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _forward(self) -> bool:
-        """Take some rows over; whether there are more, or may be."""
+        """Make some rows outgoing unless forwarding is held. Return whether there may be more."""
         async with self._taking:
             if asyncio.get_running_loop().time() >= self._held_until:
                 return await self._take()
@@ -248,9 +278,8 @@ class Forwarder:
         )
         if read.to is None or read.to == self._read_to:
             if self._read_to is not None:
-                self._on_forwarded(
-                    self._read_to
-                )  # the main process may have missed it: its socket was full
+                # Report again: the main process may have missed it, because its socket was full.
+                self._on_forwarded(self._read_to)
             return read.more
         to = read.to
         await self._dispatcher.commit(partial(self._prepare, read.rows, self._read_to, to))

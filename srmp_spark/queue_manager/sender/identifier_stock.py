@@ -1,4 +1,4 @@
-"""Message identifiers that the main process gave us to use."""
+"""Message identifiers that the main process reserved for this process."""
 
 from __future__ import annotations
 
@@ -8,21 +8,27 @@ from srmp_spark.errors import ApiError
 from srmp_spark.interface import IDENTIFIERS_USED_UP
 
 IDENTIFIERS_AT_ONCE = 1_000
-"""Message identifiers that are asked for at least: one question for many small batches."""
+"""Least number of message identifiers that one call reserves.
+
+So one call serves many small batches.
+"""
 
 Reserve = Callable[[int], Awaitable[int]]
-"""Asks the main process for so many message identifiers; the first of them."""
+"""Asks the main process for a number of message identifiers, and returns the first of them."""
 
 
 class IdentifierStock:
-    """What is left of them."""
+    """Hands out the message identifiers that are left, and reserves more."""
 
     def __init__(self, reserve: Reserve) -> None:
         self._reserve = reserve
         self._next, self._end = 1, 0
 
     async def take(self, count: int) -> int:
-        """The first of ``count`` message identifiers that follow each other."""
+        """Return the first of ``count`` consecutive message identifiers.
+
+        Raises :class:`ApiError` if the main process cannot reserve enough.
+        """
         if self._end - self._next + 1 < count:
             asked = max(count, IDENTIFIERS_AT_ONCE)
             try:
@@ -30,7 +36,8 @@ class IdentifierStock:
             except ApiError as error:
                 if asked == count or error.code != IDENTIFIERS_USED_UP:
                     raise
-                asked = count  # the last of all are given out too
+                # Near the end of the numbers, ask for only as many as are needed.
+                asked = count
                 begin = await self._reserve(asked)
             self._next, self._end = begin, begin + asked - 1
         first, self._next = self._next, self._next + count

@@ -1,9 +1,11 @@
-"""The main process's side of the sender process, which owns whatever goes out (ADR 0010).
+"""The main process's side of the sender process, which owns all outgoing messages (ADR 0010).
 
-Ordering and numbering a batch of a million rows takes seconds, and sending costs a processor; neither may delay a 200. So a
-child does it, started and asked as :mod:`srmp_spark.queue_manager.child` says. This side tells it of new rows in our
-order queue, gives it message identifiers (the lineage is ours, and receipts use the same numbers), and keeps what it last said
-of its queues, for the time in which it cannot be asked.
+Ordering and numbering a batch of a million rows takes seconds, and sending occupies a processor;
+neither may delay a 200. So a child process does this work. :mod:`srmp_spark.queue_manager.child`
+describes how the child is started and asked. This side notifies the child of new rows in our order
+queue. This side also gives message identifiers to the child, because the lineage is ours and
+receipts use the same numbers. The last status of the outgoing queues is kept here, for times when
+the child cannot be asked.
 """
 
 from __future__ import annotations
@@ -20,40 +22,49 @@ from srmp_spark.errors import ApiError, SrmpSparkError
 from srmp_spark.names import ORDER_QUEUE, LocalHosts
 from srmp_spark.queue_manager.child.link import ChildLink, Event
 from srmp_spark.queue_manager.child.packets import LongList
-from srmp_spark.queue_manager.config import ServeConfig
-from srmp_spark.queue_manager.identifiers import Identifiers
+from srmp_spark.queue_manager.configuration.config import ServeConfig
+from srmp_spark.queue_manager.queues.identifiers import Identifiers
+from srmp_spark.store.database.sqlite_file import check_file, readable
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
-from srmp_spark.store.outbox.schema import DATABASE_FILE, OUTBOX
-from srmp_spark.store.sqlite_file import check_file, readable
+from srmp_spark.store.outbox.tables.schema import DATABASE_FILE, OUTBOX
 
 STATUS_SECONDS = 2.0
-"""What the child gets to say how its queues are; else what it said before is shown."""
+"""Longest wait for the child's status, in seconds. After this the previous status is shown."""
 STATUS_KEPT_SECONDS = 0.2
-"""A second question within this time gets the same answer."""
+"""Time for which a status is used again, in seconds."""
 COMMIT_SECONDS = 900.0
-"""Longest wait for a commit: a batch of the largest size takes a minute."""
+"""Longest wait for a commit, in seconds: a batch of the largest size takes a minute."""
 STAGE_SECONDS = 300.0
-"""Longest wait for the check of a stage."""
+"""Longest wait for the check of a stage, in seconds."""
 HOLD_ASKED_SECONDS = 10.0
-"""Rows that are being made outgoing are waited for so long."""
+"""Longest wait for the child to hold forwarding, in seconds.
+
+During this time rows that are being made outgoing are finished.
+"""
 TELL_AGAIN_SECONDS = 0.2
-"""Until a child that had too much to do is told once more."""
+"""Pause before a message to a child that was too busy is repeated, in seconds."""
 TELL_TIMES = 50
-"""How often: less than the child waits."""
+"""Number of repetitions. All repetitions together take less time than the child waits."""
 
 log = logging.getLogger(__name__)
 
 
 class SenderLink(ChildLink):
-    """Starts the sender, keeps it running, and talks to it. :mod:`.process` says which settings it takes."""
+    """Starts the sender process, keeps it running, and sends it commands.
+
+    :mod:`.process` describes its settings.
+    """
 
     module = "srmp_spark.queue_manager.sender.process"
     noun = "sender"
 
 
 def check_outbox(data_dir: Path) -> None:
-    """Raise :class:`StoreDamagedError` (exit code 6) for an outbox of a newer version: nothing is accepted beside it."""
+    """Raise :class:`StoreDamagedError` (exit code 6) for an outbox of a newer version.
+
+    A queue manager must not accept messages while its outbox cannot be used.
+    """
     path = data_dir / DATABASE_FILE
     if not path.exists():
         return
@@ -63,9 +74,10 @@ def check_outbox(data_dir: Path) -> None:
 
 class _Seen(NamedTuple):
     until: float
-    """Good enough for a question up to this moment, on the monotonic clock."""
+    """Time up to which this status answers a question, in seconds of the monotonic clock."""
     at: int | None
-    """When the child was asked; microseconds since 1970, UTC. ``None``: it never said anything."""
+    """Time of the question, in microseconds since 1970 (UTC), or ``None`` before the first answer.
+    """
     outgoing: list[dict[str, Any]]
 
 
@@ -73,7 +85,7 @@ _NOTHING_SEEN = _Seen(float("-inf"), None, [])
 
 
 class Outgoing:
-    """The sending half, as the rest of the main process knows it."""
+    """The sending half, as the rest of the main process uses it."""
 
     def __init__(
         self,
@@ -86,22 +98,42 @@ class Outgoing:
         forward_end: int,
         forward_waiting: int,
     ) -> None:
-        """``forward_end``: the last row of ``private$/forward$`` that was accepted before this start;
-        ``forward_waiting``: how many of its rows nobody has received."""
+        """Prepare the settings of the child process.
+
+        ``forward_end`` is the last row of ``private$/forward$`` that was accepted before this
+        start. ``forward_waiting`` is the number of rows of that queue that no consumer has
+        received.
+        """
         self._identifiers = identifiers
         self.forwarded: Callable[[str, int], Coroutine[Any, Any, None]] | None = None
-        """Called with epoch and sequence: rows of ``private$/forward$`` up to there are outgoing. The process sets it."""
+        """Called with epoch and sequence: rows of ``private$/forward$`` up to there are outgoing.
+
+        The process sets this attribute.
+        """
         self.forward_holding: Callable[[dict[str, str], list[str], bool], object] = (
             lambda holding, empty, begins: None
         )
-        """Called with the destinations that hold forwarded messages now, by sender, and those that do no longer; whether the
-        child has just begun to tell. The process sets it."""
+        """Called with changes of the destinations that hold forwarded messages.
+
+        The process sets this attribute.
+
+        The first argument maps destinations that hold messages now to the senders. The second lists
+        destinations that no longer hold messages. The third states whether the child has just begun
+        to report.
+        """
         self.dead_came: Callable[[], object] = lambda: None
-        """Called when there may be dead letters for a queue of ours. The process sets it."""
+        """Called when there may be dead letters for a local queue. The process sets this attribute.
+        """
         self.receipts_noted = 0
-        """Rows of our order queue up to this one were read by the child, for good. It says so at each start."""
+        """Sequence of our order queue up to which the child has read all rows for good.
+
+        The child reports this number at each start.
+        """
         self.order_queue_read: Callable[[int], object] = lambda to: None
-        """Called with :attr:`receipts_noted` when it was told. The process sets it."""
+        """Called with :attr:`receipts_noted` when the child reported it.
+
+        The process sets this attribute.
+        """
         self.folder = directory.path / STAGES_DIRECTORY
         settings = {
             "data_dir": str(directory.path),
@@ -113,7 +145,8 @@ class Outgoing:
             "retransmission_timeout": config.retransmission_timeout,
             "multicast": None if (multicast := config.multicast) is None else multicast.dump(),
             "wsrm_poll_interval": config.wsrm_poll_interval,
-            "live": config.state is not None,  # only the Delta state asks
+            # Only the Delta state needs the send history.
+            "live": config.state is not None,
             "redirect_in": config.redirect.inbound.dump(),
             "redirect_out": config.redirect.outbound.dump(),
             "receipt_urls": config.receipt_url.dump(),
@@ -128,36 +161,42 @@ class Outgoing:
         }
         self.link = SenderLink(settings, self._on_event)
         self.set_aside: list[dict[str, str]] = []
-        """Rows of the outbox that cannot be read, as :meth:`status` was last told."""
+        """Rows of the outbox that cannot be read, from the child's last status."""
         self.dead_letters: dict[str, int] = {}
-        """Rows that became dead letters since the outbox was made, by reason, as :meth:`status` was last told."""
+        """Number of dead letters by reason, since the outbox was created.
+
+        The child reports the numbers with its status.
+        """
         self._seen = _NOTHING_SEEN
         self._changes = 0
-        """How often something changed that ``status`` must show from then on."""
+        """Number of changes that ``status`` must show from then on."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
         self._untold: dict[str, None] = {}
 
     def start(self) -> None:
-        """Start the child."""
+        """Start the sender process and its link."""
         self.link.start()
 
     async def stop(self) -> None:
-        """End it; it writes down what it knows."""
+        """End the sender process, which stores all it knows first."""
         if self._again is not None:
             self._again.cancel()
         await self.link.stop()
 
     def receipts_came(self) -> None:
-        """There are new rows in our order queue."""
+        """Notify the child that there are new rows in our order queue."""
         self._tell("receipts")
 
     def forward_came(self) -> None:
-        """There are new rows in the queue of what is forwarded."""
+        """Notify the child that there are new rows in ``private$/forward$``."""
         self._tell("forward")
 
     def _tell(self, what: str) -> None:
-        """A child that cannot be told reads them when it starts."""
+        """Notify the child of ``what``, or repeat it later if the child is too busy.
+
+        A child that is not up reads the rows when it starts.
+        """
         if not self.link.tell({"op": what}) and self.link.is_up:
             self._untold[what] = None
             if self._again is None:
@@ -182,7 +221,8 @@ class Outgoing:
         elif event["event"] == "forward-holding":
             self.forward_holding(event["holding"], event["empty"], event["begins"])
         elif event["event"] == "forwarded" and self.forwarded is not None:
-            # These rows are about to leave the queue of what is forwarded: who finds them in neither place thinks all is sent.
+            # These rows are about to leave the queue ``private$/forward$``. A caller that finds
+            # them neither there nor in the status would believe that all messages were sent.
             self._changed()
             self._do(self.forwarded(event["epoch"], event["to"]))
 
@@ -194,7 +234,8 @@ class Outgoing:
     async def _reserve(self, number: int, count: int) -> None:
         try:
             first = await self._identifiers.reserve(count)
-        except Exception as error:  # whatever it is, a commit waits
+        except Exception as error:
+            # Answer after any error, because a commit waits.
             if not isinstance(error, SrmpSparkError):
                 log.exception("outgoing.reserve_failed")
             answer: dict[str, Any] = {"error": str(error) or type(error).__name__}
@@ -215,27 +256,33 @@ class Outgoing:
                 return
             await asyncio.sleep(TELL_AGAIN_SECONDS)
 
-    # --- what the API asks ----------------------------------------------------------------------------------------------------
+    # --- what the API asks ------------------------------------------------------------------------
 
     async def ask(self, command: dict[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
-        """A command and its answer. Raises :class:`ApiError`: 503 while the child is away."""
+        """Send a command and return its answer.
+
+        Raises :class:`ApiError`, for example a 503 while the child is not up.
+        """
         try:
             return await self.link.ask(command, seconds=seconds)
         finally:
-            self._changed()  # who has changed something wants to see it
+            # The caller may have changed something, and expects the next status to show it.
+            self._changed()
 
     @contextlib.asynccontextmanager
     async def forwarding_held(self) -> AsyncIterator[None]:
-        """Nothing becomes outgoing meanwhile, and what is outgoing counts as received: for a purge of what waits.
+        """Hold forwarding in the context, for a purge of waiting rows.
 
-        A purge may be what a sender process that ends again and again needs, so it is not refused when nobody answers.
+        No row becomes outgoing meanwhile, and all outgoing rows count as received. A purge may be
+        the remedy for a sender process that ends again and again. So the purge is not refused if
+        the child does not answer.
         """
         try:
             held = await self.link.ask({"op": "hold-forwarding"}, seconds=HOLD_ASKED_SECONDS)
         except ApiError as error:
             log.warning(
-                'purge.uncertain reason="%s": rows that are counted may be outgoing '
-                "already, and leave",
+                'purge.uncertain reason="%s": some of the purged rows may already be outgoing, '
+                "and will be sent",
                 error.message,
             )
         else:
@@ -247,14 +294,20 @@ class Outgoing:
             self._tell("release-forwarding")
 
     async def ask_long(self, command: dict[str, Any]) -> dict[str, Any]:
-        """The same for answers of any length."""
+        """Send a command and return its answer, which may have any length.
+
+        Raises :class:`ApiError`, for example a 503 while the child is not up.
+        """
         try:
             return await self.link.ask_long(command, seconds=COMMIT_SECONDS)
         finally:
             self._changed()
 
     async def ask_for_list(self, command: dict[str, Any], extra: LongList) -> bytes:
-        """Send a command with a long list; return the list of the same name that answers it, as JSON."""
+        """Send a command with a long list, and return the list that answers it, as JSON.
+
+        Both lists have the same name.
+        """
         try:
             return await self.link.ask_for_list(command, extra, seconds=COMMIT_SECONDS)
         finally:
@@ -265,7 +318,10 @@ class Outgoing:
         self._seen = self._seen._replace(until=float("-inf"))
 
     async def status(self) -> list[dict[str, Any]]:
-        """The outgoing queues, as they are or were last seen (:attr:`seen_at`)."""
+        """Return the outgoing queues as they are, or as the child last reported them.
+
+        :attr:`seen_at` is the time of that report.
+        """
         now, at, changes = time.monotonic(), time.time_ns() // 1000, self._changes
         if now > self._seen.until:
             try:
@@ -281,10 +337,13 @@ class Outgoing:
 
     @property
     def seen_at(self) -> int | None:
-        """When :meth:`status` was last told by the child; microseconds since 1970, UTC. ``None``: it has not been yet."""
+        """Return when the child last reported its status, in microseconds since 1970 (UTC).
+
+        Return ``None`` before the first report.
+        """
         return self._seen.at
 
     @property
     def last_seen(self) -> list[dict[str, Any]]:
-        """The same without asking."""
+        """Return the outgoing queues of the child's last report, without asking the child."""
         return self._seen.outgoing

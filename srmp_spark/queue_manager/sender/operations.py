@@ -1,4 +1,7 @@
-"""An operator's decisions about an outgoing queue: pause, resume, resend, reset, drop. Answered when they are stored."""
+"""An operator's decisions about an outgoing queue: pause, resume, resend, reset, drop.
+
+The call returns when the decision is stored.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.names import is_reliable
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
-from srmp_spark.srmp.outgoing_effects import Kind, QueueKey
-from srmp_spark.srmp.outgoing_states import QueueState
-from srmp_spark.srmp.outgoing_stream import OutgoingStream
+from srmp_spark.srmp.sending.outgoing_effects import Kind, QueueKey
+from srmp_spark.srmp.sending.outgoing_states import QueueState
+from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
 
 KINDS: tuple[Kind, ...] = ("stream", "plain")
 ACTIONS = ("pause", "resume", "resend", "reset", "drop")
@@ -21,7 +24,10 @@ log = logging.getLogger(__name__)
 
 
 def canonical_name(destination: str) -> str:
-    """Return the one spelling of a destination. Raises a 400 if it is none."""
+    """Return the canonical spelling of a destination.
+
+    Raises a 400 for a text that is no destination.
+    """
     try:
         return canonical_outgoing(destination)
     except ConfigurationError as error:
@@ -29,9 +35,9 @@ def canonical_name(destination: str) -> str:
 
 
 def keys_of(dispatcher: Dispatcher, destination: str) -> list[QueueKey]:
-    """The queues of a destination, however it is spelled. Raises a 404 if there is none."""
+    """Return the queues of a destination, in any spelling. Raises a 404 if there is none."""
     name = canonical_name(destination)
-    # A spelling of an older version stays where there are messages under today's spelling, too.
+    # A spelling of an older version may exist alongside today's spelling, if both have messages.
     for spelling in dict.fromkeys((destination, name)):
         keys = [
             key
@@ -43,18 +49,26 @@ def keys_of(dispatcher: Dispatcher, destination: str) -> list[QueueKey]:
     else:
         hint = "`srmp-spark streams` lists the destinations"
         raise ApiError(
-            404, "unknown-destination", f"nothing waits for {name}, or was sent to it lately", hint
+            404,
+            "unknown-destination",
+            f"nothing waits for {name}, and no message was sent to it recently",
+            hint,
         )
     return keys
 
 
 async def operate(dispatcher: Dispatcher, clock: Clock, command: dict[str, Any]) -> dict[str, Any]:
-    """One decision. ``stream``: it is meant for this stream only, and a 409 if another is live."""
+    """Carry out one decision, and return the answer when the decision is stored.
+
+    ``stream`` in the command limits the decision to this stream. Raises a 409 if another stream is
+    live, and a 404 for an unknown destination.
+    """
     action, destination = command["action"], command["destination"]
     try:
         keys = keys_of(dispatcher, destination)
     except ApiError:
-        await dispatcher.written()  # it may be a repeat of the `drop` that is being stored
+        # The command may repeat a `drop` that is being stored.
+        await dispatcher.written()
         raise
     wanted = command.get("stream")
     if wanted is not None:
@@ -93,9 +107,8 @@ def _apply(dispatcher: Dispatcher, clock: Clock, action: str, key: QueueKey) -> 
         sender.resume(*key)
     elif action == "resend":
         queue = sender.get(*key)
-        if (
-            queue is not None and queue.state is QueueState.ON_HOLD
-        ):  # held after a restore, or paused: now it is to leave
+        if queue is not None and queue.state is QueueState.ON_HOLD:
+            # The queue was held after a restore, or paused. Now it is to send.
             sender.resume(*key)
         sender.retry(*key)
         dispatcher.connections.sessions.hurry(key)
@@ -106,9 +119,8 @@ def _apply(dispatcher: Dispatcher, clock: Clock, action: str, key: QueueKey) -> 
             dispatcher.connections.sessions.reset(key)
     elif action == "drop":
         dispatcher.connections.close(key)
-        dispatcher.connections.sessions.give_up(
-            key
-        )  # a sequence that misses numbers would wait for them
+        # The sequence would wait for the missing numbers.
+        dispatcher.connections.sessions.give_up(key)
         sender.drop(*key, clock.utc())
     else:
         raise ApiError(400, "usage", f"unknown action {action!r}", f"known: {', '.join(ACTIONS)}")

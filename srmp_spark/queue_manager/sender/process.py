@@ -1,9 +1,11 @@
-"""The sender process: a child of the queue manager that owns the outbox and everything that goes out (see :mod:`.link`).
+"""The sender process: a child of the queue manager that owns the outbox and all sending.
 
-Until the process before it has ended it waits for the lock of the outbox. How it starts and ends:
-:mod:`srmp_spark.queue_manager.child.process`.
+See :mod:`.link` for the other side. The process waits for the lock of the outbox until the process
+before it has ended. :mod:`srmp_spark.queue_manager.child.process` describes how the process starts
+and ends.
 
-    python -m srmp_spark.queue_manager.sender.process FD < '{"data_dir": …, "queue_manager": …, "epoch": …, …}'
+    python -m srmp_spark.queue_manager.sender.process FD
+        < '{"data_dir": …, "queue_manager": …, "epoch": …, …}'
 """
 
 from __future__ import annotations
@@ -36,35 +38,47 @@ from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.forward_rules import Rules, load_rules
 from srmp_spark.queue_manager.sender.forwarder import Forwarder, ForwardLog
 from srmp_spark.queue_manager.sender.receipts import ReceiptLog, read_mark, read_to
-from srmp_spark.queue_manager.sender.sendings import tell_live
-from srmp_spark.queue_manager.sender.snapshot import told
+from srmp_spark.queue_manager.sender.reporting.sendings import tell_live
+from srmp_spark.queue_manager.sender.reporting.snapshot import told
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
-from srmp_spark.queue_manager.tls import ClientTls
-from srmp_spark.srmp.outgoing_states import SenderSettings
-from srmp_spark.srmp.receipts_address import ReceiptAddresses
-from srmp_spark.srmp.redirection import ReceiptUrls, Redirections
-from srmp_spark.srmp.sender import Sender
-from srmp_spark.store.outbox import forward_place
-from srmp_spark.store.outbox.forward_place import Cursor
-from srmp_spark.store.outbox.loops import OwnQueues
+from srmp_spark.queue_manager.trust.tls import ClientTls
+from srmp_spark.srmp.forward.redirection import ReceiptUrls, Redirections
+from srmp_spark.srmp.sending.outgoing_states import SenderSettings
+from srmp_spark.srmp.sending.receipts_address import ReceiptAddresses
+from srmp_spark.srmp.sending.sender import Sender
 from srmp_spark.store.outbox.outbox import Outbox
+from srmp_spark.store.outbox.staging.loops import OwnQueues
+from srmp_spark.store.outbox.tables import forward_place
+from srmp_spark.store.outbox.tables.forward_place import Cursor
 
 IN_FLIGHT = 2
-"""Messages of one queue that the engine hands out: one on the wire, and the next one written down (:mod:`.connections`)."""
+"""Messages of one queue that the engine hands out at one time.
+
+One is on the network, and the next one is already encoded (:mod:`.connections`).
+"""
 GARBAGE_THRESHOLD = 50_000
-"""Objects until Python looks for cycles: sending makes none, and each look costs a pause."""
+"""Allocated objects after which Python looks for cycles.
+
+Sending creates no cycles, and each look costs a pause.
+"""
 SWITCH_SECONDS = 0.001
-"""How long a thread that hashes or packs rows keeps Python's lock from one that has written them, or has an answer to read."""
+"""Longest time that a thread which hashes or packs rows keeps Python's lock, in seconds.
+
+Threads that have written rows or read an answer wait for this lock.
+"""
 SWEEP_SECONDS = 60.0
-"""How often the outbox is asked for what is past its time."""
+"""Interval at which expired data of the outbox is deleted, in seconds."""
 SWEEP_PAUSE_SECONDS = 0.05
-"""Between two slices of it."""
+"""Pause between two slices of a sweep, in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 def _die(error: StoreError) -> None:
-    """A write or sync failed: end now. A tidy end would write and sync again, on top of what may not be there."""
+    """End the process at once after a write or sync failed.
+
+    An orderly end would write and sync again, on top of data that may be missing.
+    """
     log.critical("sender.fatal %s", error)
     logging.shutdown()
     os._exit(exit_code_of(type(error)))
@@ -105,7 +119,10 @@ def _forwarder(
 
 
 async def run(control: socket.socket, settings: dict[str, Any]) -> None:
-    """Serve until the parent closes its end."""
+    """Serve the main process until the main process closes its end, then store everything.
+
+    Raises :class:`StoreError` if the outbox cannot be opened.
+    """
     loop = asyncio.get_running_loop()
     clock = SystemClock()
     data_dir = Path(settings["data_dir"])
@@ -118,8 +135,8 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     outbox.stages.multicast = multicast is not None
     if outbox.held:
         log.warning(
-            "sender.held queues=%d: the data directory is a copy, what waits may have "
-            "been sent; see `srmp-spark streams`",
+            "sender.held queues=%d: the data directory is a copy, so waiting messages may "
+            "have been sent already; see `srmp-spark streams`",
             len(outbox.held),
         )
     sender = Sender.load(
@@ -141,9 +158,8 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     for stream in sender.receipts_go_to(settings["receipts_url"], addresses.replacement):
         log.warning(
             "sender.receipts_elsewhere destination=%s send_receipts_to=%s now=%s: the "
-            "peer was told the old address when the "
-            "stream began; if it does not lead here any more, `srmp-spark streams "
-            "--destination %s reset`",
+            "peer received the old address when the stream began; if the old address no "
+            "longer leads here, run `srmp-spark streams reset --destination %s`",
             stream.key.destination,
             told(stream.receipts_url),
             told(addresses.replacement(stream.key.destination, settings["receipts_url"])),
@@ -186,7 +202,8 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     if settings["live"]:
         live = tell_live(data_dir, outbox.database.fence, sender, dispatcher.sendings, clock)
         tasks.append(loop.create_task(live))
-    dispatcher.receipts_came()  # some may have been answered 200 before our start; with them sending begins
+    # Some receipts may have been answered 200 before our start. Sending begins when they are read.
+    dispatcher.receipts_came()
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)

@@ -1,14 +1,17 @@
-"""Receipts that came for us: read from the log of our order queue, where they are rows like all others.
+"""Read the receipts for our messages from the log of our order queue.
 
-A stream receipt is accepted, stored and answered 200 by the main process, which knows nothing of outgoing streams. Then this
-reads it, and the engine hears of it. How far it was read is stored now and then; after a crash the last ones are read once
-more, which changes nothing; the main process is told, and until then retention keeps them (store/retention.py). So no receipt
-that was answered 200 is ever lost, whichever process dies when, or cannot be started for long: a peer need not send it twice,
-and by the document it does not.
+A stream receipt is accepted, stored and answered 200 by the main process, which knows nothing of
+outgoing streams. Then this module reads the receipt, and the engine handles the receipt. The
+position of reading is stored from time to time. After a crash the last receipts are read again,
+which changes nothing. The main process is notified of the position, and retention keeps the rows
+after the position (store/stored_rows/retention.py). So no receipt that was answered 200 is ever
+lost, whichever process dies at any time, or cannot be started for long. A peer need not send a
+receipt twice, and a peer that follows the specification does not.
 
-An older copy of the inbox may be put in place of the one that was read. Its numbers are then given out once more, and soon
-reach those that were read, so a number alone says nothing. Which row was read last is stored as well (:class:`Mark`); where
-another row has its number, everything is read again.
+An older copy of the inbox may be put in place of the one that was read. Then the numbers of that
+copy are given out again, and soon reach the numbers that were read. So a number alone proves
+nothing. Therefore the last row that was read is identified as well (:class:`Mark`). If another row
+has the number of that row, everything is read again.
 """
 
 from __future__ import annotations
@@ -23,40 +26,52 @@ from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
 from srmp_spark.message import Message
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.rows.group import Record
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.http_head import content_type_of
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.http_head import content_type_of
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
-from srmp_spark.store.log import Log, TrimmedError, UnknownQueueError
-from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.reading import records
+from srmp_spark.store.outbox.tables.database import OutboxDatabase
+from srmp_spark.store.stored_rows.log import Log, TrimmedError, UnknownQueueError
+from srmp_spark.store.stored_rows.reading import records
 
 ROWS_MAX = 1_000
-"""Rows read at once, receipts or not: the engine takes them in one turn of the loop, and hears of those before others wait."""
+"""Rows that are read at once, receipts or not.
+
+The engine handles the receipts of these rows in one turn of the loop, before other tasks run.
+"""
 BYTES_MAX = 8 * 1_048_576
-"""Their posts, one row more at most: strangers choose how large they are."""
+"""Bytes of the rows that are read at once; the last row may exceed this limit.
+
+Unauthenticated clients choose how large the rows are.
+"""
 
 log = logging.getLogger(__name__)
 
 
 READ_TO = "order_queue_read_to"
-"""Key in the table ``meta`` of the outbox."""
+"""Key of the position of reading in the table ``meta`` of the outbox."""
 
 
 READ_MARK = "order_queue_read_mark"
-"""Key of the last row that was read: its number and its digest. Version 0.1 leaves it as it is, so an older one may stay: a
-row that is still there is compared all the same."""
+"""Key of the last row that was read in the table ``meta``: its number and its digest.
+
+Version 0.1 does not change this entry, so an older entry may be there. The entry is compared
+nevertheless if its row still exists.
+"""
 
 
 class Mark(NamedTuple):
-    """Which row was read last."""
+    """The row that was read last."""
 
     sequence: int
     digest: str
-    """Of its bytes and the time of its arrival."""
+    """Digest of the bytes of the row and the time of its arrival."""
 
 
 def note_read(outbox: OutboxDatabase, to: int, mark: Mark | None = None) -> None:
-    """Store how far the order queue was read, after what was read is stored; ``mark``: the last row, ``None`` if unknown."""
+    """Store how far the order queue was read, after the effects of its rows were stored.
+
+    ``mark`` identifies the last row, or is ``None`` if the last row is unknown.
+    """
     with outbox.transaction() as connection:
         connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (READ_TO, str(to)))
         if mark is not None:
@@ -67,41 +82,46 @@ def note_read(outbox: OutboxDatabase, to: int, mark: Mark | None = None) -> None
 
 
 def read_mark(outbox: OutboxDatabase) -> Mark | None:
-    """Return which row was read last for certain; ``None`` if that is not known."""
+    """Return the mark of the last row that was read, or ``None`` without a stored mark."""
     row = outbox.connection.execute("SELECT value FROM meta WHERE key = ?", (READ_MARK,)).fetchone()
     sequence, _, digest = str(row[0] if row is not None else "").partition(" ")
     return Mark(int(sequence), digest) if sequence.isdecimal() else None
 
 
 def read_to(outbox: OutboxDatabase) -> int:
-    """How far it was read for certain."""
+    """Return the sequence up to which the order queue was read for certain."""
     row = outbox.connection.execute("SELECT value FROM meta WHERE key = ?", (READ_TO,)).fetchone()
     return int(row[0]) if row is not None else 0
 
 
 class Found(NamedTuple):
-    """Some receipts."""
+    """The receipts that one call of :meth:`ReceiptLog.read` found."""
 
     to: int
-    """Everything up to this sequence was read."""
+    """The sequence up to which everything was read."""
     messages: list[Message]
     more: bool
-    """There is more to read now."""
+    """Whether more rows can be read now."""
     mark: Mark | None = None
-    """The last row; ``None`` if there was none."""
+    """The mark of the last row, or ``None`` if there was none."""
 
 
 class ReceiptLog:
-    """The order queue, for one thread at a time."""
+    """Reads the order queue, for one thread at a time."""
 
     def __init__(self, data_dir: Path, mark: Mark | None = None) -> None:
-        """``mark``: the row that the process before read last."""
+        """Prepare to read; ``mark`` identifies the row that the last process read last."""
         self._data_dir = data_dir
         self._unchecked = mark
-        """To be looked for at the first read: the inbox is put back while no process runs."""
+        """The mark to compare at the first read. An inbox is replaced only while no process runs.
+        """
 
     def read(self, after: int) -> Found:
-        """What came after sequence ``after``; rows that retention or a purge took are passed over."""
+        """Return the receipts after sequence ``after``.
+
+        Rows that were deleted by retention or by a purge are skipped. If the inbox was replaced by
+        an older copy, everything is read from its beginning.
+        """
         messages: list[Message] = []
         to = after
         rows = size = 0
@@ -109,11 +129,13 @@ class ReceiptLog:
         with Log(self._data_dir / DATABASE_FILE, self._data_dir / SEGMENTS_DIRECTORY) as stored:
             try:
                 epochs = stored.epochs(ORDER_QUEUE)
-            except UnknownQueueError:  # before the first start is complete
+            except UnknownQueueError:
+                # The first start is not complete yet.
                 return Found(after, [], more=False)
             end = stored.bounds(ORDER_QUEUE).end
             if end < after or not self._is_as_it_was(stored, epochs):
-                # The inbox was put back from an older copy: what comes now has numbers that were used before.
+                # The inbox was replaced by an older copy, so new rows have numbers that were used
+                # before.
                 log.warning("receipts.begin_again read_to=%d end=%d", after, end)
                 to = end = 0
             for epoch in epochs:
@@ -128,7 +150,11 @@ class ReceiptLog:
         return Found(max(to, end), messages, more=False, mark=_mark_of(last))
 
     def _is_as_it_was(self, stored: Log, epochs: Sequence[str]) -> bool:
-        """Return whether the row that was read last is there, or nobody can tell any more."""
+        """Return whether the row that was read last is still there.
+
+        Return ``True`` too if that row was deleted or cannot be read, because then nothing can be
+        compared.
+        """
         mark, self._unchecked = self._unchecked, None
         for epoch in epochs if mark is not None else ():
             assert mark is not None, "looked at before"
@@ -155,7 +181,11 @@ def _mark_of(row: tuple[int, Record] | None) -> Mark | None:
 def _of_epoch(
     stored: Log, epoch: str, after: int
 ) -> Iterator[tuple[int, Message | None, Record | None]]:
-    """Sequence, what it says if it is a receipt, and the row if it was read."""
+    """Yield each row of an epoch after ``after``: its sequence, its message and the row itself.
+
+    The message is ``None`` unless it is a receipt. The row is ``None`` for rows that retention has
+    just deleted.
+    """
     bounds = stored.bounds(ORDER_QUEUE, epoch)
     begin = max(after, bounds.first - 1)
     if bounds.end <= begin:
@@ -164,10 +194,12 @@ def _of_epoch(
         for sequence, record in records(stored, ORDER_QUEUE, epoch, begin, bounds.end):
             try:
                 message = decode(content_type_of(record.head), record.content)
-            except RemoteProtocolError as error:  # an older version took it
+            except RemoteProtocolError as error:
+                # An older version accepted this message.
                 log.warning("receipts.unreadable sequence=%d reason=%s", sequence, error)
                 yield sequence, None, record
                 continue
             yield sequence, message if message.receipt is not None else None, record
-    except TrimmedError as error:  # just now
+    except TrimmedError as error:
+        # Retention has deleted these rows just now.
         yield error.first - 1, None, None

@@ -1,19 +1,21 @@
-"""How messages leave: by HTTP, by multicast or in a reliable session, as their destination says. The dispatcher knows hardly a
-difference."""
+"""Choose the transport of a destination: HTTP, multicast or a reliable session.
+
+The dispatcher needs to know hardly any difference between the transports.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from srmp_spark.names import is_multicast, is_reliable
-from srmp_spark.queue_manager.sender.connections import Connections
-from srmp_spark.queue_manager.sender.multicasts import Multicasts
-from srmp_spark.queue_manager.sender.reliable_sessions import ReliableSessions
-from srmp_spark.srmp.outgoing_effects import Load, QueueKey, Send
+from srmp_spark.queue_manager.sender.http.connections import Connections
+from srmp_spark.queue_manager.sender.multicast.multicasts import Multicasts
+from srmp_spark.queue_manager.sender.reliable.reliable_sessions import ReliableSessions
+from srmp_spark.srmp.sending.outgoing_effects import Load, QueueKey, Send
 
 
 class Roads:
-    """All three."""
+    """Passes each call to the transport of its destination."""
 
     def __init__(
         self, connections: Connections, multicasts: Multicasts, sessions: ReliableSessions
@@ -31,37 +33,40 @@ class Roads:
         return self._multicasts if is_multicast(key.destination) else self._connections
 
     def is_reached(self, key: QueueKey) -> bool:
-        """Return whether messages may be read now: only HTTP needs a connection before, the others keep no more than they
-        send."""
+        """Return whether messages of a queue may be read now.
+
+        Only HTTP needs a connection first. Multicast and reliable sessions keep no more messages
+        than they send.
+        """
         road = self._of(key)
         return road is not self._connections or self._connections.is_reached(key)
 
     def reach(self, load: Load) -> None:
-        """Connect, so that ``load`` may be read."""
+        """Connect to the destination, so that ``load`` may be read."""
         self._connections.reach(load)
 
     def post(self, send: Send) -> None:
-        """Send it; its end is told once."""
+        """Send a message. Its end is reported once."""
         self._of(send.key).post(send)
 
     def close(self, key: QueueKey) -> None:
-        """Send nothing more of a queue; what is under way is reported as failed."""
+        """Send nothing more of a queue; messages in flight are reported as failed."""
         self._of(key).close(key)
 
     def forget(self, key: QueueKey) -> None:
-        """The queue is gone."""
+        """Forget a queue that no longer exists."""
         self._of(key).forget(key)
 
     def is_in_use(self, key: QueueKey) -> bool:
-        """Whether a session is open that outlives its messages: of multicast, or a reliable one."""
+        """Return whether a multicast or reliable session is open, which outlives its messages."""
         return self.multicast_status(key) is not None or self.sessions.status(key) is not None
 
     def multicast_status(self, key: QueueKey) -> dict[str, Any] | None:
-        """The PGM session of a destination, if there is one."""
+        """Return the status of a destination's PGM session, or ``None`` if it has none."""
         return self._multicasts.status(key)
 
     async def stop(self) -> None:
-        """Close everything and report nothing."""
+        """Close all connections and sessions, and report nothing."""
         await self._connections.stop()
         await self._multicasts.stop()
         await self.sessions.stop()

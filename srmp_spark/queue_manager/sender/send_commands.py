@@ -1,8 +1,10 @@
-"""Messages that ``srmp-spark send`` gives for other queue managers, and what became of them.
+"""Messages that ``srmp-spark send`` passes for other queue managers, and their states.
 
-They take the way of a batch: the same checks, identities and transaction. Each message with a ``key`` is a batch of its own, so
-that a repeat of it is known and costs the others nothing; those without are one batch, the last. So whoever is told of an error
-may send all of them again: what was committed before it has a key, and is known.
+These messages are handled like a batch: the same checks, identities and transaction. Each message
+with a ``key`` is a batch of its own. So a repeat of a message with a ``key`` is recognized, without
+effect on the other messages. Messages without a key are one batch, the last. So a caller that
+receives an error may send all messages again. All messages that were committed before the error
+have a key, and are recognized.
 """
 
 from __future__ import annotations
@@ -21,22 +23,22 @@ from srmp_spark.names import format_names, is_multicast, is_reliable, message_id
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
 from srmp_spark.queue_manager.sender.operations import canonical_name, keys_of
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
-from srmp_spark.srmp.outgoing_effects import Enqueued, Kind, QueueKey
-from srmp_spark.srmp.outgoing_queue import OutgoingQueue
-from srmp_spark.srmp.outgoing_room import origin_of_token
-from srmp_spark.srmp.outgoing_stream import OutgoingStream
+from srmp_spark.srmp.sending.outgoing_effects import Enqueued, Kind, QueueKey
+from srmp_spark.srmp.sending.outgoing_queue import OutgoingQueue
+from srmp_spark.srmp.sending.outgoing_room import origin_of_token
+from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.known import SEND_APPLICATION, find_known
+from srmp_spark.store.outbox.identity.known import SEND_APPLICATION, find_known
 from srmp_spark.store.outbox.outbox import Outbox
 
 APPLICATION = SEND_APPLICATION
-"""Whose keys these are."""
+"""Name of the application to which the keys of these messages belong."""
 MESSAGES_MAX = 10_000
-"""Messages in one call."""
+"""Messages in one call. More raise a 400."""
 SERIAL_MAX = (1 << 63) - 1
-"""Highest number that a serial can be in the outbox; a caller may ask for any."""
+"""Highest serial that the outbox can store. A caller may ask for any number."""
 WAIT_SECONDS_MAX = 10.0
-"""Longest wait for an end in one call."""
+"""Longest wait for the end of messages in one call, in seconds."""
 
 _COLUMNS = {
     "destination": "destination",
@@ -87,7 +89,7 @@ def _row(item: object) -> dict[str, Any]:
 
 
 class SendCommands:
-    """The commands ``send`` and ``state``."""
+    """Handles the commands ``send`` and ``state``."""
 
     def __init__(self, outbox: Outbox, store: StoreThread, dispatcher: Dispatcher) -> None:
         self._outbox = outbox
@@ -95,7 +97,11 @@ class SendCommands:
         self._dispatcher = dispatcher
 
     async def send(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Commit ``messages``; what each of them became, in their order; of one for several queues, for each of them."""
+        """Commit ``messages``, and return their states in the same order.
+
+        A message for several queues has one state for each queue. Raises :class:`ApiError` or
+        :class:`BatchError` for messages that are refused.
+        """
         items = command["messages"]
         if not isinstance(items, list) or not 0 < len(items) <= MESSAGES_MAX:
             raise ApiError(400, "usage", f"1 to {MESSAGES_MAX} messages")
@@ -123,7 +129,7 @@ class SendCommands:
                     raise
                 hint = (
                     f"{error.hint}; {done} of {len(rows)} messages will be sent: send "
-                    "all again, keys make them known"
+                    "all of them again, their keys prevent duplicates"
                 )
                 raise ApiError(
                     error.status, error.code, error.message, hint.removeprefix("; ")
@@ -144,7 +150,10 @@ class SendCommands:
     def _answers(
         self, rows: list[tuple[int, dict[str, Any]]], committed: CommittedBatch
     ) -> list[tuple[int, dict[str, Any]]]:
-        """One for each message of a batch in which all rows are new, with the index of its row."""
+        """Return one answer for each message of a batch in which all rows are new.
+
+        Each answer has the index of its row.
+        """
         places: dict[QueueKey, list[tuple[int, int, Enqueued]]] = {}
         identifier = committed.ids_first
         for given in committed.enqueued:
@@ -189,13 +198,17 @@ class SendCommands:
     async def _known(
         self, rows: list[tuple[int, dict[str, Any]]]
     ) -> list[tuple[int, dict[str, Any]]]:
-        """Repeats of keys: what became of the messages that had them first. A delivered one is known by its key alone."""
+        """Return the states of messages that were sent before under the same keys.
+
+        A delivered message is known by its key alone.
+        """
         indices, wanted = [], []
         for index, row in rows:
             for key in self._keys(row):
                 indices.append(index)
                 wanted.append((key, str(row["key"])))
-        await self._dispatcher.written()  # as in `state`
+        # The end of a message may be about to be stored, as in `state`.
+        await self._dispatcher.written()
         find = partial(find_known, self._outbox.database.connection, APPLICATION, wanted)
         answers = []
         for index, (key, _), known in zip(
@@ -211,7 +224,8 @@ class SendCommands:
                 (
                     index,
                     {
-                        "message_id": None,  # INTERFACE.md section 7: nothing new was sent
+                        # INTERFACE.md section 7: no new message was sent.
+                        "message_id": None,
                         "known": True,
                         "known_message_id": None
                         if known is None
@@ -228,7 +242,10 @@ class SendCommands:
         return answers
 
     async def state(self, command: dict[str, Any]) -> dict[str, Any]:
-        """The state of the messages with some ``serials`` of a queue, after ``wait`` seconds or as soon as all have ended."""
+        """Return the states of the messages ``serials`` of a queue.
+
+        The call returns after ``wait`` seconds, or as soon as all of these messages have ended.
+        """
         serials: list[int] = command["serials"]
         key, earlier = await self._known_of(command["destination"], command["kind"], serials)
         loop = self._dispatcher.loop
@@ -240,7 +257,7 @@ class SendCommands:
                 break
             await self._dispatcher.moved(key, left)
         if "acknowledged" in states:
-            # The engine is ahead of the disk: a dead letter may be about to be stored
+            # The engine is ahead of the disk: a dead letter may be about to be stored.
             await self._dispatcher.written()
             ended = await self._store.run(partial(_ended, self._outbox, key, serials))
             states = [
@@ -251,17 +268,18 @@ class SendCommands:
     async def _known_of(
         self, destination: str, kind: Kind, serials: list[int]
     ) -> tuple[QueueKey, dict[int, str]]:
-        """The queue of a destination, and the states of serials that its record does not know but the moved messages do.
+        """Return the queue of a destination, and the states of serials of moved messages.
 
-        Raises a 404 if there is a serial that neither knows: it was never given out to the destination, or all messages of its
-        queue had ended, and the record was forgotten.
+        The record of the queue does not know these serials. Raises a 404 if a serial is not among
+        the moved messages either. An unknown serial was never assigned to the destination, or all
+        messages of its queue had ended and the record was forgotten.
         """
         key = QueueKey(canonical_name(destination), kind)
         queue = self._dispatcher.sender.get(*key)
         foreign = [each for each in serials if queue is None or not _is_of(queue, each)]
         if queue is not None and not foreign:
             return key, {}
-        # What became of the last ones of a forgotten record may be about to be stored
+        # The end of the last messages of a forgotten record may be about to be stored.
         await self._dispatcher.written()
         earlier = await self._store.run(partial(_ended, self._outbox, key, foreign))
         missing = [serial for serial in foreign if serial not in earlier]
@@ -270,23 +288,33 @@ class SendCommands:
             and (missing or not serials)
             and kind not in [each.kind for each in keys_of(self._dispatcher, key[0])]
         ):
-            message = f"nothing of that kind waits for {destination}, or was sent to it lately"
+            message = (
+                f"nothing of that kind waits for {destination}, and no message was "
+                "sent to it recently"
+            )
             raise ApiError(
-                404, "unknown-destination", message, "`outgoing/messages` told the kinds"
+                404,
+                "unknown-destination",
+                message,
+                "the answer of `outgoing/messages` contains the kinds",
             )
         if missing:
             message = (
                 f"{missing[0]} was never given out to {key.destination}, or what "
                 "became of it is not known any more"
             )
-            raise ApiError(404, "unknown-serial", message, "`outgoing/messages` told the serials")
+            raise ApiError(
+                404,
+                "unknown-serial",
+                message,
+                "the answer of `outgoing/messages` contains the serials",
+            )
         return key, earlier
 
     def _state(self, key: QueueKey, serial: int) -> str:
         queue = self._dispatcher.sender.get(*key)
-        if (
-            queue is None
-        ):  # it was known a moment ago, and is forgotten when everything in it has ended
+        if queue is None:
+            # The queue was known a moment ago. It is forgotten when all its messages have ended.
             return "acknowledged"
         if serial <= queue.stored.acknowledged_to and not (
             isinstance(queue, OutgoingStream) and serial in queue.finals
@@ -296,14 +324,20 @@ class SendCommands:
 
 
 def _is_of(queue: OutgoingQueue, serial: int) -> bool:
-    """Whether the record of a queue tells what became of a serial; a restored one awaits final receipts below its begin."""
+    """Return whether the record of a queue knows the state of a serial.
+
+    A restored record also awaits final receipts of serials before its first serial.
+    """
     return queue.begun_after < serial <= queue.end or (
         isinstance(queue, OutgoingStream) and serial in queue.finals
     )
 
 
 def _ended(outbox: Outbox, key: QueueKey, serials: list[int]) -> dict[int, str]:
-    """Those of these that are dead letters, or copies in the journal: what was acknowledged."""
+    """Return the states of the ``serials`` that are dead letters, or copies in the journal.
+
+    A copy in the journal was acknowledged.
+    """
     found: dict[int, str] = {}
     wanted = np.array([each for each in serials if 0 < each <= SERIAL_MAX], np.int64)
     rows = outbox.database.connection.execute(

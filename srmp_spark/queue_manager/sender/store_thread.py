@@ -1,10 +1,11 @@
-"""The one thread that touches the outbox, so that a sync holds up nobody but those who wait for it.
+"""The one thread that uses the outbox, so that a sync delays only the tasks that wait for it.
 
-Two lines: what the engine writes and reads goes first, the steps of a large batch fill the time between. Where the first line
-never ends, every :data:`TURNS`-th job is one of the second: destinations that are tried without a pause must not stop commits.
-A job that raises :class:`StoreSyncError` or another :class:`StoreError` ends the process: memory may then be ahead of the disk
-for good. Only :class:`StoreDamagedError` is for the caller alone: a read found rows that are damaged, and a new process would
-find them too.
+Jobs wait in two lines. Reads and writes of the engine are first, and the steps of a large batch
+fill the time between. If the first line is never empty, every :data:`TURNS`-th job is one of the
+second line, because destinations that are tried without a pause must not stop commits. A job that
+raises :class:`StoreSyncError` or another :class:`StoreError` ends the process, because memory may
+then be ahead of the disk for good. Only :class:`StoreDamagedError` is passed to the caller alone: a
+read found damaged rows, and a new process would find the same rows.
 """
 
 from __future__ import annotations
@@ -18,37 +19,46 @@ from typing import Any, NoReturn, TypeVar
 from srmp_spark.errors import StoreDamagedError, StoreError
 
 TURNS = 5
-"""One of so many jobs is of the second line while somebody waits in it. A step takes milliseconds, and so does a read."""
+"""One of this many jobs is of the second line while a job waits there.
+
+A step takes milliseconds, and so does a read.
+"""
 
 _T = TypeVar("_T")
 
 
 class StoreThread:
-    """Runs jobs one after another."""
+    """Runs jobs one after another, in a thread of its own."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, on_fatal: Callable[[StoreError], object]
     ) -> None:
-        """``on_fatal`` is called in the thread and must end the process."""
+        """Start the thread. ``on_fatal`` is called in the thread and must end the process."""
         self._loop = loop
         self._on_fatal = on_fatal
         self._first: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._later: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._turn = 0
-        """Jobs of the first line since one of the second had to wait."""
+        """Number of jobs of the first line since a job of the second line had to wait."""
         self._ready = threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
         self._thread.start()
 
     def run(self, job: Callable[[], _T], *, later: bool = False) -> asyncio.Future[_T]:
-        """The result of ``job``; ``later``: in the second line."""
+        """Run ``job`` in the thread, and return a future of its result.
+
+        ``later`` puts the job into the second line.
+        """
         future: asyncio.Future[_T] = self._loop.create_future()
         (self._later if later else self._first).append((job, future))
         self._ready.release()
         return future
 
     def die(self, doing: str, error: BaseException) -> NoReturn:
-        """End the process: what is in memory may not be what is stored, and another process begins with what is."""
+        """End the process, because memory may differ from the disk.
+
+        A new process begins with the stored state. Raises the error itself if ``on_fatal`` returns.
+        """
         failure = error if isinstance(error, StoreError) else StoreError(f"{doing}: {error!r}")
         self._on_fatal(failure)
         raise failure
@@ -68,18 +78,19 @@ class StoreThread:
             failure: BaseException | None = None
             try:
                 result = job()
-            except (
-                StoreDamagedError
-            ) as error:  # of a read: whatever goes wrong in a write is a StoreSyncError
+            except StoreDamagedError as error:
+                # Only a read raises this error: any failure of a write is a StoreSyncError.
                 failure = error
             except StoreError as error:
                 self._on_fatal(error)
                 failure = error
-            except BaseException as error:  # whatever it is, who waits is told
+            except BaseException as error:
+                # Pass any error to the task that waits.
                 failure = error
             try:
                 self._loop.call_soon_threadsafe(_settle, future, result, failure)
-            except RuntimeError:  # the loop is closed: the process ends
+            except RuntimeError:
+                # The loop is closed, because the process ends.
                 return
 
 

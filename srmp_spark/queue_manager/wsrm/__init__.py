@@ -1,1 +1,1 @@
-"""WS-ReliableMessaging at the SRMP port: ``/wsrm/QUEUE`` takes what WCF, CXF and Metro clients with a reliable session send."""
+"""WS-ReliableMessaging: ``/wsrm/QUEUE`` accepts messages of clients such as WCF, CXF and Metro."""

@@ -1,4 +1,6 @@
-"""Messages between the main process and the gateway of WS-ReliableMessaging (:mod:`srmp_spark.queue_manager.gateway`).
+"""Messages between the main process and the gateway of WS-ReliableMessaging.
+
+See :mod:`srmp_spark.queue_manager.gateway` for the channel that carries the messages::
 
     gateway                                main process
     ─────── Asked: a large request ──────▶ gate, writer, queue
@@ -6,8 +8,8 @@
     ─────── Arrived: a decoded message ──▶ sequences, rows, one transaction
     ◀────── Answered, or Refused ─────────
 
-A request has a number that its gateway never uses twice. An answer to a request whose connection is gone is
-dropped, as one that the network lost: its client repeats the message.
+A request has a number that its gateway never uses twice. An answer to a request whose connection is
+closed is dropped, like an answer that the network lost. The client then repeats its message.
 """
 
 from __future__ import annotations
@@ -17,23 +19,23 @@ from typing import Literal
 
 import msgspec
 
-from srmp_spark.wsrm.elements import SoapMessage
+from srmp_spark.wsrm.codec.elements import SoapMessage
 
 
 class Client(msgspec.Struct, frozen=True, array_like=True):
-    """Who sent a request."""
+    """The client that sent a request."""
 
     peer: str
-    """``host:port``."""
+    """Address of the client, as ``host:port``."""
     sender_name: str | None
-    """The authenticated name of a client certificate."""
+    """The authenticated name of a client certificate, or ``None`` without one."""
     scheme: Literal["http", "https"]
     authorization: bytes
     """The value of the Authorization field, which is not stored."""
 
 
 class Asked(msgspec.Struct, tag=True, frozen=True):
-    """A request that is too large to be parsed before somebody wants it."""
+    """Asks whether a large request may be parsed."""
 
     request: int
     queue: str
@@ -41,7 +43,7 @@ class Asked(msgspec.Struct, tag=True, frozen=True):
 
 
 class Arrived(msgspec.Struct, tag=True, frozen=True):
-    """A whole message, decoded."""
+    """A whole message, received and decoded."""
 
     request: int
     queue: str
@@ -50,7 +52,10 @@ class Arrived(msgspec.Struct, tag=True, frozen=True):
     """The request as it is stored: without credentials."""
     head_length: int
     message: bytes
-    """Pickled by our own code, read by :func:`message_of`: no client has a say in these bytes."""
+    """The message in pickled form, for :func:`message_of`.
+
+    Our own code pickles the message, so no client controls these bytes.
+    """
 
 
 class Counted(msgspec.Struct, tag=True, frozen=True):
@@ -61,23 +66,23 @@ class Counted(msgspec.Struct, tag=True, frozen=True):
 
 
 class HandshakeRefused(msgspec.Struct, tag=True, frozen=True):
-    """A handshake that failed, for the metrics."""
+    """A TLS handshake that failed, for the metrics."""
 
     why: str
 
 
 class Drained(msgspec.Struct, tag=True, frozen=True):
-    """The gateway has no connection any more, after :class:`Drain`."""
+    """Answers :class:`Drain`: the gateway has no connection any longer."""
 
 
 class Admitted(msgspec.Struct, tag=True, frozen=True):
-    """The request of an :class:`Asked` may be parsed."""
+    """States that the request of an :class:`Asked` may be parsed."""
 
     request: int
 
 
 class Answered(msgspec.Struct, tag=True, frozen=True):
-    """An HTTP answer with SOAP, or 202 without a body."""
+    """An HTTP answer with SOAP, or status 202 without a body."""
 
     request: int
     status: int
@@ -96,7 +101,10 @@ class Refused(msgspec.Struct, tag=True, frozen=True):
 
 
 class Drain(msgspec.Struct, tag=True, frozen=True):
-    """Accept no further connection, finish what is in progress, and answer :class:`Drained`."""
+    """Makes the gateway refuse further connections and finish its requests.
+
+    The gateway answers :class:`Drained` when that is done.
+    """
 
 
 ToMain = Asked | Arrived | Counted | HandshakeRefused | Drained
@@ -109,8 +117,12 @@ def packed(message: SoapMessage) -> bytes:
 
 
 def message_of(arrived: Arrived) -> SoapMessage:
-    """Return the message that the gateway decoded."""
-    message = pickle.loads(arrived.message)  # noqa: S301  # our own child wrote it, over a socket that nobody else has
+    """Return the message that the gateway decoded.
+
+    Raises :class:`TypeError` if the bytes hold anything but a :class:`SoapMessage`.
+    """
+    # Our own child process wrote these bytes, over a socket that no other process has.
+    message = pickle.loads(arrived.message)  # noqa: S301
     if not isinstance(message, SoapMessage):
         raise TypeError(f"the gateway sent {type(message).__name__}")
     return message

@@ -1,9 +1,10 @@
-"""The gateway of WS-ReliableMessaging: sockets, TLS, HTTP and SOAP, in a process of its own.
+"""Gateway process of WS-ReliableMessaging: sockets, TLS, HTTP and SOAP.
 
-Everything that a client's bytes can cost is spent here: a body of 4 MB takes the parser a tenth of a second,
-which no sender of SRMP waits for. The main process gets decoded messages and answers with ready-made HTTP
-answers (:mod:`.crossing`). A request above ASK_FIRST_BYTES is parsed only once the main process has said
-that its queue takes messages of its client.
+All work that a client's bytes can cause is done in this process. A body of 4 MB takes the parser a
+tenth of a second, and no sender of SRMP may wait for that. The main process receives decoded
+messages and returns complete HTTP answers (:mod:`.crossing`). A request of more than
+ASK_FIRST_BYTES is parsed only after the main process has stated that its queue accepts messages of
+its client.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from typing import Any, Literal
 
 from srmp_spark.errors import ConfigurationError, RemoteProtocolError
 from srmp_spark.queue_manager.gateway.process import Gateway, Served, run_gateway
-from srmp_spark.queue_manager.http_limits import PortBudget
-from srmp_spark.queue_manager.request_head import (
+from srmp_spark.queue_manager.srmp_port.http_limits import PortBudget
+from srmp_spark.queue_manager.srmp_port.request_head import (
     TARGETS_REMEMBERED,
     RequestHead,
     without_credentials,
 )
-from srmp_spark.queue_manager.sockets import BACKLOG
-from srmp_spark.queue_manager.srmp_endpoint import SrmpConnection, SrmpEndpoint
-from srmp_spark.queue_manager.srmp_tls import TlsConnection, TlsPort
-from srmp_spark.queue_manager.tls import ServerTls
+from srmp_spark.queue_manager.srmp_port.sockets import BACKLOG
+from srmp_spark.queue_manager.srmp_port.srmp_endpoint import SrmpConnection, SrmpEndpoint
+from srmp_spark.queue_manager.srmp_port.srmp_tls import TlsConnection, TlsPort
+from srmp_spark.queue_manager.trust.tls import ServerTls
 from srmp_spark.queue_manager.wsrm.crossing import (
     Admitted,
     Answered,
@@ -43,21 +44,31 @@ from srmp_spark.queue_manager.wsrm.crossing import (
     packed,
 )
 from srmp_spark.queue_manager.wsrm.replies import SoapReply, reply_of_error
-from srmp_spark.srmp.http_head import check_target
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.faults import SoapFaultError
+from srmp_spark.srmp.codec.http_head import check_target
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.faults import SoapFaultError
 
 ASK_FIRST_BYTES = 65_536
-"""A longer request is parsed only when the main process wants it: a shorter one costs less than the question."""
+"""Size of a request, in bytes, above which the main process is asked before the request is parsed.
+
+Parsing a shorter request costs less than asking.
+"""
 BUDGET = PortBudget(
     partial=64 * 1_048_576, submitted_high=32 * 1_048_576, submitted_low=16 * 1_048_576
 )
-"""Bytes of requests that this process holds: unfinished ones, above which a client is answered 503, and those
-that wait for their answer, above which no connection is read."""
+"""Bytes of requests that this process holds.
+
+``partial`` is the limit of unfinished requests: above this limit a client is answered 503.
+``submitted_high`` is the limit of requests that wait for their answers. Above this limit no
+connection is read, until fewer than ``submitted_low`` bytes wait.
+"""
 CONNECTIONS_MAX = 2_000
-"""Connections at once; a client has one or two. Further ones are answered 503 and closed."""
+"""Connections at one time; a client has one or two.
+
+Further connections are answered 503 and closed.
+"""
 TOLD_MAX = 1_000
-"""Refusals that the log explains, each once."""
+"""Refusals that are logged, each once. Further refusals are not logged, to bound memory and log."""
 
 SECTION = "WS-ReliableMessaging"
 _WSRM = re.compile(rb"(?:https?://[^/]*)?/wsrm(?=[/\\])", re.IGNORECASE)
@@ -69,18 +80,21 @@ log = logging.getLogger(__name__)
 
 @lru_cache(TARGETS_REMEMBERED)
 def queue_of_target(target: bytes) -> str:
-    """Return the queue of ``/wsrm/QUEUE``. Raises :class:`RemoteProtocolError`: 404 for any other path, and the
-    refusals of ``/msmq/QUEUE`` for a name that no queue can have."""
+    """Return the queue that the request target ``/wsrm/QUEUE`` names.
+
+    Raises :class:`RemoteProtocolError`: 404 for any other path, and the refusals of ``/msmq/QUEUE``
+    for a name that no queue can have.
+    """
     match = _WSRM.match(target)
     if match is None:
         raise RemoteProtocolError(
-            "this port serves /wsrm/QUEUE alone", status_hint=404, section=SECTION
+            "this port serves only /wsrm/QUEUE", status_hint=404, section=SECTION
         )
     return check_target(b"/msmq" + target[match.end() :])
 
 
 class _SoapAnswers(SrmpConnection):
-    """What a connection of this port can do besides: answer with SOAP."""
+    """Adds answers with SOAP to a connection of the SRMP port."""
 
     __slots__ = ()
 
@@ -95,7 +109,7 @@ class _SoapAnswers(SrmpConnection):
 
 
 class SoapConnection(_SoapAnswers):
-    """One connection of a client."""
+    """One connection of a client, without TLS."""
 
     __slots__ = ()
 
@@ -107,25 +121,29 @@ class SoapTlsConnection(TlsConnection, _SoapAnswers):
 
 
 class Front:
-    """The inbox of the port: judges what needs no store, decodes, and hands the rest to the main process."""
+    """Judges requests without the store, decodes them, and passes them to the main process."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._channel = gateway.channel
         self._request = 0
         self._asked: dict[int, tuple[RequestHead, bytes, int]] = {}
-        """Requests that wait to be admitted."""
+        """Requests that wait to be admitted, by number."""
         self._waiting: dict[int, _SoapAnswers] = {}
-        """Connections that wait for an answer, by request."""
+        """Connections that wait for an answer, by number of the request."""
         self._told: set[tuple[str, str]] = set()
         self.endpoint: SrmpEndpoint | None = None
-        """Set once, before the first connection: the two need each other."""
+        """The endpoint of the port.
+
+        The endpoint is set once, before the first connection, because front and endpoint need each
+        other.
+        """
 
     def check_target(self, target: bytes) -> None:
-        """Raise :class:`RemoteProtocolError` for a request target that can be no queue."""
+        """Raise :class:`RemoteProtocolError` for a request target that names no possible queue."""
         queue_of_target(target)
 
     def accept(self, connection: Any, head: RequestHead, post: bytes, head_length: int) -> None:  # noqa: ANN401  # a _SoapAnswers
-        """Take a whole request."""
+        """Accept a whole request: refuse it, ask the main process about it, or decode it."""
         assert isinstance(connection, _SoapAnswers)
         content_type = head.headers.get(b"content-type", b"")
         charset = _CHARSET.search(content_type)
@@ -174,15 +192,15 @@ class Front:
         self._channel.send(Arrived(request, queue, client, post, head_length, packed(message)))
 
     def _tell(self, queue: str, peer: str, why: str) -> None:
-        """Log each reason once for each queue: a client seldom shows its user why it was refused."""
+        """Log each reason once for each queue. A client seldom shows its user the reason."""
         if (queue, why) not in self._told and len(self._told) < TOLD_MAX:
             self._told.add((queue, why))
             log.warning('wsrm.refused queue=%s peer=%s because="%s"', queue, peer, why)
 
-    # --- from the main process ---------------------------------------------------------------------------
+    # --- from the main process --------------------------------------------------------------------
 
     def on_message(self, message: Admitted | Answered | Refused | Drain) -> None:
-        """Do what the main process says."""
+        """Handle one message of the main process."""
         if isinstance(message, Drain):
             self._drains = asyncio.ensure_future(self._drain())
             return
@@ -204,7 +222,7 @@ class Front:
             connection.refuse(message.status, message.reason, message.section, message.retry_after)
 
     def on_room(self) -> None:
-        """Read clients again: the main process has caught up."""
+        """Read from clients again, because the main process has caught up."""
         if self.endpoint is not None:
             self.endpoint.release_reading()
 
@@ -222,7 +240,10 @@ def _client(connection: SrmpConnection, head: RequestHead) -> Client:
 
 
 async def serve(gateway: Gateway) -> Served:
-    """Listen on the socket of the main process."""
+    """Listen on the socket that the main process passed.
+
+    Raises :class:`SystemExit` if the certificate files cannot be loaded.
+    """
     front = Front(gateway)
     channel, settings, listening = gateway.channel, gateway.settings, gateway.listening["port"]
     endpoint = front.endpoint = SrmpEndpoint(
@@ -246,8 +267,10 @@ async def serve(gateway: Gateway) -> Served:
             None if tls["client_ca"] is None else Path(tls["client_ca"]),
             require_client_certificate=tls["require_client_cert"],
         )
-    except ConfigurationError as error:  # the main process has read the same files before
-        log.error("wsrm.tls_failed reason=%s", error)  # noqa: TRY400  # the reason says it all
+    except ConfigurationError as error:
+        # The main process has read the same files before, so this is rare.
+        # The reason is enough: a traceback adds nothing.
+        log.error("wsrm.tls_failed reason=%s", error)  # noqa: TRY400
         raise SystemExit(2) from None
     port = TlsPort(
         endpoint,

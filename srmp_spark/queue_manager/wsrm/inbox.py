@@ -1,8 +1,9 @@
-"""The main process's half of the WS-ReliableMessaging port: who may write to which queue, and what becomes of it.
+"""Judge requests of WS-ReliableMessaging in the main process: who may write to which queue.
 
-The gateway (:mod:`.gateway`) has read and decoded the message. A request is judged here as one for ``/msmq/``
-is: gate, writers, queue. An address that a CreateSequence names for its acknowledgements is looked up and judged
-before there is a sequence: a client that could never be acknowledged is refused in words, and does not wait in vain.
+The gateway (:mod:`.gateway`) has read and decoded the message. A request is judged like one for
+``/msmq/``: gate, writers, queue. A CreateSequence may name an address for its acknowledgements.
+This address is looked up and judged before the sequence exists. So a client that could never be
+acknowledged is refused with a reason, and does not wait in vain.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ProcessMustEndError
 from srmp_spark.message import Arrival
-from srmp_spark.queue_manager.acceptor import GATE_SECTION, Acceptor
-from srmp_spark.queue_manager.http_limits import RETRY_AFTER_SECONDS
-from srmp_spark.queue_manager.writers import Caller
+from srmp_spark.queue_manager.srmp_port.acceptor import GATE_SECTION, Acceptor
+from srmp_spark.queue_manager.srmp_port.http_limits import RETRY_AFTER_SECONDS
+from srmp_spark.queue_manager.trust.writers import Caller
 from srmp_spark.queue_manager.wsrm.crossing import (
     Answered,
     Arrived,
@@ -27,10 +28,10 @@ from srmp_spark.queue_manager.wsrm.crossing import (
 )
 from srmp_spark.queue_manager.wsrm.replies import SoapReply, reply_of, reply_of_error
 from srmp_spark.rows.group import Form, Record
-from srmp_spark.store.wsrm_sequences import Origin
-from srmp_spark.wsrm.destination_answers import is_address
-from srmp_spark.wsrm.elements import Blame, CreateSequence, SoapMessage
-from srmp_spark.wsrm.faults import FaultCode, SoapFaultError, fault_of
+from srmp_spark.store.tables.wsrm_sequences import Origin
+from srmp_spark.wsrm.codec.elements import Blame, CreateSequence, SoapMessage
+from srmp_spark.wsrm.codec.faults import FaultCode, SoapFaultError, fault_of
+from srmp_spark.wsrm.receiving.destination_answers import is_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,24 +40,28 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.metrics import Metrics
     from srmp_spark.queue_manager.wsrm.queues import ReliableQueues
     from srmp_spark.queue_manager.wsrm.sending import WsrmSender
-    from srmp_spark.wsrm.destination_effects import Respond
+    from srmp_spark.wsrm.receiving.destination_effects import Respond
 
 log = logging.getLogger(__name__)
 
 SECTION = "WS-ReliableMessaging"
 TOLD_MAX = 1_000
-"""Refusals that the log explains."""
+"""Refusals that are logged, each once. Further refusals are not logged, to bound memory and log."""
 
 
 class Request:
-    """A request that waits for its answer, at the gateway that it came by."""
+    """A request that waits for its answer, at the gateway that received it."""
 
     __slots__ = ("_number", "_send", "client", "read_at")
 
     def __init__(
         self, number: int, client: Client, send: Callable[[Answered | Refused], object]
     ) -> None:
-        """``send`` speaks to the gateway that has the connection; an answer to one that is gone is lost."""
+        """Store the number and the client of a request.
+
+        ``send`` sends to the gateway that has the connection. An answer to a gateway that has ended
+        is lost.
+        """
         self._number = number
         self._send = send
         self.client = client
@@ -64,35 +69,35 @@ class Request:
 
     @property
     def peer(self) -> str:
-        """``host:port``."""
+        """Return the address of the client, as ``host:port``."""
         return self.client.peer
 
     @property
     def sender_name(self) -> str | None:
-        """The authenticated name."""
+        """Return the authenticated name of the client, or ``None``."""
         return self.client.sender_name
 
     def reply(self, reply: SoapReply) -> None:
-        """Answer with SOAP, or with 202 alone."""
+        """Answer with SOAP, or with status 202 alone."""
         self._send(Answered(self._number, reply.status, dict(reply.fields), reply.content))
 
     def respond(self, respond: Respond) -> None:
-        """Answer what the engine says."""
+        """Answer with the response that the engine decided."""
         self.reply(reply_of(respond))
 
     def refuse(
         self, status: int, reason: str, section: str, retry_after: int | None = None
     ) -> None:
-        """Answer without SOAP."""
+        """Answer the request with an HTTP status without SOAP."""
         self._send(Refused(self._number, status, reason, section, retry_after))
 
     def fail(self) -> None:
-        """Answer 503: an error of ours; the client repeats its message."""
+        """Answer 503 because of an error of ours. The client repeats its message."""
         self.refuse(503, "internal", "srmp-spark", RETRY_AFTER_SECONDS)
 
 
 class ReliableInbox:
-    """Judges requests and hands them to their queues."""
+    """Judges requests and passes them to their queues."""
 
     def __init__(
         self,
@@ -111,7 +116,10 @@ class ReliableInbox:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def admits(self, asked: Asked | Arrived, request: Request) -> bool:
-        """Whether a message for this queue is looked at at all; if not, ``request`` is answered."""
+        """Return whether a message for this queue may be judged at all.
+
+        If not, ``request`` is answered.
+        """
         gate = self._acceptor.gate
         if gate is not None:
             request.refuse(503, gate.reason, GATE_SECTION, RETRY_AFTER_SECONDS)
@@ -129,13 +137,14 @@ class ReliableInbox:
             and queues.refuses(queue) is not None
             and not queues.is_missing(queue)
         ):
-            # A large message for a queue that takes none is not parsed to be told so in SOAP.
+            # A large message for a queue that accepts none is not parsed only to be refused in
+            # SOAP.
             request.refuse(400, "unknown-queue", SECTION)
             return False
         return True
 
     def accept(self, arrived: Arrived, request: Request) -> None:
-        """Take a decoded message."""
+        """Judge a decoded message, and pass it to its queue or refuse it."""
         if not self.admits(arrived, request):
             return
         message, client = message_of(arrived), arrived.client
@@ -155,13 +164,14 @@ class ReliableInbox:
             request.refuse(503, "unknown-queue", SECTION, RETRY_AFTER_SECONDS)
             return
         why = self._queues.refuses(queue)
-        if why is not None:  # the queue was deleted under its sequences
+        # The queue was deleted while its sequences were open.
+        if why is not None:
             self._refuse(request, 400, queue, why)
             request.reply(_refusal(message, why))
             return
         self._queues.receive(queue, message, record, origin, request)
 
-    # --- CreateSequence -----------------------------------------------------------------------------------------------------
+    # --- CreateSequence ---------------------------------------------------------------------------
 
     def _create(
         self,
@@ -207,26 +217,32 @@ class ReliableInbox:
                     return
             self._receive(request, queue, message, record, origin)
         except ProcessMustEndError:
-            pass  # the process ends; nothing may be told of this one
-        except Exception:  # the last line of defence, as in the port itself
+            # The process ends, and nothing may be reported about this message.
+            pass
+        except Exception:
+            # This is the last line of defence, as in the port itself.
             log.exception("wsrm.create_failed peer=%s", request.peer)
             request.fail()
 
-    # --- refusals -----------------------------------------------------------------------------------------------------------
+    # --- refusals ---------------------------------------------------------------------------------
 
     def _refuse(self, request: Request, status: int, queue: str, why: str) -> None:
         self._metrics.refuse(status, "wsrm")
         self._tell(queue, request.peer, why)
 
     def _tell(self, queue: str, peer: str, why: str) -> None:
-        """Once for each queue and reason: a client seldom shows what it was told."""
+        """Log each reason once for each queue. A client seldom shows its user the reason."""
         if (queue, why) not in self._told and len(self._told) < TOLD_MAX:
             self._told.add((queue, why))
             log.warning('wsrm.refused queue=%s peer=%s because="%s"', queue, peer, why)
 
 
 def _refusal(message: SoapMessage, why: str) -> SoapReply:
-    """CreateSequenceRefused, or for a message of a sequence that has no queue any more, SequenceTerminated."""
+    """Return the fault for a message that its queue cannot accept.
+
+    The fault is CreateSequenceRefused for a CreateSequence. The fault is SequenceTerminated for a
+    message of a sequence whose queue no longer exists.
+    """
     rm = message.rm
     code = (
         FaultCode.CREATE_SEQUENCE_REFUSED

@@ -1,4 +1,4 @@
-"""Everything of WS-ReliableMessaging in the main process, put together: queues, inbox, and the link to the gateway."""
+"""WS-ReliableMessaging in the main process: queues, inbox, and the link to the gateway."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.queue_manager.gateway.link import GatewayLink
-from srmp_spark.queue_manager.http_limits import DRAIN_SECONDS
+from srmp_spark.queue_manager.srmp_port.http_limits import DRAIN_SECONDS
 from srmp_spark.queue_manager.wsrm.crossing import (
     Admitted,
     Answered,
@@ -27,13 +27,13 @@ from srmp_spark.queue_manager.wsrm.crossing import (
 from srmp_spark.queue_manager.wsrm.inbox import ReliableInbox, Request
 from srmp_spark.queue_manager.wsrm.queues import ReliableQueues
 from srmp_spark.queue_manager.wsrm.sending import WsrmSender
-from srmp_spark.store import wsrm_sequences
-from srmp_spark.wsrm.destination_effects import DestinationSettings
+from srmp_spark.store.tables import wsrm_sequences
+from srmp_spark.wsrm.receiving.destination_effects import DestinationSettings
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.config import ServeConfig
+    from srmp_spark.queue_manager.configuration.config import ServeConfig
     from srmp_spark.queue_manager.service import QueueManager
-    from srmp_spark.queue_manager.tls import ClientTls
+    from srmp_spark.queue_manager.trust.tls import ClientTls
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +51,17 @@ class ReliableLink(
 
 
 class ReliablePort:
-    """The sequences of all queues, and the port by which they come, if there is one.
+    """Holds the sequences of all queues, and the port for their messages, if there is one.
 
-    Sequences are loaded without a port too: what an earlier run stored is told, kept and published.
+    Sequences are loaded without a port too. The sequences that an earlier run stored are shown in
+    ``status``, kept and published.
     """
 
     def __init__(self, manager: QueueManager, tls: ClientTls, base: str) -> None:
-        """``base`` is the URL by which clients reach the port."""
+        """Load the stored sequences; ``base`` is the URL by which clients reach the port.
+
+        Records that cannot be read are logged and set aside.
+        """
         stored = wsrm_sequences.load(manager.directory.writer)
         for each in stored.unreadable:
             log.error(
@@ -79,7 +83,7 @@ class ReliablePort:
     async def start(
         self, config: ServeConfig, listening: socket.socket, connections_max: int
     ) -> None:
-        """Start the gateway on a listening socket that stays its owner's."""
+        """Start the gateway on the socket ``listening``, which still belongs to the caller."""
         assert config.listen_wsrm is not None
         tls = None
         if config.listen_wsrm.is_tls:
@@ -95,13 +99,13 @@ class ReliablePort:
         await self._link.started()
 
     def status(self, sees: Callable[[str], bool]) -> list[dict[str, Any]]:
-        """For ``status.incoming_sequences``, of the queues that ``sees`` allows."""
+        """Return ``status.incoming_sequences`` of the queues that ``sees`` allows."""
         return self._queues.status(sees)
 
     def _on_message(self, message: Asked | Arrived | Counted | HandshakeRefused | Drained) -> None:
         if isinstance(message, Asked | Arrived):
             assert self._link is not None
-            # The one by which it came: the next gateway has other requests
+            # Answer by the channel that delivered the request: the next gateway has other requests.
             channel = self._link.channel
             if channel is None:
                 return
@@ -122,13 +126,13 @@ class ReliablePort:
             self._drained.set()
 
     async def drain(self) -> None:
-        """Finish what is in progress at the port."""
+        """Finish the requests in progress at the port, for at most DRAIN_SECONDS and one second."""
         if self._link is not None and self._link.send(Drain()):
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._drained.wait(), DRAIN_SECONDS + 1)
 
     async def close(self) -> None:
-        """End the gateway; nothing is sent any more."""
+        """End the gateway and stop all sending."""
         if self._link is not None:
             await self._link.stop()
         self._queues.close()
@@ -136,5 +140,9 @@ class ReliablePort:
 
 
 def new_identifier() -> str:
-    """Return the identifier of a new sequence. Nobody can guess its 122 random bits, so whoever knows it was told."""
+    """Return the identifier of a new sequence.
+
+    The 122 random bits of the identifier cannot be guessed. So only a client that was given the
+    identifier knows the identifier.
+    """
     return f"urn:uuid:{uuid.uuid4()}"

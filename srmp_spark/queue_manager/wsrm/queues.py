@@ -1,20 +1,25 @@
-"""The destinations of all queues: from a decoded message to rows, sequences and an answer, in this order.
+"""Destinations of all queues: from a decoded message to rows, sequences and an answer.
+
+The steps are in this order::
 
     message → Destination.receive → Received ─┬→ rows: Acceptor.insert ──┐
-                                              └→ sequences: saver ───────┴→ one transaction → Committed → answers
+                                              └→ sequences: saver ───────┴→ one transaction
+                                                             → Committed → answers
 
-The rows of a message and what its sequence counts by them are in one transaction: the journal asks :meth:`_save` for the second
-in the very write that holds the first.
+The rows of a message and the counts of its sequence are in one transaction. The journal calls
+:meth:`_save` for the counts in the same write that holds the rows.
 
-**Faults of ours.** An exception while a destination decides about one message stays inside that
-message: what its sequence would store is put back as it was, the sequence takes nothing more until
-the next start, its client is answered 503, and all other sequences go on
+**Faults of ours.** An exception while a destination decides about one message affects that message
+only. The stored state of its sequence is put back as it was before, and the sequence accepts
+nothing more until the next start. Its client is answered 503, and all other sequences continue
 (:meth:`ReliableQueues._put_back`). An exception *after* the decision, between the rows and the
-journal, is another matter: there memory may be ahead of the disk, and the process ends, unanswered,
-as in :mod:`..acceptor`.
+journal, is different: memory may be ahead of the disk. Then the process ends without an answer, as
+in :mod:`..acceptor`.
 
-What BufferRemaining says is the free room of the queue: ``--wsrm-buffer`` less what the default consumer has not received. So a
-slow or stopped query says 0, and each mark of the query is looked at: who was told 0 and has an address hears of it at once.
+**BufferRemaining** is the free room of the queue: ``--wsrm-buffer`` less the messages that the
+default consumer has not received. A slow or stopped query thus leads to 0. The room is computed
+again for each mark of the query. A client that was sent 0 and has an address is notified at once
+when there is room.
 """
 
 from __future__ import annotations
@@ -29,14 +34,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from srmp_spark.errors import ProcessMustEndError
 from srmp_spark.message import Arrival, Message
 from srmp_spark.names import OWN_QUEUES, quote_queue_name
-from srmp_spark.queue_manager.api.times import rfc3339
+from srmp_spark.queue_manager.api.port_side.times import rfc3339
 from srmp_spark.rows.group import Record
 from srmp_spark.rows.reliable import message_of_soap
-from srmp_spark.srmp.stream_room import holder_of
-from srmp_spark.store import wsrm_sequences
-from srmp_spark.store.wsrm_sequences import Origin, StoredSequence
-from srmp_spark.wsrm.destination import Destination
-from srmp_spark.wsrm.destination_effects import (
+from srmp_spark.srmp.receiving.stream_room import holder_of
+from srmp_spark.store.tables import wsrm_sequences
+from srmp_spark.store.tables.wsrm_sequences import Origin, StoredSequence
+from srmp_spark.wsrm.codec.elements import (
+    CloseSequence,
+    CreateSequence,
+    Fault,
+    SoapMessage,
+    TerminateSequence,
+)
+from srmp_spark.wsrm.limits import ANSWERS_HELD_MAX
+from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.receiving.destination_effects import (
     DestinationSettings,
     Kind,
     Later,
@@ -45,52 +58,50 @@ from srmp_spark.wsrm.destination_effects import (
     Respond,
     SequenceRow,
 )
-from srmp_spark.wsrm.elements import (
-    CloseSequence,
-    CreateSequence,
-    Fault,
-    SoapMessage,
-    TerminateSequence,
-)
-from srmp_spark.wsrm.inbound_sequence import Held, InboundSequence
-from srmp_spark.wsrm.inbound_states import InboundState
-from srmp_spark.wsrm.limits import ANSWERS_HELD_MAX
+from srmp_spark.wsrm.receiving.inbound_sequence import Held, InboundSequence
+from srmp_spark.wsrm.receiving.inbound_states import InboundState
 
 if TYPE_CHECKING:
     import sqlite3
 
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.queue_manager.wsrm.sending import WsrmSender
-    from srmp_spark.srmp.effects import Committed, Ok, Refused
+    from srmp_spark.srmp.receiving.effects import Committed, Ok, Refused
 
 log = logging.getLogger(__name__)
 
 
 class Answer(Protocol):
-    """The request that waits."""
+    """The request that waits for the outcome of its message."""
 
     def respond(self, respond: Respond) -> None:
-        """Answer what the engine says."""
+        """Answer with the response that the engine decided."""
 
     def fail(self) -> None:
-        """Answer 503: an error of ours."""
+        """Answer 503 because of an error of ours."""
 
 
 SEQUENCES_SHOWN_MAX = 1_000
-"""Of ``status``; ``wsrm_sequences`` of the state has all."""
+"""Sequences that ``status`` shows at most.
+
+The Delta table ``wsrm_sequences`` contains all sequences.
+"""
 TOLD_MAX = 1_000
-"""Queues and kinds of faults that the log explains."""
+"""Pairs of queue and kind of fault that are logged, each once. Further pairs are not logged."""
 _ANY, _ANY_ARRIVAL = Message("", durable=True), Arrival(0, "wsrm", "")
-"""To ask whether a queue takes anything new."""
+"""An empty message and arrival, to ask whether a queue accepts any new message."""
 
 
 def _owner(origin: Origin) -> str:
-    """Return whose share of the table a sequence counts in: a certificate's subject, or the host of an address."""
+    """Return the owner in whose share of the table a sequence counts.
+
+    The owner is the subject of a certificate, or the host of an address.
+    """
     return holder_of(origin.peer, origin.sender_name)
 
 
 def _named_by(message: SoapMessage, destination: Destination) -> Iterator[InboundSequence]:
-    """Yield the sequences that ``message`` may move."""
+    """Yield the sequences whose state ``message`` may change."""
     content = message.content
     names = [each.identifier for each in message.ack_requested]
     if message.sequence is not None:
@@ -113,7 +124,10 @@ class _Waiting(NamedTuple):
 
 
 class _Row:
-    """What a connection is for a POST of SRMP: nobody waits for a single row here."""
+    """Has the role that a connection has for a POST of SRMP.
+
+    No client waits for a single row here.
+    """
 
     __slots__ = ("read_at",)
 
@@ -121,16 +135,19 @@ class _Row:
         self.read_at = time.perf_counter()
 
     def acknowledge(self, ok: Ok) -> None:
-        """It is stored; the sequence's answer comes by itself."""
+        """Do nothing: the row is stored, and the answer of its sequence is sent separately."""
 
     def refuse(
         self, status: int, reason: str, section: str, retry_after: int | None = None
     ) -> None:
-        """Whether it is taken was asked before."""
+        """Do nothing: the queue was asked before whether it accepts the message."""
 
 
 class ReliableQueues:
-    """All queues that take messages of WS-ReliableMessaging, made when the first one comes."""
+    """All queues that accept messages of WS-ReliableMessaging.
+
+    The destination of a queue is created when its first message arrives.
+    """
 
     def __init__(
         self,
@@ -141,7 +158,10 @@ class ReliableQueues:
         settings: DestinationSettings,
         base: str,
     ) -> None:
-        """``stored``: what the last run left. ``new_identifier``: a URI that was never used. ``base``: the URL of the port."""
+        """Restore the sequences ``stored``, which the last run left.
+
+        ``new_identifier`` returns a URI that was never used. ``base`` is the URL of the port.
+        """
         self._base = base
         self._manager = manager
         self._sender = sender
@@ -172,7 +192,7 @@ class ReliableQueues:
         return f"<ReliableQueues {len(self._destinations)} queues {len(self._origins)} sequences>"
 
     def destination(self, queue: str) -> Destination:
-        """That of a queue of ours."""
+        """Return the destination of a local queue, and create it if necessary."""
         found = self._destinations.get(queue)
         if found is None:
             address = f"{self._base}/wsrm/{quote_queue_name(queue)}"
@@ -181,16 +201,15 @@ class ReliableQueues:
             )
             found.set_room(self._room(queue))
         entry = self._manager.catalogue.get(queue)
-        if (
-            entry is not None and entry.on_marks is None
-        ):  # also one that was deleted, and is there again
+        if entry is not None and entry.on_marks is None:
+            # This also holds for a queue that was deleted and created again.
             entry.on_marks = partial(self._loop.call_soon, self._room_changed, queue)
         return found
 
     def status(self, sees: Callable[[str], bool]) -> list[dict[str, Any]]:
         """Return ``status.incoming_sequences`` of the queues that ``sees`` allows.
 
-        Open ones are first, then the newest ones, SEQUENCES_SHOWN_MAX at most.
+        Open sequences are first, then the newest ones, SEQUENCES_SHOWN_MAX at most.
         """
         found = [
             (queue, each, self._origins[each.identifier])
@@ -217,10 +236,13 @@ class ReliableQueues:
             for queue, each, origin in found[:SEQUENCES_SHOWN_MAX]
         ]
 
-    # --- messages -----------------------------------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
     def is_missing(self, queue: str) -> bool:
-        """Whether there is no such queue, and messages for it are to wait at their sender (``--unknown-queue retry``)."""
+        """Return whether the queue does not exist and its messages must wait at their sender.
+
+        Messages for an unknown queue wait with ``--unknown-queue retry``.
+        """
         return not self._takes_messages(queue) and self._manager.config.unknown_queue == "retry"
 
     def _takes_messages(self, queue: str) -> bool:
@@ -228,7 +250,10 @@ class ReliableQueues:
         return found is not None and found.declared
 
     def refuses(self, queue: str) -> str | None:
-        """Why no sequence can begin for ``queue``, in words for its client."""
+        """Return why no sequence can begin for ``queue``, or ``None``.
+
+        The reason is a sentence for the client.
+        """
         entry = self._manager.catalogue.get(queue)
         if (
             entry is None
@@ -247,7 +272,10 @@ class ReliableQueues:
     def receive(
         self, queue: str, message: SoapMessage, record: Record, origin: Origin, answer: Answer
     ) -> None:
-        """Decide, store, and answer when it is stored. Raises :class:`ProcessMustEndError` when the process is about to end."""
+        """Decide about a message, store it, and answer when it is stored.
+
+        Raises :class:`ProcessMustEndError` if the process is about to end.
+        """
         destination = self.destination(queue)
         sequence = (
             None if message.sequence is None else destination.get(message.sequence.identifier)
@@ -283,7 +311,8 @@ class ReliableQueues:
         if (named := self._not_of(message, origin)) is not None:
             return destination.unknown(message, named)
         if refused is not None:
-            # It stays where it is: no acknowledgement of it, and no room. That is what BufferRemaining is for.
+            # The message stays at its client: it is not acknowledged, and takes no room.
+            # BufferRemaining exists for this case.
             self._manager.metrics.refuse(refused.status, refused.reason)
             received = destination.not_now(message, now, utc)
         else:
@@ -303,7 +332,11 @@ class ReliableQueues:
     def _put_back(
         self, destination: Destination, queue: str, message: SoapMessage, before: list[SequenceRow]
     ) -> None:
-        """Keep an error of ours inside its message: what is stored of its sequences stays as it was before."""
+        """Undo the effects of a message that met an error of ours.
+
+        The sequences that the message names get back their stored state ``before``, and accept
+        nothing more until the next start. The error is logged and counted.
+        """
         shape = (
             f"{message.rm.name if message.rm else None} "
             f"{type(message.content).__name__} {message.sequence is not None}"
@@ -311,13 +344,19 @@ class ReliableQueues:
         if (queue, shape) not in self._told and len(self._told) < TOLD_MAX:
             self._told.add((queue, shape))
             log.exception(
-                "wsrm.failed queue=%s shape=%s: answered 503, its sequence is held", queue, shape
+                "wsrm.failed queue=%s shape=%s: the message was answered 503, and its "
+                "sequence accepts nothing until the next start",
+                queue,
+                shape,
             )
         self._manager.metrics.refuse(503, "internal")
         destination.put_back(before, known=self._origins.keys())
 
     def _tell_fault(self, queue: str, origin: Origin, fault: Fault) -> None:
-        """A client seldom shows what it was told: count it, and say it once for each queue and kind."""
+        """Count a fault, and log it once for each queue and kind.
+
+        A client seldom shows its user the fault that it received.
+        """
         name = fault.subcode.rpartition("}")[2] or "Fault"
         self._manager.metrics.refuse(400, f"wsrm-{name}")
         if (queue, name) not in self._told and len(self._told) < TOLD_MAX:
@@ -332,7 +371,10 @@ class ReliableQueues:
 
     @staticmethod
     def _tell_holes(queue: str, sequence: InboundSequence | None, origin: Origin) -> None:
-        """Its client gives up what it was never told that we have."""
+        """Log that a sequence ended with messages missing.
+
+        The client gives up the messages for which the client never received an acknowledgement.
+        """
         if (
             sequence is not None
             and sequence.last_number is not None
@@ -340,8 +382,7 @@ class ReliableQueues:
         ):
             log.warning(
                 "wsrm.ended_with_holes queue=%s peer=%s sequence=%s stored=%d last=%d: "
-                "what is between was not acknowledged, "
-                "and is its sender's",
+                "the messages in between were not acknowledged; the sender must send them again",
                 queue,
                 origin.peer,
                 sequence.identifier,
@@ -350,7 +391,10 @@ class ReliableQueues:
             )
 
     def _not_of(self, message: SoapMessage, origin: Origin) -> str | None:
-        """A sequence that ``message`` names and that a client with another certificate, or none, began."""
+        """Return a sequence identifier in ``message`` that another client began, or ``None``.
+
+        Two clients differ if their certificates differ, or if only one of them has a certificate.
+        """
         content = message.content
         named = [each.identifier for each in message.ack_requested]
         if message.sequence is not None:
@@ -364,7 +408,10 @@ class ReliableQueues:
         return None
 
     def _tell_apart(self, destination: Destination, message: SoapMessage, origin: Origin) -> None:
-        """A CreateSequence with the MessageID of another client's is no copy of that."""
+        """Treat a CreateSequence as new if another client used the same MessageID before.
+
+        Without this check the message would count as a copy of that client's CreateSequence.
+        """
         known = destination.created(message.message_id)
         began = None if known is None else self._origins.get(known.identifier)
         if began is None:
@@ -378,7 +425,10 @@ class ReliableQueues:
     def _not_now(
         self, destination: Destination, queue: str, message: SoapMessage, record: Record
     ) -> Refused | None:
-        """Why a new message is not taken at present: a quota, a pause. A copy is answered whatever the queue is."""
+        """Return why a new message is refused at present (a quota, a pause), or ``None``.
+
+        A copy of a message is answered in any state of the queue.
+        """
         header = message.sequence
         known = None if header is None else destination.get(header.identifier)
         if header is None or known is None or known.knows(header.number):
@@ -393,7 +443,11 @@ class ReliableQueues:
         origin: Origin,
         answer: Answer,
     ) -> None:
-        """Rows first: the acceptor's callback tells the catalogue of them before ours looks at the room."""
+        """Submit the rows of a message and the counts of its sequence to the journal.
+
+        The rows are first, because the acceptor's callback must report them to the catalogue before
+        our callback computes the room.
+        """
         manager = self._manager
         for delivery in received.deliveries:
             record = delivery.payload
@@ -413,7 +467,7 @@ class ReliableQueues:
         self._arm()
 
     def _save(self, connection: sqlite3.Connection) -> None:
-        """In the journal's transaction: what the sequences of all queues count by now."""
+        """Store the changed state of all sequences in the journal's transaction."""
         utc = self._manager.clock.utc()
         for queue, destination in self._destinations.items():
             if not destination.has_changes:
@@ -432,7 +486,8 @@ class ReliableQueues:
         for waiting in batch:
             try:
                 (outputs,) = waiting.destination.committed([waiting.received], proof, now)
-            except Exception:  # it is stored; its client repeats it, and all others are answered
+            except Exception:
+                # The message is stored. Its client repeats it, and all other messages are answered.
                 log.exception("wsrm.answer_failed queue=%s", waiting.queue)
                 waiting.answer.fail()
                 continue
@@ -456,9 +511,9 @@ class ReliableQueues:
                 assert answer is not None, "only a request is answered"
                 try:
                     answer.respond(output)
-                except (
-                    Exception
-                ):  # one connection's bug must not leave the others without their answer
+                except Exception:
+                    # A bug that concerns one connection must not leave the others without their
+                    # answers.
                     log.exception("wsrm.answer_failed")
                     answer.fail()
                 continue
@@ -468,11 +523,15 @@ class ReliableQueues:
             if whose is not None:
                 self._sender.send(output, whose)
 
-    # --- room and time ------------------------------------------------------------------------------------------------------
+    # --- room and time ----------------------------------------------------------------------------
 
     def _room(self, queue: str) -> int:
-        """Messages that fit beside those that nobody received, and those that are on their way to the disk. None while the
-        queue is paused or at its quota."""
+        """Return the number of messages that fit into the queue.
+
+        The room is ``--wsrm-buffer`` less the messages that the default consumer has not received,
+        and less the messages that are being written to the disk. The room is 0 while the queue is
+        paused, at its quota, or missing.
+        """
         entry = self._manager.catalogue.get(queue)
         receiver = self._manager.receiver
         if (
@@ -491,7 +550,7 @@ class ReliableQueues:
                 self._answer_late(queue, self._late.get(queue, []))
 
     def _answer_late(self, queue: str, these: list[tuple[Later, Origin, Answer]]) -> None:
-        """The first of those that wait."""
+        """Send the answers ``these``, which are waiting answers of ``queue``."""
         if not these:
             return
         these = list(these)
@@ -529,7 +588,7 @@ class ReliableQueues:
         self._arm()
 
     def close(self) -> None:
-        """No timer fires any more."""
+        """Stop the timer, which never fires again."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

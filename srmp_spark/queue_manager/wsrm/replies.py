@@ -1,19 +1,19 @@
-"""The HTTP side of an answer of WS-ReliableMessaging."""
+"""HTTP form of answers of WS-ReliableMessaging."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from srmp_spark.wsrm.destination_effects import Respond
-from srmp_spark.wsrm.elements import Blame, Fault, SoapMessage
-from srmp_spark.wsrm.encoder import encode, http_fields
-from srmp_spark.wsrm.faults import SoapFaultError
-from srmp_spark.wsrm.namespaces import RM_OF, AddressingVersion, RmVersion, SoapVersion, split
+from srmp_spark.wsrm.codec.elements import Blame, Fault, SoapMessage
+from srmp_spark.wsrm.codec.encoder import encode, http_fields
+from srmp_spark.wsrm.codec.faults import SoapFaultError
+from srmp_spark.wsrm.codec.namespaces import RM_OF, AddressingVersion, RmVersion, SoapVersion, split
+from srmp_spark.wsrm.receiving.destination_effects import Respond
 
 
 class SoapReply(NamedTuple):
-    """Status, header fields, body."""
+    """One HTTP answer: status, header fields and body."""
 
     status: int
     fields: Mapping[str, str]
@@ -21,17 +21,21 @@ class SoapReply(NamedTuple):
 
 
 def reply_of(respond: Respond) -> SoapReply:
-    """200 with a message, 202 without one; a fault has the status that SOAP gives it."""
+    """Return the HTTP answer for a response of the engine.
+
+    The status is 200 with a message and 202 without one. A fault has the status that SOAP requires.
+    """
     message = respond.message
     if message is None:
         return SoapReply(202, {}, b"")
     status = _status(message.content, message.soap) if isinstance(message.content, Fault) else 200
-    fields = {"Content-Type": http_fields(message)["Content-Type"]}  # SOAPAction is of requests
+    # SOAPAction is a header field of requests only.
+    fields = {"Content-Type": http_fields(message)["Content-Type"]}
     return SoapReply(status, fields, encode(message))
 
 
 def reply_of_error(error: SoapFaultError) -> SoapReply:
-    """To a message that was refused before anybody looked at its sequence."""
+    """Return the HTTP answer to a message that was refused before its sequence was looked up."""
     fault = error.fault
     rm = RM_OF.get(split(fault.subcode)[0])
     if rm is RmVersion.V1_1 and error.addressing is AddressingVersion.V2004_08:
@@ -52,5 +56,5 @@ def reply_of_error(error: SoapFaultError) -> SoapReply:
 
 
 def _status(fault: Fault, soap: SoapVersion) -> int:
-    """SOAP 1.1 section 6.2; SOAP 1.2 part 2 section 7.5.2.2."""
+    """Return the HTTP status of a fault (SOAP 1.1 section 6.2; SOAP 1.2 part 2 section 7.5.2.2)."""
     return 400 if soap is SoapVersion.V1_2 and fault.blame is Blame.SENDER else 500

@@ -1,8 +1,9 @@
-"""Messages of our own to an address that a client named: acknowledgements, responses, faults.
+"""Send our own messages to an address that a client named: acknowledgements, responses, faults.
 
-Whether it may be called is the allow-list's word, each time and on the address that the host has then, and how often, the
-receipts sender's: it is the one place from which anything that a message named is called. Nothing is sent again: a source
-whose acknowledgement was lost repeats its message or asks, and is answered with a newer one.
+The allow-list decides each time whether the address may be called, with the IP addresses that the
+host has at that time. The receipts sender limits the rate, because it makes all calls to addresses
+that a message named. No message is sent again. A source whose acknowledgement was lost repeats its
+message or asks, and gets a newer acknowledgement.
 """
 
 from __future__ import annotations
@@ -12,24 +13,27 @@ import logging
 from typing import TYPE_CHECKING
 
 from srmp_spark.names import UrlParts
-from srmp_spark.queue_manager.http_client import PostFailedError, post
-from srmp_spark.queue_manager.replies import SERVER
-from srmp_spark.wsrm.encoder import encode, http_fields
+from srmp_spark.queue_manager.posting.http_client import PostFailedError, post
+from srmp_spark.queue_manager.srmp_port.replies import SERVER
+from srmp_spark.wsrm.codec.encoder import encode, http_fields
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.receipts_sender import Outcome, ReceiptsSender
-    from srmp_spark.queue_manager.tls import ClientTls
-    from srmp_spark.store.wsrm_sequences import Origin
-    from srmp_spark.wsrm.destination_effects import Send
+    from srmp_spark.queue_manager.receipts.receipts_sender import Outcome, ReceiptsSender
+    from srmp_spark.queue_manager.trust.tls import ClientTls
+    from srmp_spark.store.tables.wsrm_sequences import Origin
+    from srmp_spark.wsrm.receiving.destination_effects import Send
 
 log = logging.getLogger(__name__)
 
 SENDS_MAX = 1_000
-"""Messages under way at once; a further one is dropped, as the network may drop it: its source asks again."""
+"""Messages in flight at one time.
+
+A further message is dropped, as the network may drop a message. The source then asks again.
+"""
 
 
 class WsrmSender:
-    """What goes to clients that have an address."""
+    """Sends messages to clients that have an address."""
 
     def __init__(self, receipts: ReceiptsSender, tls: ClientTls) -> None:
         self._receipts = receipts
@@ -37,7 +41,7 @@ class WsrmSender:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, send: Send, origin: Origin) -> None:
-        """Once, soon, if it is allowed."""
+        """Schedule one delivery attempt if the allow-list permits the address."""
         if len(self._tasks) >= SENDS_MAX:
             return
         task = asyncio.ensure_future(self._send(send, origin))
@@ -45,7 +49,11 @@ class WsrmSender:
         task.add_done_callback(self._tasks.discard)
 
     async def may_call(self, url: str, origin: Origin) -> bool:
-        """Is ``url`` of a client one that the allow-list has? What is blocked is told and counted."""
+        """Return whether ``url``, which a client named, may be called now.
+
+        The allow-list must permit the URL, and the look-up of its host must succeed. A blocked URL
+        is logged and counted.
+        """
         found = await self._receipts.judged(url, peer=origin.peer, sender_name=origin.sender_name)
         return not isinstance(found, str)
 
@@ -74,11 +82,12 @@ class WsrmSender:
             await self._receipts.call(
                 send.endpoint.address, call, peer=origin.peer, sender_name=origin.sender_name
             )
-        except Exception:  # one message's bug must not end the others
+        except Exception:
+            # A bug that concerns one message must not end the others.
             log.exception("wsrm.send_failed")
 
     async def close(self) -> None:
-        """Stop; what is under way is dropped."""
+        """Stop sending; messages in flight are dropped."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,8 +1,10 @@
-"""The Delta state: what the queue manager holds, published as tables that Spark and others read. Begin at ``publisher``.
+"""The Delta state: what the queue manager holds, published as tables for Spark and other readers.
 
-``publisher`` runs the cycles; ``log_source`` says what it needs of a log and ``stored_log`` is that over a data directory;
-``table_specs`` lists the tables and their columns; ``state_table`` appends, replaces and tidies one of them; ``data_files``
-writes Parquet durably, locally or to an object store; ``actions`` are what a commit is made of; ``shadow`` keeps copies of
-the newest commits and mends the table's log with them. Only the reader process loads these: they import Arrow and deltalake
-(``state_folder``, which reads what ``--state`` names, does not).
+Start reading at ``publisher``, which runs the cycles. ``log_source`` states what the publisher
+needs of a log, and ``stored_log`` provides that from a data directory. ``table_specs`` lists the
+tables and their columns. ``state_table`` appends to, replaces and maintains one table.
+``data_files`` writes Parquet durably, locally or to an object store. ``actions`` makes the parts of
+a commit. ``shadow`` keeps copies of the newest commits and repairs the table's log with them. Only
+the reader process loads these modules, because they import Arrow and deltalake. The exception is
+``state_folder``, which interprets the value of ``--state``.
 """

@@ -1,4 +1,7 @@
-"""What the publisher needs of the queue manager's log: one consistent look, and rows by range."""
+"""The interface between the publisher and the queue manager's log.
+
+The publisher needs one consistent snapshot, and rows by range.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,29 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from srmp_spark.store.losses import StoredLoss
+from srmp_spark.store.tables.losses import StoredLoss
 
 
 class LogRange(NamedTuple):
-    """What the log holds of one queue in one epoch."""
+    """The rows that the log holds of one queue in one epoch."""
 
     epoch: str
     queue: str
     start: int
-    """The first sequence that the epoch gave out, or would give."""
+    """The first sequence that the epoch issued, or would issue."""
     first: int
-    """The oldest one that retention left; ``end`` + 1 if none."""
+    """The oldest sequence that retention has left; ``end`` + 1 if there is none."""
     end: int
     current: bool = True
-    """False: the queue goes on in a later epoch, after the directory was copied or put back from a backup."""
+    """Whether this is the present epoch.
+
+    ``False`` means that the queue continues in a later epoch, after the directory was copied or
+    restored from a backup.
+    """
 
 
 class HistoryRow(NamedTuple):
-    """A run of identifiers; times in microseconds since 1970, UTC."""
+    """A run of identifiers. Times are in microseconds since 1970, UTC."""
 
     lineage: str
     uniquifier_first: int
@@ -34,7 +41,7 @@ class HistoryRow(NamedTuple):
 
 
 class StreamRow(NamedTuple):
-    """An incoming stream; times in microseconds since 1970, UTC."""
+    """An incoming stream. Times are in microseconds since 1970, UTC."""
 
     queue: str
     source_qm: str
@@ -47,11 +54,11 @@ class StreamRow(NamedTuple):
     started_at: int | None
     last_access_at: int | None
     sender_name: str | None = None
-    """Whose it is, if an authenticated peer began it."""
+    """Name of the authenticated peer that began the stream, if it was authenticated."""
 
 
 class QueueRow(NamedTuple):
-    """A queue, also one that was deleted; lists as JSON."""
+    """A queue, existing or deleted. Lists are JSON text."""
 
     queue: str
     transactional: bool
@@ -65,14 +72,14 @@ class QueueRow(NamedTuple):
 
 
 class CounterRow(NamedTuple):
-    """Numbers of which some may be given out already: all up to ``ceiling``."""
+    """Numbers up to ``ceiling``, some of which may be issued already."""
 
     name: str
     ceiling: int
 
 
 class SequenceRow(NamedTuple):
-    """An incoming sequence of WS-ReliableMessaging; times in microseconds since 1970, UTC."""
+    """An incoming sequence of WS-ReliableMessaging. Times are in microseconds since 1970, UTC."""
 
     queue: str
     identifier: str
@@ -93,36 +100,45 @@ class SequenceRow(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """One read transaction: everything in it belongs to commit ``position``."""
+    """The result of one read transaction: everything in it belongs to commit ``position``."""
 
     position: int
     ranges: Sequence[LogRange]
     streams: Sequence[tuple[Any, ...]]
-    """Fields of :class:`StreamRow`, as plain tuples: there can be 100,000."""
+    """Fields of :class:`StreamRow`, as plain tuples, because there can be 100,000 streams."""
     queues: Sequence[QueueRow] = ()
     counters: Sequence[CounterRow] = ()
     restores: int = 0
-    """How often this queue manager had lost its disk and was restored, when this data directory was made."""
+    """How often this queue manager had lost its disk and was restored when this data directory was
+    created.
+    """
     losses: Sequence[StoredLoss] = ()
-    """Of multicast messages, those that are kept: ``pgm_loss`` may have them already."""
+    """Stored losses of multicast messages; the table ``pgm_loss`` may have them already."""
     sequences: Sequence[SequenceRow] = ()
 
 
 class LogSource(Protocol):
-    """The log, read-only."""
+    """The log of a queue manager, read-only."""
 
     def stamp(self) -> object:
-        """Return a value that differs from an earlier one if anything was committed in between, by whatever program.
+        """Return a value that differs from an earlier one if anything was committed in between.
 
-        Ask before :meth:`snapshot`: what is committed between the two calls is then looked at twice, and not never.
+        Commits of every program count. Call this method before :meth:`snapshot`. Then a commit
+        between the two calls is seen twice, and not never.
         """
 
     def snapshot(self) -> Snapshot:
-        """The log as one commit left it."""
+        """Return the log as one commit left it."""
 
     def identifiers(self) -> Iterator[Sequence[HistoryRow]]:
-        """The runs of message identifiers, page by page: there can be millions. All that were there at the call are in one of
-        them; a run that grows meanwhile may come twice, shorter and longer."""
+        """Yield the runs of message identifiers, page by page, because there can be millions.
+
+        Each run that existed at the call is in one of the pages. A run that grows meanwhile may be
+        yielded twice, shorter and longer.
+        """
 
     def batches(self, epoch: str, queue: str, after: int, to: int) -> Iterator[pa.RecordBatch]:
-        """The rows in (after, to] in order, with the columns of the source; bounded batches, purged rows left out."""
+        """Yield the rows in (after, to] in order, with the columns of the source.
+
+        Batches are bounded, and purged rows are left out.
+        """

@@ -1,4 +1,7 @@
-"""The table ``pgm_loss``: each loss once, by the same application transactions as the rows of ``inbox``."""
+"""Publish the table ``pgm_loss``: each loss once.
+
+The losses use the same kind of application transactions as the rows of ``inbox``.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,19 @@ from datetime import datetime, timezone
 
 import pyarrow as pa
 
-from srmp_spark.store.delta.state_table import StateTable
-from srmp_spark.store.delta.table_specs import TableSpec, pgm_loss
-from srmp_spark.store.losses import Loss, StoredLoss
+from srmp_spark.store.delta.tables.state_table import StateTable
+from srmp_spark.store.delta.tables.table_specs import TableSpec, pgm_loss
+from srmp_spark.store.tables.losses import Loss, StoredLoss
 
 _NO_QUEUE = ""
-"""Losses of all queues are counted together."""
+"""Queue name of the application transaction, because losses of all queues are counted together."""
 
 
 class LossTable:
-    """Made when there is something to tell: most queue managers never hear multicast."""
+    """Publishes losses of multicast messages.
+
+    The table is created with the first loss, because most queue managers never use multicast.
+    """
 
     def __init__(self, make: Callable[[TableSpec], StateTable]) -> None:
         self._make = make
@@ -24,11 +30,14 @@ class LossTable:
 
     @property
     def table(self) -> StateTable | None:
-        """The table, if it is open."""
+        """Return the table, or ``None`` if it is not open."""
         return self._table
 
     def publish(self, losses: Sequence[StoredLoss], position: int) -> None:
-        """Append what the table does not have. ``losses`` are in the order of their numbers."""
+        """Append the losses that the table does not have, as of commit ``position``.
+
+        ``losses`` are in the order of their numbers.
+        """
         if not losses:
             return
         if self._table is None:

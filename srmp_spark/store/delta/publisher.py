@@ -1,21 +1,26 @@
-"""The publisher: what the queue manager holds, at most ``--state-interval`` seconds later in Delta.
+"""Publish what the queue manager holds in Delta, at most ``--state-interval`` seconds later.
 
-One cycle: look at the log in one read transaction (commit P, the end of each queue, streams); append the rows that
-``inbox`` does not have; replace the tables of current state that changed; sync; report P. Only what
-was reported counts as synced elsewhere, so retention and ``srmp_state_lag_seconds`` go by the report and by nothing else.
-A cycle in which SQLite says that nothing was committed since the last look compares nothing, but every :data:`WHOLE_LOOK_S`.
+One cycle looks at the log in one read transaction (commit P, the end of each queue, streams). The
+cycle appends the rows that ``inbox`` does not have, replaces the tables of current state that
+changed, syncs, and reports P. Only reported rows count as synced elsewhere. So retention and
+``srmp_state_lag_seconds`` use the report and nothing else. If SQLite states that nothing was
+committed since the last look, a cycle compares nothing, except every :data:`WHOLE_LOOK_S`.
 
-``message_id_history`` can have millions of rows, which take half a minute to write. It may therefore be behind ``inbox``
-(:data:`IDENTIFIERS_REST`): the identifiers of newer rows are in ``inbox``, and ``restore`` adds them. It must never be ahead of
-it: after a restore an identifier without its row would turn the sender's repeat into a loss. Messages come while it is read,
-page by page; so it is written first, then comes the look at the log, and it is committed when ``inbox`` has all that it names.
+``message_id_history`` can have millions of rows, which take half a minute to write. So it may be
+older than ``inbox`` (:data:`IDENTIFIERS_REST`): the identifiers of newer rows are in ``inbox``, and
+``restore`` adds them. ``message_id_history`` must never be newer than ``inbox``: after a restore an
+identifier without its row would turn the sender's repeat into a loss. Messages arrive while the
+identifiers are read, page by page. So the file of identifiers is written first, then comes the look
+at the log, and the file is committed when ``inbox`` has all rows that it names.
 
-Where each queue goes on is read from the table itself: from the application transactions that were committed together with
-the rows (``state_table``). A publisher that is killed between any two steps begins again at the last commit and neither loses
-nor doubles a row. What a power loss can do to the files is in ``data_files`` (order of syncs) and ``shadow`` (repair).
+The table itself states where each queue continues: in the application transactions that were
+committed together with the rows (``state_table``). A publisher that is killed between any two steps
+begins again at the last commit, and neither loses nor doubles a row. See ``data_files`` (order of
+syncs) and ``shadow`` (repair) for what a power loss can do to the files.
 
-The publisher runs in a thread of the reader process, reads SQLite read-only, and holds at most one chunk in memory. An object
-store that is away stops nothing: the cycle is tried again, the lag grows, the log keeps its rows.
+The publisher runs in a thread of the reader process, reads SQLite read-only, and holds at most one
+chunk in memory. An unavailable object store stops nothing: the cycle is tried again, the lag grows,
+and the log keeps its rows.
 """
 
 from __future__ import annotations
@@ -23,8 +28,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,44 +38,56 @@ import pyarrow.compute as pc
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.store.delta import rows_gone, table_specs
-from srmp_spark.store.delta.actions import LiveFile, digest_of
-from srmp_spark.store.delta.cycles import Notify, OlderCopyError, run_cycles
-from srmp_spark.store.delta.data_files import DataFile, storage_of
+from srmp_spark.store.delta import rows_gone
 from srmp_spark.store.delta.log_source import (
-    CounterRow,
-    HistoryRow,
     LogRange,
     LogSource,
-    QueueRow,
-    SequenceRow,
     Snapshot,
-    StreamRow,
 )
 from srmp_spark.store.delta.losses import LossTable
 from srmp_spark.store.delta.restore_watch import given_up_error
 from srmp_spark.store.delta.rows_gone import Gone
-from srmp_spark.store.delta.state_folder import state_folder
-from srmp_spark.store.delta.state_room import CYCLE_BYTES_MIN, NoRoomError, StateRoom
-from srmp_spark.store.delta.state_table import StateTable
+from srmp_spark.store.delta.snapshot_rows import IDENTIFIERS, REPLACED, identifier_rows, stamped
+from srmp_spark.store.delta.tables import table_specs
+from srmp_spark.store.delta.tables.actions import LiveFile, digest_of
+from srmp_spark.store.delta.tables.cycles import Notify, OlderCopyError, run_cycles
+from srmp_spark.store.delta.tables.data_files import DataFile, storage_of
+from srmp_spark.store.delta.tables.state_folder import state_folder
+from srmp_spark.store.delta.tables.state_room import CYCLE_BYTES_MIN, NoRoomError, StateRoom
+from srmp_spark.store.delta.tables.state_table import StateTable
 
 CHUNK_ROWS_MAX = 50_000
-"""Rows of one commit to ``inbox``."""
+"""Rows of one commit to ``inbox``. The rest follows in another commit."""
 CHUNK_BYTES_MAX = 64 << 20
-"""Bytes of one commit to ``inbox`` before compression; with it the publisher's memory is bounded whatever the backlog."""
+"""Bytes of one commit to ``inbox`` before compression.
+
+The limit bounds the memory of the publisher, whatever the backlog is.
+"""
 UNPUBLISHED_TOLD_MAX = 20
-"""Queues that the error of a data directory that was given up names with their rows, 8 KB; the log names all of them."""
+"""Queues that the error of a given-up data directory names with their rows, 8 KB.
+
+The log names all of them.
+"""
 INBOX = "inbox"
-"""What this publisher is called in its events."""
+"""Name of this publisher in its events."""
 TABLES_LOOK_S = 60.0
-"""How often the tables of current state are compared with what was written: others may have restored or deleted them."""
+"""Interval in seconds at which the tables of current state are compared with what was written:
+other programs may have restored or deleted them.
+"""
 IDENTIFIERS_CHEAP_S = 1.0
-"""What takes no longer to compare and write is done in every cycle …"""
+"""Identifiers that take no longer than this to compare and write, in seconds, are compared in every
+cycle.
+"""
 IDENTIFIERS_REST = 20
-"""… and what does rests so many times as long: a twentieth of a core is what the largest history may cost."""
+"""Identifiers that take longer rest this many times as long.
+
+So the largest history may cost a twentieth of a core.
+"""
 WHOLE_LOOK_S = 600.0
-"""Everything is compared that often although nothing was committed: a thousandth of a core with 10,000 queues and 100,000
-streams. The comparison must find nothing; what it finds is published and logged (``delta.missed``)."""
+"""Interval in seconds at which everything is compared although nothing was committed: a thousandth
+of a core with 10,000 queues and 100,000 streams. The comparison must find nothing. Differences
+that it finds are published and logged (``delta.missed``).
+"""
 _log = logging.getLogger(__name__)
 
 
@@ -80,16 +96,19 @@ class Publisher:
 
     ``run`` reports with JSON-ready dictionaries:
 
-    - ``{"event": "compared"}``: once, before the first cycle: the tables are not ahead of the log.
-    - ``{"event": "published", "uri", "position", "as_of", "sequences": {epoch: {queue: last}}, "damaged": {queue: error}}``:
-      the tables hold, durably, all that was committed up to ``position``, and each queue up to ``sequences``; ``as_of`` is
-      when the log was read (seconds since 1970). Position and ``as_of`` stay where they are while a queue is damaged.
-    - ``{"event": "failed", "of", "error", "remedy", "fatal"}``: a cycle failed, or one queue of it, which ``"queue"`` names.
-      Fatal ones (:class:`StoreDamagedError`) end ``run``; with ``"older_copy": true`` the log is an older copy, and nothing
-      more may be accepted into it.
-    - ``{"event": "rows_gone", "of", "ranges", "further"}``: others took rows out of ``inbox`` that the log does not have any
-      more: ``[epoch, queue, first, last]`` each, and how many ranges are not named.
-    - ``{"event": "recovered", "of"}``: a cycle went well after one that failed.
+    - ``{"event": "compared"}``: once, before the first cycle. The tables are not ahead of the log.
+    - ``{"event": "published", "uri", "position", "as_of", "sequences": {epoch: {queue: last}},
+      "damaged": {queue: error}}``: the tables hold, durably, all that was committed up to
+      ``position``, and each queue up to ``sequences``. ``as_of`` is when the log was read (seconds
+      since 1970). Position and ``as_of`` do not advance while a queue is damaged.
+    - ``{"event": "failed", "of", "error", "remedy", "fatal"}``: a cycle failed, or one queue of it,
+      which ``"queue"`` names. Fatal failures (:class:`StoreDamagedError`) end ``run``. With
+      ``"older_copy": true`` the log is an older copy, and no more messages may be accepted into
+      it.
+    - ``{"event": "rows_gone", "of", "ranges", "further"}``: other programs took rows out of
+      ``inbox`` that the log no longer has: ``[epoch, queue, first, last]`` each, and the number of
+      ranges that are not named.
+    - ``{"event": "recovered", "of"}``: a cycle succeeded after one that failed.
     """
 
     def __init__(
@@ -105,7 +124,11 @@ class Publisher:
         chunk_bytes: int = CHUNK_BYTES_MAX,
         others_as_of: Callable[[], float] | None = None,
     ) -> None:
-        """``others_as_of``: of when the tables are that another publisher writes; nothing younger is reported."""
+        """Prepare a publisher; nothing is opened yet.
+
+        ``others_as_of`` returns the time of the tables that another publisher writes. No later time
+        is reported.
+        """
         self._data_dir = Path(data_dir)
         self._uri = state_uri
         self._queue_manager = queue_manager
@@ -120,41 +143,54 @@ class Publisher:
         self._losses = LossTable(self._open_table)
         self._digests: dict[str, str | None] = {}
         self._identifiers_at: int | None = None
-        """The commit of which ``message_id_history`` is at least."""
+        """The commit to which ``message_id_history`` corresponds, or a later one."""
         self._no_room: NoRoomError | None = None
-        """Why the last cycle ended before all was published."""
+        """Error that ended the last cycle before everything was published."""
         self._gone: list[Gone] = []
-        """What the last look found to be gone for good."""
+        """Rows that the last look found to be gone for good."""
         self._told_gone: set[Gone] = set()
-        """What was told of it before, while damage keeps other rows out."""
+        """Rows that are gone and were reported before, while damage keeps other rows out."""
         self._kept_out: dict[str, str] = {}
-        """Queues of which rows that others took out cannot be published again for now, and what is damaged."""
+        """Queues with rows that other programs took out and that cannot be published again now,
+        with the damage of each queue.
+        """
         self._again_at = 0.0
-        """When that is tried next, on the monotonic clock: it reads three columns of the whole table."""
+        """Time of the next attempt to publish these rows, in seconds of the monotonic clock.
+
+        An attempt reads three columns of the whole table.
+        """
         self._look_at = 0.0
-        """When the tables of current state are looked at next, on the monotonic clock."""
+        """Time of the next look at the tables of current state, in seconds of the monotonic clock.
+        """
         self._identifiers_due = 0.0
-        """When it is written next, on the monotonic clock."""
+        """Time of the next writing of the identifiers, in seconds of the monotonic clock."""
         self._told_alone: set[LogRange] = set()
-        """What was named of the rows that a data directory that was given up has alone."""
+        """Rows that only a given-up data directory has, and that were named already."""
         self._source: LogSource | None = source
         self._began_at = time.time()
         self._complete: tuple[int, float] | None = None
         """Commit and time up to which no queue lacks a row."""
         self._shown: _Shown | None = None
-        """What the tables are known to show; ``None``: everything is compared."""
+        """State that the tables are known to show; ``None``: everything is compared."""
         self._changed: set[str] = set()
-        """The tables that others have changed, by the last look of this cycle."""
+        """Names of the tables that other programs have changed, by the last look of this cycle."""
         self._written: list[str] = []
-        """The tables that the last comparison has written."""
+        """Names of the tables that the last comparison has written."""
         self._believes_stamps = True
-        """False after a comparison that found what no stamp had told: every cycle compares everything then."""
+        """Whether stamps are trusted.
+
+        ``False`` after a comparison that found a difference which no stamp had shown: then every
+        cycle compares everything.
+        """
 
     def __repr__(self) -> str:
         return f"<Publisher {self._queue_manager} to {self._uri} every {self._interval_s} s>"
 
     def run(self, stop: threading.Event, notify: Notify) -> None:
-        """Publish every ``interval_s`` seconds until ``stop`` is set; then once more, so that a clean end leaves no lag."""
+        """Publish every ``interval_s`` seconds until ``stop`` is set, and then once more.
+
+        The last cycle is there so that a clean end leaves no lag.
+        """
         compared = False
 
         def cycle() -> bool:
@@ -180,9 +216,8 @@ class Publisher:
                         "further": len(gone) - len(ranges),
                     }
                 )
-            if (
-                self._no_room is not None
-            ):  # what was published counts: it may be deleted, which makes room
+            if self._no_room is not None:
+                # Published rows count: they may be deleted, which makes room.
                 self._vacuum()
                 raise self._no_room
             for queue, error in report["damaged"].items():
@@ -203,20 +238,30 @@ class Publisher:
         run_cycles(INBOX, cycle, self._close, self._interval_s, stop, notify)
 
     def publish_once(self) -> dict[str, Any]:
-        """One cycle; the report. Raises what the store raises, and then nothing of this cycle may be believed."""
+        """Run one cycle and return its report.
+
+        Raises the errors of the store; then nothing of this cycle may be trusted.
+        """
         report = self._publish()
         self._maintain()
         return report
 
     def _maintain(self) -> None:
-        """Compaction and the like, after the report: what is published may be deleted meanwhile."""
+        """Run the housekeeping of the tables, after the report.
+
+        That is compaction, checkpoint and vacuum. Published rows may be deleted from the log
+        meanwhile. Nothing runs if the room was too small for the cycle.
+        """
         if self._no_room is None:
             now = time.monotonic()
             for table in self._open_tables():
                 table.maintain(now)
 
     def _vacuum(self) -> None:
-        """Delete what no version names any more: without room for a publication it may be all the room that there can be."""
+        """Delete files that no version names any longer.
+
+        Without room for a publication, these files may be the only room that can be freed.
+        """
         now = time.monotonic()
         for table in self._open_tables():
             table.vacuum(now)
@@ -242,13 +287,13 @@ class Publisher:
         else:
             shown = self._publish_all(source, stamp)
             missed = [name for name in self._written if name not in self._changed]
-            if (
-                missed and source.stamp() == stamp
-            ):  # else it was committed meanwhile, and the next cycle would have seen it
+            # If the stamp differs, the rows were committed meanwhile, and the next cycle would have
+            # seen them.
+            if missed and source.stamp() == stamp:
                 self._believes_stamps = False
                 _log.error(
-                    "delta.missed tables=%s: published now, and every cycle compares "
-                    "everything now",
+                    "delta.missed tables=%s: published now; from now on every cycle compares "
+                    "everything",
                     missed,
                 )
         if not shown.damaged and self._no_room is None:
@@ -268,9 +313,10 @@ class Publisher:
         }
 
     def _others_published(self) -> bool:
-        """Whether others have changed what is ours in ``inbox`` since the last cycle: a restore, who took rows out.
+        """Return whether ``inbox`` was changed by others since the last cycle.
 
-        What other queue managers append there is no matter of ours.
+        Only rows and positions of this queue manager count. Examples are a restore, or a program
+        that took rows out. Rows that other queue managers append do not count.
         """
         inbox = self._tables["inbox"]
         version, moves = inbox.version, inbox.moves
@@ -286,22 +332,22 @@ class Publisher:
         if identifiers is not None:
             snapshot = source.snapshot()
         inbox = self._tables["inbox"]
-        with self._tables[_IDENTIFIERS].discarding(identifiers and identifiers.file):
+        with self._tables[IDENTIFIERS].discarding(identifiers and identifiers.file):
             inbox.refresh()
             self._check_not_restored(inbox, snapshot)
-            if (
-                _ahead(inbox, snapshot) is not None
-            ):  # or a publisher of before us has been faster than our look: look again
+            # The table may only be ahead of this look: an earlier publisher may still have been
+            # at work. So look again before the error is raised.
+            if _ahead(inbox, snapshot) is not None:
                 _check_not_ahead(inbox, source.snapshot(), self._uri)
             damaged = self._publish_again(inbox, source, snapshot)
             damaged |= self._append(inbox, source, snapshot)
             if self._no_room is not None and identifiers is not None:
-                self._tables[_IDENTIFIERS].discard([identifiers.file] if identifiers.file else [])
+                self._tables[IDENTIFIERS].discard([identifiers.file] if identifiers.file else [])
             elif identifiers is not None:
                 self._commit_identifiers(identifiers)
         if self._no_room is None:
             self._look_at_tables()
-            for name, rows in _REPLACED.items():
+            for name, rows in REPLACED.items():
                 self._replace(name, partial(rows, snapshot), snapshot.position)
             self._losses.publish(snapshot.losses, snapshot.position)
         sequences: dict[str, dict[str, int]] = {}
@@ -338,14 +384,17 @@ class Publisher:
             for lost in tables["inbox"].lost_files():
                 self._restore(tables["inbox"], lost, self._source, snapshot)
             self._digests = {
-                name: tables[name].written_digest() for name in (_IDENTIFIERS, *_REPLACED)
+                name: tables[name].written_digest() for name in (IDENTIFIERS, *REPLACED)
             }
             self._identifiers_at, self._identifiers_due = None, 0.0
             self._tables = tables
         return self._source
 
     def _check_not_restored(self, inbox: StateTable, snapshot: Snapshot) -> None:
-        """Raise :class:`GivenUpError` if the queue manager was restored elsewhere. What this log alone has is named."""
+        """Raise :class:`GivenUpError` if the queue manager was restored elsewhere.
+
+        The error names the rows that only this log has.
+        """
         if inbox.restores <= snapshot.restores:
             return
         alone = list(_unpublished(inbox, snapshot))
@@ -376,7 +425,7 @@ class Publisher:
         return StateTable(storage, spec, self._queue_manager, self._data_dir / "delta" / spec.name)
 
     def _close(self) -> None:
-        """Forget all handles: the next cycle opens and repairs as a start does."""
+        """Forget all handles, so that the next cycle opens and repairs as a start does."""
         self._tables = {}
         self._losses = LossTable(self._open_table)
         self._source, self._shown = self._given_source, None
@@ -384,7 +433,7 @@ class Publisher:
     def _restore(
         self, inbox: StateTable, lost: LiveFile, source: LogSource, snapshot: Snapshot
     ) -> None:
-        """Publish again, in its place, what a lost data file held."""
+        """Publish the rows of a lost data file again, in its place."""
         present: dict[tuple[str, str], set[int]] = {}
         for table in inbox.sequences_left(lost):
             for row in table.to_pylist():
@@ -392,7 +441,7 @@ class Publisher:
         restored = inbox.restore_rows(lost, self._missing(inbox, lost, present, source, snapshot))
         log = _log.warning if restored == lost.rows else _log.error
         log(
-            "delta.restored file=%s rows=%d of %d: the rest is not in the log any more",
+            "delta.restored file=%s rows=%d of %d: the other rows are no longer in the log",
             lost.path,
             restored,
             lost.rows,
@@ -421,22 +470,21 @@ class Publisher:
                     keep = pc.invert(
                         pc.is_in(batch["sequence"], pa.array(sorted(here), pa.int64()))
                     )
-                    yield _stamp(batch.filter(keep), snapshot.position)
-            except (
-                StoreDamagedError
-            ) as error:  # what of the log is damaged cannot be restored from it
-                _log.error(
-                    "delta.not_restored queue=%s: %s", span.queue, error
-                )  # the message says it all
+                    yield stamped(batch.filter(keep), snapshot.position)
+            except StoreDamagedError as error:
+                # Damaged rows of the log cannot be restored from it. The message is complete; a
+                # traceback would hide it.
+                _log.error("delta.not_restored queue=%s: %s", span.queue, error)
 
-    # What others changed
+    # Changes of other programs
 
     def _publish_again(
         self, inbox: StateTable, source: LogSource, snapshot: Snapshot
     ) -> dict[str, str]:
-        """Publish again what others took out of ``inbox`` (RESTORE, DELETE), and tell what the log does not have any more.
+        """Publish again what other programs took out of ``inbox`` (RESTORE, DELETE).
 
-        Return the queues of which a damaged row keeps rows out, and what they say: they are tried again once a minute.
+        Rows that the log no longer has are reported. Return the queues in which a damaged row keeps
+        rows out, with the error of each. These queues are tried again once a minute.
         """
         if not inbox.lacks_rows():
             self._kept_out = {}
@@ -462,16 +510,15 @@ class Publisher:
                             chunk = self._new_chunk()
                         chunk.add(table, key)
             except StoreDamagedError as error:
-                _log.error(
-                    "delta.not_published_again queue=%s: %s", span.queue, error
-                )  # the message says it all
+                # The message is complete; a traceback would hide it.
+                _log.error("delta.not_published_again queue=%s: %s", span.queue, error)
                 self._kept_out[span.queue] = str(error)
             again += inbox.append_again(chunk.joined())
         if again < gone and not self._kept_out:
             inbox.accept_count()
         _log.warning(
-            "delta.changed_by_others table=inbox rows=%d: others took them out; %d are "
-            "published again",
+            "delta.changed_by_others table=inbox rows=%d: other programs removed them; %d "
+            "are published again",
             gone,
             again,
         )
@@ -479,28 +526,29 @@ class Publisher:
         self._told_gone = set(told) if self._kept_out else set()
         for each in self._gone[: rows_gone.RANGES_MAX]:
             _log.error(
-                "delta.rows_gone epoch=%s queue=%s first=%d last=%d: the log does not "
-                "have them any more",
+                "delta.rows_gone epoch=%s queue=%s first=%d last=%d: the log no longer has "
+                "these rows",
                 *each,
             )
         return dict(self._kept_out)
 
     def _look_at_tables(self) -> bool:
-        """Find tables of current state that others changed, once a minute: each look is a question to the store.
+        """Find the tables of current state that other programs changed, once a minute.
 
-        Return whether there is one: it is to be written again.
+        Each look is a request to the store. Return whether there is such a table, which must be
+        written again.
         """
         now = time.monotonic()
         if now < self._look_at:
             return False
         self._look_at = now + TABLES_LOOK_S
-        for name in (_IDENTIFIERS, *_REPLACED):
+        for name in (IDENTIFIERS, *REPLACED):
             table = self._tables[name]
             table.refresh()
             if not table.is_as_put():
                 _log.warning("delta.changed_by_others table=%s: it is written again", name)
                 self._digests[name] = None
-                if name == _IDENTIFIERS:
+                if name == IDENTIFIERS:
                     self._identifiers_at, self._identifiers_due = None, 0.0
                 self._changed.add(name)
         return bool(self._changed)
@@ -508,7 +556,10 @@ class Publisher:
     # inbox
 
     def _append(self, inbox: StateTable, source: LogSource, snapshot: Snapshot) -> dict[str, str]:
-        """All new rows, in chunks; one chunk may hold the ends of many queues. Returns the damaged queues and what they say."""
+        """Append all new rows, in chunks; one chunk may hold the ends of many queues.
+
+        Return the damaged queues with the error of each.
+        """
         damaged: dict[str, str] = {}
         self._no_room = None
         try:
@@ -528,7 +579,8 @@ class Publisher:
                 continue
             if span.first > after + 1:
                 _log.warning(
-                    "delta.gap queue=%s: %d to %d left the log unpublished",
+                    "delta.gap queue=%s: rows %d to %d were deleted from the log before they "
+                    "were published",
                     span.queue,
                     after + 1,
                     span.first - 1,
@@ -540,15 +592,20 @@ class Publisher:
                         self._append_chunk(inbox, chunk, snapshot.restores)
                         chunk = self._new_chunk()
                     chunk.add(table, key)
-            except StoreDamagedError as error:  # stops its own queue and no other
+            except StoreDamagedError as error:
+                # Damage stops only its own queue.
                 damaged[span.queue] = str(error)
                 continue
             if key in chunk.positions:
-                chunk.positions[key] = span.end  # what follows the last row is purged
+                # Everything after the last row is purged.
+                chunk.positions[key] = span.end
         self._append_chunk(inbox, chunk, snapshot.restores)
 
     def _new_chunk(self) -> _Chunk:
-        """Begin a chunk for which there is room: compressed it takes less. Raises :class:`NoRoomError`."""
+        """Begin a chunk that fits into the free room; compressed it takes less.
+
+        Raises :class:`NoRoomError` if there is no room.
+        """
         return _Chunk(self._chunk_rows, self._chunk_bytes_now())
 
     def _chunk_bytes_now(self) -> int:
@@ -561,27 +618,30 @@ class Publisher:
     def _pieces(
         self, source: LogSource, span: LogRange, after: int, position: int
     ) -> Iterator[pa.Table]:
-        """Rows of one queue in pieces of at most a chunk."""
+        """Yield rows of one queue in pieces of at most one chunk."""
         for batch in source.batches(span.epoch, span.queue, after, span.end):
             if not batch.num_rows:
                 continue
             bytes_per_row = max(1, batch.nbytes // batch.num_rows)
             step = max(1, min(self._chunk_rows, self._chunk_bytes_now() // bytes_per_row))
             for start in range(0, batch.num_rows, step):
-                yield _stamp(batch.slice(start, step), position)
+                yield stamped(batch.slice(start, step), position)
 
     # The tables of current state
 
     def _write_identifiers(self, source: LogSource, position: int) -> _Identifiers | None:
-        """All runs that there were at ``position``, in a file that no commit names yet; ``None`` if there is nothing to do."""
+        """Write all runs of identifiers as of ``position``, in a file that no commit names yet.
+
+        Return ``None`` if there is nothing to do.
+        """
         began = time.monotonic()
         if began < self._identifiers_due or position == self._identifiers_at:
             return None
-        rows = partial(_identifier_rows, source, position)
+        rows = partial(identifier_rows, source, position)
         digest = digest_of(rows(), ignore=("position", "written_at"))
         found = None
-        if digest != self._digests[_IDENTIFIERS]:
-            found = _Identifiers(self._tables[_IDENTIFIERS].write(rows()), position, digest)
+        if digest != self._digests[IDENTIFIERS]:
+            found = _Identifiers(self._tables[IDENTIFIERS].write(rows()), position, digest)
         took = time.monotonic() - began
         if found is None:
             self._identifiers_at = position
@@ -591,11 +651,11 @@ class Publisher:
         return found
 
     def _commit_identifiers(self, identifiers: _Identifiers) -> None:
-        table = self._tables[_IDENTIFIERS]
+        table = self._tables[IDENTIFIERS]
         table.refresh()
         table.put(*identifiers)
-        self._written.append(_IDENTIFIERS)
-        self._digests[_IDENTIFIERS] = identifiers.digest
+        self._written.append(IDENTIFIERS)
+        self._digests[IDENTIFIERS] = identifiers.digest
         self._identifiers_at = identifiers.position
 
     def _replace(self, name: str, rows: Callable[[], Iterator[pa.Table]], position: int) -> None:
@@ -610,19 +670,19 @@ class Publisher:
 
 
 class _Shown(NamedTuple):
-    """What a cycle has made the tables show, and how to see that nothing was committed since."""
+    """State that a cycle has made the tables show, with a stamp that reveals later commits."""
 
     stamp: object
-    """Of the source, taken before the look at it (:meth:`.LogSource.stamp`)."""
+    """Stamp of the source, taken before the look at it (:meth:`.LogSource.stamp`)."""
     position: int
     sequences: dict[str, dict[str, int]]
     damaged: dict[str, str]
     compare_at: float
-    """When everything is compared all the same, on the monotonic clock."""
+    """Time at which everything is compared in any case, in seconds of the monotonic clock."""
 
 
 class _Identifiers(NamedTuple):
-    """``message_id_history`` as it will be."""
+    """The new content of ``message_id_history``, not committed yet."""
 
     file: DataFile | None
     position: int
@@ -630,7 +690,7 @@ class _Identifiers(NamedTuple):
 
 
 class _Chunk:
-    """The rows of the next commit, and how far each queue has come with them."""
+    """The rows of the next commit, and the last sequence of each queue in them."""
 
     def __init__(self, rows_max: int, bytes_max: int) -> None:
         self.tables: list[pa.Table] = []
@@ -639,15 +699,21 @@ class _Chunk:
         self._bytes = bytes_max
 
     def has_room(self, table: pa.Table) -> bool:
-        """A chunk takes at least one piece; pieces are cut to the limits beforehand."""
+        """Return whether the piece fits.
+
+        A chunk takes at least one piece; pieces are cut to the limits beforehand.
+        """
         return not self.tables or (table.num_rows <= self._rows and table.nbytes <= self._bytes)
 
     def joined(self) -> Iterator[pa.Table]:
-        """Return the pieces as one table: each table is a row group, and a row group of a row or two costs kilobytes a row."""
+        """Return an iterator over one table that joins all pieces; empty if there is no piece.
+
+        Each table becomes a row group, and a row group of one or two rows costs kilobytes a row.
+        """
         return iter([pa.concat_tables(self.tables)] if self.tables else [])
 
     def add(self, table: pa.Table, key: tuple[str, str]) -> None:
-        """Take the next piece of queue ``key``."""
+        """Add the next piece of queue ``key``."""
         self.tables.append(table)
         self.positions[key] = table["sequence"][-1].as_py()
         self._rows -= table.num_rows
@@ -655,7 +721,7 @@ class _Chunk:
 
 
 def _ahead(inbox: StateTable, snapshot: Snapshot) -> LogRange | None:
-    """A queue of which the table holds more than the log ever gave out."""
+    """Return a queue of which the table holds more than the log ever issued, or ``None``."""
     spans = (span for span in snapshot.ranges if span.current)
     return next(
         (span for span in spans if inbox.published(span.epoch, span.queue) > span.end), None
@@ -675,79 +741,11 @@ def _check_not_ahead(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
 
 
 def _unpublished(inbox: StateTable, snapshot: Snapshot) -> Iterator[LogRange]:
-    """Yield what the log holds and the table does not: accepted, and on this disk alone."""
+    """Yield the rows that the log has and the table does not have.
+
+    Such rows are accepted, and exist on this disk only.
+    """
     for span in snapshot.ranges:
         first = max(inbox.published(span.epoch, span.queue) + 1, span.first)
         if first <= span.end:
             yield span._replace(first=first)
-
-
-def _stamp(batch: pa.RecordBatch, position: int) -> pa.Table:
-    """A batch of source columns as rows of ``inbox``."""
-    spec = table_specs.inbox()
-    now = pa.scalar(datetime.now(timezone.utc), pa.timestamp("us", tz="UTC"))
-    table = pa.Table.from_batches([batch])
-    table = table.append_column(
-        "position", pa.repeat(pa.scalar(position, pa.int64()), table.num_rows)
-    )
-    table = table.append_column("written_at", pa.repeat(now, table.num_rows))
-    return table.select(spec.file_schema.names).cast(spec.file_schema)
-
-
-def _identifier_rows(source: LogSource, position: int) -> Iterator[pa.Table]:
-    spec = table_specs.message_id_history()
-    return (_state_table(spec, HistoryRow._fields, page, position) for page in source.identifiers())
-
-
-def _stream_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
-    if snapshot.streams:
-        yield _state_table(
-            table_specs.incoming_streams(), StreamRow._fields, snapshot.streams, snapshot.position
-        )
-
-
-def _queue_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
-    if snapshot.queues:
-        yield _state_table(
-            table_specs.queues(), QueueRow._fields, snapshot.queues, snapshot.position
-        )
-
-
-def _counter_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
-    if snapshot.counters:
-        yield _state_table(
-            table_specs.counters(), CounterRow._fields, snapshot.counters, snapshot.position
-        )
-
-
-def _sequence_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
-    if snapshot.sequences:
-        yield _state_table(
-            table_specs.wsrm_sequences(), SequenceRow._fields, snapshot.sequences, snapshot.position
-        )
-
-
-_IDENTIFIERS = "message_id_history"
-_REPLACED: dict[str, Callable[[Snapshot], Iterator[pa.Table]]] = {
-    "incoming_streams": _stream_rows,
-    "queues": _queue_rows,
-    "counters": _counter_rows,
-    "wsrm_sequences": _sequence_rows,
-}
-"""The tables that are replaced when they changed, in every cycle."""
-
-
-def _state_table(
-    spec: table_specs.TableSpec,
-    fields: Sequence[str],
-    rows: Sequence[tuple[Any, ...]],
-    position: int,
-) -> pa.Table:
-    """Rows (``fields`` are their columns of the table) with what each table carries."""
-    columns: dict[str, Sequence[Any]] = dict(zip(fields, zip(*rows, strict=True), strict=True))
-    columns["position"] = [position] * len(rows)
-    columns["written_at"] = [datetime.now(timezone.utc)] * len(rows)
-    schema = spec.file_schema
-    return pa.Table.from_arrays(
-        [pa.array(columns[field.name], field.type) for field in schema], schema=schema
-    )

@@ -1,23 +1,28 @@
-"""The queue manager's side of a restore: it answers when it is asked whether it lives, and ends when it was given up.
+"""Answer a restore that asks whether this queue manager is alive, and end when it was given up.
 
-**Theory of operation.** ``srmp-spark restore`` makes a second queue manager of one GUID. If the first one lives, what it
-acknowledges from then on nobody reads. Clocks cannot decide whether it lives, and an idle queue manager writes nothing to the
-Delta state. So the two speak through application transactions of the table ``inbox``, which every restore and every queue
-manager with ``--state`` can reach, on a local disk, a network file system and an object store alike (docs/adr/0021):
+**Theory of operation.** ``srmp-spark restore`` makes a second queue manager with the same GUID. If
+the first one is alive, the messages that it acknowledges from then on are never read. Clocks cannot
+decide whether it is alive, and an idle queue manager writes nothing to the Delta state. So the two
+communicate through application transactions of the table ``inbox``. Every restore and every queue
+manager with ``--state`` can reach this table, on a local disk, a network file system or an object
+store (docs/adr/0021):
 
-==================== ================ =================================================================================
+==================== ================ ===========================================================
 application          written by       meaning
-==================== ================ =================================================================================
+==================== ================ ===========================================================
 ``GUID:answers``     queue manager    1: its version answers questions
-``GUID:asked``       restore          the number of the last question: do you live?
+``GUID:asked``       restore          the number of the last question: are you alive?
 ``GUID:answered``    queue manager    the last question that it has answered
-``GUID:appends``     both             moved by every append of rows and by the end of every restore: of two at one moment the
-                                      log of the table accepts one, and the other one is refused
-``GUID:restores``    restore          how often it was restored: a data directory of before is given up
-==================== ================ =================================================================================
+``GUID:appends``     both             moved by every append of rows and by the end of every
+                                      restore: of two at one moment the log of the table
+                                      accepts one, and refuses the other
+``GUID:restores``    restore          how often it was restored: an earlier data directory is
+                                      given up
+==================== ================ ===========================================================
 
-The watch has a thread and a handle of its own. So it answers within :data:`LOOK_SECONDS` whatever the publisher does: writing
-millions of identifiers, waiting for a store that was away, or ended by a damaged table.
+The watch has its own thread and handle. So it answers within :data:`LOOK_SECONDS` whatever the
+publisher does: writing millions of identifiers, waiting for an unavailable store, or ended by a
+damaged table.
 """
 
 from __future__ import annotations
@@ -31,17 +36,19 @@ from pathlib import Path
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import TableNotFoundError
 
-from srmp_spark.store.delta.actions import answered_id, answers_id, asked_id, restores_id
-from srmp_spark.store.delta.cycles import ENDED_REMEDY, GivenUpError, Notify
-from srmp_spark.store.delta.data_files import storage_of
-from srmp_spark.store.delta.shadow import ACTIONS_KEY
-from srmp_spark.store.delta.table_specs import PARTITION, inbox
+from srmp_spark.store.database.schema import connect_reader
+from srmp_spark.store.delta.tables.actions import answered_id, answers_id, asked_id, restores_id
+from srmp_spark.store.delta.tables.cycles import ENDED_REMEDY, GivenUpError, Notify
+from srmp_spark.store.delta.tables.data_files import storage_of
+from srmp_spark.store.delta.tables.shadow import ACTIONS_KEY
+from srmp_spark.store.delta.tables.table_specs import PARTITION, inbox
 from srmp_spark.store.directory import DATABASE_FILE
-from srmp_spark.store.schema import connect_reader
 
 LOOK_SECONDS = 5.0
-"""Between two looks at the table, or ``--state-interval`` if that is less. A restore waits for four of them
-(:data:`srmp_spark.store.restore.alive.ANSWER_SECONDS`)."""
+"""Seconds between two looks at the table, or ``--state-interval`` if that is less.
+
+A restore waits for four of them (:data:`srmp_spark.store.restore.alive.ANSWER_SECONDS`).
+"""
 
 _QUEUE_MANAGER_KEY = "srmp.queue_manager"
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -49,21 +56,24 @@ _log = logging.getLogger(__name__)
 
 
 def given_up_error(uri: str, unpublished: str = "") -> GivenUpError:
-    """Return the error that ends a queue manager which was restored elsewhere; ``unpublished``: rows that are here alone."""
+    """Return the error that ends a queue manager which was restored elsewhere.
+
+    ``unpublished`` names rows that exist in this data directory only.
+    """
     alone = (
         f" Accepted here and in no table, so the restored one does not have them: {unpublished}."
         if unpublished
         else ""
     )
     return GivenUpError(
-        f"the queue manager was restored from {uri} into another data directory: this one "
-        "was given up then, and what it "
-        f"accepts now nobody would read. Use the restored one; do not start this one again.{alone}"
+        f"the queue manager was restored from {uri} into another data directory, and this one "
+        "was given up: messages that it accepts now would never be read. Use the restored "
+        f"one; do not start this one again.{alone}"
     )
 
 
 def restores_of(data_dir: Path) -> int:
-    """Return how often the queue manager had been restored when this data directory was made."""
+    """Return how often the queue manager had been restored when this directory was created."""
     if not (data_dir / DATABASE_FILE).exists():
         return 0
     connection = connect_reader(data_dir / DATABASE_FILE)
@@ -77,7 +87,10 @@ def restores_of(data_dir: Path) -> int:
 
 
 class RestoreNotes:
-    """What the table ``inbox`` says of restores of one queue manager, read through a handle of its own."""
+    """Reads what the table ``inbox`` states about restores of one queue manager.
+
+    An instance has its own handle of the table.
+    """
 
     def __init__(
         self, state_uri: str, queue_manager: str, options: Mapping[str, str] | None = None
@@ -86,10 +99,15 @@ class RestoreNotes:
         self._queue_manager = queue_manager
         self._table: DeltaTable | None = None
         self._versions: dict[str, int] = {}
-        """What was asked of the commit that the handle shows: a look at an idle table costs no walk through its log."""
+        """Versions that were read from the commit that the handle shows, so that a look at an idle
+        table does not read its log.
+        """
 
     def refresh(self) -> bool:
-        """See what others committed; ``False``: there is nothing new, or no table yet. Raises what the store raises."""
+        """Read the commits that others made, and return whether any commit is new.
+
+        Return ``False`` also if there is no table yet. Raises the errors of the store.
+        """
         seen = None if self._table is None else self._table.version()
         table, self._table = self._table, None
         with suppress(TableNotFoundError):
@@ -107,7 +125,9 @@ class RestoreNotes:
             table.update_incremental()
         except TableNotFoundError:
             raise
-        except Exception:  # perhaps it was deleted and made anew, which is no trouble; what else it is, opening it shows
+        except Exception:
+            # The table may have been deleted and created again, which is no failure. Any other
+            # failure shows when the table is opened.
             return self._opened()
         return table
 
@@ -121,16 +141,17 @@ class RestoreNotes:
 
     @property
     def restores(self) -> int:
-        """How often the queue manager was restored."""
+        """Return how often the queue manager was restored."""
         return self.version(restores_id(self._queue_manager))
 
     def write(self, transactions: Mapping[str, int]) -> None:
-        """Commit application transactions and nothing else. The publisher makes them durable with its next commit."""
+        """Commit application transactions and nothing else.
+
+        The publisher makes them durable with its next commit.
+        """
         assert self._table is not None, "refreshed"
-        table, self._table = (
-            self._table,
-            None,
-        )  # the next look opens it, whatever becomes of this commit
+        # The next look opens the table again, whether this commit succeeds or fails.
+        table, self._table = self._table, None
         properties = CommitProperties(
             custom_metadata={
                 _QUEUE_MANAGER_KEY: self._queue_manager,
@@ -151,7 +172,7 @@ class RestoreNotes:
 
 
 class RestoreWatch:
-    """Looks at the table every few seconds for as long as the queue manager runs."""
+    """Looks at the table every few seconds while the queue manager runs."""
 
     def __init__(
         self,
@@ -173,7 +194,10 @@ class RestoreWatch:
         return f"<RestoreWatch {self._queue_manager} at {self._uri} every {self._wait_s} s>"
 
     def run(self, stop: threading.Event, notify: Notify) -> None:
-        """Look until ``stop`` is set, or until the data directory was given up, which is notified as an older copy."""
+        """Look until ``stop`` is set, or until the data directory was given up.
+
+        The latter is notified as an older copy.
+        """
         while True:
             try:
                 self.look()
@@ -186,14 +210,13 @@ class RestoreWatch:
                 }
                 notify(event | {"fatal": True, "older_copy": True})
                 return
-            except (
-                Exception
-            ) as error:  # whatever a store or network raises: the next look may go better
+            except Exception as error:
+                # A store or a network may raise anything. The next look may succeed.
                 if (failure := f"{type(error).__name__}: {error}") != self._failure:
                     self._failure = failure
                     told = (
-                        'state.not_watched reason="%s": a restore would not hear that '
-                        "this queue manager lives"
+                        'state.not_watched reason="%s": a restore would not learn that this '
+                        "queue manager is alive"
                     )
                     _log.warning(told, failure)
             else:
@@ -202,19 +225,23 @@ class RestoreWatch:
                 return
 
     def look(self) -> None:
-        """Look once, and answer what was asked. Raises :class:`GivenUpError` if the data directory was given up."""
+        """Look once, and answer a question if there is one.
+
+        Raises :class:`GivenUpError` if the data directory was given up.
+        """
         if self._own is None:
             self._own = restores_of(self._data_dir)
         if not self._notes.refresh():
-            return  # nobody has asked since
+            # Nothing was committed since the last look, so there is no new question.
+            return
         if self._notes.restores > self._own:
             raise given_up_error(self._uri)
         asked = self._notes.version(asked_id(self._queue_manager))
         if asked > self._notes.version(answered_id(self._queue_manager)):
             self._notes.write({answered_id(self._queue_manager): asked})
             told = (
-                "restore.answered question=%d uri=%s: a restore asked whether this "
-                "queue manager lives"
+                "restore.answered question=%d uri=%s: a restore asked whether this queue "
+                "manager is alive"
             )
             _log.warning(told, asked, self._uri)
         elif not self._notes.version(answers_id(self._queue_manager)):

@@ -1,4 +1,8 @@
-"""What others took out of ``inbox``: which rows are there, which are gone, and which of these the log does not have either."""
+"""Find the rows that other programs took out of ``inbox``.
+
+The functions return which rows exist, which are gone, and which of these the log does not have
+either.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,10 @@ from typing import NamedTuple
 from srmp_spark.sequences.ranges import Range, subtract
 from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.store.delta.log_source import LogRange, Snapshot
-from srmp_spark.store.delta.state_table import StateTable
+from srmp_spark.store.delta.tables.state_table import StateTable
 
 RANGES_MAX = 100
-"""Ranges that are told one by one; of the others the number."""
+"""Ranges that are reported one by one; of the others only the number is reported."""
 
 
 class Gone(NamedTuple):
@@ -25,7 +29,10 @@ class Gone(NamedTuple):
 
 
 def sequences_of(inbox: StateTable) -> dict[tuple[str, str], SequenceSet]:
-    """Return the sequences of all rows in the table, by epoch and queue. Reads three columns of every file."""
+    """Return the sequences of all rows in the table, by epoch and queue.
+
+    The function reads three columns of every file.
+    """
     found: dict[tuple[str, str], SequenceSet] = {}
     for table in inbox.own_columns(["epoch", "queue", "sequence"]):
         keys = table.select(["epoch", "queue"]).group_by(["epoch", "queue"]).aggregate([])
@@ -41,7 +48,10 @@ def sequences_of(inbox: StateTable) -> dict[tuple[str, str], SequenceSet]:
 
 
 def in_the_log(span: LogRange, published: int, here: SequenceSet) -> Iterator[Range]:
-    """Yield the ranges of a queue that should be in the table, are not, and lie where the log still has rows."""
+    """Yield the missing ranges of a queue for which the log still has rows.
+
+    Missing means that the table should have the rows, up to ``published``, and does not.
+    """
     if span.first <= min(published, span.end):
         yield from here.gaps(span.first, min(published, span.end))
 
@@ -49,9 +59,9 @@ def in_the_log(span: LogRange, published: int, here: SequenceSet) -> Iterator[Ra
 def beyond_the_log(
     snapshot: Snapshot, span: LogRange, published: int, here: SequenceSet
 ) -> Iterator[Gone]:
-    """Yield the ranges that should be in the table, are not, and that the log has no more.
+    """Yield the missing ranges of a queue that the log no longer has.
 
-    What was purged or given up is left out; it may never have been there.
+    Rows that were purged or given up are left out, because they may never have been in the table.
     """
     last = min(published, span.first - 1)
     if span.start > last:

@@ -1,4 +1,4 @@
-"""The publisher's view of the data directory: one short snapshot per cycle, then rows piece by piece."""
+"""Read the data directory for the publisher: one short snapshot per cycle, then rows by pieces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from srmp_spark.message import StreamId
 from srmp_spark.sequences.as_json import set_as_json
 from srmp_spark.sequences.ranges import Range
-from srmp_spark.store import losses, marks, reading, state
+from srmp_spark.store.database.sqlite_file import pragma
 from srmp_spark.store.delta.log_source import (
     CounterRow,
     HistoryRow,
@@ -25,38 +25,45 @@ from srmp_spark.store.delta.log_source import (
     StreamRow,
 )
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
-from srmp_spark.store.epochs import ends
-from srmp_spark.store.log import Log
-from srmp_spark.store.sqlite_file import pragma
+from srmp_spark.store.stored_rows import reading
+from srmp_spark.store.stored_rows.log import Log
+from srmp_spark.store.tables import losses, marks, state
+from srmp_spark.store.tables.epochs import ends
 from srmp_spark.store.unreadable_rows import GUID_LENGTH_MAX, NAME_LENGTH_MAX
 
 PAGE_ROWS = 20_000
-"""Runs of identifiers read at once: ten megabytes, and a tenth of a second in one snapshot."""
+"""Runs of identifiers read at once: ten megabytes, and a tenth of a second in one snapshot.
+
+The rest is read in further pages.
+"""
 
 
 class StoredLog:
-    """:class:`~srmp_spark.store.delta.log_source.LogSource` over a data directory. Belongs to the thread that first uses it."""
+    """Reads a data directory as a :class:`~srmp_spark.store.delta.log_source.LogSource`.
+
+    An instance belongs to the thread that first uses it.
+    """
 
     def __init__(self, data_dir: Path, queue_manager: str) -> None:
         self._queue_manager = queue_manager
         self._log = Log(data_dir / DATABASE_FILE, data_dir / SEGMENTS_DIRECTORY)
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the database connection."""
         self._log.close()
 
     def stamp(self) -> object:
-        """Return SQLite's own number of changes by other connections, and the last commit of the journal.
+        """Return SQLite's number of changes by other connections, and the last commit.
 
-        The first counts for this connection alone. The second is there as well so that a commit of the journal would be seen
-        even if a SQLite had an error in the first.
+        The first number counts for this connection alone. The second, from the journal, reveals a
+        commit even if an SQLite version had an error in the first.
         """
         with self._log.snapshot() as db:
             (position,) = db.execute("SELECT position FROM head").fetchone()
             return pragma(db, "data_version"), position
 
     def snapshot(self) -> Snapshot:
-        """Commit number, ends and streams, all of one commit."""
+        """Return commit number, ends, streams and the other tables of state, all of one commit."""
         with self._log.snapshot() as db:
             (position,) = db.execute("SELECT position FROM head").fetchone()
             (restores,) = db.execute(
@@ -74,10 +81,12 @@ class StoredLog:
             )
 
     def identifiers(self) -> Iterator[list[HistoryRow]]:
-        """Each page in a snapshot of its own: one that is open for long keeps the WAL from being begun anew.
+        """Yield the runs of message identifiers, each page in its own snapshot.
 
-        A run that is new to the page before may have swallowed what was to come: a page begins with the run that now holds the
-        last one of the page before. Two's complement, as Delta and the JVM have it (rows/columns.py).
+        A snapshot that is open for long keeps the WAL from starting again at its beginning. A new
+        run may have absorbed runs that were still to be read. So a page begins with the run that
+        now holds the last run of the page before. Numbers are in two's complement, as Delta and the
+        JVM have them (rows/columns.py).
         """
         last: HistoryRow | None = None
         page: list[HistoryRow] = []
@@ -90,12 +99,18 @@ class StoredLog:
             last = page[-1] if page else HistoryRow("", 0, 0, 0)
 
     def batches(self, epoch: str, queue: str, after: int, to: int) -> Iterator[pa.RecordBatch]:
-        """The rows in (after, to]. Raises as :meth:`srmp_spark.store.log.Log.chunks`."""
+        """Yield the rows in (after, to].
+
+        Raises the errors of :meth:`srmp_spark.store.stored_rows.log.Log.chunks`.
+        """
         return reading.batches(self._log, self._queue_manager, queue, epoch, after, to)
 
 
 def _ranges(db: sqlite3.Connection) -> list[LogRange]:
-    """What each queue holds in each epoch; an epoch ends where the next one of the queue begins."""
+    """Return the range of rows that each queue holds in each epoch.
+
+    An epoch ends where the next one of the queue begins.
+    """
     found = []
     starts, end_of_each = _epochs(db), ends(db)
     queues = db.execute(
@@ -113,7 +128,7 @@ def _ranges(db: sqlite3.Connection) -> list[LogRange]:
 
 
 def _epochs(db: sqlite3.Connection) -> dict[int, list[tuple[str, int]]]:
-    """Return of each queue its epochs, oldest first, with the first sequence of each."""
+    """Return the epochs of each queue, oldest first, with the first sequence of each."""
     return _by_queue(
         db,
         "SELECT queue_id, epoch, first FROM queue_epochs JOIN epochs ON id = epoch_id "
@@ -122,7 +137,7 @@ def _epochs(db: sqlite3.Connection) -> dict[int, list[tuple[str, int]]]:
 
 
 def _by_queue(db: sqlite3.Connection, query: str) -> dict[int, list[Any]]:
-    """Return the rows of ``query`` by their first column, without it, in the order that they come in."""
+    """Return the rows of ``query`` by their first column, without that column, in query order."""
     found: dict[int, list[Any]] = {}
     for queue_id, *rest in db.execute(query):
         found.setdefault(queue_id, []).append(tuple(rest))
@@ -130,7 +145,10 @@ def _by_queue(db: sqlite3.Connection, query: str) -> dict[int, list[Any]]:
 
 
 def _history_from(db: sqlite3.Connection, last: HistoryRow | None) -> list[HistoryRow]:
-    """A page that begins with the run that holds the beginning of ``last``, if there is one."""
+    """Return a page that begins with the run that holds the beginning of ``last``.
+
+    Without such a run it begins at ``last``.
+    """
     begin: tuple[str, int] = ("", 0)
     if last is not None:
         key = last.lineage, last.uniquifier_first
@@ -152,7 +170,9 @@ _STREAM_COLUMNS = (
     "last_acknowledged, nullif(send_receipts_to, ''), "
     "nullif(peer, ''), reject_count, started_at, last_access_at, sender_name"
 )
-"""Of :class:`StreamRow`, of a row that :data:`_READABLE_STREAM` is true of."""
+"""SQL columns for the fields of :class:`StreamRow`, for a row that satisfies
+:data:`_READABLE_STREAM`.
+"""
 _READABLE_STREAM = (
     " AND ".join(
         f"typeof({name}) = 'text'"
@@ -175,12 +195,17 @@ _READABLE_STREAM = (
     + " AND (stream_ordinal NOT GLOB '0*' OR stream_ordinal = '0') AND instr(queue || "
     "guid, char(0)) = 0"
 )
-"""Whether a row is what this version writes, so that SQLite may make a :class:`StreamRow` of it. Of one that is not, and of
-text that is no UTF-8, :func:`.state.load_streams` says what it is worth."""
+"""SQL condition: whether a row is one that this version writes, so that SQLite may make a
+:class:`StreamRow` of it. For other rows, and for text that is not valid UTF-8,
+:func:`.state.load_streams` decides.
+"""
 
 
 def _streams(db: sqlite3.Connection) -> Sequence[tuple[Any, ...]]:
-    """Return all streams in the order of their key, as the fields of :class:`StreamRow`. There can be 100,000."""
+    """Return all streams in the order of their key, as the fields of :class:`StreamRow`.
+
+    There can be 100,000 streams.
+    """
     with _plain_text(db):
         try:
             if (
@@ -193,13 +218,17 @@ def _streams(db: sqlite3.Connection) -> Sequence[tuple[Any, ...]]:
                     f"SELECT {_STREAM_COLUMNS} FROM streams ORDER BY queue, guid"  # noqa: S608  # our own names
                 ).fetchall()
         except (sqlite3.OperationalError, UnicodeDecodeError):
-            pass  # a text that is no UTF-8 costs its row alone, below
+            # Text that is not valid UTF-8 costs only its own row: each row is checked below.
+            pass
     return _each_stream(db)
 
 
 @contextmanager
 def _plain_text(db: sqlite3.Connection) -> Iterator[None]:
-    """Let Python's sqlite3 decode text by itself: no call for each value, and the statement fails at what is no UTF-8."""
+    """Let Python's sqlite3 decode text itself in a ``with`` block.
+
+    The block saves a call for each value, but the statement fails at text that is not UTF-8.
+    """
     factory, db.text_factory = db.text_factory, str
     try:
         yield
@@ -208,7 +237,7 @@ def _plain_text(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def _each_stream(db: sqlite3.Connection) -> list[StreamRow]:
-    """Return the streams that can be read, each tested by itself."""
+    """Return the streams that can be read, after a check of each one."""
     return [
         StreamRow(
             row.queue,
@@ -228,7 +257,11 @@ def _each_stream(db: sqlite3.Connection) -> list[StreamRow]:
 
 
 def _sequences(db: sqlite3.Connection) -> list[SequenceRow]:
-    """Of queues that are there: those of a deleted one go on if it is made again, and here alone."""
+    """Return the incoming WS-ReliableMessaging sequences of existing queues.
+
+    A sequence of a deleted queue continues only in this data directory, if the queue is created
+    again.
+    """
     columns = ", ".join(SequenceRow._fields[1:])
     found = db.execute(
         f"SELECT name, {columns} FROM wsrm_sequences JOIN queues ON id = queue_id WHERE "  # noqa: S608  # our own names
@@ -239,7 +272,10 @@ def _sequences(db: sqlite3.Connection) -> list[SequenceRow]:
 
 
 def _queues(db: sqlite3.Connection) -> list[QueueRow]:
-    """Also those that were deleted: made again they must go on counting."""
+    """Return the rows of the table ``queues``.
+
+    Deleted queues are included, because they must continue counting if they are created again.
+    """
     found = db.execute(
         "SELECT id, name, transactional, paused, options, trimmed_to, deleted_at FROM "
         "queues ORDER BY name"
@@ -284,7 +320,7 @@ def _queues(db: sqlite3.Connection) -> list[QueueRow]:
 def _ahead(
     db: sqlite3.Connection, queue_id: int, consumer: str, received: int
 ) -> list[Range] | str:
-    """Return what a consumer has received beyond its mark, for JSON."""
+    """Return the sequences that a consumer has received beyond its mark, for JSON."""
     return set_as_json(marks.load(db, queue_id, consumer, received))
 
 

@@ -1,5 +1,6 @@
-"""The outbox: rows that a sink staged, until the peers have them (ADR 0010). Begin with :mod:`.outbox`.
+"""The outbox keeps the rows that a sink staged until the peers have received them (ADR 0010).
 
-Most of it needs Arrow: the sender process loads it and alone writes, the reader process reads it for the Delta state. The main
-process knows :mod:`.limits` and :mod:`.schema`, which need none.
+Begin with :mod:`.outbox`. Most modules of this package need Arrow. The sender process loads them,
+and it alone writes the outbox. The reader process reads the outbox for the Delta state. The main
+process imports only :mod:`.limits` and :mod:`.schema`, which do not need Arrow.
 """

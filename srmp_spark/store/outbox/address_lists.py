@@ -1,4 +1,7 @@
-"""Several format names in one column: multiple-element format names ([MS-MQMQ] 2.1.7), and what they may hold."""
+"""Several format names in one column: multiple-element format names ([MS-MQMQ] 2.1.7).
+
+This module parses such a list and checks which elements it may contain.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,19 @@ from srmp_spark.srmp.limits import NAMES_MAX
 from srmp_spark.store.outbox.limits import ADDRESS_LENGTH_MAX, LIST_LENGTH_MAX
 
 DESTINATION_LIST = "destination_list"
-"""The column that :func:`.multiple.expanded` adds: all destinations as they were given; null where there is one."""
+"""Name of the column that :func:`.multiple.expanded` adds.
+
+The column has all destinations of a row as they were given, or null if the row has one destination.
+"""
 _WHITE = re.compile(r"\s")
 
 
 def names_of(text: str) -> tuple[str, ...]:
-    """The elements of a destination, response queue or admin queue. Raises :class:`ValueError` for what cannot be sent so."""
+    """Split a destination, response queue or admin queue into its format names.
+
+    Raises :class:`ValueError` if the list cannot be sent: it has more than ``NAMES_MAX`` names, the
+    list or a name is too long, or one name of a list contains white space or is a journal.
+    """
     names = format_names(text)
     if len(names) > NAMES_MAX:
         raise ValueError(f"names {len(names)} queues, NAMES_MAX is {NAMES_MAX}")
@@ -37,6 +47,9 @@ def names_of(text: str) -> tuple[str, ...]:
 
 
 def has_lists(column: pa.Array) -> bool:
-    """Whether a column of addresses may hold lists; most hold none, and are told so fast."""
+    """Return whether a column of addresses may contain lists of names.
+
+    Most columns contain no list. A search for a comma finds out quickly whether a column does.
+    """
     values = column.dictionary if pa.types.is_dictionary(column.type) else column
     return bool(pc.any(pc.match_substring(values.cast(pa.string()), ","), min_count=0).as_py())

@@ -1,4 +1,7 @@
-"""The columns of a stage (INTERFACE.md section 4, Sink): which there are, their types, and the form they are worked on in."""
+"""The columns of a stage: their names, their types, and the form in which the outbox works on them.
+
+INTERFACE.md, section 4, Sink, lists them.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,17 @@ from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
 from srmp_spark.store.outbox.limits import RECORD_BATCH_BYTES_MAX
 
 ORDER_BY = b"srmp.order_by"
-"""Schema metadata: JSON list of the columns by whose values the batch is ordered."""
+"""Key in the schema metadata: a JSON list of the columns by which the batch is ordered."""
 DEAD_LETTER = b"srmp.dead_letter"
-"""Schema metadata, ``true`` or ``false``: a message is finished by its final stream receipt."""
+"""Key in the schema metadata: ``true`` if final stream receipts finish the messages.
+
+The other value is ``false``.
+"""
 DEAD_LETTER_QUEUE = b"srmp.dead_letter_queue"
-"""Schema metadata: a queue of ours for dead letters, SRMPMessage.ApplicationDeadletterQueue ([MC-MQSRM] 3.1.5.2.1.2)."""
+"""Key in the schema metadata: a local queue for dead letters.
+
+The queue is SRMPMessage.ApplicationDeadletterQueue ([MC-MQSRM] 3.1.5.2.1.2).
+"""
 
 BYTES, TEXT, INT, TIME, BOOL, NAME = (
     "binary or string",
@@ -57,12 +66,12 @@ KINDS: dict[str, str] = {
     "soap_version": TEXT,
     "wsa_version": TEXT,
 }
-"""Every column that is known, and what its type may be."""
+"""Every known column, with the kind of type that the column may have."""
 POSITION = ("queue_manager", "epoch", "queue", "sequence")
-"""Together the source position, the identity of a row without a key."""
+"""The columns of the source position, which identifies a row that has no key."""
 
 RELIABLE_COLUMNS = ("soap_action", "wsrm_version", "soap_version", "wsa_version")
-"""Those that count for a destination ``wsrm:URL`` alone (:mod:`.reliable_rows`)."""
+"""The columns that matter only for a destination ``wsrm:URL`` (:mod:`.reliable_rows`)."""
 
 ARROW: dict[str, pa.DataType] = {
     BYTES: pa.binary(),
@@ -76,19 +85,24 @@ DELIVERIES = ("express", "recoverable", "transactional")
 
 
 class StageSchema(NamedTuple):
-    """What the schema of a stage says."""
+    """The columns and settings that the schema of one stage declares."""
 
     columns: tuple[str, ...]
-    """Those of :data:`KINDS` that are there, in that order."""
+    """The columns of :data:`KINDS` that the stage has, in the order of :data:`KINDS`."""
     order_by: tuple[tuple[str, str], ...]
-    """Name and Arrow type."""
+    """Name and Arrow type of each column by which the batch is ordered."""
     dead_letter: bool
     dead_letter_queue: str | None
-    """Canonical name; ``None``: the system's."""
+    """Canonical name of the queue for dead letters. ``None`` means the system's dead-letter queue.
+    """
 
 
 def read_schema(schema: pa.Schema) -> StageSchema:
-    """Raises :class:`BatchError` naming the column, the type found and the type wanted."""
+    """Read which columns and settings the schema of a stage declares.
+
+    Raises :class:`BatchError` if the schema is unusable. The error names the column, the type found
+    and the type wanted.
+    """
     if len(set(schema.names)) != len(schema.names):
         raise BatchError(400, BAD_STAGE, "two columns have one name", "rename one of them")
     for name, kind in KINDS.items():
@@ -193,9 +207,10 @@ def _ordered(type_: pa.DataType) -> bool:
 
 
 def plain_columns(batch: pa.RecordBatch, columns: tuple[str, ...]) -> dict[str, pa.Array]:
-    """The columns in the one type that each has from here on, without those that are null in every row.
+    """Convert the columns to the one type that each has from here on, and return them by name.
 
-    Raises :class:`BatchError` for a number that 64 bits do not hold.
+    A column that is null in every row is left out. Raises :class:`BatchError` for a number that
+    does not fit into 64 bits.
     """
     found: dict[str, pa.Array] = {}
     for name in columns:
@@ -210,7 +225,8 @@ def plain_columns(batch: pa.RecordBatch, columns: tuple[str, ...]) -> dict[str, 
             if kind == NAME and pa.types.is_integer(array.type):
                 array = array.cast(pa.string())
             if array.type != ARROW[kind]:
-                array = array.cast(ARROW[kind], safe=kind != TIME)  # nanoseconds are cut off
+                # Nanoseconds are truncated to microseconds.
+                array = array.cast(ARROW[kind], safe=kind != TIME)
         except pa.ArrowInvalid as error:
             raise BatchError(
                 400, BAD_STAGE, f"column {name}: {error}", "values must fit into 64 bits"
@@ -220,9 +236,10 @@ def plain_columns(batch: pa.RecordBatch, columns: tuple[str, ...]) -> dict[str, 
 
 
 def _check_spread(name: str, array: pa.Array) -> None:
-    """Raise :class:`BatchError` if the rows, each with a copy of its value, need more than a record batch may have.
+    """Raise :class:`BatchError` if the rows are too large once each row has its own value.
 
-    A dictionary and a view store a value once for any number of rows: 4,096 rows of one value of 64 MB would become 256 GB.
+    The limit is that of a record batch. A dictionary or a view stores one value for any number of
+    rows: 4,096 rows with one value of 64 MB would become 256 GB.
     """
     if pa.types.is_dictionary(array.type):
         values = array.dictionary
@@ -245,7 +262,10 @@ def _check_spread(name: str, array: pa.Array) -> None:
 
 
 def _value_lengths(values: pa.Array) -> np.ndarray:
-    """Return the bytes of each text or binary value; those of a null count as they stand there."""
+    """Return the length of each text or binary value, in bytes.
+
+    In a view, a null has the length that is stored in its place. Elsewhere a null has the length 0.
+    """
     if str(values.type) not in ("string_view", "binary_view"):
         plain: np.ndarray = (
             pc.fill_null(pc.binary_length(values), 0)
@@ -253,22 +273,27 @@ def _value_lengths(values: pa.Array) -> np.ndarray:
             .astype(np.int64)
         )
         return plain
-    views = np.frombuffer(
-        values.buffers()[1], np.int32
-    )  # 16 bytes each, which begin with the length
+    # A view has 16 bytes and begins with the length.
+    views = np.frombuffer(values.buffers()[1], np.int32)
     lengths: np.ndarray = views[::4][values.offset : values.offset + len(values)].astype(np.int64)
     return lengths
 
 
 class Addresses:
-    """Destinations by spelling: the queue each means; each spelling is judged once."""
+    """Translates destinations as they are spelled to the queues that they name.
+
+    Each spelling is checked once.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
         self._elements: dict[str, tuple[str, ...]] = {}
 
     def elements(self, destination: str) -> tuple[str, ...]:
-        """The queues that a destination names, as they are spelled. Raises :class:`BatchError` for what cannot be sent to."""
+        """Return the queues that a destination names, as they are spelled.
+
+        Raises :class:`BatchError` if the destination cannot be sent to.
+        """
         known = self._elements.get(destination)
         if known is None:
             try:
@@ -283,26 +308,28 @@ class Addresses:
                 hint = "each queue gets a message once: name it once"
                 raise BatchError(400, BAD_STAGE, f"destination names {twice} twice", hint)
             if len(known) > 1 and any(is_multicast(each) for each in queues):
-                hint = "send it in a row of its own: it goes out express, and has no receipt"
+                hint = (
+                    "send it in a row of its own: a multicast message is express and has no receipt"
+                )
                 raise BatchError(
                     400,
                     BAD_STAGE,
-                    "destination names a multicast address beside other queues",
+                    "destination names a multicast address alongside other queues",
                     hint,
                 )
             if len(known) > 1 and any(is_reliable(each) for each in queues):
-                hint = "send it in a row of its own: it has a soap_action, and no receipt"
+                hint = "send it in a row of its own: a message to a service has no receipt"
                 raise BatchError(
                     400,
                     BAD_STAGE,
-                    "destination names a service, wsrm:URL, beside other queues",
+                    "destination names a service, wsrm:URL, alongside other queues",
                     hint,
                 )
             self._elements[destination] = known
         return known
 
     def messages_in(self, column: pa.Array) -> int:
-        """How many messages the rows with these destinations make."""
+        """Return how many messages the rows with these destinations become."""
         if not has_lists(column):
             return len(column)
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
@@ -312,11 +339,14 @@ class Addresses:
         return int(counts[encoded.indices.to_numpy(zero_copy_only=False)].sum())
 
     def is_reliable(self, destination: str) -> bool:
-        """Whether it is a service of WS-ReliableMessaging."""
+        """Return whether a destination is a service of WS-ReliableMessaging."""
         return len(self.elements(destination)) == 1 and is_reliable(self.canonical(destination))
 
     def canonical(self, destination: str) -> str:
-        """The one spelling of the queue. Raises :class:`BatchError` for what cannot be sent to."""
+        """Return the canonical spelling of the queue that a destination names.
+
+        Raises :class:`BatchError` if the destination cannot be sent to.
+        """
         known = self._known.get(destination)
         if known is None:
             try:
@@ -332,7 +362,7 @@ class Addresses:
 
 
 def body_sizes(columns: Mapping[str, pa.Array], rows: int) -> np.ndarray:
-    """Bytes of body and extension of each row."""
+    """Return the size of body and extension of each row, in bytes."""
     sizes = np.zeros(rows, np.int64)
     for name in ("body", "extension"):
         if name in columns:

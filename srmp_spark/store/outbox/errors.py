@@ -1,33 +1,36 @@
-"""What a batch can be told: an error of the caller's, with the status and code that the API answers."""
+"""Errors of a stage or batch that the caller caused, with status and code of the API's answer."""
 
 from __future__ import annotations
 
 from srmp_spark.errors import SrmpSparkError, with_hint
 
 BAD_STAGE = "bad-stage"
-"""400: the file, a column or a row cannot become a message."""
+"""Code for 400: the file, a column or a row cannot become a message."""
 BAD_BATCH = "bad-batch"
-"""400: the stages do not make one batch."""
+"""Code for 400: the stages do not make one batch."""
 UNKNOWN_STAGE = "unknown-stage"
-"""404: a stage is not there (any more), and this very commit never was."""
+"""Code for 404: a stage does not exist or no longer exists, and this commit was never made."""
 NEEDS_KEY = "needs-key"
-"""400: two rows of one batch have one source position, and one content."""
+"""Code for 400: two rows of one batch have the same source position and the same content."""
 NO_ROOM = "no-room"
-"""503: the disk would become full."""
+"""Code for 503: the disk would become full."""
 LOOP = "loop"
-"""400: a row would return to the queue that it came from."""
+"""Code for 400: a row would return to the queue that it was read from."""
 KEY_CONFLICT = "key-conflict"
-"""409: a key came before with another content."""
+"""Code for 409: the key was used before with other content."""
 POSITION_CONFLICT = "position-conflict"
-"""409: a source position came before with another content."""
+"""Code for 409: the source position was used before with other content."""
 
 FAIL, IGNORE, DEAD_LETTER = ON_CONFLICT = ("fail", "ignore", "dead-letter")
-"""What becomes of a row whose key or source position belongs to another content: its batch is refused; it is not sent; it
-becomes a dead letter."""
+"""Fates of a row whose key or source position belongs to other content.
+
+``fail`` refuses the batch of the row, ``ignore`` does not send the row, and ``dead-letter`` makes
+the row a dead letter.
+"""
 
 
 class BatchError(SrmpSparkError):
-    """A stage or commit that is refused; nothing of it was made outgoing."""
+    """A stage or commit was refused. None of its rows became outgoing."""
 
     def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
         super().__init__(with_hint(message, hint))

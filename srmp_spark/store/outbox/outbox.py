@@ -1,22 +1,27 @@
-"""The outbox: staged, committed, waiting, gone. What the sender process calls (ADR 0010).
+"""The outbox: the calls with which the sender process stages, commits and loads (ADR 0010).
 
     outbox = Outbox.open(data_dir, queue_manager=GUID, epoch=EPOCH, at=now_us)
     sender = Sender.load(…, outbox.queue_rows(), outbox.proof(), finals=outbox.finals(),
-                         last_stream_ordinal=outbox.last_stream_ordinal, serials_after=outbox.serials_after)
+                         last_stream_ordinal=outbox.last_stream_ordinal,
+                         serials_after=outbox.serials_after)
 
     staged = outbox.stages.add(application, batch, partition, attempt, file, at)
-    outcome = outbox.prepare(application, batch, stage_ids, at)      # a CommitResult (a lost reply), or a Preparation
-    while not outcome.step(): …                                      # a chunk at a time; load and write in between
-    enqueued = [sender.enqueue(*part.key, part.rows, at, receipts_url=…, final_receipts=part.final) for part in outcome.parts]
+    outcome = outbox.prepare(application, batch, stage_ids, at)
+    # A CommitResult if the reply was lost, else a Preparation.
+    while not outcome.step(): …                # a chunk at a time; load and write in between
+    enqueued = [sender.enqueue(*part.key, part.rows, at, receipts_url=…,
+                               final_receipts=part.final) for part in outcome.parts]
     changes = sender.changes()
-    proof = outbox.write(changes, at, batches=[outcome.numbered(first_identifier, enqueued)])
+    numbered = outcome.numbered(first_identifier, enqueued)
+    proof = outbox.write(changes, at, batches=[numbered])
     sender.committed(changes, proof)
 
-    sender.loaded(load, outbox.load(load))                           # for each Load that poll() gives
-    while outbox.sweep(at): …                                        # now and then: what is past its time
+    sender.loaded(load, outbox.load(load))     # for each Load that poll() gives
+    while outbox.sweep(at): …                  # now and then: delete what is past its time
 
-One thread at a time: nothing here waits, no call but the steps of a large batch takes longer than a few milliseconds and one
-sync. One batch is prepared at a time. :class:`StoreSyncError` from whatever call is final: end the process, do not close.
+Only one thread at a time may use the outbox. No call waits. Except for the steps of a large batch,
+no call takes longer than a few milliseconds and one sync. One batch is prepared at a time.
+:class:`StoreSyncError` from any call is final: end the process, and do not close the outbox.
 """
 
 from __future__ import annotations
@@ -31,9 +36,9 @@ from typing import Any
 from srmp_spark.errors import LocalProtocolError, StoreDamagedError
 from srmp_spark.names import is_reliable
 from srmp_spark.private_files import FOLDER_MODE
-from srmp_spark.srmp.effects import Committed
-from srmp_spark.srmp.history_clock import HistoryClock
-from srmp_spark.srmp.outgoing_effects import (
+from srmp_spark.srmp.receiving.effects import Committed
+from srmp_spark.srmp.receiving.history_clock import HistoryClock
+from srmp_spark.srmp.sending.outgoing_effects import (
     Load,
     OutgoingChanges,
     OutgoingQueueRow,
@@ -41,44 +46,50 @@ from srmp_spark.srmp.outgoing_effects import (
     SerialRun,
     StoredMessage,
 )
-from srmp_spark.srmp.serial_runs import SerialRuns
-from srmp_spark.store.durable import sync_directory
-from srmp_spark.store.outbox import retention, unreadable
-from srmp_spark.store.outbox.copies import begin_anew
-from srmp_spark.store.outbox.damage import Damage
-from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.dead_letter_counts import DeadLetterCounts
+from srmp_spark.srmp.sending.serial_runs import SerialRuns
+from srmp_spark.store.database.durable import sync_directory
+from srmp_spark.store.database.set_aside import SetAside
+from srmp_spark.store.database.sqlite_file import readable
+from srmp_spark.store.outbox import retention
 from srmp_spark.store.outbox.errors import FAIL
-from srmp_spark.store.outbox.incarnations import begin_incarnation
-from srmp_spark.store.outbox.leftovers import delete_leftovers
 from srmp_spark.store.outbox.limits import LOCK_WAIT_S, STAGES_DIRECTORY
-from srmp_spark.store.outbox.live import SentRun
-from srmp_spark.store.outbox.loops import Loops, OwnQueues
-from srmp_spark.store.outbox.preparation import CommitResult, Numbered, Preparation, stage_set
-from srmp_spark.store.outbox.queue_rows import load_queues, save_queue
-from srmp_spark.store.outbox.respelled import respell
-from srmp_spark.store.outbox.schema import FORMAT_RELIABLE, OUTBOX, raise_format
-from srmp_spark.store.outbox.sessions import (
+from srmp_spark.store.outbox.messages.dead_letter_counts import DeadLetterCounts
+from srmp_spark.store.outbox.messages.live import SentRun
+from srmp_spark.store.outbox.messages.waiting import UnreadableRowsError, Waiting
+from srmp_spark.store.outbox.preparing.leftovers import delete_leftovers
+from srmp_spark.store.outbox.preparing.preparation import (
+    CommitResult,
+    Numbered,
+    Preparation,
+    stage_set,
+)
+from srmp_spark.store.outbox.preparing.respelled import respell
+from srmp_spark.store.outbox.stage_file import write_rows
+from srmp_spark.store.outbox.staging.loops import Loops, OwnQueues
+from srmp_spark.store.outbox.staging.stages import Stages
+from srmp_spark.store.outbox.tables import unreadable
+from srmp_spark.store.outbox.tables.copies import begin_anew
+from srmp_spark.store.outbox.tables.damage import Damage
+from srmp_spark.store.outbox.tables.database import OutboxDatabase
+from srmp_spark.store.outbox.tables.incarnations import begin_incarnation
+from srmp_spark.store.outbox.tables.queue_rows import load_queues, save_queue
+from srmp_spark.store.outbox.tables.schema import FORMAT_RELIABLE, OUTBOX, raise_format
+from srmp_spark.store.outbox.tables.sessions import (
     SessionRow,
     load_sessions,
     runs_of,
     save_session,
     serials_of,
 )
-from srmp_spark.store.outbox.stage_file import write_rows
-from srmp_spark.store.outbox.stages import Stages
-from srmp_spark.store.outbox.waiting import UnreadableRowsError, Waiting
-from srmp_spark.store.set_aside import SetAside
-from srmp_spark.store.sqlite_file import readable
 
 SORTING_DIRECTORY = "sorting"
-"""Below ``stages``: the buckets of the batch that is put in order."""
+"""Folder below ``stages`` with the buckets of the batch that is put in order."""
 
 _log = logging.getLogger(__name__)
 
 
 class Outbox:
-    """An open outbox; this process owns it."""
+    """An open outbox. This process owns it."""
 
     def __init__(
         self,
@@ -92,13 +103,18 @@ class Outbox:
         self._retention_clock = HistoryClock(retention.newest(database.connection))
         self.queue_manager = queue_manager
         self.held: list[QueueKey] = []
-        """Queues that were put on hold because data directory or outbox is a copy: what waits in them may have been sent."""
+        """Queues that are held because the data directory or the outbox is a copy.
+
+        The original may have sent the messages that wait in these queues.
+        """
         self.set_aside: list[SetAside] = []
-        """Rows that cannot be read, those of earlier starts too (:mod:`.unreadable`)."""
+        """Rows that cannot be read, including those of earlier starts (:mod:`.unreadable`)."""
         self.last_stream_ordinal = 0
         self.serials_after = 0
-        """The highest serial of a queue that was forgotten, or was never made for want of room: no queue gives it out again,
-        dead letters still have it."""
+        """The highest serial of a queue that was forgotten, or that was not made for lack of room.
+
+        No queue assigns serials up to this one again, because dead letters still have them.
+        """
         self._folder = directory / STAGES_DIRECTORY
         self.stages = Stages(database, self._folder)
         self.waiting = Waiting(database.connection, queue_manager, lambda: database.next_id("data"))
@@ -118,11 +134,12 @@ class Outbox:
         lock_wait_s: float = LOCK_WAIT_S,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> Outbox:
-        """Take ownership, delete what does not count, and note the epoch. ``at`` is microseconds since 1970, UTC.
+        """Take ownership of the outbox, delete what does not count, and store the epoch.
 
-        If the data directory is a copy (another epoch than at the last open), or this database is one, queues in which
-        something waits are put on hold, :attr:`held`, and all streams begin anew (:mod:`.copies`). Errors as
-        :meth:`OutboxDatabase.open`.
+        Rows that uncommitted batches wrote do not count. ``at`` is in microseconds since 1970, UTC.
+        If the data directory is a copy (its epoch differs from the last open), or if this database
+        is a copy, the queues with waiting messages are held (:attr:`held`) and all streams begin
+        anew (:mod:`.copies`). Raises the same errors as :meth:`OutboxDatabase.open`.
         """
         database = OutboxDatabase.open(directory, lock_wait_s=lock_wait_s)
         try:
@@ -177,18 +194,22 @@ class Outbox:
         self.stages.sweep_files()
 
     def look_for_set_aside(self) -> None:
-        """Look again which rows are set aside (:attr:`set_aside`)."""
+        """Read again which rows are set aside (:attr:`set_aside`)."""
         self.set_aside = unreadable.rows_set_aside(self._connection)
 
-    # --- for the engine's start -------------------------------------------------------------------------------------------
+    # --- for the engine's start -------------------------------------------------------------------
 
     @property
     def damage(self) -> Damage:
-        """What cannot be read, by queue."""
+        """Return the notes about rows that cannot be read, by queue."""
         return self.waiting.damage
 
     def queue_rows(self) -> list[OutgoingQueueRow]:
-        """The outgoing queues as they were saved. In a reliable session what has no number never left."""
+        """Return the outgoing queues as they were saved.
+
+        In a reliable session a message without a number was never sent, so it does not count as
+        released.
+        """
         sessions = load_sessions(self._connection)
 
         def row_of(row: OutgoingQueueRow) -> OutgoingQueueRow:
@@ -204,7 +225,10 @@ class Outbox:
         return [row_of(row) for row in load_queues(self._connection)]
 
     def sessions(self) -> dict[QueueKey, SessionRow]:
-        """The reliable sessions as they were saved, but for what was finished since."""
+        """Return the reliable sessions as they were saved.
+
+        Messages that were finished since are left out.
+        """
         return {
             key: row._replace(numbers=runs_of(self._unfinished(self._queue_ids[key], row)))
             for key, row in load_sessions(self._connection).items()
@@ -220,7 +244,7 @@ class Outbox:
         return {number: serial for number, serial in numbers.items() if serial in waiting}
 
     def finals(self) -> dict[QueueKey, list[tuple[int, int]]]:
-        """Serials that wait for a final stream receipt, as ascending runs, by queue."""
+        """Return the serials that wait for a final stream receipt, as ascending runs, by queue."""
         return {
             key: runs
             for key, number in self._queue_ids.items()
@@ -228,10 +252,10 @@ class Outbox:
         }
 
     def proof(self) -> Committed:
-        """Proof of what is read now."""
+        """Return the proof that everything that can be read now is stored."""
         return self.database.proof()
 
-    # --- batches ----------------------------------------------------------------------------------------------------------
+    # --- batches ----------------------------------------------------------------------------------
 
     def prepare(
         self,
@@ -243,12 +267,14 @@ class Outbox:
         on_conflict: str = FAIL,
         own: OwnQueues | None = None,
     ) -> Preparation | CommitResult:
-        """Begin a commit; its answer at once if exactly these stages were committed before.
+        """Begin a commit. Return its result at once if exactly these stages were committed before.
 
-        ``on_conflict``, one of :data:`.errors.ON_CONFLICT`: what becomes of rows that have the key or position of
-        another content. ``own``: our queues, to none of which a row of it may return; ``None`` allows that.
+        ``on_conflict`` is one of :data:`.errors.ON_CONFLICT`: what happens to rows that have the
+        key or position of other content. ``own`` names the queues of this queue manager, to which
+        their own rows must not return. ``None`` allows such loops.
 
-        Raises :class:`BatchError` for a stage that is not there, :class:`LocalProtocolError` while another is prepared.
+        Raises :class:`BatchError` if a stage does not exist, and :class:`LocalProtocolError` while
+        another batch is prepared.
         """
         row = self._connection.execute(
             "SELECT new, known, coalesce((SELECT conflicts FROM batch_conflicts WHERE "
@@ -279,7 +305,10 @@ class Outbox:
         return preparation
 
     def result(self, application: str, batch: str) -> CommitResult | None:
-        """Return what became of the rows of a batch at its last commit; ``None`` if there was none, or long ago."""
+        """Return the result of the last commit of a batch.
+
+        Return ``None`` if the batch was not committed, or so long ago that it is forgotten.
+        """
         row = self._connection.execute(
             "SELECT new, known, coalesce((SELECT conflicts FROM batch_conflicts WHERE "
             "batch_no = no), 0) FROM batches "
@@ -297,7 +326,11 @@ class Outbox:
         *,
         dead_letter: bool = False,
     ) -> Preparation | CommitResult:
-        """A few rows of our own instead of stages, each a mapping of the sink's columns. Errors as for a stage and a commit."""
+        """Begin a commit of a few rows of our own, which are written as a stage first.
+
+        Each row is a mapping of the sink's columns. Raises the same errors as a stage and as
+        :meth:`prepare`.
+        """
         file = write_rows(self._folder, rows, dead_letter=dead_letter)
         staged = self.stages.add(application, batch, 0, "0", file, at)
         return self.prepare(application, batch, [staged.stage_id], at)
@@ -305,7 +338,7 @@ class Outbox:
     def _ended(self) -> None:
         self._preparation = None
 
-    # --- the one way to write ---------------------------------------------------------------------------------------------
+    # --- the one way to write ---------------------------------------------------------------------
 
     def write(
         self,
@@ -316,20 +349,22 @@ class Outbox:
         sent: Mapping[SerialRun, Sequence[SentRun]] | None = None,
         sessions: Mapping[QueueKey, SessionRow | None] | None = None,
     ) -> Committed:
-        """One transaction: the engine's changes, the batches whose serials are among them, and reliable sessions.
+        """Write the engine's changes, batches and sessions in one transaction.
 
-        ``sent``: how often and when the messages left that are finished or dead now; it is kept with what is moved.
+        The serials of the batches are among the changes. ``sent`` says how often and when the
+        messages were sent that are finished or dead now. This history is kept with the moved
+        messages.
 
-        Returns the proof for :meth:`Sender.committed`. Whatever it raises is final: the engine counts on what was not stored.
+        Return the proof for :meth:`Sender.committed`. Every error is final, because the engine
+        already relies on the changes, and they were not stored.
         """
         try:
             size = sum(numbered.preparation.unwritten_bytes for numbered in batches)
             with self.database.transaction(unsynced_bytes=size) as connection:
                 if changes is not None:
                     anew = {QueueKey(row.destination, row.kind) for row in changes.queues}
-                    self._forget(
-                        connection, [key for key in changes.forgotten if key in anew]
-                    )  # and then made anew
+                    # These queues are deleted here and made anew below.
+                    self._forget(connection, [key for key in changes.forgotten if key in anew])
                     for row in changes.queues:
                         key = QueueKey(row.destination, row.kind)
                         known = self._queue_ids.get(key)
@@ -416,12 +451,14 @@ class Outbox:
         ).fetchone()
         return str(row[0]), int(row[1])
 
-    # --- reading ----------------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def load(self, load: Load) -> list[StoredMessage]:
-        """The rows that the engine asks for, ready to be sent but for their place in the stream.
+        """Return the rows that the engine asks for, as messages.
 
-        Raises :class:`StoreDamagedError` if the next of them cannot be read, and notes it in :attr:`damage`.
+        A message is ready to send except for its place in the stream. Raises
+        :class:`StoreDamagedError` if the next row cannot be read, and notes the row in
+        :attr:`damage`.
         """
         number = self._queue_ids.get(load.key)
         if number is None:
@@ -437,10 +474,13 @@ class Outbox:
                 self.damage.readable(load.key)
         return found
 
-    # --- housekeeping -----------------------------------------------------------------------------------------------------
+    # --- housekeeping -----------------------------------------------------------------------------
 
     def sweep(self, at: int) -> bool:
-        """One slice of what is past its time; whether there may be more. Not while a batch is prepared."""
+        """Delete one slice of what is past its time. Return whether there may be more.
+
+        While a batch is prepared, nothing is deleted and the result is False.
+        """
         if self._preparation is not None:
             return False
         more = retention.sweep(self.database, self.stages, at, self._retention_at(at))
@@ -454,7 +494,7 @@ class Outbox:
         return self._retention_clock.read(wall, self._monotonic())
 
     def close(self) -> None:
-        """Give the outbox free; a batch in preparation is given up."""
+        """Abort the batch in preparation, close the database and release the lock."""
         if self._preparation is not None:
             self._preparation.abort()
         self.database.note_position()

@@ -1,7 +1,8 @@
-"""The outbox from another process than its owner's: what the Delta state publishes, what ``status`` shows. It cannot write.
+"""Read the outbox from another process than its owner, for the Delta state and for ``status``.
 
-A page is one snapshot, so the WAL is held back for no longer than a page; between two pages the outbox moves on. A publisher
-therefore reads until a page is empty and notes the position from before the first.
+A reader cannot write. A page is one snapshot, so the WAL is held back no longer than for one page.
+Between two pages the outbox may change. So a publisher reads until a page is empty, and notes the
+position from before the first page.
 """
 
 from __future__ import annotations
@@ -12,40 +13,50 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from srmp_spark.srmp.outgoing_effects import OutgoingQueueRow, QueueKey
-from srmp_spark.store.outbox.queue_rows import load_queues
-from srmp_spark.store.outbox.schema import DATABASE_FILE, OUTBOX
-from srmp_spark.store.outbox.waiting import Moved, Waiting, WaitingRow
-from srmp_spark.store.sqlite_file import connect_reader
+from srmp_spark.srmp.sending.outgoing_effects import OutgoingQueueRow, QueueKey
+from srmp_spark.store.database.sqlite_file import connect_reader
+from srmp_spark.store.outbox.messages.waiting import Moved, Waiting, WaitingRow
+from srmp_spark.store.outbox.tables.queue_rows import load_queues
+from srmp_spark.store.outbox.tables.schema import DATABASE_FILE, OUTBOX
 
 PAGE_ROWS = 4_096
-"""Rows of one page: 4 MB of bodies of 1 KB, and at the most 16 groups."""
+"""Rows of one page: 4 MB for bodies of 1 KB, and at most 16 groups."""
 
 
 class OutboxReader:
-    """An outbox that somebody else owns. For one thread."""
+    """Reads an outbox that another process owns. Only one thread may use it."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises :class:`StoreDamagedError` where there is no outbox (:meth:`exists`), or one of a newer format."""
+        """Open the outbox in ``directory`` for reading.
+
+        Raises :class:`StoreDamagedError` if there is no outbox (:meth:`exists`), or one of a newer
+        format.
+        """
         self._connection = connect_reader(directory / DATABASE_FILE, OUTBOX)
         facts = dict(self._connection.execute("SELECT key, value FROM meta"))
         self._waiting = Waiting(self._connection, str(facts.get("queue_manager", "")), _no_ids)
 
     @staticmethod
     def exists(directory: Path) -> bool:
-        """Whether anything was ever sent from this data directory."""
+        """Return whether the data directory has an outbox.
+
+        The first sender process of a data directory makes the outbox.
+        """
         return (directory / DATABASE_FILE).exists()
 
     def position(self) -> int:
-        """The number of the last commit."""
+        """Return the number of the last commit."""
         return int(self._connection.execute("SELECT position FROM head").fetchone()[0])
 
     def queues(self) -> list[OutgoingQueueRow]:
-        """The outgoing queues as the engine saved them."""
+        """Return the outgoing queues as the engine saved them."""
         return load_queues(self._connection)
 
     def waiting(self, key: QueueKey, after: int, rows_max: int = PAGE_ROWS) -> list[WaitingRow]:
-        """A page of what waits in a queue above serial ``after``, ascending; empty at the end."""
+        """Return a page of the rows that wait in a queue above serial ``after``, ascending.
+
+        The page is empty at the end.
+        """
         with self._snapshot() as connection:
             row = connection.execute(
                 "SELECT id FROM queues WHERE destination = ? AND kind = ?", key
@@ -53,7 +64,10 @@ class OutboxReader:
             return [] if row is None else self._waiting.page(key, row[0], after, rows_max)
 
     def moved(self, after: int, rows_max: int = PAGE_ROWS) -> list[Moved]:
-        """Dead letters and journal copies with a number above ``after``: numbers are never used again, rows never change."""
+        """Return a page of dead letters and journal copies with numbers above ``after``.
+
+        Numbers are never used again, and the rows never change.
+        """
         with self._snapshot():
             return list(self._waiting.moved(after, rows_max))
 
@@ -66,7 +80,7 @@ class OutboxReader:
             self._connection.execute("COMMIT")
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the database."""
         self._connection.close()
 
     def __enter__(self) -> OutboxReader:

@@ -1,27 +1,37 @@
-"""What is past its time: stages, identities and the answers to their commits, source positions, dead letters. In slices.
+"""Delete, in slices, the rows that are past their time.
 
-Identities and dead letters grow old by a clock that nobody can set ahead (:mod:`srmp_spark.srmp.history_clock`): an identity
-that is forgotten too early is a doubled message. Stages go by the wall clock: whoever staged them stages them again.
+Such rows are stages, identities, the results of their commits, source positions, and dead letters.
+
+Identities and dead letters grow old by a clock that cannot be set ahead
+(:mod:`srmp_spark.srmp.receiving.history_clock`), because an identity that is forgotten too early causes a
+duplicate message. Stages grow old by the wall clock, because their writer can stage them again.
 """
 
 from __future__ import annotations
 
 import sqlite3
 
-from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.leftovers import GROUPS_AT_ONCE, forget_identities, forget_scope
 from srmp_spark.store.outbox.limits import DEAD_LETTER_DAYS, IDENTITY_DAYS, SWEEP_ROWS
-from srmp_spark.store.outbox.stages import Stages
+from srmp_spark.store.outbox.preparing.leftovers import (
+    GROUPS_AT_ONCE,
+    forget_identities,
+    forget_scope,
+)
+from srmp_spark.store.outbox.staging.stages import Stages
+from srmp_spark.store.outbox.tables.database import OutboxDatabase
 
 CLOCK_NOTED_US = 3_600_000_000
-"""How far the retention clock goes until it is put on record again."""
+"""How far the retention clock moves, in microseconds, before it is stored again."""
 
 _CLOCK = "retention_clock"
 _DAY_US = 86_400_000_000
 
 
 def newest(connection: sqlite3.Connection) -> int | None:
-    """The latest time that the retention clock is known to have reached; ``None`` in a new outbox."""
+    """Return the latest time that the retention clock is known to have reached.
+
+    Return ``None`` in a new outbox. The time is in microseconds.
+    """
     (noted,) = connection.execute(
         "SELECT max(CAST(value AS INTEGER)) FROM meta WHERE key = ?", (_CLOCK,)
     ).fetchone()
@@ -30,7 +40,10 @@ def newest(connection: sqlite3.Connection) -> int | None:
 
 
 def note_clock(database: OutboxDatabase, at: int) -> None:
-    """Put on record where the retention clock stands, at most once an hour: the next process goes on from there."""
+    """Store the time of the retention clock, at most once an hour.
+
+    The next process continues from the stored time.
+    """
     row = database.connection.execute("SELECT value FROM meta WHERE key = ?", (_CLOCK,)).fetchone()
     if row is None or at - int(row[0]) >= CLOCK_NOTED_US:
         with database.transaction() as connection:
@@ -38,7 +51,10 @@ def note_clock(database: OutboxDatabase, at: int) -> None:
 
 
 def sweep(database: OutboxDatabase, stages: Stages, wall: int, at: int) -> bool:
-    """One slice; whether there may be more. ``wall`` is the wall clock, ``at`` the retention clock."""
+    """Delete one slice of the rows that are past their time. Return whether there may be more.
+
+    ``wall`` is the wall clock and ``at`` the retention clock, both in microseconds.
+    """
     note_clock(database, at)
     if _batch(database, at) or _positions(database, at) or _moved(database, min(wall, at)):
         return True
@@ -48,7 +64,11 @@ def sweep(database: OutboxDatabase, stages: Stages, wall: int, at: int) -> bool:
 
 
 def _batch(database: OutboxDatabase, at: int) -> bool:
-    """The identities of the oldest batch, then its row: while the row is there, so is the answer to its commit."""
+    """Delete identities of the oldest batch if it is past its time, and at last its row.
+
+    While the row exists, a repeated commit of the batch is answered. Return whether anything was
+    deleted.
+    """
     row = database.connection.execute(
         "SELECT no, at FROM batches WHERE committed ORDER BY no LIMIT 1"
     ).fetchone()

@@ -1,7 +1,8 @@
-"""A stage: an Arrow IPC stream on disk that one task wrote, read in slices so that its size does not matter.
+"""A stage: an Arrow IPC stream on disk that one task wrote, read in slices of limited size.
 
-The file is mapped and not read: Arrow then loads no record batch of its own accord, and a length in it that lies cannot make us
-allocate. What was worked on is handed back to the kernel at once, so it counts for our memory no longer.
+The file is mapped and not read. So Arrow does not load record batches by itself, and a wrong length
+in the file cannot make the process allocate memory. Memory that was worked on is returned to the
+kernel at once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from srmp_spark.store.durable import write_durably
+from srmp_spark.store.database.durable import write_durably
 from srmp_spark.store.outbox.columns import (
     ARROW,
     DEAD_LETTER,
@@ -27,7 +28,6 @@ from srmp_spark.store.outbox.columns import (
     read_schema,
 )
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
-from srmp_spark.store.outbox.ipc_budget import check_sizes
 from srmp_spark.store.outbox.limits import (
     CHUNK_BYTES,
     CHUNK_ROWS,
@@ -35,33 +35,37 @@ from srmp_spark.store.outbox.limits import (
     STAGE_BYTES_MAX,
     STAGE_ROWS_MAX,
 )
-from srmp_spark.store.outbox.reliable_rows import only_reliable
-from srmp_spark.store.outbox.row_checks import check_rows
+from srmp_spark.store.outbox.staging.ipc_budget import check_sizes
+from srmp_spark.store.outbox.staging.reliable_rows import only_reliable
+from srmp_spark.store.outbox.staging.row_checks import check_rows
 
 
 class Slice(NamedTuple):
-    """Some rows of a stage."""
+    """Some consecutive rows of a stage."""
 
     first_row: int
-    """In the stage, counted from 0."""
+    """Number of the first row in the stage, counted from 0."""
     batch: pa.RecordBatch
     columns: dict[str, pa.Array]
-    """:func:`~.columns.plain_columns`."""
+    """The columns in the form of :func:`~.columns.plain_columns`."""
     source: np.ndarray | None = None
-    """Where the rows stood in the slice before those with several destinations became several."""
+    """Index that each row had before rows with several destinations were expanded, or ``None``."""
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """Return the number of rows."""
         return int(self.batch.num_rows)
 
     def row_number(self, row: int) -> int:
-        """The number in the stage, counted from 0, of a row here."""
+        """Return the number in the stage, counted from 0, of a row of this slice."""
         return self.first_row + (row if self.source is None else int(self.source[row]))
 
 
 class StageFile:
-    """One stage. Raises :class:`BatchError` for whatever is no Arrow stream of the columns of a sink."""
+    """Reads one stage from its file.
+
+    Raises :class:`BatchError` if the file is no Arrow stream with the columns of a sink.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -78,7 +82,8 @@ class StageFile:
             self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         self.bytes = size
         self.has_lists = True
-        """Whether a row may be several messages; :meth:`messages` finds out."""
+        """Whether a row may become several messages. :meth:`messages` finds out whether one does.
+        """
         with _arrow():
             self.schema: StageSchema = read_schema(self._open().schema)
 
@@ -86,9 +91,10 @@ class StageFile:
         return pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(self._map)))
 
     def slices(self, *, validate: bool = False) -> Iterator[Slice]:
-        """The rows, at most :data:`CHUNK_ROWS` at once and about :data:`CHUNK_BYTES`.
+        """Yield the rows, at most :data:`CHUNK_ROWS` and about :data:`CHUNK_BYTES` at once.
 
-        ``validate``: look into every offset and every character first; once is enough.
+        ``validate`` checks every offset and every character first. One validation of a file is
+        enough. Raises :class:`BatchError` if a record batch is too large or cannot be read.
         """
         row = 0
         with _arrow():
@@ -100,9 +106,8 @@ class StageFile:
                 except StopIteration:
                     break
                 if validate:
-                    batch.validate(
-                        full=True
-                    )  # before anything else: even a size is computed by the offsets
+                    # Validate before anything else, because even ``nbytes`` depends on the offsets.
+                    batch.validate(full=True)
                 if batch.nbytes > RECORD_BATCH_BYTES_MAX:
                     message = (
                         f"a record batch has {batch.nbytes} bytes, RECORD_BATCH_BYTES_MAX "
@@ -122,10 +127,14 @@ class StageFile:
     def check(
         self, *, multicast: bool = False, judged: Callable[[Slice], object] = lambda piece: None
     ) -> int:
-        """Judge every row; how many there are. ``multicast``: whether it is spoken here. ``judged`` is called with the rows
-        that can become messages, slice by slice.
+        """Check every row, and return the number of rows.
 
-        What Arrow makes of hostile bytes may end the process: a helper process calls this first (``queue_manager/sender``).
+        ``multicast`` says whether this queue manager sends multicast. ``judged`` is called with
+        each slice, after all of its rows were found good. Raises :class:`BatchError` for the first
+        row that cannot become a message.
+
+        Hostile bytes may crash Arrow and with it the process. So a helper process calls this method
+        first (``queue_manager/sender``).
         """
         with _arrow():
             check_sizes(
@@ -146,7 +155,10 @@ class StageFile:
         return rows
 
     def messages(self, addresses: Addresses) -> int:
-        """How many messages the rows make: more than there are rows where a destination names several queues."""
+        """Return how many messages the rows become.
+
+        A row becomes several messages if its destination names several queues.
+        """
         count = rows = 0
         with _arrow():
             reader = self._open()
@@ -159,12 +171,15 @@ class StageFile:
         return count
 
     def release(self) -> None:
-        """Let the kernel take back what was read."""
+        """Return the memory of what was read to the kernel."""
         self._map.madvise(mmap.MADV_DONTNEED)
 
 
 class _arrow:  # noqa: N801  # used like a function
-    """Arrow's errors as ours: the file is the client's."""
+    """Turns Arrow's errors in a ``with`` block into :class:`BatchError`.
+
+    A client made the file, so the errors are the client's.
+    """
 
     def __enter__(self) -> None:
         return None
@@ -179,7 +194,10 @@ class _arrow:  # noqa: N801  # used like a function
 
 
 def write_rows(folder: Path, rows: Sequence[Mapping[str, Any]], *, dead_letter: bool) -> str:
-    """A stage of our own making, synced; its name in ``folder``. Raises :class:`BatchError` for a value of a wrong type."""
+    """Write rows as a stage of our own, sync it, and return its name in ``folder``.
+
+    Raises :class:`BatchError` if a value has the wrong type.
+    """
     names = [
         name
         for name in KINDS

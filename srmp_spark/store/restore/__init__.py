@@ -1,1 +1,1 @@
-"""A new data directory from the Delta state, after the disk was lost (docs/adr/0015)."""
+"""Make a new data directory from the Delta state, after the disk was lost (docs/adr/0015)."""

@@ -1,4 +1,7 @@
-"""Whether the queue manager that is to be restored lives: the restore's side of :mod:`srmp_spark.store.delta.restore_watch`."""
+"""Find out whether the queue manager that is to be restored is alive.
+
+The module is the restore's side of :mod:`srmp_spark.store.delta.restore_watch`.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +11,35 @@ from datetime import datetime, timedelta
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.store.delta.restore_watch import LOOK_SECONDS
-from srmp_spark.store.delta.state_folder import state_folder
-from srmp_spark.store.delta.state_table import StateTable
+from srmp_spark.store.delta.tables.state_folder import state_folder
+from srmp_spark.store.delta.tables.state_table import StateTable
 from srmp_spark.store.directory import NETWORK_FILE_SYSTEMS, file_system_of
 
 ANSWER_SECONDS = 4 * LOOK_SECONDS
-"""What a queue manager gets for its answer: four looks at the state. A slow store or a busy machine may miss three of them."""
+"""Seconds that a queue manager has for its answer: four looks at the state.
+
+A slow store or a busy machine may miss three of them. Without an answer in this time the restore
+goes on.
+"""
 NETWORK_ANSWER_SECONDS = 150.0
-"""The same where the state lies on a network file system: by default NFS shows a file that another machine has made up to 60 s
-later, and here there are two, the question and the answer."""
+"""Seconds that a queue manager has for its answer if the state lies on a network file system.
+
+By default NFS shows a new file of another machine up to 60 s later, and here there are two files,
+the question and the answer.
+"""
 LIVING_SECONDS = 60.0
-"""A queue manager of a version that does not answer and wrote to the state so short a time ago may be alive."""
+"""A queue manager whose version does not answer may be alive if it wrote to the state within this
+number of seconds.
+"""
 _POLL_SECONDS = 0.25
 
 OnWait = Callable[[float], object]
-"""Is called with the seconds that a wait takes at most, before it begins."""
+"""Callback that is called before a wait begins, with the longest duration of the wait in seconds.
+"""
 
 
 def answer_seconds_of(state_uri: str) -> float:
-    """Return how long to wait for an answer."""
+    """Return how many seconds to wait for an answer."""
     folder = state_folder(state_uri)
     on_network = folder is not None and file_system_of(folder)[0] in NETWORK_FILE_SYSTEMS
     return NETWORK_ANSWER_SECONDS if on_network else ANSWER_SECONDS
@@ -35,9 +48,10 @@ def answer_seconds_of(state_uri: str) -> float:
 def refuse_if_alive(
     inbox: StateTable, guid: str, uri: str, last_heard: str, answer_seconds: float, on_wait: OnWait
 ) -> None:
-    """Ask the queue manager whether it lives, and wait for the answer. The question stays open until the restore ends.
+    """Ask the queue manager whether it is alive, and wait for the answer.
 
-    Raises :class:`ConfigurationError` when it answers, or publishes rows meanwhile. No clock of another machine counts.
+    The question stays open until the restore ends. Raises :class:`ConfigurationError` if the queue
+    manager answers, or publishes rows meanwhile. Clocks of other machines are not used.
     """
     appends, asked, began = inbox.appends, inbox.ask(), time.monotonic()
     on_wait(answer_seconds)
@@ -47,12 +61,11 @@ def refuse_if_alive(
         if inbox.answered >= asked or inbox.appends != appends:
             raise ConfigurationError(
                 f"queue manager {guid} is alive: it answered {waited:.0f} s after it was "
-                f"asked through {uri}, and wrote to it "
-                f"last at {last_heard}. Two must not go on: what one of them accepts "
-                "nobody would read. Stop it (a clean stop "
-                "publishes all that it has), then restore. If nobody can reach it add "
-                "--force: it ends when it looks at the "
-                f"state again, within {LOOK_SECONDS:.0f} s, and what it accepts until then is lost"
+                f"asked through {uri}, and last wrote there at {last_heard}. Two must not "
+                "run: messages that one of them accepts would never be read. Stop it (a "
+                "clean stop publishes all that it has), then restore. If it cannot be "
+                "reached, add --force: it ends when it looks at the state again, within "
+                f"{LOOK_SECONDS:.0f} s, and messages that it accepts until then are lost"
             )
         if waited >= answer_seconds:
             return
@@ -60,16 +73,16 @@ def refuse_if_alive(
 
 
 def refuse_if_written_lately(guid: str, uri: str, as_of: datetime | None, now: datetime) -> None:
-    """Raise :class:`ConfigurationError` if a queue manager that does not answer wrote a moment ago, by its own clock.
+    """Raise :class:`ConfigurationError` if a queue manager wrote a moment ago, by its own clock.
 
-    A time that lies ahead of ours says that a clock is wrong, and nothing else: it refuses nobody.
+    The function is for a queue manager whose version does not answer. A time in the future only
+    shows that a clock is wrong, so it does not count.
     """
     if as_of is not None and timedelta() <= (age := now - as_of) < timedelta(
         seconds=LIVING_SECONDS
     ):
         raise ConfigurationError(
-            f"queue manager {guid} wrote to {uri} {age.total_seconds():.0f} s ago: it may "
-            "be alive, and two must not go "
-            f"on. Stop it and wait {LIVING_SECONDS:.0f} s, or, if its disk is lost for "
-            "certain, add --force"
+            f"queue manager {guid} wrote to {uri} {age.total_seconds():.0f} s ago: it may be "
+            f"alive, and two must not run. Stop it and wait {LIVING_SECONDS:.0f} s, or, if "
+            "its disk is certainly lost, add --force"
         )

@@ -1,4 +1,7 @@
-"""What is known of each queue: from the table ``queues``, and from rows of ``inbox`` that are younger than it."""
+"""Collect what is known of each queue.
+
+The sources are the table ``queues``, and rows of ``inbox`` that are newer than that table.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from srmp_spark.errors import StoreDamagedError
 from srmp_spark.sequences.as_json import set_from_json
 from srmp_spark.sequences.ranges import Range
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.store import marks
+from srmp_spark.store.tables import marks
 
 
 @dataclass(slots=True)
@@ -27,32 +30,32 @@ class KnownQueue:
     paused: bool = False
     options: str = "{}"
     trimmed_to: int = 0
-    """Retention had deleted the rows up to here."""
+    """The last sequence that retention had deleted."""
     deleted_at: int | None = None
     epochs: dict[str, int] = field(default_factory=dict)
     """First sequence of each epoch, oldest first."""
     holes: list[tuple[int, int, str]] = field(default_factory=list)
     consumers: list[tuple[str, int, SequenceSet]] = field(default_factory=list)
     covered: list[Range] = field(default_factory=list)
-    """Sequences of which rows came back."""
+    """Ranges of sequences whose rows are restored."""
     ends: dict[str, int] = field(default_factory=dict)
-    """Last sequence per epoch that the tables know of."""
+    """Last sequence per epoch that the tables have."""
     listed: bool = False
-    """It stood in the table ``queues``; else only its rows tell of it."""
+    """Whether the queue stood in the table ``queues``; otherwise it is known from its rows only."""
 
     @property
     def end(self) -> int:
-        """The last sequence that the tables know of, by rows or by marks.
+        """Return the last sequence that the tables know, by rows or by marks.
 
-        What a consumer has received was given out, also where ``inbox`` is gone or far behind: a row that is given out below a
-        mark counts as received, and nobody ever reads it.
+        A sequence that a consumer has received was issued, even if ``inbox`` is gone or far behind.
+        A row with a sequence below a mark would count as received, and would never be read.
         """
         known = [last for _, last, _ in self.holes] + [first - 1 for first in self.epochs.values()]
         return max([self.trimmed_to, self.received, *self.ends.values(), *known])
 
     @property
     def received(self) -> int:
-        """The highest sequence that any consumer has received; 0 if none has."""
+        """Return the highest sequence that any consumer has received; 0 if none has."""
         return max(
             [
                 0,
@@ -62,23 +65,30 @@ class KnownQueue:
         )
 
     def saw(self, epoch: str, first: int, last: int) -> None:
-        """Rows of an epoch: the queue may not be listed with it yet, nor with having been made again after it was deleted."""
-        if (
-            last > self.trimmed_to
-        ):  # a deletion takes all that there is: it goes on behind what it had given out
+        """Note rows of an epoch, from ``first`` to ``last``.
+
+        The table may not list the queue with this epoch yet, nor that the queue was created again
+        after it was deleted.
+        """
+        # A deletion removes all rows. A row after them means that the queue was created again and
+        # continued counting.
+        if last > self.trimmed_to:
             self.deleted_at = None
         if epoch not in self.epochs:
             self.epochs[epoch] = first
         self.ends[epoch] = max(last, self.ends.get(epoch, 0))
 
     def epoch_of(self, sequence: int) -> str:
-        """Which epoch gave a sequence out."""
+        """Return the epoch that issued a sequence."""
         found = [epoch for epoch, first in self.epochs.items() if first <= sequence]
         return found[-1] if found else next(iter(self.epochs))
 
 
 def read_queues(rows: Iterable[Mapping[str, Any]]) -> dict[str, KnownQueue]:
-    """The table ``queues``. Raises :class:`StoreDamagedError` for a list that is none."""
+    """Return the queues of the table ``queues`` by name.
+
+    Raises :class:`StoreDamagedError` if a row cannot be read.
+    """
     found = {}
     for row in rows:
         try:
@@ -113,7 +123,10 @@ def _unreadable(queue: str, why: str) -> StoreDamagedError:
 
 
 def epochs_in_order(queues: Iterable[KnownQueue]) -> list[str]:
-    """All epochs, oldest first: each queue lists those since it was made."""
+    """Return all epochs, oldest first; each queue lists those since its creation.
+
+    Raises :class:`StoreDamagedError` if two queues list epochs in different orders.
+    """
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for queue in queues:
         epochs = list(queue.epochs)
@@ -132,7 +145,10 @@ def epochs_in_order(queues: Iterable[KnownQueue]) -> list[str]:
 def write_queues(
     db: sqlite3.Connection, queues: Sequence[KnownQueue], epochs: Sequence[str], at: int
 ) -> dict[str, int]:
-    """Epochs, queues, where each epoch begins in them, and their consumers' marks; the number of each queue."""
+    """Write epochs, queues, the beginnings of epochs, and the marks of consumers.
+
+    Return the id of each queue by name. ``at`` is in microseconds since 1970, UTC.
+    """
     numbers = {epoch: number for number, epoch in enumerate(epochs, 1)}
     db.executemany(
         "INSERT INTO epochs VALUES (?, ?, ?, 'of the lost data directory')",
@@ -169,5 +185,5 @@ def write_queues(
 
 
 def micros(at: datetime | None) -> int | None:
-    """Microseconds since 1970, UTC."""
+    """Return the time in microseconds since 1970, UTC; ``None`` for ``None``."""
     return None if at is None else round(at.timestamp() * 1_000_000)

@@ -1,9 +1,11 @@
-"""Rows of ``inbox`` back into the log: sealed segments, under the epochs and sequences that readers know.
+"""Write rows of ``inbox`` back into the log as sealed segments.
 
-One pass over the data files. Each queue's rows are collected and written as a segment when there are as many as sealing would
-take, or a sequence is missing between them: so segments never overlap, in whatever order the files are. What was received
-byte for byte is not in Delta: these rows have their columns and no post (:func:`~srmp_spark.rows.segment.segment_of_rows`).
-Who asks for a message or moves one gets a record of the columns (:mod:`srmp_spark.rows.kept_columns`).
+The rows keep the epochs and sequences that readers know. There is one pass over the data files. The
+rows of each queue are collected and written as a segment when there are as many as sealing would
+take, or when a sequence is missing between them. So segments never overlap, whatever the order of
+the files is. Delta does not have the received bytes, so these rows have their columns and no post
+(:func:`~srmp_spark.rows.segment.segment_of_rows`). A caller that reads or moves a message gets a
+record of the columns (:mod:`srmp_spark.rows.kept_columns`).
 """
 
 from __future__ import annotations
@@ -23,21 +25,24 @@ from srmp_spark.private_files import FOLDER_MODE
 from srmp_spark.rows.columns import NAMES
 from srmp_spark.rows.segment import segment_of_rows
 from srmp_spark.sequences.ranges import Range, gaps
-from srmp_spark.store.durable import sync_directory, write_durably
+from srmp_spark.store.database.durable import sync_directory, write_durably
+from srmp_spark.store.database.schema import row_key
 from srmp_spark.store.restore.known_queues import KnownQueue
-from srmp_spark.store.schema import row_key
-from srmp_spark.store.sealing import SEAL_BYTES_MAX, SEAL_ROWS_MAX
-from srmp_spark.store.wide_parts import note_wide_part
+from srmp_spark.store.stored_rows.sealing import SEAL_BYTES_MAX, SEAL_ROWS_MAX
+from srmp_spark.store.stored_rows.wide_parts import note_wide_part
 
 BUFFERED_BYTES_MAX = 256 << 20
-"""Of all queues together; then everything that is collected is written."""
+"""Bytes of collected rows of all queues together.
+
+At the limit the rows of the queue at hand are written.
+"""
 
 _Key = tuple[str, str]
-"""Epoch and queue."""
+"""Pair of epoch and queue."""
 
 
 def pieces_of(batch: pa.RecordBatch) -> Iterator[tuple[str, str, pa.RecordBatch]]:
-    """(epoch, queue, rows) of a batch of ``inbox``, in the order of the rows."""
+    """Yield (epoch, queue, rows) of a batch of ``inbox``, with rows in their order."""
     keys = pa.table(
         [batch.column(batch.schema.get_field_index(name)) for name in ("epoch", "queue")],
         ["epoch", "queue"],
@@ -51,12 +56,16 @@ def pieces_of(batch: pa.RecordBatch) -> Iterator[tuple[str, str, pa.RecordBatch]
 
 
 class LogRows:
-    """Takes the rows of all queues and writes their segments."""
+    """Collects the rows of all queues and writes their segments."""
 
     def __init__(
         self, db: sqlite3.Connection, segments: Path, epochs: dict[str, int], ids: dict[str, int]
     ) -> None:
-        """``epochs`` and ``ids``: the numbers of epochs and queues in the database; looked at when a segment is written."""
+        """Write to ``db`` and to the folder ``segments``.
+
+        ``epochs`` and ``ids`` are the numbers of epochs and queues in the database. The numbers are
+        read when a segment is written.
+        """
         self._db = db
         self._segments = segments
         self._epochs = epochs
@@ -66,7 +75,10 @@ class LogRows:
         self.rows = 0
 
     def take(self, epoch: str, queue: KnownQueue, rows: pa.RecordBatch) -> None:
-        """Rows of one epoch and queue; those that retention had deleted, or that came back already, are left out."""
+        """Add rows of one epoch and queue.
+
+        Rows that retention had deleted, or that are restored already, are left out.
+        """
         if queue.deleted_at is not None:
             return
         rows = rows.filter(
@@ -86,7 +98,7 @@ class LogRows:
             self._write(key, queue)
 
     def finish(self, queues: dict[str, KnownQueue]) -> None:
-        """Write what is left, and make it durable."""
+        """Write the remaining rows, and make all segments durable."""
         for key in list(self._waiting):
             self._write(key, queues[key[1]])
         for folder in self._segments.iterdir():
@@ -103,7 +115,8 @@ class LogRows:
             bool,
         )
         _, firsts = np.unique(numbers, return_index=True)
-        order = firsts[fresh[firsts]]  # ascending, each sequence once
+        # The order is ascending, with each sequence once.
+        order = firsts[fresh[firsts]]
         if not len(order):
             return
         if len(order) < rows.num_rows or (np.diff(order) != 1).any():
@@ -159,7 +172,10 @@ class LogRows:
 
 
 def missing(queue: KnownQueue) -> list[Range]:
-    """Sequences that the queue gave out, by the tables' own word, and of which there is no row, nor a hole that was counted."""
+    """Return the sequences that the queue issued but that have neither a row nor a hole.
+
+    The tables state which sequences the queue issued.
+    """
     known = sorted([*queue.covered, *((first, last) for first, last, _ in queue.holes)])
     return list(gaps(queue.trimmed_to + 1, queue.end, known))
 
@@ -169,7 +185,7 @@ def _sequences(rows: pa.RecordBatch) -> np.ndarray:
 
 
 def _near(covered: list[Range], sequence: int) -> list[Range]:
-    """Of the ranges that came back those that may hold a sequence: mostly it lies behind them all."""
+    """Return the restored ranges that may hold a sequence; mostly it lies after all of them."""
     return [] if not covered or sequence > covered[-1][1] else covered
 
 

@@ -1,9 +1,11 @@
-"""What waited to be sent, back into an outbox: every message with the serial and the identifier that it had.
+"""Write messages that waited to be sent into a new outbox.
 
-Nothing of it may leave by itself. The state lags behind the disk: what it shows as never sent may have been sent since, and
-behind that may be messages of which it knows nothing. So the new outbox is written as that of another epoch, and the sender
-process takes it for what it is, a copy (:mod:`srmp_spark.store.outbox.copies`): it holds each queue, counts all of it as in
-doubt, and begins new streams. Identifiers stay what they were, so what a peer has it will know when an operator sends it again.
+Every message keeps its serial and its identifier. No message may be sent automatically. The state
+is older than the lost disk: messages that it shows as never sent may have been sent since, and
+further messages may follow that it does not know. So the new outbox is written with another epoch,
+and the sender process treats it as a copy (:mod:`srmp_spark.store.outbox.tables.copies`). The sender
+process holds each queue, counts all messages as in doubt, and begins new streams. Identifiers do
+not change, so a peer recognizes a message that it has when an operator sends it again.
 """
 
 from __future__ import annotations
@@ -21,15 +23,16 @@ import pyarrow as pa
 
 from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
 from srmp_spark.names import is_reliable
-from srmp_spark.srmp.forwarding import restored
-from srmp_spark.srmp.outgoing_effects import Kind, OutgoingQueueRow, QueueKey
-from srmp_spark.store.outbox.hashing import key_hashes
-from srmp_spark.store.outbox.known import SEND_APPLICATION
+from srmp_spark.srmp.forward.forwarding import restored
+from srmp_spark.srmp.sending.outgoing_effects import Kind, OutgoingQueueRow, QueueKey
+from srmp_spark.store.database.sqlite_file import connect_writer
+from srmp_spark.store.outbox.identity.hashing import key_hashes
+from srmp_spark.store.outbox.identity.known import SEND_APPLICATION
 from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS
-from srmp_spark.store.outbox.packed_group import ENVELOPE, VIA, pack_group
-from srmp_spark.store.outbox.packing import STORED_SCHEMA
-from srmp_spark.store.outbox.queue_rows import add_columns, save_queue
-from srmp_spark.store.outbox.schema import (
+from srmp_spark.store.outbox.messages.packed_group import ENVELOPE, VIA, pack_group
+from srmp_spark.store.outbox.preparing.packing import STORED_SCHEMA
+from srmp_spark.store.outbox.tables.queue_rows import add_columns, save_queue
+from srmp_spark.store.outbox.tables.schema import (
     DATABASE_FILE,
     FORMAT_FORWARDED,
     FORMAT_RELIABLE,
@@ -38,16 +41,19 @@ from srmp_spark.store.outbox.schema import (
     raise_format,
 )
 from srmp_spark.store.restore.known_queues import micros
-from srmp_spark.store.sqlite_file import connect_writer
 
 SERIALS_SKIPPED = 1 << 20
-"""Serials of a queue that may have been given out after the state was written: dead letters and answers name them."""
+"""Serials of a queue that may have been issued after the state was written, and are skipped.
+
+Dead letters and answers name them.
+"""
 WAITING_FILE = "restoring.rows"
 PART_ROWS = 16_384
 PART_BYTES = 16 << 20
-"""Rows and bytes of bodies of one part: what is in memory at once."""
+"""Bytes of bodies in one part; PART_ROWS is the limit of its rows. This much is in memory at once.
+"""
 POSITIONS_SKIPPED = 1 << 20
-"""Commits that may have followed the newest one that the state names."""
+"""Commits that may have followed the newest one that the state names; their numbers are skipped."""
 SENT = ("awaiting_stream_receipt", "in_doubt")
 FINAL = "awaiting_final_stream_receipt"
 
@@ -58,23 +64,26 @@ class Destination:
 
     key: QueueKey
     base: int = 0
-    """Serial minus position in the stream."""
+    """Number that is subtracted from a serial to get the position in the stream."""
     ordinal: int = 0
     stream_id: str | None = None
     states: dict[str, list[int]] = field(default_factory=dict)
-    """Serials by state."""
+    """Serials of the waiting messages, by state."""
 
     @property
     def serials(self) -> list[int]:
-        """All of them."""
+        """Return the serials of all states."""
         return [serial for found in self.states.values() for serial in found]
 
 
 class OutgoingMessages:
-    """Collects the rows of ``outgoing_queue``, then writes ``outbox.db``. They wait in a file: a million may be 2 GB."""
+    """Collects the rows of ``outgoing_queue``, then writes ``outbox.db``.
+
+    The rows wait in a file, because a million rows may have 2 GB.
+    """
 
     def __init__(self, directory: Path) -> None:
-        """``directory``: where ``outbox.db`` is made, and the file in which rows wait."""
+        """Create the file in which rows wait, in the folder where ``outbox.db`` will be."""
         self.destinations: dict[QueueKey, Destination] = {}
         self.last_ordinal = 0
         self.last_identifier = 0
@@ -86,7 +95,8 @@ class OutgoingMessages:
         self._file = directory / WAITING_FILE
         self._waiting = sqlite3.connect(self._file, isolation_level=None)
         self._waiting.execute("PRAGMA journal_mode = OFF")
-        self._waiting.execute("PRAGMA synchronous = OFF")  # whoever is killed here begins again
+        # A restore that is killed here begins again, so nothing needs a sync.
+        self._waiting.execute("PRAGMA synchronous = OFF")
         self._waiting.execute(
             "CREATE TABLE waiting(destination TEXT, kind TEXT, serial INTEGER, row BLOB, "
             "PRIMARY KEY (destination, kind, serial))"
@@ -97,12 +107,12 @@ class OutgoingMessages:
         return f"<OutgoingMessages {self.rows} to {len(self.destinations)} destinations>"
 
     def close(self) -> None:
-        """Remove the file."""
+        """Delete the file in which rows wait."""
         self._waiting.close()
         self._file.unlink(missing_ok=True)
 
     def take_streams(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """The table ``outgoing_streams``: whose ordinals were given out."""
+        """Note the stream ordinals and positions in use, from ``outgoing_streams``."""
         for row in rows:
             self.position = max(self.position, row["position"])
             if row["stream_id"] is not None:
@@ -110,23 +120,24 @@ class OutgoingMessages:
                 self.last_position = max(self.last_position, row["sequence_number"] or 0)
 
     def take_ended(self, row: Mapping[str, Any]) -> None:
-        """A row of ``dead_letter_queue`` or ``journal_queue``: its numbers are in use."""
+        """Note the numbers in use of a row of ``dead_letter_queue`` or ``journal_queue``."""
         self.position = max(self.position, row["position"])
         self.last_identifier = max(self.last_identifier, identifier_of(row["message_id"]))
         if row["stream_id"] is not None:
             self.last_ordinal = max(self.last_ordinal, ordinal_of(row["stream_id"]))
 
     def take(self, row: Mapping[str, Any]) -> None:
-        """A row of ``outgoing_queue``."""
+        """Add a row of ``outgoing_queue``."""
         self.take_ended(row)
         number = identifier_of(row["message_id"])
-        # Versions before did not say it: a message that was in no stream yet is of no stream, for one begins with its first.
+        # Earlier versions did not write the column. A message without a stream belongs to no
+        # stream, because a stream begins with its first message.
         delivery = row["delivery"] or (
             "transactional" if row["stream_id"] is not None else "recoverable"
         )
         kind: Kind = "stream" if delivery == "transactional" else "plain"
         key = QueueKey(row["destination"], kind)
-        # Versions before had no column serial: their identifiers stand in the same order.
+        # Earlier versions had no column serial. Their identifiers have the same order.
         serial = number if row["serial"] is None else row["serial"]
         found = self.destinations.setdefault(key, Destination(key))
         found.states.setdefault(row["state"], []).append(serial)
@@ -138,7 +149,8 @@ class OutgoingMessages:
                     row["stream_id"],
                     serial - row["stream_sequence"],
                 )
-        # A message that a publisher moved from file to file may be seen in both: it is one.
+        # A message that a publisher moved from one file to another may be seen in both: it is one
+        # message.
         self._waiting.execute(
             "INSERT OR REPLACE INTO waiting VALUES (?, ?, ?, ?)",
             (*key, serial, pickle.dumps((number, dict(row)))),
@@ -154,10 +166,11 @@ class OutgoingMessages:
         at: int,
         identifiers_to: int = 0,
     ) -> None:
-        """``outbox.db``, closed when this returns.
+        """Write ``outbox.db``, which is closed when this returns.
 
-        ``epoch`` is one of before: the sender process then finds a copy. ``read_to``: how far logs were read, by their key.
-        ``identifiers_to``: message identifiers up to this one may have been given out.
+        ``epoch`` is an earlier epoch, so that the sender process detects a copy. ``read_to`` states
+        how far logs were read, by their key. Message identifiers up to ``identifiers_to`` may have
+        been issued. ``at`` is in microseconds since 1970, UTC.
         """
         connection = connect_writer(self._directory / DATABASE_FILE, OUTBOX)
         try:
@@ -168,8 +181,9 @@ class OutgoingMessages:
                 (self.position + POSITIONS_SKIPPED if self.position else 0,),
             )
             serials = [serial for found in self.destinations.values() for serial in found.serials]
-            # What was acknowledged stands in no table. A queue gave out no more serials than there are identifiers, but for
-            # forwarded messages, which keep their own; those of a stream have positions.
+            # No table has acknowledged messages. A queue issued no more serials than there are
+            # identifiers, except for forwarded messages, which keep their own identifiers.
+            # Forwarded messages of a stream have positions.
             numbers = [*serials, identifiers_to, self.last_identifier, self.last_position]
             facts = {
                 "queue_manager": queue_manager,
@@ -191,21 +205,22 @@ class OutgoingMessages:
             "SELECT serial, row FROM waiting WHERE destination = ? AND kind = ? ORDER BY serial",
             key,
         ):
-            yield Waiting(serial, *pickle.loads(row))  # noqa: S301  # our own, written a moment ago
+            # This process wrote the file a moment ago.
+            yield Waiting(serial, *pickle.loads(row))  # noqa: S301
 
 
 class Waiting(NamedTuple):
-    """A message that waited."""
+    """A message that waited to be sent."""
 
     serial: int
     number: int
-    """Of its identifier."""
+    """Number of the message identifier."""
     row: dict[str, Any]
-    """Of ``outgoing_queue``."""
+    """The message's row of ``outgoing_queue``, by column."""
 
 
 class _Writer:
-    """Queues, parts and groups, in one transaction."""
+    """Writes queues, parts and groups, in one transaction."""
 
     def __init__(self, connection: sqlite3.Connection, at: int) -> None:
         self._db = connection
@@ -214,7 +229,7 @@ class _Writer:
         self._scope_ids: dict[tuple[str, str], int] = {}
 
     def queue(self, found: Destination, rows: Iterable[Waiting]) -> None:
-        """Everything that waits for one destination; ascending serials."""
+        """Write everything that waits for one destination, with ascending serials."""
         finals = found.states.get(FINAL, [])
         waiting = [
             serial
@@ -273,9 +288,8 @@ class _Writer:
             ),
         )
         if sample["envelope"] is not None:
-            raise_format(
-                self._db, FORMAT_FORWARDED
-            )  # a version that does not know them must not send these
+            # A version that does not know forwarded messages must not send them.
+            raise_format(self._db, FORMAT_FORWARDED)
         if is_reliable(key.destination):
             raise_format(self._db, FORMAT_RELIABLE)
         for offset, group in _groups([row for _, _, row in rows]):
@@ -301,7 +315,10 @@ class _Writer:
             self._keys(application, key.destination, batch, keys)
 
     def _keys(self, application: str, destination: str, batch: int, keys: list[str]) -> None:
-        """A repeat of these keys is known. What stood under them is not compared: the state has not all of it."""
+        """Store the keys, so that a repeat of a key is detected.
+
+        The contents under the keys are not compared, because the state does not have all of them.
+        """
         scope = self._scope_ids.get((application, destination))
         if scope is None:
             scope = self._scope_ids[application, destination] = len(self._scope_ids) + 1
@@ -323,9 +340,11 @@ class _Writer:
 
 
 def _parts(rows: Iterable[Waiting]) -> Iterator[list[Waiting]]:
-    """Rows that share what a part shares: serials and identifiers without a gap, application, time, kind of end.
+    """Yield lists of rows that share the values of a part.
 
-    A message that was committed alone under its key stays alone: a repeat is then answered with its identifier.
+    The shared values are consecutive serials and identifiers, application, time, and kind of end. A
+    message that was committed alone under its key stays alone, so that a repeat is answered with
+    its identifier.
     """
     part: list[Waiting] = []
     size = 0
@@ -353,7 +372,7 @@ def _joined(before: Waiting, after: Waiting) -> bool:
 
 
 def _groups(rows: list[dict[str, Any]]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """(first offset, rows) within the limits of a group."""
+    """Yield (first offset, rows) within the limits of a group."""
     start = size = 0
     for index, row in enumerate(rows):
         length = len(row["body"] or b"")
@@ -365,16 +384,16 @@ def _groups(rows: list[dict[str, Any]]) -> Iterator[tuple[int, list[dict[str, An
 
 
 def stored_batch(rows: list[dict[str, Any]], key: QueueKey) -> pa.RecordBatch:
-    """Rows of ``outgoing_queue`` as they lie in a group."""
+    """Return rows of ``outgoing_queue`` in the form of a stored group."""
 
     def column(name: str) -> list[Any]:
         if name == "time_to_reach_queue":
             return [row["expires_at"] for row in rows]
         if name == "destination":
             return [row["to"] for row in rows]
-        if (
-            name == "delivery"
-        ):  # versions before did not say: the stronger one of those that are in no stream
+        if name == "delivery":
+            # Earlier versions did not write the column. For a message outside a stream, the
+            # stronger delivery mode is used.
             return [
                 row["delivery"] or ("transactional" if key.kind == "stream" else "recoverable")
                 for row in rows
@@ -384,7 +403,8 @@ def stored_batch(rows: list[dict[str, Any]], key: QueueKey) -> pa.RecordBatch:
         if name == "key":
             return [None if row["key"] is None else row["key"].encode() for row in rows]
         if name == "priority" and key.kind == "stream":
-            return [None] * len(rows)  # it was 0, as all of them leave
+            # All messages of a stream have priority 0.
+            return [None] * len(rows)
         return [row[name] for row in rows]
 
     schema = STORED_SCHEMA
@@ -396,7 +416,7 @@ def stored_batch(rows: list[dict[str, Any]], key: QueueKey) -> pa.RecordBatch:
 
 
 def runs_of(serials: list[int], base: int) -> list[tuple[int, int]]:
-    """Positions in the stream as closed ranges."""
+    """Return the positions in the stream as closed ranges."""
     if not serials:
         return []
     numbers = np.array(sorted(serials), np.int64) - base
@@ -405,9 +425,10 @@ def runs_of(serials: list[int], base: int) -> list[tuple[int, int]]:
 
 
 def forwarded_identifier(row: Mapping[str, Any]) -> tuple[str, int] | None:
-    """Lineage and uniquifier that the sender of a forwarded message in ``outgoing_queue`` gave it; ``None`` of any other row.
+    """Return lineage and uniquifier that the sender of a forwarded message gave it.
 
-    They stand in its envelope alone. Where that cannot be read the message is taken anew, if its sender still has it.
+    Return ``None`` for any other row. Only the envelope has these values. If the envelope cannot be
+    read, the message is accepted again, if its sender still has it.
     """
     if row["envelope"] is None:
         return None
@@ -419,7 +440,10 @@ def forwarded_identifier(row: Mapping[str, Any]) -> tuple[str, int] | None:
 
 
 def identifier_of(message_id: str) -> int:
-    r"""N of ``{guid}\\N``."""
+    r"""Return N of ``{guid}\\N``.
+
+    Raises :class:`StoreDamagedError` if the text has another form.
+    """
     number = message_id.rpartition("\\")[2]
     if not number.isdigit():
         raise StoreDamagedError(
@@ -429,7 +453,10 @@ def identifier_of(message_id: str) -> int:
 
 
 def ordinal_of(stream_id: str) -> int:
-    r"""N of ``uid:GUID\\N``."""
+    r"""Return N of ``uid:GUID\\N``.
+
+    Raises :class:`StoreDamagedError` if the text has another form.
+    """
     number = stream_id.rpartition("\\")[2]
     if not number.isdigit():
         raise StoreDamagedError(
@@ -439,5 +466,5 @@ def ordinal_of(stream_id: str) -> int:
 
 
 def newest(times: Iterable[datetime | None]) -> datetime | None:
-    """The latest of the times that are known."""
+    """Return the latest of the known times, or ``None``."""
     return max((each for each in times if each is not None), default=None)

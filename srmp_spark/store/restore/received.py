@@ -1,14 +1,18 @@
-"""What was received: streams and message identifiers, as of the newest row of ``inbox``.
+"""Restore streams and message identifiers as of the newest row of ``inbox``.
 
-The tables ``incoming_streams`` and ``message_id_history`` are written after ``inbox``, so a queue manager that ended in between
-left rows that they do not count. Without these a sender's repeat would make a second row.
+The tables ``incoming_streams`` and ``message_id_history`` are written after ``inbox``. A queue
+manager that ended in between left rows that these tables do not count. Without the streams and
+identifiers of these rows a sender's repeat would make a second row.
 
-**Messages for other hosts** are another matter. Their rows come back, and are not sent on from there: nobody knows which were.
-So of the newest of them nothing counts that their senders may not have been told. A sender may still have the message; a
-receipt, or an identifier that is known, would be its end on both sides. It is taken anew and sent on under its identifier:
-who got it before knows that. Only what waits in the outbox again (:meth:`Received.is_outgoing`) counts.
+**Messages for other hosts** are different. Their rows are restored, but not sent from there,
+because it is unknown which were sent. So the newest of these messages do not count if their senders
+may have no receipt. A sender may still have the message. A receipt, or a known identifier, would
+end the message on both sides. So the message is accepted again and sent under its identifier, and a
+receiver that got it before recognizes the identifier. Only messages that wait in the new outbox
+(:meth:`Received.is_outgoing`) count.
 
-A stream is counted by what ``<to>`` names, which stands in the row, and not by the queue that the row is in.
+A stream is counted by the destination in ``<to>``, which stands in the row, and not by the queue
+that holds the row.
 """
 
 from __future__ import annotations
@@ -23,22 +27,22 @@ from srmp_spark.canonical_url import canonical_destination
 from srmp_spark.errors import ConfigurationError, StoreDamagedError
 from srmp_spark.message import StreamId
 from srmp_spark.names import FORWARD_QUEUE, parse_queue_url
-from srmp_spark.srmp.effects import Changes
-from srmp_spark.srmp.history import HistoryChanges, HistoryRun, MessageIdHistory
-from srmp_spark.srmp.stream_effects import IncomingStreamRow
-from srmp_spark.srmp.stream_name import (
+from srmp_spark.srmp.receiving.effects import Changes
+from srmp_spark.srmp.receiving.history import HistoryChanges, HistoryRun, MessageIdHistory
+from srmp_spark.srmp.receiving.stream_effects import IncomingStreamRow
+from srmp_spark.srmp.receiving.stream_name import (
     StreamName,
     name_of_foreign_queue,
     name_of_house_stream,
     name_of_queue,
 )
-from srmp_spark.srmp.trust_domain import lineage_key
-from srmp_spark.store import state
+from srmp_spark.srmp.receiving.trust_domain import lineage_key
+from srmp_spark.store.database.set_aside import SetAside
 from srmp_spark.store.restore.known_queues import micros
-from srmp_spark.store.set_aside import SetAside
+from srmp_spark.store.tables import state
 
 Identifier = tuple[str, int]
-"""A message to the history: :func:`.lineage_key`, and the uniquifier."""
+"""Identifier of a message in the history: :func:`.lineage_key`, and the uniquifier."""
 
 _UNSIGNED = (1 << 64) - 1
 COLUMNS = (
@@ -58,22 +62,23 @@ COLUMNS = (
 
 
 class Received:
-    """Collects, then writes."""
+    """Collects streams and identifiers, then writes them."""
 
     def __init__(
         self, streams: Iterable[Mapping[str, Any]], history: Iterable[Mapping[str, Any]]
     ) -> None:
-        """Take the rows of both tables."""
+        """Read the rows of both tables."""
         self.unreadable: list[SetAside] = []
-        """Streams that cannot be restored, because what names them cannot be read."""
+        """Streams that cannot be restored, because their names cannot be read."""
         self.streams: dict[tuple[StreamName, str], IncomingStreamRow] = {}
         self._forwarded: dict[Identifier, int | None] = {}
-        """Identifiers of messages for other hosts that must not be known, unless they wait in the outbox: when they came;
-        ``None``: ``history`` knows it already."""
+        """Identifiers of messages for other hosts that must not be known, unless these wait in the
+        outbox. The value is the arrival time; ``None``: ``history`` already has the identifier.
+        """
         self._senders: dict[tuple[str, int], set[str]] = {}
-        """The keys in ``_forwarded`` by the lineage and uniquifier that they have in common."""
+        """The keys in ``_forwarded`` by the lineage and uniquifier that they share."""
         self._positions: dict[tuple[StreamName, str], dict[int, Identifier]] = {}
-        """Of streams of such messages: position, and the message."""
+        """Positions in the streams of these messages, each with its message."""
         for row in streams:
             try:
                 stream = _stream_of(row["stream_id"])
@@ -82,9 +87,8 @@ class Received:
                     SetAside("incoming_streams", f"{row['queue']} {row['stream_id']}", str(error))
                 )
                 continue
-            name = StreamName(
-                row["queue"]
-            )  # the column has this name, and means what a stream is counted by
+            # The column is called queue, and holds the name by which a stream is counted.
+            name = StreamName(row["queue"])
             self.streams[name, stream.guid] = IncomingStreamRow(
                 name,
                 stream.guid,
@@ -114,7 +118,10 @@ class Received:
         return f"<Received streams={len(self.streams)} {self.history!r}>"
 
     def take(self, rows: pa.RecordBatch) -> None:
-        """Rows of ``inbox``, of one queue in the order of its sequences."""
+        """Add the streams and identifiers of rows of ``inbox``.
+
+        The rows belong to one queue and are in the order of its sequences.
+        """
         for row in rows.select(list(COLUMNS)).to_pylist():
             at = micros(row["arrived_at"]) or 0
             in_stream = row["stream_id"] is not None and row["stream_sequence"] is not None
@@ -132,7 +139,10 @@ class Received:
                 self._take_position(row, stream, at)
 
     def _stream_of_row(self, row: Mapping[str, Any]) -> StreamId | None:
-        """Return what stream a row of ``inbox`` came in; the row is restored also if that cannot be read."""
+        """Return the stream in which a row of ``inbox`` arrived; ``None`` if it cannot be read.
+
+        The row itself is restored in any case.
+        """
         try:
             return _stream_of(row["stream_id"])
         except StoreDamagedError as error:
@@ -142,7 +152,10 @@ class Received:
             return None
 
     def _take_forwarded(self, row: Mapping[str, Any], stream: StreamId | None, at: int) -> None:
-        """A message for another host that the tables may not count yet: see above."""
+        """Count a message for another host that the tables may not count yet.
+
+        The docstring of the module has the rules.
+        """
         if row["lineage"] is None or row["uniquifier"] is None:
             return
         who = _identifier_of(row)
@@ -158,7 +171,10 @@ class Received:
     def _is_acknowledged(
         self, row: Mapping[str, Any], stream: StreamId, who: Identifier, at: int
     ) -> bool:
-        """Whether the sender was told that this position arrived. If not, its stream goes back before it for now."""
+        """Return whether the sender got a receipt for this position.
+
+        If not, the stream of the row is set back to the position before, for now.
+        """
         position: int = row["stream_sequence"]
         known = next(
             (
@@ -173,9 +189,8 @@ class Received:
         if (stream.ordinal, position) <= (known.stream_ordinal, known.last_acknowledged):
             return True
         key = known.queue, stream.guid
-        if (
-            stream.ordinal > known.stream_ordinal
-        ):  # it began after the table was written: nothing of it is counted
+        if stream.ordinal > known.stream_ordinal:
+            # The stream began after the table was written, so nothing of it is counted.
             self._positions.pop(key, None)
             known = known._replace(
                 stream_ordinal=stream.ordinal,
@@ -194,7 +209,10 @@ class Received:
         return False
 
     def _count_outgoing(self) -> None:
-        """Streams of messages for other hosts count as far as nothing of them is missing in the outbox."""
+        """Move streams of messages for other hosts forward while no message is missing.
+
+        A message is missing if it does not wait in the outbox.
+        """
         for key, positions in self._positions.items():
             for position, who in sorted(positions.items()):
                 if who in self._forwarded:
@@ -203,13 +221,14 @@ class Received:
 
     @property
     def forwarded(self) -> Collection[Identifier]:
-        """Those messages for other hosts of which it is asked whether they wait in the outbox."""
+        """Return the messages for other hosts that must be looked up in the outbox."""
         return self._forwarded.keys()
 
     def is_outgoing(self, lineage: str, uniquifier: int) -> None:
-        """This message for another host waits in the outbox: it need not come again.
+        """Note that this message for another host waits in the outbox and need not arrive again.
 
-        Its envelope does not say who sent it. If it may be of two senders both are taken anew, rather than the wrong one lost.
+        The envelope of a message does not state the sender. If two senders are possible, the
+        messages of both are accepted again, so that the wrong one is not lost.
         """
         keys = self._senders.get((lineage, uniquifier), ())
         if len(keys) != 1:
@@ -228,9 +247,11 @@ class Received:
         ):
             return
         if known is None or known.stream_ordinal != stream.ordinal:
-            # A stream that began after the table was written. Where its receipts go stood in its <start> alone, and in no row;
-            # its sender has one address for all of them. Of one that is quite unknown nothing is noted: its sender has had no
-            # receipt, or begins anew, and by their identifiers its repeats make no second row.
+            # The stream began after the table was written. The address for its receipts stood only
+            # in its <start>, and in no row. Its sender has one address for all its streams, so
+            # another stream of it has the address. If there is none, nothing is noted: the sender
+            # has had no receipt, or begins again. By their identifiers its repeats make no second
+            # row.
             url = next(
                 (
                     each.send_receipts_to
@@ -263,7 +284,7 @@ class Received:
         )
 
     def write(self, db: sqlite3.Connection) -> None:
-        """Into the database, in the caller's transaction."""
+        """Write streams and history into the database, in the caller's transaction."""
         self._count_outgoing()
         history = HistoryChanges(list(_without(self.history.rows(), self._forwarded)), [])
         state.divide_history(db, self._undivided_until)
@@ -284,16 +305,18 @@ def _stream_of(text: str) -> StreamId:
 
 
 def _names_of(row: Mapping[str, Any]) -> tuple[StreamName, ...]:
-    """What the row's stream may be counted by: one name, but for the queue of messages for other hosts.
+    """Return the names by which the row's stream may be counted.
 
-    There ``<to>`` may be of another host, or of this one and redirected; which hosts are this one, the state does not say. What
-    was made here has ``<to>`` of this one.
+    There is one name, except in the queue of messages for other hosts. In that queue ``<to>`` may
+    name another host, or this host with a redirection; the state does not tell which hosts are this
+    one. Messages that were made here have a ``<to>`` of this host.
     """
     try:
         url = canonical_destination(row["destination"] or "")
         queue = name_of_queue(parse_queue_url(url).queue)
     except (ConfigurationError, ValueError):
-        return (name_of_queue(row["queue"]),)  # a multicast address is of no host
+        # A multicast address belongs to no host.
+        return (name_of_queue(row["queue"]),)
     if row["transport"] == "api":
         return (name_of_house_stream(queue),)
     return (name_of_foreign_queue(url), queue) if row["queue"] == FORWARD_QUEUE else (queue,)
@@ -302,7 +325,7 @@ def _names_of(row: Mapping[str, Any]) -> tuple[StreamName, ...]:
 def _without(
     runs: Iterable[HistoryRun], left_out: Collection[tuple[str, int]]
 ) -> Iterator[HistoryRun]:
-    """The runs without these identifiers."""
+    """Yield the runs without these identifiers."""
     of_lineage: dict[str, list[int]] = {}
     for lineage, number in left_out:
         of_lineage.setdefault(lineage, []).append(number)

@@ -1,4 +1,4 @@
-"""What a restore found, lost, or cannot know: one line each, by range."""
+"""Report what a restore found, lost, or cannot know: one line for each range."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Finding = Literal["restored", "lost", "may_be_lost", "in_doubt"]
-"""``restored``: it is in the new data directory. ``lost``: it was, and Delta does not have it. ``may_be_lost``: it may have
-come after Delta was written last; nobody here can know. ``in_doubt``: it is in the new data directory and may be at the peer
-too."""
+"""Kind of a line.
+
+``restored``: it is in the new data directory. ``lost``: it existed, and Delta does not have it.
+``may_be_lost``: it may have arrived after Delta was written last; that cannot be known here.
+``in_doubt``: it is in the new data directory, and the peer may have it, too.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,21 +21,25 @@ class Line:
 
     finding: Finding
     what: str
-    """``queue_manager``, ``rows``, ``identifiers``, ``incoming_stream``, ``outgoing``, ``consumer`` …"""
+    """Kind of object: ``queue_manager``, ``rows``, ``identifiers``, ``incoming_stream``,
+    ``outgoing``, ``consumer`` …
+    """
     name: str
-    """Of the queue, stream or destination."""
+    """Name of the queue, stream or destination."""
     first: int | None
-    """Range of sequences (rows) or of positions in the stream; ``None`` where there is none."""
+    """First of a range of sequences (rows) or of positions in the stream; ``None`` where there is
+    no range.
+    """
     last: int | None
     count: int | None
-    """How many; ``None``: nobody knows."""
+    """Number of objects; ``None`` if it is unknown."""
     detail: str
-    """For people."""
+    """Explanation of the line for an operator."""
     more: dict[str, Any]
     """Further keys of the JSON object."""
 
     def as_dict(self) -> dict[str, Any]:
-        """As it is printed."""
+        """Return the line as the JSON object that is printed."""
         return {
             "finding": self.finding,
             "what": self.what,
@@ -45,7 +52,7 @@ class Line:
 
 
 class Report:
-    """Hands each line on as soon as it is known."""
+    """Passes each line on as soon as it is known."""
 
     def __init__(self, tell: Callable[[Line], object]) -> None:
         self._tell = tell
@@ -62,7 +69,10 @@ class Report:
         count: int | None = None,
         **more: Any,  # noqa: ANN401  # JSON values
     ) -> None:
-        """One line; ``count`` of a range is its length unless it is said."""
+        """Add one line. ``count`` of a range defaults to the length of the range.
+
+        For ``may_be_lost`` there is no default.
+        """
         if count is None and first is not None and last is not None and finding != "may_be_lost":
             count = last - first + 1
         self._tell(Line(finding, what, name, first, last, count, detail, more))

@@ -1,18 +1,22 @@
-"""``srmp-spark restore``: the data directory of a queue manager whose disk is lost, from its Delta state.
+"""Restore the data directory of a queue manager from its Delta state, after its disk was lost.
 
-What comes back, and as what:
+The command is ``srmp-spark restore``. The restore brings back:
 
-- **Rows** that the log held, under their epochs and sequences, with the marks of their consumers: readers go on. A
-  new epoch begins behind them, and not directly behind: readers may have seen rows that Delta never had. So each queue skips
-  :data:`SEQUENCES_SKIPPED` sequences, counted as holes of the old epoch, and nobody meets a sequence twice.
-- **Streams that come in**, at the position of the newest row. What was acknowledged beyond that its sender has no more:
-  that is the loss, and it shows as ``gap_at`` when the sender goes on.
-- **Reliable sessions** (WS-ReliableMessaging), at the number of the newest row, with the same consequence.
-- **Identifiers** of the messages that were received: a late copy still makes no second row.
-- **What was to be sent**, all of it in doubt and held (:mod:`.outgoing`).
+- **Rows** that the log held, under their epochs and sequences, with the marks of their consumers,
+  so readers go on. A new epoch begins after them, at a distance, because readers may have seen rows
+  that Delta never had. So each queue skips :data:`SEQUENCES_SKIPPED` sequences, counted as holes of
+  the old epoch, and no reader sees a sequence twice.
+- **Incoming streams**, at the position of the newest row. The sender no longer has messages that
+  were acknowledged beyond that. That is the loss, and it shows as ``gap_at`` when the sender goes
+  on.
+- **Reliable sessions** (WS-ReliableMessaging), at the number of the newest row, with the same
+  consequence.
+- **Identifiers** of received messages, so that a late copy makes no second row.
+- **Messages that waited to be sent**, all of them in doubt and held (:mod:`.outgoing`).
 
-A queue manager that lives is asked first, and refuses by its answer (:mod:`.alive`). The old data directory is given up by a
-commit to ``inbox``: should its disk come back, its queue manager finds the commit and ends.
+A queue manager that is alive is asked first, and its answer refuses the restore (:mod:`.alive`). A
+commit to ``inbox`` gives up the old data directory: if its disk comes back, its queue manager finds
+the commit and ends.
 """
 
 from __future__ import annotations
@@ -30,15 +34,15 @@ import pyarrow.compute as pc
 
 from srmp_spark.errors import ConfigurationError, StoreError
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
-from srmp_spark.store import epochs, holes, losses, state, wide_parts
-from srmp_spark.store.delta import table_specs
-from srmp_spark.store.delta.actions import LiveFile, answers_id, appends_id, restores_id
-from srmp_spark.store.delta.data_files import storage_of
+from srmp_spark.store.database.schema import connect_writer
+from srmp_spark.store.database.set_aside import TOLD_MAX
 from srmp_spark.store.delta.restore_watch import LOOK_SECONDS
-from srmp_spark.store.delta.state_table import PublishConflictError, StateTable
+from srmp_spark.store.delta.tables import table_specs
+from srmp_spark.store.delta.tables.actions import LiveFile, answers_id, appends_id, restores_id
+from srmp_spark.store.delta.tables.data_files import storage_of
+from srmp_spark.store.delta.tables.state_table import PublishConflictError, StateTable
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY, write_first_identity
-from srmp_spark.store.holes import Hole
-from srmp_spark.store.outbox.forward_place import READ_TO as FORWARD_READ_TO
+from srmp_spark.store.outbox.tables.forward_place import READ_TO as FORWARD_READ_TO
 from srmp_spark.store.restore.alive import (
     OnWait,
     answer_seconds_of,
@@ -65,15 +69,22 @@ from srmp_spark.store.restore.report import Line, Report
 from srmp_spark.store.restore.sessions import Sessions
 from srmp_spark.store.restore.stored_table import StoredTable
 from srmp_spark.store.restore.target import new_directory
-from srmp_spark.store.schema import connect_writer
-from srmp_spark.store.set_aside import TOLD_MAX
+from srmp_spark.store.stored_rows import wide_parts
+from srmp_spark.store.tables import epochs, holes, losses, state
+from srmp_spark.store.tables.holes import Hole
 
 SEQUENCES_SKIPPED = 1 << 20
-"""Sequences of a queue that may have been given out after the state was written: 200 s at 5,000 messages a second. If a
-reader has come further all the same, it stops (``failOnDataLoss``) and misses nothing."""
+"""Sequences of a queue that may have been issued after the state was written: 200 s at 5,000
+messages a second. If a reader has come further nevertheless, it stops (``failOnDataLoss``) and
+misses nothing.
+"""
 
 GIVE_UP_TRIES = 20
-"""A queue manager that publishes a backlog appends a few times a second: one of twenty commits comes between two of them."""
+"""Attempts to give up a queue manager.
+
+A queue manager that publishes a backlog appends a few times a second, so one of twenty commits
+comes between two of its own. After the last attempt :class:`PublishConflictError` is raised.
+"""
 
 _TABLES = {
     spec.name: spec
@@ -91,10 +102,10 @@ _TABLES = {
     )
 }
 _SAID = {
-    FINAL: "its peer took it, the application's receipt cannot come any more",
-    "queued": "not sent when the state was written, perhaps since",
+    FINAL: "its peer accepted it; the application's receipt can no longer arrive",
+    "queued": "not sent when the state was written; perhaps sent since",
 }
-"""Of messages that wait, by what Delta calls them."""
+"""Text for waiting messages by their state in Delta."""
 RECEIPTS_READ_TO = "order_queue_read_to"
 """Key in the table ``meta`` of the outbox (queue_manager/sender/receipts.py)."""
 
@@ -111,13 +122,16 @@ def restore(
     answer_seconds: float | None = None,
     on_wait: OnWait = lambda _: None,
 ) -> None:
-    """Make ``data_dir``; ``tell`` gets each line of the report.
+    """Make ``data_dir`` from the Delta state; ``tell`` gets each line of the report.
 
-    ``queue_manager``: its GUID, if the state has several. ``force``: without asking whether it lives, which takes up to
-    ``answer_seconds`` (default: :func:`.answer_seconds_of`; ``on_wait`` is called before); one that lives is given up first.
+    ``queue_manager`` is the GUID, needed if the state has several. By default the queue manager is
+    asked whether it is alive. The question takes up to ``answer_seconds`` (default:
+    :func:`.answer_seconds_of`), and ``on_wait`` is called before. With ``force`` it is not asked;
+    if it is alive, it is given up first.
 
-    Raises :class:`ConfigurationError` (exit code 2, also for one that lives), :class:`StoreInUseError` (5),
-    :class:`StoreDamagedError` (6: the state is damaged or of a newer format), :class:`StoreError`.
+    Raises :class:`ConfigurationError` (exit code 2, also if the queue manager is alive),
+    :class:`StoreInUseError` (5), :class:`StoreDamagedError` if the state is damaged or has a newer
+    format (6), and :class:`StoreError`.
     """
 
     def read() -> dict[str, StoredTable]:
@@ -158,15 +172,17 @@ def restore(
 
 
 def _give_up(inbox: StateTable) -> None:
-    """Give up a queue manager that may live, before anything is read of what it wrote.
+    """Give up a queue manager that may be alive, before anything that it wrote is read.
 
-    From then on it appends nothing and ends at its next look. One that publishes all the time could otherwise never be given
-    up: each of its publications would refuse the last commit of the restore.
+    From then on it appends nothing and ends at its next look. Otherwise a queue manager that
+    publishes all the time could never be given up: each of its publications would refuse the last
+    commit of the restore.
     """
     for left in reversed(range(GIVE_UP_TRIES)):
         try:
             inbox.note_restore(inbox.restores + 1, inbox.appends)
-        except PublishConflictError:  # noqa: PERF203  # it appended at the same moment
+        except PublishConflictError:  # noqa: PERF203
+            # The queue manager appended rows at the same moment.
             if not left:
                 raise
             inbox.refresh()
@@ -177,9 +193,9 @@ def _give_up(inbox: StateTable) -> None:
 def _not_alone(guid: str, uri: str, *, by_another: bool, is_given_up: bool) -> StoreError:
     if by_another:
         return StoreError(
-            f"queue manager {guid} was restored from {uri} by another process meanwhile: "
-            "use what that made. What "
-            "was made here will not start; restore again only if the other one is given up"
+            f"queue manager {guid} was restored from {uri} by another process meanwhile: use "
+            "the data directory of that restore. The one that was made here will not start; "
+            "restore again only if the other one is given up"
         )
     alive = f"queue manager {guid} wrote to {uri} while it was restored: it is alive. "
     if is_given_up:
@@ -202,7 +218,7 @@ def _chosen(tables: Mapping[str, StoredTable], uri: str, wanted: str | None) -> 
     found = sorted(set().union(*(table.queue_managers() for table in tables.values())))
     if not found:
         raise ConfigurationError(
-            f"{uri} holds no state of a queue manager: is it what serve had as --state?"
+            f"{uri} holds no state of a queue manager: give the URI that serve had as --state"
         )
     if wanted is None and len(found) > 1:
         raise ConfigurationError(
@@ -221,7 +237,7 @@ def _written_at(tables: Mapping[str, StoredTable], guid: str) -> datetime | None
 
 
 class _Restore:
-    """One run."""
+    """One run of the restore."""
 
     def __init__(
         self,
@@ -244,12 +260,15 @@ class _Restore:
         self._last_identifier = 0
         self._position = 0
         self._ceilings: dict[str, int] = {}
-        """Numbers that may have been given out, by name."""
+        """Highest number that may have been issued, by name."""
         self._newest: dict[str, int] = {}
-        """Table → the commit of its newest row."""
+        """Commit of the newest row, by table."""
 
     def run(self) -> None:
-        """Everything but the last word, which is the caller's."""
+        """Restore everything.
+
+        The last commit to ``inbox``, which gives up the old data directory, is the caller's task.
+        """
         listed = list(self._rows("queues"))
         queues = read_queues(listed)
         received = Received(self._rows("incoming_streams"), self._rows("message_id_history"))
@@ -266,7 +285,8 @@ class _Restore:
         connection = connect_writer(self._path / DATABASE_FILE)
         try:
             connection.execute("BEGIN IMMEDIATE")
-            connection.execute(losses.DDL)  # empty: those of before are in the Delta table
+            # The table stays empty: earlier losses are in the Delta table.
+            connection.execute(losses.DDL)
             connection.execute(wide_parts.DDL)
             ids = write_queues(connection, list(queues.values()), order, self._at)
             self._restore_rows(connection, queues, order, ids)
@@ -288,12 +308,15 @@ class _Restore:
             self._position = max(row["position"], self._position)
             yield row
 
-    # --- what came in -----------------------------------------------------------------------------------------------------
+    # Incoming
 
     def _read_tail(
         self, queues: dict[str, KnownQueue], received: Received, sessions: Sessions
     ) -> None:
-        """Rows that are younger than what the other tables say of them."""
+        """Read the rows that are newer than the other tables.
+
+        Count these rows in the queues, streams, identifiers and sequences.
+        """
         counting = [
             "queues",
             "incoming_streams",
@@ -350,16 +373,19 @@ class _Restore:
             "lost",
             "rows",
             str(file.least.get("queue") or ""),
-            f"the data file {self._tables['inbox'].uri}/{file.path} is gone or cut short; "
-            "its rows that are nowhere else are "
-            "listed as lost below",
+            f"the data file {self._tables['inbox'].uri}/{file.path} is missing or cut short; "
+            "its rows that exist nowhere else are listed as lost below",
             count=file.rows,
         )
 
     def _skip(
         self, connection: sqlite3.Connection, queues: dict[str, KnownQueue], ids: dict[str, int]
     ) -> None:
-        """Holes: what is not in Delta, and what may have been given out behind it."""
+        """Write holes for sequences without rows.
+
+        The sequences are those that are missing in Delta, and sequences that may have been issued
+        after the state was written.
+        """
         for queue in queues.values():
             if queue.deleted_at is not None:
                 connection.execute(
@@ -374,7 +400,7 @@ class _Restore:
                     "lost",
                     "rows",
                     queue.name,
-                    "these sequences were given out and are not in Delta",
+                    "these sequences were issued and are not in Delta",
                     first=first,
                     last=last,
                     epoch=queue.epoch_of(first),
@@ -391,7 +417,7 @@ class _Restore:
                 [(ids[queue.name], *hole) for hole in holes.joined(sorted(known))],
             )
 
-    # --- what goes out ----------------------------------------------------------------------------------------------------
+    # Outgoing
 
     def _restore_outgoing(
         self, queues: Mapping[str, KnownQueue], order: list[str], received: Received
@@ -415,7 +441,8 @@ class _Restore:
                 if name in queues
             }
             read_to = {RECEIPTS_READ_TO: str(ends.get(ORDER_QUEUE, 0))}
-            if FORWARD_QUEUE in ends:  # what came back of it has no POST that could be sent on
+            # Restored rows of this queue have no POST that could be sent.
+            if FORWARD_QUEUE in ends:
                 read_to[FORWARD_READ_TO] = json.dumps([epoch, ends[FORWARD_QUEUE]])
             found.write(
                 queue_manager=self._guid,
@@ -428,10 +455,13 @@ class _Restore:
             found.close()
         return found
 
-    # --- the end ----------------------------------------------------------------------------------------------------------
+    # The end of the restore
 
     def _begin(self, connection: sqlite3.Connection, outgoing: OutgoingMessages) -> str:
-        """The new epoch, behind everything; and numbers that nobody can have."""
+        """Begin the new epoch, after everything else, and skip numbers that may be in use.
+
+        Return the name of the epoch.
+        """
         for name, ceiling in self._ceilings.items():
             state.raise_ceiling(connection, name, ceiling)
         last = max(self._last_identifier, outgoing.last_identifier)
@@ -478,8 +508,8 @@ class _Restore:
                 "may_be_lost",
                 "rows",
                 queue.name,
-                f"rows that came after {self._as_of} are in no table; the new epoch "
-                f"begins at {begins}, far behind any of them",
+                f"rows that arrived after {self._as_of} are in no table; the new epoch begins "
+                f"at {begins}, far after all of them",
                 first=queue.end + 1,
                 last=begins - 1,
                 epoch=order[-1] if order else None,
@@ -489,7 +519,7 @@ class _Restore:
                     "restored",
                     "consumer",
                     f"{queue.name} {name}",
-                    "its mark; rows it received later come again",
+                    "its mark; rows that it received later are delivered again",
                     last=mark,
                 )
         for each in received.unreadable[:TOLD_MAX]:
@@ -504,8 +534,8 @@ class _Restore:
                 "restored",
                 "incoming_stream",
                 stream.queue,
-                "goes on here; if its sender is past it, status shows gap_at: what lies "
-                "between is lost",
+                "continues here; if its sender is past it, status shows gap_at: the messages "
+                "between are lost",
                 last=stream.sequence_number,
                 stream_id=f"uid:{stream.guid}\\{stream.stream_ordinal}",
                 sequence_number=stream.sequence_number,
@@ -523,19 +553,17 @@ class _Restore:
                 "may_be_lost",
                 "forwarded",
                 FORWARD_QUEUE,
-                "messages for other hosts that were not in outgoing_queue yet are not "
-                "sent on from here: their rows are in "
-                "this queue, what was received is not; the newest are taken anew if their "
-                "senders still have them",
+                "messages for other hosts that were not in outgoing_queue yet are not sent "
+                "from here: their rows are in this queue, the received bytes are not; the "
+                "newest are accepted again if their senders still have them",
             )
         if not listed:
             add(
                 "may_be_lost",
                 "consumer",
                 "",
-                "the state is of a version that did not write queues and marks: every row "
-                "came back as not received, and "
-                "queues are of the kind that their rows are",
+                "the state is of a version that did not write queues and marks: every row is "
+                "restored as not received, and each queue has the kind of its rows",
             )
         add(
             "restored",
@@ -552,8 +580,8 @@ class _Restore:
                 "restored",
                 "wsrm_sequence",
                 row["queue"],
-                "goes on here; if its client is past it, its session ends in a fault: "
-                "what lies between is lost",
+                "continues here; if its client is past it, its session ends in a fault: the "
+                "messages between are lost",
                 last=row["accepted"],
                 wsrm_sequence=row["identifier"],
             )
@@ -579,8 +607,7 @@ class _Restore:
             "may_be_lost",
             "outgoing",
             "",
-            f"messages that were committed after {self._as_of} are in no table; "
-            "identities of rows that were sent are "
-            "forgotten but for the keys of those that wait: a batch that is written again "
-            "is sent again",
+            f"messages that were committed after {self._as_of} are in no table; identities of "
+            "sent rows are forgotten, except the keys of waiting messages: a batch that is "
+            "written again is sent again",
         )

@@ -1,8 +1,8 @@
-"""Incoming sequences of WS-ReliableMessaging, as of the newest row of ``inbox``.
+"""Restore incoming sequences of WS-ReliableMessaging as of the newest row of ``inbox``.
 
-The table ``wsrm_sequences`` is written after ``inbox``, so a queue manager that ended in between left rows that it does not
-count: their numbers are taken from the rows. A sequence that is in rows alone had begun in that very moment; its client begins
-anew, as after any fault.
+The table ``wsrm_sequences`` is written after ``inbox``. A queue manager that ended in between left
+rows that the table does not count, so their numbers are taken from the rows. A sequence that is
+only in rows had begun at that very moment. Its client begins again, as after any fault.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from srmp_spark.store import wsrm_sequences
 from srmp_spark.store.restore.known_queues import micros
+from srmp_spark.store.tables import wsrm_sequences
 
 
 class Sessions:
-    """Collects, then writes."""
+    """Collects sequences, then writes them."""
 
     def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """The rows of the table."""
+        """Read the rows of the table ``wsrm_sequences``."""
         self._sequences: dict[str, dict[str, Any]] = {row["identifier"]: dict(row) for row in rows}
 
     def __len__(self) -> int:
@@ -33,7 +33,7 @@ class Sessions:
         )
 
     def take(self, rows: pa.RecordBatch) -> None:
-        """Rows of ``inbox``."""
+        """Raise the number of accepted messages of each sequence by its rows in ``inbox``."""
         column = rows.column(rows.schema.get_field_index("wsrm_sequence"))
         if column.null_count == len(column):
             return
@@ -47,7 +47,10 @@ class Sessions:
                 known["accepted"] = max(known["accepted"], number)
 
     def write(self, db: sqlite3.Connection, ids: Mapping[str, int]) -> None:
-        """Into the database, in the caller's transaction; ``ids``: the number of each queue."""
+        """Write the sequences into the database, in the caller's transaction.
+
+        ``ids`` has the id of each queue by name.
+        """
         db.execute(wsrm_sequences.DDL)
         for row in self:
             if row["queue"] in ids:

@@ -1,4 +1,4 @@
-"""A state table for reading: one version of it, of one queue manager, batch by batch."""
+"""Read one version of a state table, for one queue manager, batch by batch."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from srmp_spark.errors import StoreDamagedError
-from srmp_spark.store.delta.actions import LiveFile, application_id
-from srmp_spark.store.delta.data_files import looks_whole, storage_of
-from srmp_spark.store.delta.live_files import check_format, live_files, queue_managers_of
-from srmp_spark.store.delta.state_table import HISTORY_LOOKBACK, RESTORE_KEY
-from srmp_spark.store.delta.table_specs import PARTITION, TableSpec
+from srmp_spark.store.delta.tables.actions import LiveFile, application_id
+from srmp_spark.store.delta.tables.data_files import looks_whole, storage_of
+from srmp_spark.store.delta.tables.live_files import check_format, live_files, queue_managers_of
+from srmp_spark.store.delta.tables.state_table_limits import HISTORY_LOOKBACK, RESTORE_KEY
+from srmp_spark.store.delta.tables.table_specs import PARTITION, TableSpec
 
 BATCH_ROWS = 8192
-"""Rows read at once: of the largest bodies 32 GB, but a row group of ``inbox`` has at most 64 MB."""
+"""Rows read at once.
+
+With the largest bodies these would be 32 GB, but a row group of ``inbox`` has at most 64 MB.
+"""
 _WRITER = "srmp.queue_manager"
 
 
 class StoredTable:
-    """One of the tables below ``--state``; a table that was never made has no rows.
+    """Reads one of the tables below ``--state``. A table that was never created has no rows.
 
-    Raises :class:`StoreDamagedError` for a table that cannot be read, is of a newer format, or is none of ours.
+    Opening it raises :class:`StoreDamagedError` if the table cannot be read, has a newer format, or
+    is not one of srmp-spark.
     """
 
     def __init__(
@@ -52,33 +56,37 @@ class StoredTable:
 
     @property
     def uri(self) -> str:
-        """Where it lies."""
+        """Return the address of the table."""
         return self._storage.uri
 
     @property
     def exists(self) -> bool:
-        """Whether somebody has made it."""
+        """Return whether the table was created."""
         return self._table is not None
 
     @property
     def version(self) -> int:
-        """The commit that is read; −1 if there is none."""
+        """Return the number of the commit that is read; −1 if there is no table."""
         return -1 if self._table is None else int(self._table.version())
 
     def queue_managers(self) -> set[str]:
-        """Who has rows in it."""
+        """Return the queue managers that have rows in the table."""
         return set() if self._table is None else queue_managers_of(self._table)
 
     def published(self, queue_manager: str, epoch: str, queue: str) -> int:
-        """The last sequence of a queue that the table holds, or that had left the log by then; 0 if none."""
+        """Return the last sequence of a queue that was published or had left the log; 0 if none."""
         return self.transaction(application_id(queue_manager, epoch, queue))
 
     def transaction(self, name: str) -> int:
-        """The version of an application transaction; 0 if none."""
+        """Return the version of an application transaction; 0 if there is none."""
         return 0 if self._table is None else int(self._table.transaction_version(name) or 0)
 
     def written_at(self, queue_manager: str) -> datetime | None:
-        """The newest commit of a queue manager among the last ones, but for those of restores: they are not its own."""
+        """Return the time of the newest commit of a queue manager, or ``None``.
+
+        Only the last commits are searched. Commits of restores do not count, because they are not
+        the queue manager's own.
+        """
         if self._table is None:
             return None
         for entry in self._table.history(HISTORY_LOOKBACK):
@@ -87,7 +95,10 @@ class StoredTable:
         return None
 
     def files(self, queue_manager: str) -> tuple[list[LiveFile], list[LiveFile]]:
-        """The live data files of a queue manager in commit order, and those of them that are gone or cut short."""
+        """Return the live data files of a queue manager in commit order, whole and damaged ones.
+
+        The second list has the files that are missing or cut short.
+        """
         if self._table is None:
             return [], []
         whole: list[LiveFile] = []
@@ -100,7 +111,11 @@ class StoredTable:
         return whole, damaged
 
     def batches(self, files: Iterable[LiveFile], queue_manager: str) -> Iterator[pa.RecordBatch]:
-        """The rows of these files, with all columns of the table; those that a file does not have are null."""
+        """Yield the rows of these files, with all columns of the table.
+
+        Columns that a file does not have are null. Raises :class:`StoreDamagedError` if a file
+        cannot be read.
+        """
         for file in files:
             with contextlib.closing(self._storage.open_input(file.path)) as stream:
                 try:
@@ -113,12 +128,15 @@ class StoredTable:
                     ) from error
 
     def rows(self, queue_manager: str) -> Iterator[dict[str, Any]]:
-        """The rows of a small table. Raises :class:`StoreDamagedError` if a file of it is gone."""
+        """Yield the rows of a small table.
+
+        Raises :class:`StoreDamagedError` if one of its files is missing or damaged.
+        """
         files, damaged = self.files(queue_manager)
         if damaged:
             raise StoreDamagedError(
-                f"{self._storage.uri}/{damaged[0].path} is gone or cut short: put it "
-                "back, nothing can be restored without it"
+                f"{self._storage.uri}/{damaged[0].path} is missing or cut short: put it back; "
+                "nothing can be restored without it"
             )
         for batch in self.batches(files, queue_manager):
             yield from batch.to_pylist()

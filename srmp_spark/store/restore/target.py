@@ -1,4 +1,4 @@
-"""The folder that becomes a data directory: empty, local, and marked until it is complete."""
+"""Prepare the folder that becomes a data directory: empty, local, and marked until complete."""
 
 from __future__ import annotations
 
@@ -9,25 +9,29 @@ from pathlib import Path
 
 from srmp_spark.errors import ConfigurationError, StoreError
 from srmp_spark.private_files import FOLDER_MODE, refuse_wide
+from srmp_spark.store.database.durable import make_directory, sync_directory, write_durably
+from srmp_spark.store.database.lock import take_lock
 from srmp_spark.store.directory import (
     LOCK_FILE,
     RESTORING_FILE,
     SEGMENTS_DIRECTORY,
     refuse_network_file_system,
 )
-from srmp_spark.store.durable import make_directory, sync_directory, write_durably
-from srmp_spark.store.lock import take_lock
 
 OF_NOBODY = frozenset({"lost+found", LOCK_FILE})
-"""What may lie in an empty folder: a new volume has the first, a start that was refused leaves the second."""
+"""Names that may exist in an empty folder.
+
+A new volume has the first one, and a start that was refused leaves the second one.
+"""
 
 
 @contextmanager
 def new_directory(path: Path, *, mountinfo: Path = Path("/proc/self/mountinfo")) -> Iterator[Path]:
-    """The absolute path, locked and marked; the mark goes when the block ends without an error.
+    """Lock and mark the folder for a ``with`` statement, and return its absolute path.
 
-    Raises :class:`ConfigurationError` for a folder that is not empty or is open to other users, :class:`StoreInUseError`,
-    :class:`StoreError`. What a restore left that did not come to its end is deleted first.
+    The mark is deleted when the block ends without an error. Files that an interrupted restore left
+    are deleted first. Raises :class:`ConfigurationError` if the folder is not empty or is open to
+    other users, :class:`StoreInUseError`, and :class:`StoreError`.
     """
     path = path.absolute()
     try:

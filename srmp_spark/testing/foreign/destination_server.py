@@ -14,7 +14,7 @@ Use it in a test::
         ...  # send to peer.url("private$/orders")
         assert peer.verdict({"private$/orders": bodies}).ok
 
-or as a process: ``python -m srmp_spark.testing.foreign.destination --help``. Nothing outside this folder is imported.
+Nothing outside this folder is imported.
 """
 
 from __future__ import annotations
@@ -64,8 +64,6 @@ STRANGE = {
     "huge": b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n" + b"x" * 4_194_304,
 }
 """Answers after which a sender does not know, or hardly knows, what became of its message."""
-WAIT_TICK = 0.02
-"""Seconds between two looks of :meth:`Destination.wait`."""
 FINALS = ("none", "positive", "negative")
 """What happens to an accepted message that asks for a final receipt, at once: nothing, it is received, it is purged."""
 
@@ -103,6 +101,10 @@ class Destination:
         self.struck: dict[str, int] = {}
         """How often each fault struck a POST."""
         self._lock = threading.RLock()
+        self._arrived = threading.Condition(self._lock)
+        """Notified when it is decided what becomes of a POST."""
+        self._decided = 0
+        """POSTs of which that is decided, and recorded."""
         self._life = threading.Lock()
         """Held by whoever closes the port to open it again."""
         self._allow, self._refuse, self._finals, self._clock = (
@@ -201,14 +203,22 @@ class Destination:
         with self._lock:
             return {name: list(messages) for name, messages in self._state.queues.items()}
 
-    def wait(self, count: int, seconds: float) -> bool:
-        """Until so many messages stand in all queues; False when they do not in time."""
-        end = time.monotonic() + seconds
-        while sum(map(len, self.queues.values())) < count:
-            if time.monotonic() > end:
-                return False
-            time.sleep(WAIT_TICK)
-        return True
+    def wait(self, count: int, seconds: float, queue: str | None = None) -> bool:
+        """Until so many messages stand in all queues, or in ``queue``; False when they do not in time."""
+
+        def are_there() -> bool:
+            queues = self._state.queues
+            if queue is not None:
+                return len(queues.get(queue.lower(), ())) >= count
+            return sum(map(len, queues.values())) >= count
+
+        with self._arrived:
+            return self._arrived.wait_for(are_there, seconds)
+
+    def wait_for_posts(self, count: int, seconds: float) -> bool:
+        """Until so many POSTs were decided, accepted or not; False when they were not in time."""
+        with self._arrived:
+            return self._arrived.wait_for(lambda: self._decided >= count, seconds)
 
     def decide(self, queue: str, decision: str) -> int:
         """Receive (``positive``) or purge (``negative``) all messages of a queue; how many receipts that makes owed."""
@@ -353,6 +363,9 @@ class Destination:
             }
         )
         self.record.write("post", n=n, outcome=outcome, status=status, **place, **more)
+        with self._arrived:
+            self._decided += 1
+            self._arrived.notify_all()
 
     def _strike(self, n: int, fate: Fate) -> None:
         with self._lock:

@@ -1,0 +1,54 @@
+"""The optional parts of an installation, and what to say when one is missing.
+
+The base installation has the commands, the client and the decoding of rows. ``pip install
+"srmp-spark[NAME]"`` adds an extra.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Literal
+
+from srmp_spark.errors import ConfigurationError
+
+Extra = Literal["serve", "spark", "kerberos"]
+
+MODULES: dict[Extra, tuple[str, ...]] = {
+    "serve": ("deltalake", "httptools", "msgspec", "prometheus_client", "uvicorn", "uvloop"),
+    "spark": ("pyspark", "delta", "pandas"),
+    "kerberos": ("spnego",),
+}
+"""The modules of each extra that our code imports."""
+PURPOSE: dict[Extra, str] = {
+    "serve": "a queue manager",
+    "spark": "Spark",
+    "kerberos": "Kerberos or Negotiate",
+}
+
+
+class MissingExtraError(ConfigurationError, ImportError):
+    """A part of the package was used whose extra is not installed."""
+
+
+def missing(extra: Extra, module: str) -> MissingExtraError:
+    """Return the error for ``module`` of ``extra``, which is not installed."""
+    return MissingExtraError(
+        f"{PURPOSE[extra]} needs the package {module}, which is not installed here: "
+        f'pip install "srmp-spark[{extra}]"'
+    )
+
+
+def needs(extra: Extra) -> None:
+    """Raise :class:`MissingExtraError` if a module of ``extra`` is not installed; import none."""
+    for module in MODULES[extra]:
+        if importlib.util.find_spec(module) is None:
+            raise missing(extra, module)
+
+
+def missing_module(error: ModuleNotFoundError) -> MissingExtraError | None:
+    """Return what to say of a module that was not found; ``None`` if it belongs to no extra."""
+    name = (error.name or "").partition(".")[0]
+    for extra, modules in MODULES.items():
+        if name in modules:
+            return missing(extra, name)
+    return None

@@ -1,0 +1,190 @@
+"""Read the answers of a peer to our posts, one after the other ([MC-MQSRM] 3.1.7.2.5).
+
+Two parts of the program use this: the receipts sender, with one POST for each connection
+(:mod:`.http_client`), and the sender process, with a connection that is kept alive for each
+outgoing queue (:mod:`.sender.exchange`). Only a complete answer counts. Redirects are never
+followed: a 3xx answer is an answer like any other. A body is never kept. The owner decides about an
+answer that passes a limit:
+
+- The status of an answer to a receipt is valid as soon as its head is complete. So its owner
+  stops reading a body at :data:`ANSWER_MAX`.
+- For a message that is sent, an answer without an end is no answer, and the connection cannot
+  be used again (bad input 33 of the attack list).
+
+The limits are offsets in the bytes of an answer, and reads are cut at these offsets. So it makes no
+difference how the network cut the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple
+
+import httptools
+
+ANSWER_BODY_MAX = 65_536
+"""Most bytes of an answer's body. A peer says little about a message."""
+ANSWER_HEAD_MAX = 65_536
+"""Most bytes until the head of the answer is complete, interim answers included."""
+ANSWER_MAX = ANSWER_HEAD_MAX + ANSWER_BODY_MAX
+"""Most bytes of an answer that are read, with everything that frames its body."""
+INTERIM_ANSWERS_MAX = 8
+"""Most interim answers, such as 100 Continue, before the answer.
+
+A peer that sends more is disconnected.
+"""
+REASON_MAX = 200
+"""Most characters of the peer's reason that are kept for ``status`` and logs. The rest is cut."""
+
+
+class MalformedAnswerError(Exception):
+    """The received bytes are no HTTP answer. The text says why."""
+
+
+class PeerAnswer(NamedTuple):
+    """A complete answer of a peer."""
+
+    status: int
+    reason: str
+    """The reason in ``Srmp-Reason`` or in the status line. Empty for 200."""
+    retry_after: float | None
+    """Seconds of ``Retry-After``, or ``None``."""
+
+
+def retry_after_of(value: bytes, now: datetime) -> float | None:
+    """Return the seconds that ``Retry-After`` asks for, as a number or a date.
+
+    Return ``None`` if the value is neither. ``now`` is the present time, for a date.
+    """
+    text = value.decode("latin-1").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        at = parsedate_to_datetime(text)
+    except (ValueError, IndexError, OverflowError):  # A day or year of twenty digits overflows.
+        return None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=timezone.utc)
+    return max(0.0, (at - now).total_seconds())
+
+
+class AnswerParser:
+    """Turns the bytes that a peer sends over one connection into answers."""
+
+    def __init__(self, on_complete: Callable[[], object]) -> None:
+        """Create a parser for one connection.
+
+        ``on_complete`` is called inside :meth:`feed` when an answer is complete, and it may call
+        :meth:`take`. It is not called after too many interim answers, however few reads bring them.
+        """
+        self._on_complete = on_complete
+        self._http = httptools.HttpResponseParser(self)
+        self.has_begun = False
+        """Whether a part of an answer that was not taken has arrived, even of an interim one."""
+        self._forget()
+
+    def _forget(self) -> None:
+        """Reset the state before the next answer."""
+        self._status_text = b""
+        self._srmp_reason: bytes | None = None
+        self._retry_after: bytes | None = None
+        self._framed = False
+        self._interim = 0
+        self.in_body = False
+        """Whether the head of the answer is complete. Interim answers do not count."""
+        self.got = 0
+        """Bytes of this answer, including interim answers before it.
+
+        Bytes that arrived in one piece with the end of another answer do not count.
+        """
+
+    @property
+    def head_has_no_end(self) -> bool:
+        """Return whether the head is longer than its limit or too many interim answers arrived."""
+        return (
+            self.got > ANSWER_HEAD_MAX and not self.in_body
+        ) or self._interim > INTERIM_ANSWERS_MAX
+
+    @property
+    def is_too_long(self) -> bool:
+        """Return whether the answer has passed a limit. Then no more of it is read."""
+        return self.head_has_no_end or self.got > ANSWER_MAX
+
+    @property
+    def ends_with_connection(self) -> bool:
+        """Return whether the answer has no length.
+
+        The body of such an answer is complete when the connection ends.
+        """
+        return self.in_body and not self._framed
+
+    @property
+    def keeps_alive(self) -> bool:
+        """Return whether the connection can be used again after the answer that is complete now."""
+        return bool(self._http.should_keep_alive())
+
+    def feed(self, data: bytes) -> None:
+        """Parse the next received bytes.
+
+        Raises :class:`MalformedAnswerError` if they are no HTTP answer. After that, or when a limit
+        is passed, nothing more may be fed.
+        """
+        while data:
+            most = (ANSWER_MAX if self.in_body else ANSWER_HEAD_MAX) - self.got
+            if most <= 0:
+                self.got += len(data)
+                return
+            piece, data = data[:most], data[most:]
+            self.got += len(piece)
+            try:
+                self._http.feed_data(piece)
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+                raise MalformedAnswerError(f"a malformed answer: {error}") from None
+
+    def take(self) -> PeerAnswer:
+        """Return the answer whose head is complete. The next bytes belong to another answer."""
+        status = self._http.get_status_code()
+        reason = ""
+        retry_after = None
+        if status != 200:
+            text = self._srmp_reason if self._srmp_reason is not None else self._status_text
+            reason = "".join(
+                c if c.isprintable() else "?" for c in text[:REASON_MAX].decode("latin-1")
+            )
+            if self._retry_after is not None:
+                retry_after = retry_after_of(self._retry_after, datetime.now(timezone.utc))
+        self.has_begun = False
+        self._forget()
+        return PeerAnswer(status, reason, retry_after)
+
+    # --- httptools --------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:  # noqa: D102  # httptools'
+        self.has_begun = True
+
+    def on_status(self, status: bytes) -> None:  # noqa: D102  # httptools'
+        self._status_text += status
+
+    def on_header(self, name: bytes, value: bytes) -> None:  # noqa: D102  # httptools'
+        name = name.lower()
+        if name in (b"content-length", b"transfer-encoding"):
+            self._framed = True
+        elif name == b"srmp-reason":
+            self._srmp_reason = value
+        elif name == b"retry-after":
+            self._retry_after = value
+
+    def on_headers_complete(self) -> None:  # noqa: D102  # httptools'
+        if self._http.get_status_code() >= 200:
+            self.in_body = True
+
+    def on_message_complete(self) -> None:  # noqa: D102  # httptools'
+        if self._http.get_status_code() >= 200:
+            if not self.head_has_no_end:
+                self._on_complete()
+        else:
+            interim, got = self._interim + 1, self.got
+            self._forget()
+            self._interim, self.got = interim, got

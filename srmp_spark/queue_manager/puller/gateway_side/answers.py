@@ -1,0 +1,116 @@
+"""Define the answers of a remote queue, and the errors of a call to it, for both processes.
+
+The main process decides by these answers (:mod:`.moving`, :mod:`.copying`). Its gateway makes them
+from a server's answers (:mod:`.remote`, :mod:`.connection`).
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple, Protocol
+
+from srmp_spark.errors import SrmpSparkError
+from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.next_steps import refusal_text
+from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled
+
+NOTHING = frozenset((Status.MQ_ERROR_IO_TIMEOUT, Status.MQ_ERROR_MESSAGE_NOT_FOUND))
+"""Statuses of a read that found no message. The cursor determines which of the two is returned."""
+REMOVED = frozenset((Status.MQ_ERROR_MESSAGE_NOT_FOUND, Status.MQ_ERROR_MESSAGE_ALREADY_RECEIVED))
+"""Statuses of a peek by lookup identifier for a message that is gone."""
+HELD = frozenset(
+    (Status.MQ_ERROR_TRANSACTION_USAGE, Status.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION)
+)
+"""Statuses of a peek by lookup identifier for a message that another reader has locked."""
+
+
+class RefusedError(SrmpSparkError):
+    """The remote queue manager refused a call. ``status`` is its HRESULT or fault."""
+
+    def __init__(self, status: int, what: str, *, perhaps_done: bool = False) -> None:
+        """Describe the refused call ``what``.
+
+        ``perhaps_done`` is set for a fault that does not state that the call was not carried out.
+        """
+        super().__init__(refusal_text(what, status))
+        self.status = status
+        self.what = what
+        self.perhaps_done = perhaps_done
+
+
+class LostError(SrmpSparkError):
+    """There is no connection, or the connection ended.
+
+    A call in flight may have been carried out.
+    """
+
+
+class NotSentError(LostError):
+    """The connection had ended before the call was sent. The call was not carried out."""
+
+
+class Unreadable(NamedTuple):
+    """A message whose parts do not fit together. It never becomes a row and is never removed."""
+
+    request: int
+    """dwRequestId of the message's lock, if the read was a receive.
+
+    Unlock it with :meth:`ReadableQueue.end`.
+    """
+    reason: str
+
+
+def unreadable_text(count: int, reason: str) -> str:
+    """Return the text for operators about ``count`` unreadable messages that were skipped.
+
+    ``reason`` states why one of these messages cannot be read.
+    """
+    if count == 1:
+        return f"a message cannot be read and stays where it is: {reason}"
+    return f"{count} messages cannot be read and stay where they are; one of them: {reason}"
+
+
+class Ended(Enum):
+    """The result of a call of R_EndReceive."""
+
+    CARRIED_OUT = auto()
+    NOT = auto()
+    """The call was refused before the message was removed."""
+    UNCLEAR = auto()
+    """The call failed, perhaps in the removal itself. Only a peek can tell."""
+
+
+class ReadableQueue(Protocol):
+    """An open remote queue: :class:`.remotes.CrossedQueue` or :class:`.remote.RemoteQueue`.
+
+    All methods raise :class:`RefusedError` if the server refuses the call, and :class:`LostError`
+    if the connection ends.
+    """
+
+    @property
+    def calls_at_once(self) -> int:
+        """Return how many calls may be in flight at the same time."""
+        ...
+
+    async def read(
+        self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
+    ) -> Pulled | Unreadable | Status:
+        """Return a message, or :class:`Unreadable`, or the status if there is no message.
+
+        The message is locked by us if ``action`` receives. ``wait_s`` is the longest wait for a
+        message, in seconds.
+        """
+        ...
+
+    async def end(self, request: int, *, keep: bool = False) -> Ended:
+        """Remove the message that ``request`` locked, or with ``keep`` unlock the message."""
+        ...
+
+    async def cursor(self) -> int:
+        """Create a cursor in the remote queue and return its number."""
+        ...
+
+    async def close_cursor(self, cursor: int) -> None:
+        """Close a cursor of the remote queue."""
+        ...

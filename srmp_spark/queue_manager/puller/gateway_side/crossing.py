@@ -1,0 +1,256 @@
+"""Define the messages between the main process and the gateway of subscriptions.
+
+:mod:`srmp_spark.queue_manager.gateway` describes gateways.
+
+    main process                                     gateway
+    ─────── Open: a server and credentials ────────▶ address, connection, sign-in
+    ◀────── Opened, or Failed ──────────────────────
+    ─────── OpenQueue, Read, End, … ───────────────▶ one call to the server each
+    ◀────── Done, Found, NotThere, …, or Failed ────
+    ─────── Close ─────────────────────────────────▶ the connection ends, and its locks with it
+
+Each connection and each call has a number that is never used twice. A message for a number that no
+caller waits for is dropped. The calls of one connection are made in the order in which they are
+sent.
+
+**Trust.** The gateway sends the bytes of a packet together with its reading of exactly these bytes,
+in one frame. The main process stores the bytes and makes its row from that reading. So nothing is
+stored that was not read as a whole packet. The body is sent once, as a part of the packet.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from srmp_spark.errors import SrmpSparkError
+from srmp_spark.message import Message
+from srmp_spark.mqrr.pulled_states import PulledState
+from srmp_spark.mqrr.queue_format import QueueFormat
+from srmp_spark.mqrr.remote_host import RemoteHost
+from srmp_spark.queue_manager.puller.gateway_side.answers import (
+    Ended,
+    LostError,
+    NotSentError,
+    RefusedError,
+)
+from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
+from srmp_spark.signing_in.credentials import Credentials
+
+OPENING = 0
+"""Number in :class:`Failed` that stands for :class:`Open` instead of a call."""
+
+
+# --- to the gateway -------------------------------------------------------------------------------
+
+
+class Open(msgspec.Struct, tag=True, frozen=True):
+    """Request: connect to a server and sign in."""
+
+    connection: int
+    host: RemoteHost
+    credentials: Credentials
+    """Credentials with the password.
+
+    No log shows the password, and the gateway forgets it with the connection.
+    """
+
+
+class OpenQueue(msgspec.Struct, tag=True, frozen=True):
+    """Request: open the one queue of a connection. The answer is :class:`Done`."""
+
+    connection: int
+    call: int
+    format: QueueFormat
+    receive: bool
+
+
+class Read(msgspec.Struct, tag=True, frozen=True):
+    """Request: R_StartReceive.
+
+    The answer is :class:`Found`, :class:`Unread` or :class:`NotThere`.
+    """
+
+    connection: int
+    call: int
+    action: int
+    wait_s: float
+    lookup_id: int
+    cursor: int
+
+
+class End(msgspec.Struct, tag=True, frozen=True):
+    """Request: R_EndReceive. The answer is :class:`EndAnswered`."""
+
+    connection: int
+    call: int
+    request: int
+    keep: bool
+
+
+class MakeCursor(msgspec.Struct, tag=True, frozen=True):
+    """Request: R_CreateCursor. The answer is :class:`CursorMade`."""
+
+    connection: int
+    call: int
+
+
+class CloseCursor(msgspec.Struct, tag=True, frozen=True):
+    """Request: R_CloseCursor. The answer is :class:`Done`."""
+
+    connection: int
+    call: int
+    cursor: int
+
+
+class Close(msgspec.Struct, tag=True, frozen=True):
+    """Request: end a connection at once, or the attempt to make it. There is no answer."""
+
+    connection: int
+
+
+# --- to the main process --------------------------------------------------------------------------
+
+
+class Opened(msgspec.Struct, tag=True, frozen=True):
+    """Answer: the server has accepted the connection and the sign-in."""
+
+    connection: int
+    address: tuple[str, int]
+    """Address and port that were reached."""
+    calls_at_once: int
+
+
+class Done(msgspec.Struct, tag=True, frozen=True):
+    """Answer: a call without a result was carried out."""
+
+    connection: int
+    call: int
+
+
+class Found(msgspec.Struct, tag=True, frozen=True):
+    """Answer: a whole message. Read it with :func:`pulled_of_found`."""
+
+    connection: int
+    call: int
+    request: int
+    key: PulledKey
+    packet: bytes
+    message: Message
+    """The reading of ``packet``. Its body is left out if ``body_at`` states where the body is."""
+    body_at: int
+    """Offset of the body in ``packet``, or -1 if the body is in ``message``."""
+    body_size: int
+
+
+class Unread(msgspec.Struct, tag=True, frozen=True):
+    """Answer: a message whose parts do not fit together."""
+
+    connection: int
+    call: int
+    request: int
+    reason: str
+
+
+class NotThere(msgspec.Struct, tag=True, frozen=True):
+    """Answer: there is no message. ``status`` states why."""
+
+    connection: int
+    call: int
+    status: int
+
+
+class EndAnswered(msgspec.Struct, tag=True, frozen=True):
+    """Answer: the result of R_EndReceive."""
+
+    connection: int
+    call: int
+    ended: Ended
+
+
+class CursorMade(msgspec.Struct, tag=True, frozen=True):
+    """Answer: the number of the new cursor."""
+
+    connection: int
+    call: int
+    cursor: int
+
+
+class Failed(msgspec.Struct, tag=True, frozen=True):
+    """Answer: a call failed, or the connection could not be made.
+
+    Read it with :func:`error_of`.
+    """
+
+    connection: int
+    call: int
+    """Number of the call. :data:`OPENING`: the connection could not be made."""
+    kind: Literal["refused", "lost", "not-sent", "other"]
+    text: str
+    """Text of the error. For a refusal it states who refused what."""
+    status: int = 0
+    perhaps_done: bool = False
+
+
+ToGateway = Open | OpenQueue | Read | End | MakeCursor | CloseCursor | Close
+Call = OpenQueue | Read | End | MakeCursor | CloseCursor
+Answer = Done | Found | Unread | NotThere | EndAnswered | CursorMade
+ToMain = Opened | Answer | Failed
+
+
+# --- values that cross in parts -------------------------------------------------------------------
+
+
+def found_of(connection: int, call: int, pulled: Pulled) -> Found:
+    """Return the answer that carries a message. Read it with :func:`pulled_of_found`."""
+    message = pulled.message
+    at = pulled.raw.find(message.body) if message.body else -1
+    if at >= 0:
+        message = message._replace(body=b"")
+    return Found(
+        connection,
+        call,
+        pulled.request,
+        pulled.key,
+        pulled.raw,
+        message,
+        at,
+        len(pulled.message.body),
+    )
+
+
+def pulled_of_found(found: Found) -> Pulled:
+    """Return the message in an answer of the gateway."""
+    message, packet = found.message, found.packet
+    if found.body_at >= 0:
+        message = message._replace(body=packet[found.body_at : found.body_at + found.body_size])
+    return Pulled(found.key, packet, message, PulledState.HANDED, found.request)
+
+
+def failed_of(connection: int, call: int, error: Exception) -> Failed:
+    """Return the answer that carries an error. Read it with :func:`error_of`."""
+    if isinstance(error, RefusedError):
+        return Failed(
+            connection, call, "refused", crossable(error.what), error.status, error.perhaps_done
+        )
+    kind: Literal["lost", "not-sent", "other"] = "other"
+    if isinstance(error, LostError):
+        kind = "not-sent" if isinstance(error, NotSentError) else "lost"
+    return Failed(connection, call, kind, crossable(str(error)))
+
+
+def error_of(failed: Failed) -> SrmpSparkError:
+    """Return the error in an answer of the gateway."""
+    if failed.kind == "refused":
+        return RefusedError(failed.status, failed.text, perhaps_done=failed.perhaps_done)
+    kinds = {"lost": LostError, "not-sent": NotSentError}
+    return kinds.get(failed.kind, SrmpSparkError)(failed.text)
+
+
+def crossable(text: str) -> str:
+    """Return ``text`` with characters that UTF-8 cannot encode replaced by escapes.
+
+    A server may send halves of surrogate pairs.
+    """
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,59 @@
+"""One message of a remote queue, from its packet to its row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from srmp_spark.message import Message
+from srmp_spark.mqrr.lookup_identifier import lookup_id_of, sequence_of
+from srmp_spark.mqrr.message_of_packet import message_of
+from srmp_spark.mqrr.packets.message_packet import MessagePacket
+from srmp_spark.mqrr.pulled_states import PulledEvent, PulledState, moved
+
+
+class PulledKey(NamedTuple):
+    """Identifies a message: no other message of the remote queue has both values."""
+
+    lookup_id: int
+    message_id: str
+
+    @property
+    def lookup_ids(self) -> tuple[int, ...]:
+        """Return the lookup identifiers that the message may have in the remote queue.
+
+        The most likely one is first. See :func:`.lookup_identifier.candidates`.
+        """
+        return tuple(dict.fromkeys((self.lookup_id, sequence_of(self.lookup_id))))
+
+
+@dataclass(slots=True, eq=False)
+class Pulled:
+    """One whole message of a remote queue, with its state."""
+
+    key: PulledKey
+    raw: bytes
+    """Bytes of the message's packet."""
+    message: Message
+    state: PulledState
+    request: int = 0
+    """dwRequestId of our lock on the message, if there is one."""
+
+    def move(self, event: PulledEvent) -> None:
+        """Change the state of the message by ``event``.
+
+        Raises :class:`LocalProtocolError` if ``event`` cannot happen in the present state.
+        """
+        self.state = moved(self.state, event)
+
+
+def pulled_of(raw: bytes, packet: MessagePacket, sequence_id: int, state: PulledState) -> Pulled:
+    """Return the message that was read from a packet.
+
+    Raises :class:`RemoteProtocolError` if a part of the message is missing.
+    """
+    message = message_of(packet)
+    lookup_id = lookup_id_of(
+        sequence_id, priority=packet.priority, transactional=packet.transaction is not None
+    )
+    return Pulled(PulledKey(lookup_id, packet.id), raw, message, state)

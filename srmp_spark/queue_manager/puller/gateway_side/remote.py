@@ -1,0 +1,130 @@
+"""An open queue of another machine, over a connection of this process ([MS-MQRR] 3.2.4)."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Protocol
+
+from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.ndr.methods import (
+    ACCESS_PEEK,
+    ACCESS_RECEIVE,
+    RR_ACK,
+    RR_NACK,
+    SHARE_DENY_NONE,
+    EndReceiveRequest,
+    HandleNumberRequest,
+    HandleRequest,
+    OpenRequest,
+    Parameters,
+)
+from srmp_spark.mqrr.ndr.receive import StartReceiveRequest, StartReceiveResponse
+from srmp_spark.mqrr.ndr.stub import ContextHandle
+from srmp_spark.mqrr.packets.sections import whole_packet
+from srmp_spark.mqrr.pulled_states import PulledState
+from srmp_spark.mqrr.queue_format import QueueFormat
+from srmp_spark.mqrr.status import END_REMOVED_NOTHING, Status
+from srmp_spark.queue_manager.puller.gateway_side.answers import Ended, RefusedError, Unreadable
+from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, pulled_of
+
+
+class Calls(Protocol):
+    """A connection to a server: :class:`.connection.RpcClient`, or a test's."""
+
+    @property
+    def calls_at_once(self) -> int:
+        """Return how many calls may be in flight at the same time."""
+        ...
+
+    async def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401
+        """Make a call and return its answer.
+
+        Raises :class:`RefusedError` and :class:`LostError`.
+        """
+        ...
+
+
+class RemoteQueue:
+    """One open handle of a remote queue.
+
+    All methods raise :class:`RefusedError` if the server refuses the call, and :class:`LostError`
+    if the connection ends.
+    """
+
+    def __init__(self, calls: Calls, handle: ContextHandle) -> None:
+        self._calls = calls
+        self._handle = handle
+        self._requests = itertools.count(1)
+
+    @classmethod
+    async def open(cls, calls: Calls, queue: QueueFormat, *, receive: bool) -> RemoteQueue:
+        """Open ``queue`` to receive from it, or else to peek only."""
+        access = ACCESS_RECEIVE if receive else ACCESS_PEEK
+        answer = await calls.call(2, OpenRequest(queue, access, SHARE_DENY_NONE))
+        return cls(calls, answer.handle)
+
+    async def read(
+        self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
+    ) -> Pulled | Unreadable | Status:
+        """Return a message, or :class:`Unreadable`, or the status if there is no message.
+
+        The message is locked by us if ``action`` receives. ``wait_s`` is the longest wait for a
+        message, in seconds.
+        """
+        request = next(self._requests)
+        asked = StartReceiveRequest(
+            self._handle,
+            action=action,
+            timeout_ms=int(wait_s * 1000),
+            request_id=request,
+            lookup_id=lookup_id,
+            cursor=cursor,
+        )
+        answer: StartReceiveResponse = await self._calls.call(7, asked, wait_s)
+        if answer.status != Status.MQ_OK:
+            try:
+                return Status(answer.status)
+            except ValueError:
+                raise RefusedError(answer.status, "R_StartReceive") from None
+        try:
+            pulled = _pulled(answer)
+        except RemoteProtocolError as error:
+            return Unreadable(request, str(error))
+        pulled.request = request
+        return pulled
+
+    async def end(self, request: int, *, keep: bool = False) -> Ended:
+        """Remove the message that ``request`` locked, or with ``keep`` unlock the message.
+
+        The call is R_EndReceive. Return whether the server carried out the call.
+        """
+        answer = await self._calls.call(
+            9, EndReceiveRequest(self._handle, RR_NACK if keep else RR_ACK, request)
+        )
+        if answer.status == Status.MQ_OK:
+            return Ended.CARRIED_OUT
+        return Ended.NOT if answer.status in END_REMOVED_NOTHING else Ended.UNCLEAR
+
+    @property
+    def calls_at_once(self) -> int:
+        """Return how many calls may be in flight at the same time."""
+        return self._calls.calls_at_once
+
+    async def cursor(self) -> int:
+        """Create a cursor in the remote queue and return its number."""
+        answer = await self._calls.call(4, HandleRequest(self._handle))
+        if answer.status != Status.MQ_OK:
+            raise RefusedError(answer.status, "R_CreateCursor")
+        return int(answer.cursor)
+
+    async def close_cursor(self, cursor: int) -> None:
+        """Close a cursor of the remote queue."""
+        await self._calls.call(5, HandleNumberRequest(self._handle, cursor))
+
+
+def _pulled(answer: StartReceiveResponse) -> Pulled:
+    if not answer.sections:
+        raise RemoteProtocolError("a message without sections", section="[MS-MQRR] 2.2.6")
+    raw, packet = whole_packet(answer.sections)
+    return pulled_of(raw, packet, answer.sequence_id, PulledState.HANDED)

@@ -1,0 +1,1 @@
+"""Turn each message of a remote queue into one row, moved or copied."""

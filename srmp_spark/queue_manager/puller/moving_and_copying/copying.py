@@ -1,0 +1,293 @@
+"""Copy a remote queue (``mode = "copy"``): each message becomes one row here, and stays there.
+
+Theory of operation. A cursor walks through the queue from its head, again and again. A message that
+was not seen before becomes a row, and a note that it was seen is stored in the same commit. A
+comparison with the last message would not suffice. A message of higher priority that arrives later
+is before it, and a message that was locked during the walk returns to its old place. A message that
+was seen, but is missing in a whole walk, may be locked. Its note is dropped only if a peek reports
+that the message is gone. A note has both identifiers of the message, as moved messages have,
+because a queue manager that is set up anew issues lookup identifiers from the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from srmp_spark.errors import LimitExceededError, SrmpSparkError
+from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.by_number import ByNumber, Place, Tells
+from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.puller.gateway_side.answers import (
+    HELD,
+    NOTHING,
+    REMOVED,
+    LostError,
+    ReadableQueue,
+    RefusedError,
+    Unreadable,
+    unreadable_text,
+)
+from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
+from srmp_spark.queue_manager.puller.moving_and_copying.locks import BATCH_BYTES, BATCH_MESSAGES
+from srmp_spark.queue_manager.puller.moving_and_copying.passing import UNREADABLE_WALKED_MAX
+
+COPIED_MAX = 500_000
+"""Most messages of one remote queue whose keys a copy keeps, with about 470 bytes of memory each.
+
+Beyond it, new messages are counted and not copied, and ``last_error`` reports them, until messages
+are removed from the remote queue.
+"""
+
+
+class Noting(Protocol):
+    """Stores the copies. Each call returns when its result is on stable storage."""
+
+    async def copied(self, messages: Sequence[Pulled]) -> tuple[int, str | None]:
+        """Make rows of the messages and note them as copied.
+
+        Return how many became rows, and the reason if not all did.
+        """
+        ...
+
+    async def removed(self, keys: Collection[PulledKey]) -> None:
+        """Forget these messages, which are no longer in the remote queue."""
+        ...
+
+
+@dataclass(slots=True)
+class _Walk:
+    """The progress of one walk through the queue, over one connection or several."""
+
+    by_number: ByNumber = field(default_factory=ByNumber)
+    there: set[PulledKey] = field(default_factory=set)
+    """Keys of the messages that the walk has met."""
+    unreadable: int = 0
+    reason: str = ""
+    """Reason why the last unreadable message cannot be read."""
+    not_copied: int = 0
+
+
+class _ByCursor:
+    """Walks from the head of the queue to its end over one connection."""
+
+    def __init__(self, queue: ReadableQueue, walk: _Walk) -> None:
+        self._queue = queue
+        self._walk = walk
+        self._cursor: int | None = None
+
+    async def next(self) -> Pulled | Unreadable | None:
+        """Return the next message, or None at the end of the queue.
+
+        Raises :class:`LostError` and :class:`RefusedError`.
+        """
+        action = Action.PEEK_NEXT
+        if self._cursor is None:
+            self._walk.by_number.begin_at_head()
+            self._walk.unreadable = self._walk.not_copied = 0
+            self._cursor, action = await self._queue.cursor(), Action.PEEK_CURRENT
+        found = await self._queue.read(action, cursor=self._cursor)
+        if isinstance(found, Status):
+            if found not in NOTHING:
+                raise RefusedError(found, "R_StartReceive")
+            await self._queue.close_cursor(self._cursor)
+            return None
+        if isinstance(found, Pulled):
+            # Lookup identifiers ascend in the order of the queue.
+            self._walk.by_number.has(Place(*found.key))
+        return found
+
+
+class _ByNumber:
+    """Continues a walk over a new connection, after the last message that the walk has.
+
+    The class uses lookup identifiers. Where they cannot be used, a cursor walks from the head
+    again.
+    """
+
+    def __init__(self, queue: ReadableQueue, walk: _Walk) -> None:
+        self._queue = queue
+        self._walk = walk
+        self._instead: _ByCursor | None = None
+        walk.by_number.connected()
+
+    async def next(self) -> Pulled | Unreadable | None:
+        """Return the next message, or None at the end of the queue.
+
+        Errors as :meth:`_ByCursor.next`.
+        """
+        tells = Tells.AGAIN
+        while self._instead is None:
+            action, lookup_id = self._walk.by_number.call()
+            found = await self._queue.read(action, lookup_id=lookup_id)
+            if isinstance(found, Pulled):
+                tells = self._walk.by_number.found(Place(*found.key))
+            elif isinstance(found, Unreadable):
+                # Its number is unknown, and it would be returned again and again.
+                tells = Tells.NOWHERE
+            elif found in NOTHING | REMOVED | HELD:
+                tells = self._walk.by_number.nothing(held=found in HELD)
+            else:
+                raise RefusedError(found, "R_StartReceive")
+            if tells is Tells.MESSAGE:
+                assert isinstance(found, Pulled), "nothing else is one"
+                return found
+            if tells is Tells.OVER:
+                return None
+            if tells is Tells.NOWHERE:
+                self._instead = _ByCursor(self._queue, self._walk)
+        return await self._instead.next()
+
+
+class Copier:
+    """Copies the messages of one subscription.
+
+    A copier lives as long as the process. Its connections may change meanwhile.
+    """
+
+    def __init__(
+        self, noting: Noting, seen: Collection[PulledKey], *, told: Callable[[str], None]
+    ) -> None:
+        """Begin with ``seen``, the messages that earlier processes have copied.
+
+        ``told`` is called with texts for the operator.
+        """
+        self._noting = noting
+        self._told = told
+        self.seen = set(seen)
+        self.moved = 0
+        """Rows that were made since the start of the process."""
+        self.unreadable = 0
+        """Unreadable messages that the last walk skipped. The next walk reads them again."""
+        self.not_copied = 0
+        """Messages beyond COPIED_MAX that the last walk found."""
+        self.is_full: str | None = None
+        self._walk: _Walk | None = None
+        """The walk in progress. ``None``: the next call begins a new walk."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Return whether a walk lost its connection and is not finished.
+
+        The next call of :meth:`walk` continues that walk.
+        """
+        return self._walk is not None
+
+    async def walk(self, queue: ReadableQueue) -> int:
+        """Walk once through the queue, and return how many messages were new.
+
+        A walk whose connection was lost is continued. Raises :class:`LostError`, and
+        :class:`RefusedError` if the server refuses a call. Raises :class:`RemoteProtocolError` if
+        the cursor does not advance or too many messages are unreadable. Messages that were found
+        before an error are copied.
+        """
+        before = self.moved
+        walk = self._walk
+        if walk is None:
+            walk = self._walk = _Walk()
+            steps: _ByCursor | _ByNumber = _ByCursor(queue, walk)
+        else:
+            steps = _ByNumber(queue, walk)
+        self.is_full = None
+        try:
+            await self._through(walk, steps)
+        except LostError:
+            # The walk continues over the next connection.
+            raise
+        except BaseException:
+            self._walk = None
+            raise
+        self._walk = None
+        if walk.unreadable:
+            self._told(unreadable_text(walk.unreadable, walk.reason))
+        if walk.not_copied:
+            self._told(not_copied_text(walk.not_copied))
+        if self.is_full is None:
+            await self._forget(queue, self.seen - walk.there)
+        return self.moved - before
+
+    async def _through(self, walk: _Walk, steps: _ByCursor | _ByNumber) -> None:
+        """Copy the messages that ``steps`` finds.
+
+        After an error, also copy those found before it.
+        """
+        waiting: dict[PulledKey, Pulled] = {}
+        size = 0
+        try:
+            while self.is_full is None and (found := await steps.next()) is not None:
+                if isinstance(found, Unreadable):
+                    walk.unreadable += 1
+                    walk.reason = found.reason
+                    if walk.unreadable > UNREADABLE_WALKED_MAX:
+                        raise LimitExceededError(
+                            "UNREADABLE_WALKED_MAX", UNREADABLE_WALKED_MAX, walk.unreadable
+                        )
+                    continue
+                if found.key not in self.seen:
+                    if len(self.seen) + len(waiting) >= COPIED_MAX:
+                        walk.not_copied += 1
+                        continue
+                    waiting[found.key] = found
+                    size += len(found.raw)
+                walk.there.add(found.key)
+                if len(waiting) >= BATCH_MESSAGES or size >= BATCH_BYTES:
+                    await self._copy(tuple(waiting.values()))
+                    waiting, size = {}, 0
+        except SrmpSparkError:
+            await self._copy(tuple(waiting.values()))
+            if self.is_full is not None:
+                # A message that the walk has met is no row, so the walk must begin anew.
+                self._walk = None
+            raise
+        finally:
+            self.unreadable, self.not_copied = walk.unreadable, walk.not_copied
+        await self._copy(tuple(waiting.values()))
+
+    async def _copy(self, messages: Sequence[Pulled]) -> None:
+        if messages:
+            count, self.is_full = await self._noting.copied(messages)
+            self.seen |= {each.key for each in messages[:count]}
+            self.moved += count
+
+    async def _forget(self, queue: ReadableQueue, missed: set[PulledKey]) -> None:
+        gone: set[PulledKey] = set()
+        try:
+            for key in missed:
+                if await _is_gone(queue, key):
+                    gone.add(key)
+        except SrmpSparkError:
+            # The answers before the connection broke count. The next walk asks for the rest.
+            await self._forget_these(gone)
+            raise
+        await self._forget_these(gone)
+
+    async def _forget_these(self, gone: set[PulledKey]) -> None:
+        if gone:
+            await self._noting.removed(gone)
+            self.seen -= gone
+
+
+def not_copied_text(count: int) -> str:
+    """Return the text of ``last_error`` about ``count`` messages beyond COPIED_MAX."""
+    return (
+        f"{count} messages are not copied: a copy knows at most {COPIED_MAX} messages of "
+        "the remote queue (COPIED_MAX); "
+        'receive or purge messages there, or subscribe with mode = "move"'
+    )
+
+
+async def _is_gone(queue: ReadableQueue, key: PulledKey) -> bool:
+    """Return whether the message is gone from the remote queue.
+
+    A peek must report that for each lookup identifier that the message may have. A message that is
+    locked is not gone.
+    """
+    for lookup_id in key.lookup_ids:
+        found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)
+        if isinstance(found, Pulled):
+            if found.key.message_id == key.message_id:
+                return False
+        elif isinstance(found, Unreadable) or found not in REMOVED:
+            return False
+    return True

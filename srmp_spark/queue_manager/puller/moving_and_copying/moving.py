@@ -1,0 +1,478 @@
+"""Move a remote queue (``mode = "move"``): each message becomes one row, and is removed there.
+
+No crash of either side loses or doubles a message. Theory of operation:
+:mod:`srmp_spark.mqrr.pulled_states`. Messages are taken in batches, so that they share a sync:
+
+    R_StartReceive × n  →  one commit: kept  →  R_EndReceive × n  →  one commit: rows, not kept
+
+On a network line that breaks, batches are smaller (:mod:`.line`). With a backlog three batches are
+in progress (:meth:`Mover.batches`), if the server accepts as many calls. One becomes rows, the next
+one is ended, and the one after it is locked and stored. So neither side, nor a disk, waits for the
+others. Ends are sent in the order of the queue, so rows have that order, too. If the lock of a
+message has ended, the message may arrive again with a later batch. Then the result of its earlier
+End must be known first.
+
+A message that arrives again while it is kept, because its End did not succeed, is the same message.
+It is ended again, and nothing is stored twice. Doubtful messages are looked up as soon as there is
+a connection. Messages that another reader holds are looked up every few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, Protocol
+
+from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.pulled_states import DOUBTFUL, PulledEvent, PulledState
+from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.puller.gateway_side.answers import (
+    HELD,
+    REMOVED,
+    Ended,
+    LostError,
+    NotSentError,
+    ReadableQueue,
+    RefusedError,
+    Unreadable,
+    unreadable_text,
+)
+from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
+from srmp_spark.queue_manager.puller.moving_and_copying.line import Line
+from srmp_spark.queue_manager.puller.moving_and_copying.locks import (
+    READS_AT_ONCE,
+    UNREADABLE_MAX,
+    Locks,
+)
+from srmp_spark.queue_manager.puller.moving_and_copying.passing import Passing
+
+ENDS_AT_ONCE = 32
+"""Most calls of R_EndReceive in flight, if the server accepts as many.
+
+The server may need a sync for each and can share it. More would leave more messages in doubt when
+the connection is lost.
+"""
+
+BATCHES_TOGETHER = 64
+"""Most batches without a pause between them.
+
+After them the marks of sent Ends may be discarded, if they are many, and the subscription's other
+work is done.
+"""
+
+_EVENTS = {
+    Ended.CARRIED_OUT: PulledEvent.END_OK,
+    Ended.NOT: PulledEvent.END_REFUSED,
+    Ended.UNCLEAR: PulledEvent.END_UNCLEAR,
+}
+
+
+class Keeping(Protocol):
+    """Stores messages. Each asynchronous call returns when its result is on stable storage."""
+
+    async def keep(self, messages: Sequence[Pulled]) -> None:
+        """Store these messages, which are locked in the remote queue and are no rows yet."""
+        ...
+
+    async def drop(self, keys: Sequence[PulledKey]) -> None:
+        """Delete these stored messages, which another reader has taken."""
+        ...
+
+    async def publish(self, messages: Sequence[Pulled]) -> tuple[int, str | None]:
+        """Make rows of these messages, and delete their stored copies in the same commit.
+
+        Return how many became rows, and the reason if not all did.
+        """
+        ...
+
+    async def removed(self, keys: Collection[PulledKey]) -> None:
+        """Forget that these messages were copied, because the remote queue has them no longer."""
+        ...
+
+    def sending_end(self, keys: Collection[PulledKey]) -> None:
+        """Record that R_EndReceive is about to be sent for these messages.
+
+        The next process needs the record if this one is killed. Raises OSError, and then End must
+        not be sent.
+        """
+        ...
+
+    def nothing_is_kept(self) -> None:
+        """Allow that the records of sent Ends are discarded, because no message is kept."""
+        ...
+
+    def refuses(self) -> str | None:
+        """Return why nothing can be stored at present, or None."""
+        ...
+
+
+class _Batch(NamedTuple):
+    """A batch of messages that are locked in the remote queue and stored in the local store."""
+
+    locked: int
+    """Messages that were locked, including those that were rows already and are removed by now."""
+    messages: Sequence[Pulled]
+
+
+class Mover:
+    """Moves the messages of one subscription.
+
+    A mover lives as long as the process. Its connections may change meanwhile.
+    """
+
+    def __init__(
+        self,
+        keeping: Keeping,
+        kept: Sequence[Pulled],
+        *,
+        told: Callable[[str], None],
+        copied: Collection[PulledKey] = (),
+        takes: bool = True,
+    ) -> None:
+        """Begin with ``kept``, the messages that the last process stored and did not publish.
+
+        ``told`` is called with texts for the operator. ``copied`` are messages that are rows
+        already, from when the subscription had ``mode = "copy"``. They are only removed from the
+        remote queue. If ``takes`` is False, no message is taken from the remote queue. Then
+        :meth:`look_up` finds out what happened to the messages in ``kept``, and leaves their
+        originals in the remote queue.
+        """
+        self._keeping = keeping
+        self._told = told
+        self._copied = set(copied)
+        self._takes = takes
+        self.kept: dict[PulledKey, Pulled] = {each.key: each for each in kept}
+        """Messages that are stored and no rows yet."""
+        self.moved = 0
+        """Rows that were made since the start of the process."""
+        self.ended = 0
+        """Messages that were removed from the remote queue since the start of the process."""
+        self.in_doubt_taken = 0
+        """Messages that were gone when they were looked up after an End without an answer.
+
+        Another reader may have these messages, too.
+        """
+        self.unreadable = 0
+        """Unreadable messages that the last batch skipped, or that the present walk after them has
+        passed.
+        """
+        self.is_empty = False
+        """Whether the last batch left no message that it could have taken."""
+        self.is_busy = False
+        """Whether messages are locked. A good moment to stop is when none are."""
+        self._full: str | None = None
+        self._line = Line()
+        self._is_blocked = False
+        """The head of the queue has more unreadable messages than may be held.
+
+        A walk passes these messages.
+        """
+        self._passing: Passing | None = None
+        """The walk after the unreadable messages, over the present connection."""
+
+    @property
+    def is_full(self) -> str | None:
+        """Return why the local queue accepts no rows, or None.
+
+        While there is a reason, no message is taken from the remote queue.
+        """
+        return self._full
+
+    # --- with a connection ------------------------------------------------------------------------
+
+    async def batch(self, queue: ReadableQueue, wait_s: float) -> int:
+        """Move at most one batch, and return how many messages were locked.
+
+        The first message is waited for at most ``wait_s`` seconds. Raises :class:`LostError` and
+        :class:`RefusedError`; then :meth:`lost` must follow.
+        """
+        return await self.batches(queue, wait_s, goes_on=lambda: False)
+
+    async def batches(
+        self, queue: ReadableQueue, wait_s: float, *, goes_on: Callable[[], bool]
+    ) -> int:
+        """Move batches while there is a backlog, and return how many messages were locked.
+
+        The first message is waited for at most ``wait_s`` seconds. ``goes_on`` returns whether
+        another batch may begin. At most :data:`BATCHES_TOGETHER` batches are moved. Errors as
+        :meth:`batch`.
+        """
+        self.is_empty = False
+        await self._settle()
+        if not self.kept:
+            self._keeping.nothing_is_kept()
+        if self._full is None:
+            self._full = self._keeping.refuses()
+        if self._full is not None:
+            return 0
+        count = 0
+        self._line.tries()
+        try:
+            batch = await self._keep(queue, await self._lock(queue, wait_s))
+            for left in reversed(range(BATCHES_TOGETHER)):
+                count += batch.locked
+                if not (batch.locked and left and self._may_overlap(queue) and goes_on()):
+                    break
+                batch = await self._settle_end_and_take(queue, batch)
+            await self._end(queue, batch.messages)
+            await self._settle()
+            self._line.carried(count)
+        finally:
+            self.is_busy = False
+        return count
+
+    def _may_overlap(self, queue: ReadableQueue) -> bool:
+        """Return whether there is a backlog and no other work that must be done first."""
+        return (
+            queue.calls_at_once >= ENDS_AT_ONCE + READS_AT_ONCE
+            and not self.is_empty
+            and not self.unreadable
+            and not self.doubtful
+            and self._line.is_good
+            and self._full is None
+            and self._keeping.refuses() is None
+        )
+
+    async def _settle_end_and_take(self, queue: ReadableQueue, batch: _Batch) -> _Batch:
+        """Settle earlier batches, end this batch and take the next batch, at the same time.
+
+        Return the next batch. Each of the three actions is completed even if another one fails,
+        because a commit in progress must not be left alone.
+        """
+        before = (
+            asyncio.ensure_future(self._settle()),
+            asyncio.ensure_future(self._end(queue, batch.messages)),
+        )
+        done = await asyncio.gather(
+            *before, self._take_behind(queue, before), return_exceptions=True
+        )
+        for each in done:
+            if isinstance(each, BaseException):
+                raise each
+        taken = done[-1]
+        assert isinstance(taken, _Batch)
+        return taken
+
+    async def _take_behind(
+        self, queue: ReadableQueue, before: Collection[asyncio.Future[None]]
+    ) -> _Batch:
+        locked = await self._lock(queue, 0.0)
+        if any(each.key in self.kept for each in locked):
+            await asyncio.wait(before)
+            # After an error the connection ends, so these messages are not stored.
+            if any(each.exception() is not None for each in before):
+                return _Batch(0, ())
+        return await self._keep(queue, locked)
+
+    async def _lock(self, queue: ReadableQueue, wait_s: float) -> list[Pulled]:
+        """Lock the next messages, at most a batch, and return them in the order of the queue.
+
+        Unreadable messages stay locked until the other messages are locked, because they would be
+        returned again. A lock may end meanwhile (the server's cleanup timer), and its message is
+        returned again. That is the same message, and the newer lock holds it.
+        """
+        if self._is_blocked:
+            return await self._pass_by(queue)
+        locks = Locks(queue, self._line.messages_max)
+        found = await locks.first(wait_s)
+        try:
+            while found is not None:
+                self.is_busy = True
+                found = await locks.next()
+        finally:
+            await locks.abandon()
+        self.unreadable = len(locks.unreadable)
+        self.is_empty = locks.is_empty
+        self._is_blocked = locks.is_blocked
+        if self.unreadable:
+            self._told(unreadable_text(self.unreadable, locks.unreadable[-1].reason))
+        for each in locks.unreadable:
+            await queue.end(each.request, keep=True)
+        return locks.in_order()
+
+    async def _pass_by(self, queue: ReadableQueue) -> list[Pulled]:
+        """Lock the next readable messages with a cursor, which passes the unreadable messages.
+
+        This is for a queue with more unreadable messages than may be held. At the end of the queue
+        the walk begins anew.
+        """
+        if self._passing is None:
+            self._passing = Passing(queue)
+        passing = self._passing
+        self.is_busy = True
+        locked = await passing.lock(self._line.messages_max)
+        self.unreadable = passing.passed
+        if passing.is_over:
+            self._passing = None
+            self._is_blocked = passing.passed >= UNREADABLE_MAX
+            self.is_empty = True
+        if passing.passed:
+            self._told(unreadable_text(passing.passed, passing.reason))
+        return locked
+
+    async def _remove_copied(self, queue: ReadableQueue, messages: Sequence[Pulled]) -> None:
+        """Remove messages from the remote queue that are rows already, from ``mode = "copy"``.
+
+        Whether an End succeeds or the message arrives again, nothing is lost or doubled.
+        """
+        for each in messages:
+            if await queue.end(each.request) is Ended.CARRIED_OUT:
+                self._copied.discard(each.key)
+        removed = {each.key for each in messages} - self._copied
+        if removed:
+            await self._keeping.removed(removed)
+
+    def _same(self, found: Pulled) -> Pulled:
+        """Return the kept message with this key, locked again, or ``found`` if it is new."""
+        kept = self.kept.get(found.key)
+        if kept is None:
+            return found
+        if kept.state is not PulledState.KEPT:
+            kept.move(PulledEvent.LOCKED_AGAIN)
+        kept.request = found.request
+        return kept
+
+    async def _keep(self, queue: ReadableQueue, locked: Sequence[Pulled]) -> _Batch:
+        """Store the new messages of a batch, and return the batch.
+
+        Messages that were copied before are removed from the remote queue at once.
+        """
+        handed = [self._same(each) for each in locked]
+        messages = [each for each in handed if each.key not in self._copied]
+        await self._remove_copied(queue, [each for each in handed if each.key in self._copied])
+        new = [each for each in messages if each.state is PulledState.HANDED]
+        if new:
+            await self._keeping.keep(new)
+        for each in new:
+            each.move(PulledEvent.STORED)
+            self.kept[each.key] = each
+        return _Batch(len(locked), messages)
+
+    async def _end(self, queue: ReadableQueue, messages: Sequence[Pulled]) -> None:
+        """Send R_EndReceive for the messages, several at a time.
+
+        Each End is recorded before it is sent. Raises :class:`LostError` if the connection ends
+        before every message is answered.
+        """
+        waiting = [each for each in messages if each.state is PulledState.KEPT]
+        lost = False
+        width = min(queue.calls_at_once, ENDS_AT_ONCE)
+        for at in range(0, len(waiting), width):
+            together = waiting[at : at + width]
+            self._keeping.sending_end([each.key for each in together])
+            for each in together:
+                each.move(PulledEvent.END_SENT)
+            ends = [queue.end(each.request) for each in together]
+            for each, done in zip(
+                together, await asyncio.gather(*ends, return_exceptions=True), strict=True
+            ):
+                if isinstance(done, NotSentError):
+                    each.move(PulledEvent.END_REFUSED)
+                    lost = True
+                    continue
+                if isinstance(done, RefusedError):
+                    # The RPC runtime or the method itself raised a fault.
+                    each.move(
+                        PulledEvent.END_UNCLEAR if done.perhaps_done else PulledEvent.END_REFUSED
+                    )
+                elif isinstance(done, Ended):
+                    each.move(_EVENTS[done])
+                    self.ended += done is Ended.CARRIED_OUT
+                elif isinstance(done, LostError):
+                    lost = True
+                else:
+                    raise done
+            if lost:
+                raise LostError("the connection ended before every message was acknowledged")
+
+    async def _settle(self) -> None:
+        """Drop messages that another reader has taken, and make rows of those that are ours.
+
+        Messages that the queue does not accept now stay stored.
+        """
+        nobodys = [key for key, each in self.kept.items() if each.state is PulledState.DROPPED]
+        if nobodys:
+            await self._keeping.drop(nobodys)
+            for key in nobodys:
+                del self.kept[key]
+        ours = [each for each in self.kept.values() if each.state is PulledState.OURS]
+        if not ours:
+            self._full = None
+            return
+        count, self._full = await self._keeping.publish(ours)
+        for each in ours[:count]:
+            each.move(PulledEvent.PUBLISHED)
+            del self.kept[each.key]
+        self.moved += count
+
+    # --- what was in between ----------------------------------------------------------------------
+
+    def lost(self) -> None:
+        """Note that the connection is gone, with its locks and cursors."""
+        self._passing = None
+        self._line.broke()
+        for each in self.kept.values():
+            if each.state in (PulledState.KEPT, PulledState.ENDING):
+                each.move(PulledEvent.LOST)
+
+    @property
+    def doubtful(self) -> list[Pulled]:
+        """Return the stored messages whose originals must be looked up."""
+        return [each for each in self.kept.values() if each.state in DOUBTFUL]
+
+    async def look_up(self, queue: ReadableQueue) -> None:
+        """Find out what happened to the doubtful messages. Errors as :meth:`batch`."""
+        try:
+            for each in self.doubtful:
+                event = await self._ask(queue, each)
+                if event is PulledEvent.GONE and each.state is PulledState.UNANSWERED:
+                    self.in_doubt_taken += 1
+                each.move(event)
+                if each.state is PulledState.KEPT:
+                    await self._end(queue, [each])
+        finally:
+            self.is_busy = False
+        await self._settle()
+
+    async def _ask(self, queue: ReadableQueue, message: Pulled) -> PulledEvent:
+        """Look up the original of a message, and return the event that the answer means.
+
+        The first call is a peek, because only a peek distinguishes locked from gone. If the
+        original is in the remote queue, it is locked again, unless no messages are taken.
+        """
+        for lookup_id in message.key.lookup_ids:
+            found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)
+            if isinstance(found, Status):
+                if found in REMOVED:
+                    continue
+                if found not in HELD:
+                    raise RefusedError(found, "R_StartReceive, MQ_LOOKUP_PEEK_CURRENT")
+                return PulledEvent.HELD_BY_ANOTHER
+            if isinstance(found, Unreadable):
+                # A message is there that cannot be identified, so it is looked up again later.
+                self._told(f"a message cannot be read: {found.reason}")
+                return PulledEvent.HELD_BY_ANOTHER
+            if found.key.message_id != message.key.message_id:
+                continue
+            return (
+                await self._lock_again(queue, message, lookup_id)
+                if self._takes
+                else PulledEvent.LEFT_THERE
+            )
+        return PulledEvent.GONE
+
+    async def _lock_again(
+        self, queue: ReadableQueue, message: Pulled, lookup_id: int
+    ) -> PulledEvent:
+        found = await queue.read(Action.LOOKUP_RECEIVE_CURRENT, lookup_id=lookup_id)
+        if isinstance(found, Status):
+            if found not in REMOVED | HELD:
+                raise RefusedError(found, "R_StartReceive, MQ_LOOKUP_RECEIVE_CURRENT")
+            # The peek found it a moment ago, so it is looked up again later.
+            return PulledEvent.HELD_BY_ANOTHER
+        self.is_busy = True
+        if isinstance(found, Unreadable) or found.key.message_id != message.key.message_id:
+            await queue.end(found.request, keep=True)
+            return PulledEvent.HELD_BY_ANOTHER
+        message.request = found.request
+        return PulledEvent.LOCKED_AGAIN

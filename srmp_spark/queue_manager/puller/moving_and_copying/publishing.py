@@ -1,0 +1,107 @@
+"""Make rows of messages from remote queues, and change their stored state in the same commit.
+
+For the engine each is a message without identity for a local queue. The puller ensures that a
+message becomes a row once, by its place in the remote queue. The remote queue manager has already
+sent the receipts that the message's sender requested.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from srmp_spark.message import Arrival
+from srmp_spark.names import NULL_GUID
+from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled
+from srmp_spark.rows.group import Form
+from srmp_spark.srmp.receiving.effects import Refused
+from srmp_spark.store.database.transaction import Transaction
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.service import QueueManager
+    from srmp_spark.srmp.receiving.effects import Ok
+
+LOOKUP_ID = Struct("<Q")
+"""The lookup identifier, in place of an HTTP head."""
+
+
+class _Row:
+    """Stands for the sender of a message: waits until the message is on stable storage."""
+
+    __slots__ = ("done", "read_at")
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.read_at = time.perf_counter()
+
+    def acknowledge(self, ok: Ok) -> None:
+        del ok
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def refuse(
+        self, status: int, reason: str, section: str, retry_after: int | None = None
+    ) -> None:
+        """Ignore the refusal: :func:`publish` gets it as the engine's result."""
+
+
+async def publish(
+    manager: QueueManager,
+    queue: str,
+    peer: str,
+    messages: Sequence[Pulled],
+    note: Callable[[Transaction, Sequence[Pulled]], None],
+) -> tuple[int, str | None]:
+    """Make rows of ``messages`` in this order, and call ``note`` in the same commit.
+
+    Return when the commit is on stable storage. The first value is how many messages became rows.
+    The second value states why the next message did not become a row (the queue is paused, full or
+    gone), or is None. The rest may be tried again.
+    """
+    gate = manager.acceptor.gate
+    if gate is not None:
+        return 0, gate.message
+    destination = f"{manager.public_base}/msmq/{quote(queue, safe='/$')}"
+    waiting: list[asyncio.Future[None]] = []
+    why = None
+    for each in messages:
+        message = each.message._replace(
+            destination=destination,
+            lineage=NULL_GUID,
+            uniquifier=1,
+            stream=None,
+            expires_at=None,
+            time_to_reach_queue=None,
+            delivery_receipt_to=None,
+            commitment_receipt_to=None,
+            dead_letter=False,
+            signature="none",
+        )
+        row = _Row()
+        post = LOOKUP_ID.pack(each.key.lookup_id) + each.raw
+        arrival = Arrival(manager.clock.utc(), "mqrr", peer)
+        outcome = manager.acceptor.take(
+            message, arrival, post, LOOKUP_ID.size, row, form=Form.PACKET
+        )
+        if isinstance(outcome, Refused):
+            why = outcome.message
+            break
+        waiting.append(row.done)
+    if waiting:
+        stored = messages[: len(waiting)]
+        noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(result: None, error: BaseException | None) -> None:
+            del result
+            if not noted.done():
+                noted.set_result(None) if error is None else noted.set_exception(error)
+
+        # There is no task and no await since the first row, so the journal has all of this in one
+        # transaction.
+        manager.journal.call(lambda transaction: note(transaction, stored), done)
+        await asyncio.gather(*waiting, noted)
+    return len(waiting), why

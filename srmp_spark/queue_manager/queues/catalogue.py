@@ -1,0 +1,513 @@
+"""Keep in memory what the main process must know of each queue without asking the database.
+
+The catalogue holds ends, epochs, waiting rows and consumers. The engine has its own view
+(:class:`QueueState`), with the last sequence that was *assigned*. The catalogue has the last
+sequence that is *committed*, and a reader may see no more than that. The commits themselves keep
+the catalogue up to date.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import NamedTuple
+
+from srmp_spark.errors import ApiError
+from srmp_spark.interface import DEFAULT_CONSUMER, UNKNOWN_EPOCH, UNKNOWN_QUEUE
+from srmp_spark.names import (
+    CONSUMER_NAME_LENGTH_MAX,
+    OWN_QUEUES,
+    base_of_journal,
+    canonical_queue_name,
+    is_glob,
+    nearest_queue_name,
+)
+from srmp_spark.queue_manager.queues.consumers import CONSUMERS_MAX, Consumer
+from srmp_spark.queue_manager.queues.deciding import Deciding
+from srmp_spark.sequences.ranges import Range
+from srmp_spark.sequences.sequence_set import SequenceSet, count_in_either
+from srmp_spark.srmp.receiving.destinations import QueueState
+from srmp_spark.store.database.transaction import Transaction
+from srmp_spark.store.stored_rows.retention import RECEIVED_BY_NOBODY
+from srmp_spark.store.tables.state import StoredQueue
+from srmp_spark.store.tables.waiting import Waiting
+
+WAITERS_MAX = 1_000
+"""Most long polls on one queue at once. A further one is answered 503."""
+NOTHING = SequenceSet()
+"""An empty set: the rows received out of turn in a queue that nobody receives from."""
+
+
+class UnknownQueueError(ApiError):
+    """There is no queue called ``queue``. :meth:`Catalogue.explained` adds a hint for people."""
+
+    def __init__(self, queue: str) -> None:
+        hint = "create it with serve --queue, or PUT /v1/queues/NAME"
+        super().__init__(404, UNKNOWN_QUEUE, f"there is no queue {queue}", hint)
+        self.queue = queue
+
+
+class QueueEpoch(NamedTuple):
+    """One epoch of one queue.
+
+    The rows of the epoch begin at ``first`` and end before the first row of the next epoch.
+    """
+
+    epoch: str
+    first: int
+
+
+class EpochSpan(NamedTuple):
+    """The sequences of one epoch of a queue."""
+
+    epoch: str
+    begin: int
+    """The first sequence of the epoch, whether it is retained or not."""
+    first: int
+    """The oldest retained sequence of the epoch; ``end`` + 1 if none is retained."""
+    end: int
+    next_epoch: str | None
+
+
+@dataclass(slots=True)
+class Queue:
+    """One queue of this queue manager, as the main process knows it."""
+
+    id: int
+    name: str
+    state: QueueState
+    """The engine's view of the queue.
+
+    The catalogue keeps its ``paused``, ``bytes_waiting`` and ``count`` up to date.
+    """
+    epochs: list[QueueEpoch]
+    trimmed_to: int
+    end: int
+    """The sequence of the last committed row."""
+    waiting: Waiting
+    unsealed_bytes: int = 0
+    """Bytes that arrived since the last time when there was nothing more to seal."""
+    consumers: dict[str, Consumer] = field(default_factory=dict)
+    waiters: set[asyncio.Future[None]] = field(default_factory=set)
+    deciding: Deciding = field(default_factory=Deciding)
+    """Decisions of the default consumer's marks that the store does not hold yet."""
+    damage: dict[str, str] = field(default_factory=dict)
+    """Error messages about rows that cannot be read, by the task that found them (``read``,
+    ``seal``, ``retain``, ``publish``).
+    """
+    on_marks: Callable[[], object] | None = None
+    """Called when the default consumer received rows, or rows were deleted.
+
+    There may be room again.
+    """
+    read_to: int = 0
+    """For our order queue: the sender process has read the rows up to this sequence and needs them
+    no longer. No consumer's mark stands for that.
+    """
+    journal: Queue | None = None
+    """The journal of the queue (:mod:`.queue_journal`), or ``None`` if it keeps none."""
+    grown: set[str] = field(default_factory=set)
+    """The set that gets the name of the queue when it gets rows: the catalogue's
+    :attr:`Catalogue.grown`.
+    """
+
+    @property
+    def log_name(self) -> str:
+        """Return the name of the queue whose log holds the rows.
+
+        For a journal that is another queue.
+        """
+        return self.name
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the bytes that the default consumer has not received.
+
+        For our order queue these are the bytes that the sender process has not read.
+        """
+        return self.waiting.bytes
+
+    def stored_name(self, consumer: str) -> str:
+        """Return the name under which a consumer is saved."""
+        return consumer
+
+    @property
+    def default(self) -> Consumer:
+        """Return the default consumer, whose marks decide about rows."""
+        return self.consumer(DEFAULT_CONSUMER)
+
+    @property
+    def consumers_full(self) -> bool:
+        """Return whether the queue has CONSUMERS_MAX consumers apart from the default consumer.
+
+        The default consumer can always be added.
+        """
+        return len(self.consumers) - (DEFAULT_CONSUMER in self.consumers) >= CONSUMERS_MAX
+
+    @property
+    def listed(self) -> bool:
+        """Return whether lists for people show the queue.
+
+        A queue of our own is shown once it has had a row. A subqueue that nobody declared is shown
+        only in the entry of its queue.
+        """
+        return self.state.declared and (self.name not in OWN_QUEUES or self.end > 0)
+
+    @property
+    def quota_bytes(self) -> int:
+        """Return the bytes that count for the quota.
+
+        For a system queue that is 0, because nobody receives from it and only retention empties it.
+        """
+        return 0 if self.name in RECEIVED_BY_NOBODY else self.waiting.bytes
+
+    def weigh(self) -> None:
+        """Report the waiting bytes to the engine."""
+        self.state.weigh(self.quota_bytes)
+        if self.name in RECEIVED_BY_NOBODY:
+            self.state.unread_bytes = self.waiting.bytes
+
+    def was_read(self, to: int) -> None:
+        """Note that the sender process no longer needs the rows up to ``to`` of our order queue."""
+        self.read_to = to
+        self.marks_moved()
+
+    def consumer(self, name: str) -> Consumer:
+        """Return the consumer ``name``, and create it if it does not exist.
+
+        Raises :class:`ApiError`: 400 if this is no consumer name, 409 if the queue has too many
+        consumers.
+        """
+        found = self.consumers.get(name)
+        if found is None:
+            if (
+                not 0 < len(name) <= CONSUMER_NAME_LENGTH_MAX
+                or not name.isprintable()
+                or "/" in name
+            ):
+                raise ApiError(
+                    400,
+                    "usage",
+                    f"not a consumer name: {name[:50]!r}",
+                    f"1 to {CONSUMER_NAME_LENGTH_MAX} printable characters",
+                )
+            if name != DEFAULT_CONSUMER and self.consumers_full:
+                raise ApiError(
+                    409,
+                    "too-many-consumers",
+                    f"queue {self.name} has {CONSUMERS_MAX} consumers that hold marks or a lease",
+                    "use one of them, or delete one: srmp-spark consumers QUEUE --delete NAME",
+                )
+            found = self.consumers[name] = Consumer(name)
+        return found
+
+    def span(self, epoch: str | None) -> EpochSpan:
+        """Return the sequences of an epoch; ``None`` means the current epoch.
+
+        Raises :class:`ApiError` (409) if the queue has no such epoch.
+        """
+        position = len(self.epochs) - 1
+        if epoch is not None:
+            position = next((n for n, each in enumerate(self.epochs) if each.epoch == epoch), -1)
+            if position < 0:
+                raise ApiError(
+                    409,
+                    UNKNOWN_EPOCH,
+                    f"queue {self.name} of this queue manager has no epoch {epoch[:50]}",
+                    "the data directory is not the one that was read before; see failOnDataLoss",
+                    "INTERFACE.md section 1",
+                )
+        name, begin = self.epochs[position]
+        following = self.epochs[position + 1] if position + 1 < len(self.epochs) else None
+        end = self.end if following is None else following.first - 1
+        first = max(begin, self.trimmed_to + 1)
+        return EpochSpan(
+            name, begin, min(first, end + 1), end, following.epoch if following else None
+        )
+
+    def stored(self, first: int, last: int, size: int, arrived_at: int) -> None:
+        """Note that the rows ``first`` to ``last`` were committed.
+
+        They have ``size`` bytes, and the first of them arrived at ``arrived_at``.
+        """
+        self.end = last
+        self.unsealed_bytes += size
+        self.grown.add(self.name)
+        self.waiting.add(first, size, arrived_at, last=last)
+        if self.journal is not None:
+            self.journal.waiting.add(first, size, arrived_at, last=last)
+        self.state.count += last - first + 1
+        self.weigh()
+        if self.waiters:
+            self.wake()
+
+    def trimmed(self, to: int) -> None:
+        """Note that retention has deleted the rows up to ``to``."""
+        self.trimmed_to = max(self.trimmed_to, to)
+        for each in (self, self.journal):
+            if each is not None:
+                each.waiting.trim(to)
+        # The damage was perhaps in these rows. If not, the next reader reports it again.
+        self.damage.clear()
+        self.marks_moved()
+
+    def marks_moved(self) -> None:
+        """Count again what waits.
+
+        Call after the default consumer's marks or the retained rows changed.
+        """
+        default = self.default
+        if self.name in RECEIVED_BY_NOBODY:
+            self.waiting.receive(max(self.read_to, self.trimmed_to), NOTHING)
+        else:
+            self.waiting.receive(
+                max(default.received, self.trimmed_to), default.ahead, default.take_touched()
+            )
+        self.state.count = self.waiting_for(default)
+        self.weigh()
+        if self.on_marks is not None:
+            self.on_marks()
+        if self.journal is not None:
+            self.journal.marks_moved()
+
+    def cut(self, holes: Sequence[Range]) -> None:
+        """Note that ``holes``, which are ascending and disjoint, have no rows any longer.
+
+        Call :meth:`marks_moved` next.
+        """
+        for each in (self, self.journal):
+            if each is not None:
+                each.waiting.cut(holes)
+
+    def close_up(self, consumer: Consumer) -> None:
+        """Move the mark of ``consumer`` past rows that no longer exist.
+
+        Such rows cannot be received. Without this a consumer that receives row by row would stop
+        before a hole forever, and its mark would hold up retention.
+        """
+        consumer.pass_over(self.trimmed_to, self.waiting.holes)
+
+    def waiting_for(self, consumer: Consumer) -> int:
+        """Return how many rows ``consumer`` has not received. Holes do not count."""
+        low = max(self.trimmed_to, consumer.received) + 1
+        return max(0, self.end + 1 - low) - count_in_either(
+            low, self.end, consumer.ahead, self.waiting.holes
+        )
+
+    def behind_hole(self, after: int) -> int:
+        """Return the sequence before the first row after ``after``.
+
+        A hole at that place may be as long as all the rows that were lost with a disk.
+        """
+        return self.waiting.holes.next_missing(after + 1) - 1
+
+    def wake(self) -> None:
+        """Wake the long polls of the queue, because something was committed."""
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self.waiters.clear()
+
+    async def changed(self, seconds: float) -> None:
+        """Wait for the next commit, at most ``seconds``.
+
+        Raises :class:`ApiError` (503) if WAITERS_MAX calls wait already.
+        """
+        if len(self.waiters) >= WAITERS_MAX:
+            raise ApiError(
+                503,
+                "too-many-waiters",
+                f"more than {WAITERS_MAX} calls wait for queue {self.name}",
+                "poll less often",
+            )
+        waiter = asyncio.get_running_loop().create_future()
+        self.waiters.add(waiter)
+        try:
+            await asyncio.wait_for(waiter, seconds)
+        except asyncio.TimeoutError:
+            return
+        finally:
+            self.waiters.discard(waiter)
+
+
+class Catalogue:
+    """All queues of this queue manager, by canonical name."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, Queue] = {}
+        self._in_order: list[Queue] | None = None
+        """All queues sorted by name, until one is added or removed.
+
+        So a listing need not sort ten thousand queues each time.
+        """
+        self._subqueues: dict[str, dict[str, Queue]] = {}
+        """The subqueues that nobody declared, by name, for each queue."""
+        self.grown: set[str] = set()
+        """The names of queues that got rows since sealing looked at them.
+
+        The code that looks at a queue removes its name.
+        """
+        self.on_purge: Callable[[Transaction], object] | None = None
+        """Called in each transaction that purges a queue.
+
+        The rows are gone for readers already, but may be back after a crash.
+        """
+        self.hold_readers: Callable[[], Callable[[], object]] | None = None
+        """Called before the first transaction of a purge, which may need several.
+
+        It returns a function, which is called when the last transaction is stored or the purge has
+        failed.
+        """
+
+    def __iter__(self) -> Iterator[Queue]:
+        if self._in_order is None:
+            self._in_order = sorted(self._queues.values(), key=attrgetter("name"))
+        return iter(self._in_order)
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def with_journals(self) -> Iterator[Queue]:
+        """Yield all queues and journals, which is everything that can be read."""
+        for queue in self:
+            yield queue
+            if queue.journal is not None:
+                yield queue.journal
+
+    def held_leases(self, now: float) -> Iterator[tuple[Queue, Consumer]]:
+        """Yield every lease that has a living holder at ``now``, in seconds of the monotonic clock."""
+        for queue in self.with_journals():
+            for consumer in queue.consumers.values():
+                if consumer.is_held(now):
+                    yield queue, consumer
+
+    @property
+    def undeclared(self) -> list[Queue]:
+        """Return every subqueue that nobody declared."""
+        return [queue for each in self._subqueues.values() for queue in each.values()]
+
+    def subqueues_of(self, name: str) -> list[Queue]:
+        """Return the subqueues of a queue that nobody declared, sorted by name."""
+        found = self._subqueues.get(name, {})
+        return [found[each] for each in sorted(found)]
+
+    @property
+    def declared_count(self) -> int:
+        """Return the number of queues without subqueues that nobody declared.
+
+        Those subqueues have a limit of their own.
+        """
+        return len(self._queues) - sum(map(len, self._subqueues.values()))
+
+    def purging(self, transaction: Transaction, queue: Queue) -> None:
+        """Note that this transaction deletes rows of ``queue``.
+
+        The marks of the queue have passed these rows already.
+        """
+        queue.marks_moved()
+        # Count again after the commit, because rows of this commit were counted as waiting.
+        transaction.after_commit.append(queue.marks_moved)
+        if self.on_purge is not None:
+            self.on_purge(transaction)
+
+    def get(self, name: str) -> Queue | None:
+        """Return a queue, or the journal of one, by its canonical name.
+
+        Return ``None`` if there is none.
+        """
+        found = self._queues.get(name)
+        base = base_of_journal(name) if found is None else None
+        return found if base is None or base not in self._queues else self._queues[base].journal
+
+    def find(self, text: str) -> Queue:
+        """Return a queue by any spelling of its name.
+
+        Raises :class:`ApiError` (400) if this is no name, and :class:`UnknownQueueError` if there
+        is no such queue. The error is cheap: it has no search for similar names.
+        """
+        try:
+            name = canonical_queue_name(text)
+        except ValueError as error:
+            raise ApiError(
+                400, "queue-name", str(error), section="INTERFACE.md section 1"
+            ) from None
+        queue = self.get(name)
+        if queue is None:
+            raise UnknownQueueError(name)
+        return queue
+
+    def explained(self, unknown: UnknownQueueError, sees: Callable[[str], bool]) -> ApiError:
+        """Return the error with a hint that says what the caller can do next.
+
+        ``sees`` returns whether the caller may know of a queue. Only the names of such queues occur
+        in the hint.
+        """
+        name = unknown.queue
+        base = base_of_journal(name)
+        if base is not None and base in self._queues and sees(base):
+            hint = f"{base} keeps no journal: serve --queue NAME:journal, or PUT /v1/queues/NAME"
+        elif is_glob(name):
+            hint = "give one name and no glob: srmp-spark queues lists the names"
+        elif close := nearest_queue_name(name, self._queues, sees):
+            hint = f"did you mean {close!r}? (srmp-spark queues lists the names)"
+        else:
+            return unknown
+        return ApiError(unknown.status, unknown.code, unknown.message, hint)
+
+    def find_base(self, text: str) -> Queue:
+        """Return a queue as :meth:`find`, for an action that a journal does not have.
+
+        Raises :class:`ApiError` (400) if the name is that of a journal.
+        """
+        queue = self.find(text)
+        if queue.log_name != queue.name:
+            hint = (
+                f"{queue.log_name} is the queue; its journal can be read, received from and purged"
+            )
+            raise ApiError(
+                400,
+                "journal-queue",
+                f"{queue.name} is a journal: it is read only",
+                hint,
+                "[MS-MQMQ] 2.1.7",
+            )
+        return queue
+
+    def add(self, stored: StoredQueue, state: QueueState) -> Queue:
+        """Add a queue that exists in store and engine, and return it."""
+        epochs = [QueueEpoch(*each) for each in stored.epochs]
+        queue = Queue(
+            stored.id, stored.name, state, epochs, stored.trimmed_to, stored.end, stored.waiting
+        )
+        queue.grown = self.grown
+        queue.weigh()
+        self._queues[stored.name] = queue
+        self._in_order = None
+        if not state.declared:
+            self._subqueues.setdefault(_base_of(stored.name), {})[stored.name] = queue
+        return queue
+
+    def note_declared(self, name: str) -> None:
+        """Count the subqueue ``name`` as a declared queue from now on.
+
+        Before, it was a subqueue that a remote reader created and nobody declared.
+        """
+        found = self._subqueues.get(_base_of(name), {})
+        found.pop(name, None)
+        if not found:
+            self._subqueues.pop(_base_of(name), None)
+
+    def remove(self, name: str) -> None:
+        """Remove a queue that was deleted, and wake the calls that wait for it."""
+        queue = self._queues.pop(name)
+        self._in_order = None
+        self.note_declared(name)
+        queue.wake()
+        if queue.journal is not None:
+            queue.journal.wake()
+
+
+def _base_of(name: str) -> str:
+    return name.partition(";")[0]

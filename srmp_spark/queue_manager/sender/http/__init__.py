@@ -1,0 +1,1 @@
+"""Send by HTTP: addresses, connections and their places, and one exchange."""

@@ -1,0 +1,1 @@
+"""Send by PGM multicast: one session for each group."""

@@ -1,0 +1,236 @@
+"""One PGM session of ours: the source engine with its sockets.
+
+[MC-MQSRM] 3.1.7.9 requires it: "MUST establish a PGM connection".
+
+Theory of operation. An express message is finished when all its packets were sent for the first
+time, because receivers do not answer. Until then the message is in the outbox. So after a kill the
+message is sent again under the same identifier, by which receivers recognize a repeat. Sent packets
+can be repaired as long as the session lives. The session ends with OPT_FIN, after TXW_SECS without
+a message or when the process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from srmp_spark.errors import LocalProtocolError
+from srmp_spark.names import MulticastAddress
+from srmp_spark.pgm.outputs import Multicast
+from srmp_spark.pgm.sending.source import Source
+from srmp_spark.pgm.sending.source_states import SourceState
+from srmp_spark.pgm.wire.addresses import Tsi, nla_of
+from srmp_spark.pgm.wire.limits import APDU_SENT_MAX
+from srmp_spark.pgm.wire.packets import Packet
+from srmp_spark.queue_manager.multicast.interfaces import Interface, find_interface
+from srmp_spark.queue_manager.multicast.settings import PgmSettings
+from srmp_spark.queue_manager.multicast.sockets import UPSTREAM, Inlet, Outlet, tpdu_of
+from srmp_spark.srmp.codec.apdu import apdu_of
+from srmp_spark.srmp.sending.outgoing_effects import QueueKey, Send
+
+RETRY_SECONDS = 0.5
+"""Pause before packets that the kernel refused (no route, no link) are tried again, in seconds.
+
+These packets and all packets after them wait.
+"""
+
+
+COUNTED = ("odata", "rdata", "spm", "nak", "ncf")
+"""Kinds of packets that ``status`` shows: sent packets, and received NAKs."""
+
+
+class MulticastWire:
+    """Sends the messages of one multicast address."""
+
+    def __init__(
+        self,
+        key: QueueKey,
+        address: MulticastAddress,
+        settings: PgmSettings,
+        tsi: Tsi,
+        *,
+        on_left: Callable[[Send], object],
+        on_trouble: Callable[[QueueKey, str | None], object],
+    ) -> None:
+        """Open the sockets of the session.
+
+        ``on_left`` is called when all of a message was sent. ``on_trouble`` is called with the
+        reason why nothing can be sent, or ``None`` when sending works again. Raises
+        :class:`ConfigurationError` if the sockets cannot be opened.
+        """
+        self.key = key
+        self._address = address
+        self._on_left = on_left
+        self._on_trouble = on_trouble
+        self._encapsulation = settings.encapsulation
+        self.interface = interface = find_interface(settings.interface)
+        self.outlet = Outlet(
+            settings.encapsulation, interface, address.group, settings.ttl, is_source=True
+        )
+        try:
+            self.inlet = Inlet.of_group(
+                settings.encapsulation, interface, address.group, only=UPSTREAM
+            )
+            """Receives the NAKs that receivers multicast."""
+        except BaseException:
+            self.outlet.close()
+            raise
+        chosen = settings.source
+        now = time.monotonic()
+        self.source = Source(
+            tsi,
+            address.port,
+            source=nla_of(interface.address),
+            group=nla_of(address.group),
+            now=now,
+            settings=replace(
+                chosen, tpdu_max=tpdu_of(chosen.tpdu_max, settings.encapsulation, interface)
+            ),
+        )
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._sends: deque[Send] = deque()
+        """Messages given to the source whose packets were not all sent yet, in order."""
+        self._trouble: str | None = None
+        self.used_at = self.asked_at = now
+        """Times of the last message and of the last NAK, in seconds of the monotonic clock."""
+        self._idle_after = chosen.txw_secs
+
+    def __repr__(self) -> str:
+        return f"<MulticastWire {self.key.destination} {self.source!r}>"
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the session accepts messages."""
+        return self.source.state is SourceState.OPEN
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the session has ended and sends nothing any longer."""
+        return self.source.state is SourceState.CLOSED
+
+    def reopen(self, interface: Interface) -> None:
+        """Continue on ``interface``, which has the address of the old one.
+
+        The caller must read :attr:`inlet` and that of :attr:`outlet`, which are new objects then.
+        Raises :class:`ConfigurationError` if the sockets cannot be opened; then nothing has
+        changed.
+        """
+        inlet = Inlet.of_group(self._encapsulation, interface, self._address.group, only=UPSTREAM)
+        try:
+            self.outlet.reopen(interface)
+        except BaseException:
+            inlet.close()
+            raise
+        self.inlet.close()
+        self.inlet, self.interface = inlet, interface
+        self._soon()
+
+    def post(self, send: Send) -> None:
+        """Send a message. Raises :class:`LocalProtocolError` if the message fits into no APDU."""
+        apdu = apdu_of(send.message, self._address)
+        if len(apdu) > APDU_SENT_MAX:
+            raise LocalProtocolError(
+                f"the message has {len(apdu)} octets, a multicast one at most "
+                f"{APDU_SENT_MAX} (2.1.3.1)"
+            )
+        self.source.send(apdu)
+        self._sends.append(send)
+        self.used_at = time.monotonic()
+        self._soon()
+
+    def heard(self, packet: Packet) -> None:
+        """Handle a NAK or SPMR for this session."""
+        now = time.monotonic()
+        self.asked_at = now
+        self._multicast(self.source.receive(packet, now))
+        self._soon()
+
+    def end(self) -> None:
+        """Announce the end of the session; repairs continue."""
+        if self.is_open:
+            self.source.close(time.monotonic())
+            self._soon()
+
+    def withdraw(self) -> list[Send]:
+        """End the session, and return the messages that were not sent completely.
+
+        Messages whose sending has not begun are not sent, and no message is accepted.
+        """
+        self.end()
+        unsent = list(self._sends)
+        self._sends.clear()
+        return unsent
+
+    def take_back(self) -> list[Send]:
+        """Close the sockets at once, and return the messages that were not sent completely."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.outlet.close()
+        self.inlet.close()
+        unsent = list(self._sends)
+        self._sends.clear()
+        return unsent
+
+    def status(self) -> dict[str, Any]:
+        """Return the session as ``status.outgoing`` shows it."""
+        source = self.source
+        return {
+            "address": str(self._address),
+            "tsi": str(source.tsi),
+            "state": source.state.name.lower(),
+            "window_packets": len(source.window),
+            "window_bytes": source.window.octets,
+            "waiting": source.waiting,
+            "pending_repairs": len(source.repairs),
+            "packets": {what: source.counts[what] for what in COUNTED},
+        }
+
+    # --- the loop ---------------------------------------------------------------------------------
+
+    def _soon(self) -> None:
+        """Poll the source at the end of this turn of the loop.
+
+        A direct call would recurse, because the callback of one message posts the next one.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_soon(self._poll)
+
+    def _poll(self) -> None:
+        self._timer = None
+        now = time.monotonic()
+        if self.outlet.flush():
+            self._multicast(self.source.poll(now))
+        if self.outlet.error != self._trouble:
+            self._trouble = self.outlet.error
+            self._on_trouble(self.key, self._trouble)
+        if self.outlet.is_blocked:
+            self._timer = self._loop.call_later(RETRY_SECONDS, self._poll)
+            return
+        is_idle = (
+            not self._sends
+            and not len(self.source.window)
+            and now >= self.used_at + self._idle_after
+        )
+        if is_idle and self.is_open:
+            self.source.close(now)
+        when = self.source.next_timer()
+        if when is not None:
+            self._timer = self._loop.call_later(max(0.0, when - now), self._poll)
+        while len(self._sends) > self.source.waiting:
+            self._on_left(self._sends.popleft())
+
+    def _multicast(self, packets: list[Multicast]) -> None:
+        """Send packets in order. Packets with the Router Alert option use another socket."""
+        at = 0
+        while at < len(packets):
+            end, alert = at + 1, packets[at].router_alert
+            while end < len(packets) and packets[end].router_alert is alert:
+                end += 1
+            self.outlet.multicast([each.packet for each in packets[at:end]], router_alert=alert)
+            at = end

@@ -1,0 +1,1 @@
+"""Send by WS-ReliableMessaging: one sequence for each destination."""

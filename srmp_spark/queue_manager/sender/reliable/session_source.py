@@ -1,0 +1,57 @@
+"""The source of a reliable sequence as it was saved, and the envelopes of its messages."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from srmp_spark.queue_manager.sender.reliable.reliable_limits import settings_of
+from srmp_spark.srmp.sending.outgoing_effects import Send
+from srmp_spark.store.outbox.tables.sessions import SessionRow
+from srmp_spark.wsrm.codec.elements import Range, SoapMessage
+from srmp_spark.wsrm.codec.versions import Versions
+from srmp_spark.wsrm.sending.source import Source, SourceRow
+from srmp_spark.wsrm.sending.source_effects import Transmit
+from srmp_spark.wsrm.sending.source_states import SourceState
+
+
+def restored_source(
+    row: SessionRow, in_flight: tuple[Range, ...], url: str, poll_interval: float
+) -> Source:
+    """Build the source of a saved sequence; ``row`` has a ``create_id``.
+
+    ``in_flight`` are the numbers of messages that may have been sent, all of them.
+    ``poll_interval`` is in seconds.
+    """
+    now = time.monotonic()
+    state = SourceState.OPEN if row.identifier else SourceState.CREATING
+    source = Source.restored(
+        settings_of(url, Versions.load(row.versions), poll_interval),
+        SourceRow(
+            row.create_id,
+            row.identifier,
+            state,
+            row.assigned,
+            row.assigned,
+            in_flight,
+            row.buffer_remaining,
+            0,
+            False,
+        ),
+        now,
+    )
+    if row.ending:
+        source.end(now)
+    return source
+
+
+def envelope_of(source: Source, transmit: Transmit, send: Send | None) -> SoapMessage:
+    """Return the envelope of a message, with the same bytes each time.
+
+    Without a message, return the envelope of the LastMessage of version 1.0.
+    """
+    if send is None:
+        return source.envelope(transmit, "", b"", f"{source.create_id}/LastMessage")
+    message = send.message
+    message_id = uuid.uuid5(uuid.UUID(message.lineage), str(message.uniquifier))
+    return source.envelope(transmit, message.action, bytes(message.body), f"urn:uuid:{message_id}")

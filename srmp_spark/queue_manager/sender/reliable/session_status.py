@@ -1,0 +1,35 @@
+"""One of our sequences as ``status.outgoing`` shows it (INTERFACE.md section 3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from srmp_spark.wsrm.codec.elements import ABSENT
+from srmp_spark.wsrm.sending.polling_states import PollingState
+from srmp_spark.wsrm.sending.source import Source
+
+
+def status_of(source: Source | None, *, is_lost: bool) -> dict[str, Any]:
+    """Return the status of a sequence.
+
+    ``is_lost`` states that the destination no longer knew the sequence, and that an operator must
+    decide.
+    """
+    if source is None:
+        return {
+            "sequence": None,
+            "state": "lost" if is_lost else "none",
+            "numbered": 0,
+            "in_flight": 0,
+            "buffer_remaining": None,
+            "polling": False,
+        }
+    remaining = source.polling.buffer_remaining
+    return {
+        "sequence": source.identifier or None,
+        "state": source.state.name.lower(),
+        "numbered": source.assigned,
+        "in_flight": len(source.in_flight),
+        "buffer_remaining": None if remaining == ABSENT else remaining,
+        "polling": source.polling.state is PollingState.POLLING,
+    }

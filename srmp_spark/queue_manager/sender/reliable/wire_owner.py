@@ -1,0 +1,61 @@
+"""The callbacks of a reliable session's wire, and the changes that the wire wants to be written."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
+from srmp_spark.srmp.sending.outgoing_effects import QueueKey, Send
+
+
+class WireOwner(Protocol):
+    """Owns the wires of all reliable sessions."""
+
+    def on_answer(self, send: Send, answer: PeerAnswer) -> object:
+        """Note that a message is acknowledged."""
+
+    def on_failure(self, send: Send, why: str, left: bool) -> object:
+        """Return a message that is not acknowledged to the engine.
+
+        ``left`` states that the destination may have the message.
+        """
+
+    def on_expired(self, send: Send) -> object:
+        """Note that a message expired before a number was assigned to it."""
+
+    def on_left(self, send: Send) -> object:
+        """Note that a message is sent now, perhaps again."""
+
+    def on_trouble(self, key: QueueKey, why: str | None) -> object:
+        """Note why no message is accepted now.
+
+        ``why`` is ``None`` when messages are accepted again.
+        """
+
+    def on_lost(self, key: QueueKey, why: str) -> object:
+        """Hold the queue, because its sequence is lost.
+
+        The destination may have accepted some of its messages.
+        """
+
+    def on_change(self, key: QueueKey) -> object:
+        """Note that there is a change to be written.
+
+        :meth:`.reliable_wire.ReliableWire.take_change` returns the change.
+        """
+
+
+class Change(NamedTuple):
+    """A change of a sequence that takes effect with a write."""
+
+    numbered: tuple[Send, ...] = ()
+    """Messages that get the next numbers."""
+    ends: bool = False
+    """Whether the sequence gets no more messages."""
+    begins: bool = False
+    """Whether CreateSequence may be sent."""
+    is_held: bool = False
+    """Whether the queue was held meanwhile.
+
+    Then the messages get their numbers nevertheless, and are posted again later.
+    """

@@ -1,0 +1,97 @@
+"""Report to the main process which destinations hold forwarded messages.
+
+With this report the main process answers 503 to new messages before there are too many. The main
+process cannot know when an outgoing queue is empty, and this process cannot refuse a message that
+was answered 200. So this process reports changes once a second. Only after all changes does it
+report how far the log is outgoing. So a destination that has left the log is known to be in an
+outgoing queue. A packet for which the socket has no room is sent the next time, and a new process
+reports everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from itertools import islice
+
+from srmp_spark.srmp.sending.outgoing_room import OutgoingRoom
+from srmp_spark.store.outbox.tables.forward_place import Cursor
+
+REPORT_SECONDS = 1.0
+"""Interval of the reports, in seconds.
+
+After this time the main process knows that a destination is empty, and accepts another one in its
+place.
+"""
+NAMES_MAX = 32
+"""Destinations in one packet.
+
+Each has at most 1 KB, and a packet 128 KB (:data:`.child.packets.PACKET_MAX`).
+"""
+
+
+class ForwardReport:
+    """The child's end of the report."""
+
+    def __init__(self, control: socket.socket, room: OutgoingRoom) -> None:
+        self._control = control
+        self._room = room
+        self._told: dict[str, str] = {}
+        self._version: int | None = None
+        """Version of the state that was reported, or ``None`` before the first report."""
+        self._has_begun = False
+        self._forwarded: Cursor | None = None
+        """The position of the log to report, or ``None`` if the present one was reported."""
+
+    def __repr__(self) -> str:
+        return f"<ForwardReport told={len(self._told)}>"
+
+    async def run(self) -> None:
+        """Report changes at each interval, until cancelled."""
+        while True:
+            self.tell()
+            await asyncio.sleep(REPORT_SECONDS)
+
+    def forwarded(self, to: Cursor) -> None:
+        """Report how far the log is outgoing, now or the next time."""
+        self._forwarded = to
+        self.tell()
+
+    def tell(self) -> None:
+        """Report all changes since the last report, as far as the socket has room."""
+        try:
+            if self._room.version != self._version:
+                self._tell_destinations()
+            if (to := self._forwarded) is not None:
+                self._control.send(
+                    json.dumps(
+                        {"event": "forwarded", "epoch": to.epoch, "to": to.sequence}
+                    ).encode()
+                )
+                self._forwarded = None
+        except OSError:
+            # The socket is full, or the main process has ended.
+            return
+
+    def _tell_destinations(self) -> None:
+        version, holding = self._room.version, self._room.forwarded()
+        if not self._has_begun:
+            self._send({}, [], begins=True)
+            self._has_begun = True
+        empty = iter([name for name in self._told if name not in holding])
+        while gone := list(islice(empty, NAMES_MAX)):
+            self._send({}, gone)
+            for name in gone:
+                del self._told[name]
+        new = iter(
+            [(name, sender) for name, sender in holding.items() if self._told.get(name) != sender]
+        )
+        while more := dict(islice(new, NAMES_MAX)):
+            self._send(more, [])
+            self._told |= more
+        self._version = version
+
+    def _send(self, holding: dict[str, str], empty: list[str], *, begins: bool = False) -> None:
+        event = {"event": "forward-holding", "holding": holding, "empty": empty, "begins": begins}
+        self._control.send(json.dumps(event).encode())

@@ -1,0 +1,125 @@
+"""A process that reads stages before any other process does, so that it may die alone.
+
+This process is a child of the sender process. Arrow is fast because it trusts the bytes that it
+reads. A stage is written by a client, and some bytes end the process that reads them. Here they end
+a process that owns nothing: no socket, no database, no lock, and a limit on its memory. The sender
+process reads only files that were read here to their end (:mod:`.stage_readers` is its side).
+
+This process reads each row, so it hashes each row too, and leaves the hashes alongside the stage
+(``srmp_spark.store.outbox.identity.row_hashes``).
+
+    python -m srmp_spark.queue_manager.sender.staging.stage_reader PARENT
+
+Questions are lines of JSON on standard input, and answers are lines of JSON on standard output, one
+for each question.
+"""
+
+from __future__ import annotations
+
+import resource
+import select
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from srmp_spark.queue_manager.child.log_lines import log_to_stderr
+from srmp_spark.queue_manager.child.process import end_with_parent
+from srmp_spark.queue_manager.child.without_pandas import leave_out_pandas
+
+MEMORY_BYTES_MAX = 1024 * 1024 * 1024
+"""Private memory of the process, in bytes. A stage that needs more is refused.
+
+A record batch (64 MB) in several forms must fit, and every spelling of a destination.
+"""
+IDLE_SECONDS = 60.0
+"""Time without a question after which the process ends, in seconds.
+
+The next stage starts another process in half a second.
+"""
+
+
+class Question(msgspec.Struct, frozen=True):
+    """Asks the process to judge a file."""
+
+    folder: str
+    file: str
+    partition: int
+    multicast: bool
+
+
+class Readable(msgspec.Struct, frozen=True, tag=True):
+    """States that every row of the stage can become a message."""
+
+    rows: int
+    bytes: int
+    columns: tuple[str, ...]
+    order_by: tuple[tuple[str, str], ...]
+    dead_letter: bool
+    dead_letter_queue: str | None
+
+
+class Unreadable(msgspec.Struct, frozen=True, tag=True):
+    """States that the stage is refused, and why."""
+
+    status: int
+    code: str
+    message: str
+    hint: str
+
+
+Verdict = Readable | Unreadable
+
+
+def judge(question: Question) -> Verdict:
+    """Read the whole file, and write the hashes of its rows alongside it.
+
+    Return :class:`Readable` if every row can become a message, else :class:`Unreadable`.
+    """
+    from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
+    from srmp_spark.store.outbox.identity.row_hashes import HashesWriter
+    from srmp_spark.store.outbox.stage_file import StageFile
+
+    try:
+        stage = StageFile(Path(question.folder, question.file))
+        with closing(HashesWriter(stage.path, stage.bytes)) as hashes:
+            rows = stage.check(multicast=question.multicast, judged=hashes.add)
+    except BatchError as error:
+        return Unreadable(error.status, error.code, error.message, error.hint)
+    except MemoryError:
+        message = f"reading it takes more than MEMORY_BYTES_MAX = {MEMORY_BYTES_MAX} bytes"
+        return Unreadable(
+            400, BAD_STAGE, message, "repartition into more tasks, or write smaller record batches"
+        )
+    return Readable(rows, stage.bytes, *stage.schema)
+
+
+def main() -> None:
+    """Answer questions until the parent closes its end, or is silent for :data:`IDLE_SECONDS`."""
+    end_with_parent(int(sys.argv[1]))
+    log_to_stderr()
+    leave_out_pandas()
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+    # A core dump would contain messages.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    while select.select([sys.stdin], [], [], IDLE_SECONDS)[0]:
+        line = sys.stdin.buffer.readline()
+        if not line:
+            return
+        sys.stdout.buffer.write(
+            msgspec.json.encode(judge(msgspec.json.decode(line, type=Question))) + b"\n"
+        )
+        sys.stdout.buffer.flush()
+        _give_back()
+
+
+def _give_back() -> None:
+    """Return unused memory to the system, because the process waits for the next stage."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+
+
+if __name__ == "__main__":
+    main()

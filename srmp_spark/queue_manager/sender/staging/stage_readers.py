@@ -1,0 +1,183 @@
+"""The sender process's side of the reader processes of stages (:mod:`.stage_reader`).
+
+A reader that dies while it reads a stage is started again and asked a second time. The reader may
+have been killed for another reason, for example by the kernel when memory was short. A stage whose
+second reader dies too is refused, and its client receives the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from srmp_spark.queue_manager.sender.staging.stage_reader import (
+    Question,
+    Readable,
+    Unreadable,
+    Verdict,
+)
+from srmp_spark.store.outbox.columns import StageSchema
+from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
+from srmp_spark.store.outbox.identity.row_hashes import delete_stage
+from srmp_spark.store.outbox.staging.stages import CheckedStage
+
+TRIES = 2
+"""Readers that one stage may end before it is refused."""
+READ_SECONDS_MAX = 120.0
+"""Longest time of a reader for one stage, in seconds. A reader that takes longer is killed.
+
+Usual is a second for 100,000 rows of many columns. Both tries end before the main process stops
+waiting (``STAGE_SECONDS``).
+"""
+COMMAND = (sys.executable, "-m", "srmp_spark.queue_manager.sender.staging.stage_reader")
+
+log = logging.getLogger(__name__)
+
+
+class _ReaderEndedError(Exception):
+    """States that a reader ended without an answer."""
+
+
+class _Reader:
+    """One child process that reads stages."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._process = subprocess.Popen(  # noqa: S603  # our own module
+            [*command, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={
+                **os.environ,
+                # Other pools reserve gigabytes, which count for the memory limit.
+                "ARROW_DEFAULT_MEMORY_POOL": "system",
+            },
+        )
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether the process can be asked. An idle process ends by itself."""
+        return self._process.poll() is None
+
+    def ask(self, question: Question) -> Verdict:
+        """Send a question to the process and return its verdict.
+
+        Raises :class:`_ReaderEndedError` if the process ends without an answer, or takes longer
+        than READ_SECONDS_MAX.
+        """
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        line = b""
+        try:
+            stdin.write(msgspec.json.encode(question) + b"\n")
+            stdin.flush()
+            if select.select([stdout], [], [], READ_SECONDS_MAX)[0]:
+                line = stdout.readline()
+            else:
+                self._process.kill()
+        except BrokenPipeError:
+            pass
+        if not line.endswith(b"\n"):
+            raise _ReaderEndedError(_how_it_ended(self._process.wait()))
+        verdict: Verdict = msgspec.json.decode(line, type=Verdict)
+        return verdict
+
+    def close(self) -> None:
+        """Kill the process, even if it is reading a stage."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    # The reader never read a question.
+                    continue
+
+
+def _how_it_ended(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+class StageReaders:
+    """Starts a reader process for each simultaneous question. Any thread may ask."""
+
+    def __init__(self, folder: Path, *, multicast: bool, command: Sequence[str] = COMMAND) -> None:
+        """Prepare to read stages of ``folder``.
+
+        ``multicast`` states whether multicast is in use here.
+        """
+        self._folder = folder
+        self._multicast = multicast
+        self._command = command
+        self._idle: list[_Reader] = []
+        self._lock = threading.Lock()
+
+    def check(self, file: str, partition: int) -> CheckedStage:
+        """Let a reader judge every row of ``file``, and return the checked stage.
+
+        A stage that is refused is deleted. Then :class:`BatchError` is raised.
+        """
+        path = self._folder / file
+        assert path.parent == self._folder, f"{file} is a name, not a path"
+        verdict = self._verdict(Question(str(self._folder), file, partition, self._multicast))
+        if isinstance(verdict, Readable):
+            schema = StageSchema(
+                verdict.columns, verdict.order_by, verdict.dead_letter, verdict.dead_letter_queue
+            )
+            return CheckedStage(file, partition, verdict.rows, verdict.bytes, schema)
+        delete_stage(path)
+        raise BatchError(
+            verdict.status, verdict.code, f"partition {partition}: {verdict.message}", verdict.hint
+        )
+
+    def _verdict(self, question: Question) -> Verdict:
+        how = ""
+        for number in range(1, TRIES + 1):
+            reader = self._take()
+            try:
+                verdict = reader.ask(question)
+            except _ReaderEndedError as error:
+                how = str(error)
+                reader.close()
+            except BaseException:
+                reader.close()
+                raise
+            else:
+                with self._lock:
+                    self._idle.append(reader)
+                return verdict
+            log.error("sender.stage_reader_ended file=%s try=%d how=%s", question.file, number, how)
+        message = f"the stage ended the process that reads stages, {TRIES} times ({how})"
+        return Unreadable(
+            400,
+            BAD_STAGE,
+            message,
+            "the bytes are no valid Arrow IPC stream: write the stage with a released "
+            "version of Arrow",
+        )
+
+    def _take(self) -> _Reader:
+        with self._lock:
+            while self._idle:
+                reader = self._idle.pop()
+                if reader.is_alive:
+                    return reader
+                reader.close()
+        return _Reader(self._command)
+
+    def close(self) -> None:
+        """End the idle readers. A reader that is reading ends with this process."""
+        with self._lock:
+            for reader in self._idle:
+                reader.close()
+            self._idle.clear()

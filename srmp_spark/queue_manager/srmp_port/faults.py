@@ -1,0 +1,56 @@
+"""Log faults of ours that stay inside one request, each fault once.
+
+The sender of the request is answered 503. An unauthenticated client may repeat a request that shows
+a fault a thousand times a second. So the traceback is logged the first time only, with the shape of
+the request and never its content. The metric of refusals counts the later ones.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+
+from srmp_spark.queue_manager.srmp_port.http_limits import RETRY_AFTER_SECONDS
+from srmp_spark.srmp.receiving.effects import Refused
+
+FAULTS_MAX = 100
+"""Most faults that are logged. Further ones are not logged, only counted."""
+REASON = "internal"
+"""Reason of the refusal, in metrics and in the answer."""
+
+log = logging.getLogger(__name__)
+
+
+class Faults:
+    """Remembers which faults were logged, so that each fault is logged once."""
+
+    def __init__(self) -> None:
+        self._written: set[tuple[str, str, int]] = set()
+
+    def note(self, error: Exception, shape: str) -> None:
+        """Log the fault with its traceback unless the log has it.
+
+        Call this while the exception is handled. ``shape`` describes the request.
+        """
+        place = traceback.extract_tb(error.__traceback__)[-1:]
+        key = (
+            type(error).__name__,
+            place[0].filename if place else "",
+            place[0].lineno or 0 if place else 0,
+        )
+        if key in self._written or len(self._written) >= FAULTS_MAX:
+            return
+        self._written.add(key)
+        log.error(
+            'request.failed shape="%s": a bug of srmp-spark, not of the sender or the '
+            "disk; answered 503, and the sender may "
+            "send again. Further ones of this kind are counted as refusals, reason internal",
+            shape,
+            exc_info=error,
+        )
+
+    def refusal(self, error: Exception, shape: str) -> Refused:
+        """Log the fault as :meth:`note`, and return the refusal (503) for its sender."""
+        self.note(error, shape)
+        text = "a fault of this queue manager; its log has it"
+        return Refused(503, REASON, text, "docs/GUARANTEES.md promise 2", RETRY_AFTER_SECONDS)

@@ -1,0 +1,66 @@
+"""Judge the signature of a message once, when it is accepted, and count the verdict.
+
+Messages without a signature are not judged here. A verdict is kept with the record
+(:class:`~srmp_spark.rows.group.Form`). So the row shows forever the verdict under the keys that
+were trusted then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from srmp_spark.message import Message
+from srmp_spark.queue_manager.metrics import Metrics
+from srmp_spark.srmp.codec.mime import Parts
+from srmp_spark.srmp.signing.signature import Verdict, Verifier, judge
+
+TOLD_MAX = 1_000
+"""Pairs of sender and verdict that have been logged.
+
+When this many are remembered, all are forgotten, and a pair may be logged again.
+"""
+
+log = logging.getLogger(__name__)
+
+
+class Signatures:
+    """Checks signatures with the trusted keys, and logs and counts the verdicts."""
+
+    def __init__(self, keys: Mapping[str, Sequence[Verifier]], metrics: Metrics) -> None:
+        """Trust ``keys``, which are grouped by SourceQmGuid in lower case."""
+        self._keys = keys
+        self._metrics = metrics
+        self._told: set[tuple[str | None, Verdict]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Signatures signers={len(self._keys)}>"
+
+    def checked(self, message: Message, content: bytes, parts: Parts) -> Message:
+        """Return ``message`` with the verdict about its signature.
+
+        ``content`` is the HTTP body from which it was decoded. Raises :class:`RemoteProtocolError`
+        (400) if the signature is malformed or does not fit the attachments.
+        """
+        verdict = judge(content, parts, self._keys.get(message.source_qm or "", ()))
+        self._metrics.signatures[verdict] += 1
+        self._tell(message, verdict)
+        return message._replace(signature=verdict.status)
+
+    def _tell(self, message: Message, verdict: Verdict) -> None:
+        """Log one line for each sender and verdict, so that no client can fill the log."""
+        key = message.source_qm, verdict
+        if key in self._told:
+            return
+        if len(self._told) >= TOLD_MAX:
+            self._told.clear()
+        self._told.add(key)
+        level = logging.WARNING if verdict.status == "invalid" else logging.INFO
+        log.log(
+            level,
+            "signature.%s source_qm=%s how=%s first=%s",
+            verdict.status,
+            message.source_qm,
+            verdict.how,
+            message.id,
+        )

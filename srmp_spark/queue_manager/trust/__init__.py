@@ -1,0 +1,1 @@
+"""Decide whom to believe: TLS, tokens, accounts, signers, and who may write to a queue."""

@@ -1,0 +1,1 @@
+"""Read queues in Spark: offsets, micro-batches, partitions, received marks."""

@@ -1,0 +1,81 @@
+"""The address to which a peer sends the receipts of our streams, and the secret in it.
+
+The address is ``http://US/msmq/private$/order_queue$?SenderStream=X`` ([MC-MQSRM] 4.4). Theory of
+operation. A stream receipt finishes the messages that it covers, and a final stream receipt states
+which of them are dead. The names in a receipt are no secret. Our GUID is in each message and
+receipt of ours, and the ordinals of our streams are consecutive, so a peer that knows one of them
+can guess those of all other peers. A receipt is proved by the address at which it arrives: only the
+peer was told this address, in the first ``<start>``, and the peer uses it unchanged.
+
+The secret is therefore one for each destination: a MAC over the URL of the destination, with a key
+that is told to nobody. One secret for each stream would add nothing, because the same peer would be
+told all of them. While anything of a stream is awaited, the stream keeps the address that it has
+told, whatever the key or this rule are then. The address is stored with the stream.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import NamedTuple
+
+from srmp_spark.srmp.forward.redirection import NO_RECEIPT_URLS, ReceiptUrls
+
+SENDER_STREAM = "SenderStream"
+SECRET_DIGITS = 32
+"""Length of the secret: 128 bits of the MAC in lower-case hexadecimal digits.
+
+These digits cannot be guessed. Lower case is used because Windows changes the case of the URLs that
+it calls.
+"""
+
+
+class ReceiptAddresses(NamedTuple):
+    """Knows which address each destination is told in ``<sendReceiptsTo>``."""
+
+    key: str
+    """Key of the MAC: random, created once for each data directory."""
+    rules: ReceiptUrls = NO_RECEIPT_URLS
+    """URLs that are told instead of our own URL ([MC-MQSRM] 3.1.7.2.4)."""
+
+    def replacement(self, destination: str, own: str) -> str:
+        """Return the address for streams to ``destination``.
+
+        ``own`` is the URL of our order queue as peers reach it, without a query.
+        """
+        return self.rules.replacement(
+            destination, f"{own}?{SENDER_STREAM}={self.secret_of(destination)}"
+        )
+
+    def secret_of(self, destination: str) -> str:
+        """Return the secret that receipts of streams to ``destination`` must carry."""
+        return hmac.new(self.key.encode(), destination.encode(), "sha256").hexdigest()[
+            :SECRET_DIGITS
+        ]
+
+    def __repr__(self) -> str:
+        return f"<ReceiptAddresses {self.rules!r}>"
+
+
+def query_of(url: str) -> str:
+    """Return the query ``SenderStream=…`` of a URL in lower case.
+
+    Windows changes the case of the URLs that it calls (sample 4.4).
+    """
+    return url.partition("?")[2].lower()
+
+
+def same_secret(told: str, called: str) -> bool:
+    """Return whether a receipt that arrived at ``called`` knows the secret in ``told``.
+
+    If ``told`` has no secret, any client may send the receipt.
+    """
+    expected = query_of(told)
+    return not expected or hmac.compare_digest(expected.encode(), query_of(called).encode())
+
+
+def without_secret(url: str) -> str:
+    """Return ``url`` without its secret.
+
+    A query that an operator wrote is part of the address and stays.
+    """
+    return url.partition("?")[0] if query_of(url).startswith(f"{SENDER_STREAM.lower()}=") else url

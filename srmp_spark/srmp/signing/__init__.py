@@ -1,0 +1,1 @@
+"""Check the XML signature of a message."""

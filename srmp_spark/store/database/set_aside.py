@@ -1,0 +1,104 @@
+"""Set aside rows of the store that cannot be read at a start.
+
+Such rows stay where they are, and everything else starts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from srmp_spark.errors import SrmpSparkError
+
+_T = TypeVar("_T")
+
+TOLD_MAX = 100
+"""Rows that are reported one by one; for further rows only the number is logged."""
+KEY_MAX = 200
+"""Longest reported key, in characters.
+
+A key is a value of the row and can have any length; it is cut here.
+"""
+REASON_MAX = 200
+"""Longest reported reason, in characters.
+
+A reason may quote what stands in the row; it is cut here.
+"""
+
+_log = logging.getLogger(__name__)
+
+
+class SetAside(NamedTuple):
+    """One row that was not loaded.
+
+    The bytes of the row stay in its table, for a release that can read them.
+    """
+
+    table: str
+    key: str
+    """Value that identifies the row in its table."""
+    reason: str
+    """Reason why the row cannot be read, for an operator."""
+
+
+def readable(
+    table: str,
+    rows: Iterable[Sequence[Any]],
+    read: Callable[[Sequence[Any]], _T],
+    unreadable: list[SetAside],
+    *,
+    key: int = 1,
+) -> Iterator[_T]:
+    """Yield the result of ``read`` for each row that it can read.
+
+    Any other row is added to ``unreadable``, and stays in its table. The first ``key`` values of a
+    row are its key.
+    """
+    for row in rows:
+        try:
+            found = read(row)
+        except (  # noqa: PERF203
+            # One bad row must not stop the others.
+            SrmpSparkError,
+            ValueError,
+            TypeError,
+            KeyError,
+            IndexError,
+            OverflowError,
+            RecursionError,
+        ) as error:
+            reason = f"{type(error).__name__}: {error}"[:REASON_MAX]
+            unreadable.append(
+                SetAside(table, " ".join(str(each) for each in row[:key])[:KEY_MAX], reason)
+            )
+        else:
+            yield found
+
+
+def typed(values: Sequence[Any], types: Sequence[type | tuple[type, ...]]) -> Sequence[Any]:
+    """Return ``values`` after a check of their types, because SQLite keeps any type.
+
+    Raises :class:`TypeError` if a value has another type.
+    """
+    for number, (value, wanted) in enumerate(zip(values, types, strict=True)):
+        if not isinstance(value, wanted):
+            raise TypeError(f"value {number} is {value!r:.50}")
+    return values
+
+
+def tell_set_aside(rows: Sequence[SetAside]) -> Sequence[SetAside]:
+    """Log the rows, and return the rows that the status reports.
+
+    The first :data:`TOLD_MAX` rows are logged and returned; of further rows the number is logged.
+    """
+    for each in rows[:TOLD_MAX]:
+        _log.error(
+            "store.set_aside table=%s key=%s reason=%s",
+            each.table,
+            ascii(each.key),
+            ascii(each.reason),
+        )
+    if len(rows) > TOLD_MAX:
+        _log.error("store.set_aside further=%d", len(rows) - TOLD_MAX)
+    return rows[:TOLD_MAX]

@@ -1,0 +1,1 @@
+"""Publish the outgoing queues, dead letters and journal copies as Delta tables."""

@@ -1,0 +1,1 @@
+"""State tables in the Delta format: files, commits, checkpoints, durability."""

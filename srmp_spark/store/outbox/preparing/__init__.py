@@ -1,0 +1,1 @@
+"""Prepare a batch of stages for its commit: scan, identities, order, packing."""

@@ -1,0 +1,758 @@
+"""Prepare a batch: from stages to parts, in steps between which others can write.
+
+1. *Scan* the stages: collect numbers about each row (:mod:`.scan`).
+2. *Decide* which rows are new (:mod:`.identities`).
+3. *Order* the new rows (:mod:`.ordering`).
+4. *Pack* the rows into groups (:mod:`.packing`), in a thread that is a few chunks ahead of
+   the writing.
+
+If nothing suggests that the order may change or that a row may be known, step 4 is done together
+with step 1. If that turns out wrong, step 4 is done again. Steps 2 and 4 write in small
+transactions under the batch's number, and what they write does not count yet.
+:meth:`Preparation.numbered` then returns what the last transaction (:meth:`.outbox.Outbox.write`)
+must write to make all of it count at once. A batch of up to 8 MiB has only this last transaction.
+Until then :meth:`Preparation.abort`, or the next open, deletes all of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from srmp_spark.errors import LocalProtocolError
+from srmp_spark.srmp.sending.outgoing_effects import Enqueued, QueueKey
+from srmp_spark.store.outbox.columns import Addresses
+from srmp_spark.store.outbox.errors import (
+    BAD_BATCH,
+    DEAD_LETTER,
+    FAIL,
+    NO_ROOM,
+    UNKNOWN_STAGE,
+    BatchError,
+)
+from srmp_spark.store.outbox.limits import (
+    BATCH_ROWS_MAX,
+    BATCH_STAGES_MAX,
+    CHUNK_ROWS,
+    FILED_ROW_BYTES,
+    PART_ROWS_MAX,
+)
+from srmp_spark.store.outbox.messages.packed_group import Part
+from srmp_spark.store.outbox.messages.waiting import Waiting
+from srmp_spark.store.outbox.preparing.ahead import ahead
+from srmp_spark.store.outbox.preparing.batch_order import BatchOrder
+from srmp_spark.store.outbox.preparing.conflicts import REASONS
+from srmp_spark.store.outbox.preparing.identities import Identities, source_numbers
+from srmp_spark.store.outbox.preparing.leftovers import delete_batch_in_steps, delete_groups
+from srmp_spark.store.outbox.preparing.ordering import Buckets, is_in_order
+from srmp_spark.store.outbox.preparing.packing import Group, Packer, Transactions, stored_rows
+from srmp_spark.store.outbox.preparing.row_numbers import blocks, is_large
+from srmp_spark.store.outbox.preparing.scan import Scan
+from srmp_spark.store.outbox.stage_file import StageFile
+from srmp_spark.store.outbox.staging.loops import Loops
+from srmp_spark.store.outbox.staging.stages import StageRow
+from srmp_spark.store.outbox.tables.database import OutboxDatabase
+from srmp_spark.store.outbox.tables.schema import FORMAT_MARKED, group_key, raise_format
+from srmp_spark.store.outbox.tables.writes import Writes
+from srmp_spark.store.tables.state import IDENTIFIER_MAX
+
+T = TypeVar("T")
+
+
+class CommitResult(NamedTuple):
+    """The result of a commit: numbers of rows."""
+
+    new: int
+    known: int
+    """Rows that were sent before, or that occur in the batch twice with one key."""
+    conflicts: int = 0
+    """Rows that were not sent, because other content has their key or position (:mod:`.conflicts`).
+    """
+
+
+class Prepared(Protocol):
+    """Something that becomes outgoing in one transaction.
+
+    Examples are a batch of a sink, and messages that are forwarded (:mod:`.forwarded`).
+    """
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """Return the rows that are sent, as one or more parts for each queue."""
+
+    @property
+    def result(self) -> CommitResult | None:
+        """Return the result of the commit, or ``None`` before all steps are done."""
+
+    @property
+    def stages(self) -> Sequence[StageRow]:
+        """Return the stages that are deleted when the batch counts."""
+
+    @property
+    def lost(self) -> Sequence[StageRow]:
+        """Return the stages of lost attempts, which are deleted when the batch counts."""
+
+    @property
+    def identifiers(self) -> int:
+        """Return how many message identifiers the batch needs."""
+
+    @property
+    def letters(self) -> int:
+        """Return how many dead letters the batch makes."""
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Return how many bytes the last transaction must write."""
+
+    def step(self) -> bool:
+        """Do one step of the work. Return whether it was the last step."""
+
+    def numbered(
+        self, ids_first: int, enqueued: Sequence[Enqueued], unsent: AbstractSet[int] = frozenset()
+    ) -> Numbered:
+        """Return the batch with its serials and message identifiers.
+
+        ``unsent`` has the numbers of parts that found no room, and enter no queue.
+        """
+
+    def write_last(
+        self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
+    ) -> None:
+        """Write what makes the batch count, in the last transaction."""
+
+    def abort_step(self) -> bool:
+        """Delete one piece of what the batch wrote. Return whether it was the last step."""
+
+    def end(self) -> None:
+        """Release what the preparation holds, because the batch counts now or never will."""
+
+
+class Numbered(NamedTuple):
+    """A prepared batch with its numbers. Hand it to :meth:`.outbox.Outbox.write`."""
+
+    preparation: Prepared
+    ids_first: int
+    enqueued: tuple[Enqueued, ...]
+    unsent: AbstractSet[int] = frozenset()
+    """Numbers of parts that found no room.
+
+    The rows of such parts are dead letters from the beginning.
+    """
+
+    @property
+    def unsent_to(self) -> int:
+        """Return the highest serial of the parts that found no room, or 0 if there are none."""
+        given = zip(self.preparation.parts, self.enqueued, strict=True)
+        return max((each.last for part, each in given if part.number in self.unsent), default=0)
+
+
+_OF_QUERY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:(?=[0-9]+\Z)")
+
+
+def shown_batch(batch: str) -> str:
+    """Return the name of a batch for the state tables.
+
+    A batch ``QUERY:NUMBER`` is a micro-batch of a named application, and is shown as its number
+    alone.
+    """
+    return _OF_QUERY.sub("", batch, count=1) if _OF_QUERY.match(batch) else batch
+
+
+def stage_set(stages: Sequence[str]) -> bytes:
+    """Return a digest that stands for exactly these stages, in whatever order."""
+    return hashlib.blake2b("\n".join(sorted(stages)).encode(), digest_size=16).digest()
+
+
+class Preparation:
+    """Prepares one commit.
+
+    ``lost`` are stages of the same batch whose attempts did not win. Call :meth:`step` until it
+    returns True. Other work may be done between two steps.
+    """
+
+    def __init__(
+        self,
+        database: OutboxDatabase,
+        folder: Path,
+        application: str,
+        batch: str,
+        stages: Sequence[StageRow],
+        lost: Sequence[StageRow],
+        at: int,
+        known_since: int,
+        waiting: Waiting,
+        on_end: Callable[[], object],
+        *,
+        on_conflict: str = FAIL,
+        loops: Loops | None = None,
+    ) -> None:
+        """Begin a commit of ``stages``.
+
+        ``at`` is the wall clock, and ``known_since`` the retention clock, by which identities grow
+        old. ``on_conflict`` is one of :data:`.errors.ON_CONFLICT`. ``loops`` finds rows that must
+        not be sent, or is ``None`` if all may be sent.
+        """
+        self.application, self.batch = application, batch
+        self.stages = stages
+        self.lost = lost
+        self.at = at
+        self._known_since = known_since
+        self.parts: list[Part] = []
+        """The rows that are sent, as one or more parts for each queue.
+
+        The engine assigns serials for each part: ``enqueue(*part.key, part.rows, at, …)``.
+        """
+        self.result: CommitResult | None = None
+        """The result of the commit, or ``None`` before all steps are done."""
+        self._database = database
+        self._folder = folder
+        self._number = database.next_id("batches")
+        self._is_large = Writes.would_be_full(sum(stage.size for stage in stages))
+        self._early = False
+        self._dead_letter_queue: str | None = None
+        self._writes, self._last = Writes(), Writes()
+        self._flushed = False
+        self._ended = False
+        self._deletion: Generator[None] | None = None
+        self._on_end = on_end
+        self._waiting = waiting
+        self._on_conflict = on_conflict
+        self._loops = loops
+        self._has_marked = False
+        self._letters: list[tuple[Part, str]] = []
+        """Conflicts that become dead letters, with the reason, as parts that never wait in a queue.
+        """
+        self._steps = self._prepare()
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether all steps are done."""
+        return self.result is not None
+
+    def step(self) -> bool:
+        """Work on about one chunk, with at most one transaction.
+
+        Return whether it was the last step.
+
+        Raises :class:`BatchError` if the batch is refused. Call :meth:`abort` then.
+        """
+        try:
+            next(self._steps)
+        except StopIteration:
+            return True
+        if self._writes.is_full:
+            self._flush()
+            pa.default_memory_pool().release_unused()
+        return False
+
+    def run(self) -> Preparation:
+        """Do all steps at once, and return this object."""
+        while not self.step():
+            pass
+        return self
+
+    def _flush(self) -> None:
+        if not self._flushed:
+            self._flushed = True
+            self._database.keep_log(is_long=True)
+            first = Writes()
+            first.add("INSERT INTO batches VALUES (?, ?, ?, ?, 0, 0, ?, 0)", *self._row())
+            first.flush(self._database)
+        self._writes.flush(self._database)
+
+    def _row(self) -> tuple[int, str, str, bytes, int]:
+        return (
+            self._number,
+            self.application,
+            self.batch,
+            stage_set([stage.id for stage in self.stages]),
+            self._known_since,
+        )
+
+    # --- the steps --------------------------------------------------------------------------------
+
+    def _prepare(self) -> Generator[None]:
+        self._check_rows(sum(stage.rows for stage in self.stages))
+        self._check()
+        try:
+            files = [
+                (stage.partition, StageFile(stage.path))
+                for stage in sorted(self.stages, key=lambda each: each.partition)
+            ]
+        except FileNotFoundError as error:
+            raise BatchError(
+                404,
+                UNKNOWN_STAGE,
+                f"a stage was deleted meanwhile: {error}",
+                "stage its rows again",
+            ) from error
+        self._dead_letter_queue = _only(
+            [file.schema.dead_letter_queue for _, file in files], "dead_letter_queue"
+        )
+        addresses, rows = Addresses(), 0
+        for _, file in files:
+            rows += file.messages(addresses)
+            yield
+        self._check_rows(rows)
+        scan = Scan(
+            files,
+            rows,
+            source_numbers(self._database, self._last),
+            addresses,
+            self._folder,
+            self._loops,
+        )
+        identities = Identities(
+            self._database,
+            self.application,
+            self.batch,
+            self._number,
+            self._known_since,
+            self._writes,
+            self._last,
+            wants_letters=self._on_conflict == DEAD_LETTER,
+        )
+        early = yield from self._scan(scan, identities)
+        if self._loops is not None:
+            self._loops.refuse(lambda number: _name(scan, number))
+        batch_order = BatchOrder(scan)
+        yield from batch_order.work()
+        yield from identities.decide(scan, batch_order.rank)
+        if self._on_conflict == FAIL:
+            identities.conflicts.refuse(scan, lambda number: _name(scan, number))
+        self._has_marked = identities.has_marked
+        known, conflicts = (
+            int(np.count_nonzero(mask)) for mask in (identities.known, identities.conflicts.mask)
+        )
+        yield from self._pack_letters(scan, identities, batch_order)
+        new = identities.new(scan)
+        keeping = identities.store()
+        if early is not None and len(scan.queues) == 1 and new.all():
+            self.parts = [early]
+        else:
+            if early is not None:
+                yield from self._discard(early)
+            order = yield from batch_order.of(new)
+            scan.forget()
+            yield
+            self._make_parts(scan, new)
+            with closing(self._beside(self._pack(scan, new, order, self.parts))) as chunks:
+                for groups in chunks:
+                    self._store(groups)
+                    # Store one chunk of identities for each chunk of rows. Meanwhile the other
+                    # thread packs the next rows.
+                    next(keeping, None)
+                    yield
+        for _ in itertools.chain(keeping, identities.store_contents(scan)):
+            yield
+        self.result = CommitResult(rows - known - conflicts, known, conflicts)
+
+    @staticmethod
+    def _check_rows(rows: int) -> None:
+        if rows > BATCH_ROWS_MAX:
+            message = f"a batch has at most BATCH_ROWS_MAX = {BATCH_ROWS_MAX} rows, this one {rows}"
+            raise BatchError(400, BAD_BATCH, message, "write it in parts")
+
+    def _check(self) -> None:
+        if len(self.stages) > BATCH_STAGES_MAX:
+            message = (
+                f"a batch has at most BATCH_STAGES_MAX = {BATCH_STAGES_MAX} stages, "
+                f"this one {len(self.stages)}"
+            )
+            raise BatchError(400, BAD_BATCH, message, "coalesce into fewer tasks")
+        partitions = [stage.partition for stage in self.stages]
+        if len(set(partitions)) < len(partitions):
+            twice = next(each for each in sorted(partitions) if partitions.count(each) > 1)
+            message = f"two stages of partition {twice}"
+            raise BatchError(400, BAD_BATCH, message, "name the stage of the attempt that won")
+        # The rows are written once to the WAL or the buckets, and once to the database.
+        size = sum(stage.size for stage in self.stages)
+        rows = sum(stage.rows for stage in self.stages)
+        filed = rows * FILED_ROW_BYTES if is_large(rows) else 0
+        self._database.check_room(size + filed, size, "this commit")
+        _only([stage.order_by for stage in self.stages], "order_by")
+        _only([stage.dead_letter for stage in self.stages], "dead_letter")
+
+    def _beside(self, chunks: Generator[list[Group]]) -> Generator[list[Group]]:
+        """Make the chunks of a large batch in another thread.
+
+        The chunks of a small batch are made in this thread.
+        """
+        return ahead(chunks, "packing") if self._is_large else chunks
+
+    def _scan(self, scan: Scan, identities: Identities) -> Generator[None, None, Part | None]:
+        """Look at every row. Return the part that was packed early, if any.
+
+        A large batch that can probably be sent in its staged order is packed and written during the
+        scan, as if all rows were new and for one queue. :meth:`_prepare` finds out whether this was
+        right.
+        """
+        self._early = self._is_large and scan.is_plain and scan.rows <= PART_ROWS_MAX
+        part = self._database.next_id("parts")
+        early: Part | None = None
+        chunks = self._take(scan, part)
+        with closing(self._beside(chunks) if self._early else chunks) as made:
+            for groups in made:
+                if groups and self._early and early is None:
+                    # A batch that is committed again has only known rows.
+                    if identities.seen(scan, groups[-1].last + 1):
+                        self._early = False
+                    else:
+                        early = self._add_part(part, scan.queues[0], scan.rows, journal=False)
+                if early is not None:
+                    self._store(groups)
+                yield
+        if early is not None and scan.has_journal:
+            self._writes.add("UPDATE parts SET journal = 1 WHERE id = ?", part)
+        return early
+
+    def _take(self, scan: Scan, part: int) -> Generator[list[Group]]:
+        """Collect the numbers about each row, and yield the groups for :meth:`_scan`.
+
+        If groups are made, this generator runs in another thread.
+        """
+        packer: Packer | None = None
+        for piece in scan.pieces(hashed=True):
+            scan.take(piece)
+            if self._early and len(scan.queues) == 1:
+                packer = packer or Packer([self._part(part, scan.queues[0], scan.rows)])
+                yield packer.pack(
+                    stored_rows(piece, np.ones(piece.slice.rows, bool), scan.addresses, None)
+                )
+            else:
+                yield []
+
+    def _discard(self, part: Part) -> Generator[None]:
+        """Delete the part that was packed early, because the assumption was wrong."""
+        self._flush()
+        while delete_groups(self._database, part.number):
+            yield
+
+    def _part(self, number: int, key: QueueKey, rows: int) -> Part:
+        if key.kind != "stream":
+            return Part(number, key, rows, final=False)
+        return Part(
+            number,
+            key,
+            rows,
+            bool(self.stages) and self.stages[0].dead_letter,
+            self._dead_letter_queue,
+        )
+
+    def _add_part(self, number: int, key: QueueKey, rows: int, *, journal: bool) -> Part:
+        part = self._part(number, key, rows)
+        self._writes.add(
+            "INSERT INTO parts(id, batch_no, rows, final, journal, dead_letter_queue) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            part.number,
+            self._number,
+            part.rows,
+            part.final,
+            journal,
+            part.dead_letter_queue,
+        )
+        return part
+
+    def _make_parts(self, scan: Scan, new: np.ndarray) -> None:
+        counts = np.zeros(len(scan.queues), np.int64)
+        for span in blocks(scan.rows):
+            counts += np.bincount(scan.queue[span][new[span]], minlength=len(scan.queues))
+        self.parts = [
+            part
+            for key, count in zip(scan.queues, counts.tolist(), strict=True)
+            for part in self._parts_of(key, count, journal=scan.has_journal)
+        ]
+
+    def _parts_of(self, key: QueueKey, count: int, *, journal: bool) -> list[Part]:
+        return [
+            self._add_part(
+                self._database.next_id("parts"),
+                key,
+                min(PART_ROWS_MAX, count - before),
+                journal=journal,
+            )
+            for before in range(0, count, PART_ROWS_MAX)
+        ]
+
+    def _pack_letters(
+        self, scan: Scan, identities: Identities, batch_order: BatchOrder
+    ) -> Generator[None]:
+        """Pack the conflicts that become dead letters, grouped by queue and reason."""
+        if self._on_conflict != DEAD_LETTER or not identities.conflicts.count:
+            return
+        rows = np.flatnonzero(identities.letters).astype(np.uint32)
+        if not len(rows):
+            return
+        hows = sorted(REASONS)
+        kinds = [(key, REASONS[how]) for key in scan.queues for how in hows]
+        of = scan.queue[rows] * np.uint16(len(hows)) + np.searchsorted(hows, scan.how[rows]).astype(
+            np.uint16
+        )
+        order = rows[np.lexsort((batch_order.rank(rows), of))]
+        counts = np.bincount(of, minlength=len(kinds)).tolist()
+        self._letters = [
+            (part, reason)
+            for (key, reason), count in zip(kinds, counts, strict=True)
+            for part in self._parts_of(key, count, journal=False)
+        ]
+        parts = [part for part, _ in self._letters]
+        with closing(self._pack(scan, identities.letters, order, parts, alone=True)) as chunks:
+            for groups in chunks:
+                self._store(groups)
+                yield
+
+    def _pack(
+        self,
+        scan: Scan,
+        new: np.ndarray,
+        order: np.ndarray,
+        parts: Sequence[Part],
+        *,
+        alone: bool = False,
+    ) -> Generator[list[Group]]:
+        """Yield the rows that are sent, one chunk of groups at a time.
+
+        This generator runs in another thread, so it must not use the database.
+        """
+        transactions = None
+        if scan.transaction is not None and not alone:
+            is_stream = [key.kind == "stream" for key in scan.queues]
+            transactions = Transactions(
+                order, scan.queue, scan.transaction, is_stream, self._folder
+            )
+        packer = Packer(parts)
+        if is_in_order(order):
+            for piece in scan.pieces():
+                mask = new[piece.first : piece.first + piece.slice.rows]
+                if mask.any():
+                    scan.mark(piece)
+                    yield packer.pack(stored_rows(piece, mask, scan.addresses, transactions))
+            return
+        buckets = Buckets(self._folder, order, scan.size, scan.rows)
+        try:
+            for piece in scan.pieces():
+                mask = new[piece.first : piece.first + piece.slice.rows]
+                if mask.any():
+                    scan.mark(piece)
+                    numbers = np.flatnonzero(mask) + piece.first
+                    if buckets.add(numbers, stored_rows(piece, mask, scan.addresses, transactions)):
+                        scan.release()
+                        pa.default_memory_pool().release_unused()
+                        yield []
+            buckets.deal()
+            for batch in buckets.in_order():
+                rows = max(
+                    1, CHUNK_ROWS * batch.num_rows // max(batch.num_rows, batch.nbytes // 2048, 1)
+                )
+                for start in range(0, batch.num_rows, rows):
+                    yield packer.pack(batch.slice(start, rows))
+        finally:
+            buckets.close()
+
+    def _store(self, groups: Sequence[Group]) -> None:
+        if not groups:
+            return
+        numbers = [self._database.next_id("data") for _ in groups]
+        self._writes.rows(
+            "INSERT INTO groups VALUES",
+            [
+                (group_key(group.part, group.last), group.first, group.size, number, None)
+                for number, group in zip(numbers, groups, strict=True)
+            ],
+            100 * len(groups),
+        )
+        self._writes.rows(
+            "INSERT INTO data VALUES",
+            [(number, *group.packed) for number, group in zip(numbers, groups, strict=True)],
+            sum(group.packed.data.size for group in groups),
+        )
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def numbered(
+        self, ids_first: int, enqueued: Sequence[Enqueued], unsent: AbstractSet[int] = frozenset()
+    ) -> Numbered:
+        """Return the batch with its numbers, ready to be written.
+
+        ``ids_first`` is the first reserved message identifier; as many identifiers are reserved as
+        :attr:`identifiers` says. ``enqueued`` has the engine's answer for each of :attr:`parts`, in
+        that order. ``unsent`` has the numbers of parts that found no room.
+
+        Raises :class:`LocalProtocolError` if the numbers do not fit the parts, or the batch is not
+        ready.
+        """
+        if self.result is None or self._ended:
+            raise LocalProtocolError("a batch is numbered once, when it is ready")
+        if [(part.key, part.rows) for part in self.parts] != [
+            (each.key, each.last - each.first + 1) for each in enqueued
+        ]:
+            raise LocalProtocolError(
+                f"serials were given out for other rows: {enqueued!r} for {self.parts!r}"
+            )
+        if not 1 <= ids_first <= IDENTIFIER_MAX - self.identifiers + 1:
+            raise LocalProtocolError(
+                f"message identifiers lie between 1 and {IDENTIFIER_MAX}, these begin "
+                f"with {ids_first}"
+            )
+        return Numbered(self, ids_first, tuple(enqueued), unsent)
+
+    def write_last(
+        self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
+    ) -> None:
+        """Write what makes the batch count, in the transaction of :meth:`.outbox.Outbox.write`."""
+        assert self.result is not None, "numbered() has seen it"
+        if self._has_marked:
+            # The format is raised with the rest of the transaction or not at all.
+            raise_format(connection, FORMAT_MARKED)
+        if self._flushed:
+            connection.execute("DELETE FROM batches WHERE no = ?", (self._number,))
+        self._writes.execute(connection)
+        self._last.execute(connection)
+        new, known, conflicts = self.result
+        number, application, batch, stages, known_since = self._row()
+        connection.execute(
+            "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, 1)",
+            (number, application, batch, stages, new, known, known_since),
+        )
+        ids_first, position, shown = (
+            numbered.ids_first,
+            self._database.position + 1,
+            shown_batch(batch),
+        )
+        for part, given in zip(self.parts, numbered.enqueued, strict=True):
+            if part.number in numbered.unsent:
+                self._waiting.bury_unsent(
+                    part, ids_first, application, shown, self.at, position, NO_ROOM, given.first
+                )
+            else:
+                connection.execute(
+                    "UPDATE parts SET queue_id = ?, first = ?, last = ?, ids_first = ?, "
+                    "application = ?, batch = ?, "
+                    "enqueued_at = ? WHERE id = ?",
+                    (
+                        queue_ids[part.key],
+                        given.first,
+                        given.last,
+                        ids_first,
+                        application,
+                        shown,
+                        self.at,
+                        part.number,
+                    ),
+                )
+            ids_first += part.rows
+        if conflicts:
+            connection.execute("INSERT INTO batch_conflicts VALUES (?, ?)", (number, conflicts))
+        for part, reason in self._letters:
+            self._waiting.bury_unsent(
+                part, ids_first, application, shown, self.at, position, reason
+            )
+            ids_first += part.rows
+        connection.executemany(
+            "DELETE FROM stages WHERE id = ?", [(stage.id,) for stage in [*self.stages, *self.lost]]
+        )
+
+    def abort(self) -> None:
+        """Delete everything that the batch wrote. The stages stay.
+
+        This method may be called more than once, and after the end.
+        """
+        while not self.abort_step():
+            pass
+
+    def abort_step(self) -> bool:
+        """Do one step of :meth:`abort`, at most one transaction.
+
+        Return whether it was the last step.
+        """
+        if not self._ended:
+            self.end()
+            self._deletion = (
+                delete_batch_in_steps(self._database, self._number) if self._flushed else None
+            )
+        if self._deletion is None:
+            return True
+        try:
+            next(self._deletion)
+        except StopIteration:
+            self._deletion = None
+            return True
+        return False
+
+    def end(self) -> None:
+        """Release what the preparation holds, because the batch counts now or never will."""
+        if self._flushed and not self._ended:
+            self._database.keep_log(is_long=False)
+        self._ended = True
+        self._steps.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._on_end()
+
+    @property
+    def letters(self) -> int:
+        """Return how many rows become dead letters."""
+        return sum(part.rows for part, _ in self._letters)
+
+    @property
+    def identifiers(self) -> int:
+        """Return how many message identifiers the batch needs.
+
+        Each new row and each dead letter needs one identifier.
+        """
+        assert self.result is not None, "all steps are done"
+        return self.result.new + self.letters
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Return how many bytes the last transaction must write."""
+        return self._writes.bytes + self._last.bytes
+
+    def __repr__(self) -> str:
+        return (
+            f"<Preparation {self.application}/{self.batch} stages={len(self.stages)} "
+            f"result={self.result}>"
+        )
+
+
+def _name(scan: Scan, number: int) -> str:
+    """Describe where a row stands in the batch and what identifies it, for an error's text."""
+    for piece in scan.pieces():
+        if piece.first <= number < piece.first + piece.slice.rows:
+            row = number - piece.first
+            place = f"partition {piece.partition} row {piece.slice.row_number(row)}"
+            columns = piece.slice.columns
+            if "key" in columns and columns["key"][row].is_valid:
+                key = f"key {columns['key'][row].as_py().decode(errors='replace')!r}"
+                # A batch of one row is made by ``send``, whose users know no partitions.
+                return f"{key} ({place})" if scan.rows > 1 else key
+            if "sequence" in columns and columns["sequence"][row].is_valid:
+                queue = columns["queue"][row].as_py() if "queue" in columns else "?"
+                return f"{queue} {columns['sequence'][row]} ({place})"
+            return place
+    raise AssertionError(f"row {number} of {scan.rows}")
+
+
+def _only(values: Sequence[T], what: str) -> T | None:
+    """Return the one value that all stages have, or ``None`` without stages.
+
+    Raises :class:`BatchError` if the stages have several values. ``what`` names the value in the
+    error's text.
+    """
+    if len(set(values)) > 1:
+        message = (
+            f"the stages differ in srmp.{what}: "
+            f"{' and '.join(sorted({str(value) for value in values}))}"
+        )
+        raise BatchError(400, BAD_BATCH, message, "stage all with one option")
+    return values[0] if values else None

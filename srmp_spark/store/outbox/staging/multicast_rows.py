@@ -1,0 +1,114 @@
+"""Additional rules for a row to a multicast group.
+
+A row to a multicast group must be express, and its message must fit into one APDU of 64 KB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from srmp_spark.errors import LocalProtocolError
+from srmp_spark.names import NULL_GUID, MulticastAddress, is_multicast, multicast_address
+from srmp_spark.pgm.wire.limits import APDU_SENT_MAX
+from srmp_spark.store.outbox.columns import Addresses, body_sizes
+
+ESCAPED = 6
+"""Largest number of octets that one octet of a text can become in XML."""
+ENVELOPE_OCTETS = 4_096
+"""Upper limit for the octets of head, delimiters and envelope without the texts of the row."""
+_TEXTS = ("label", "response_queue", "admin_queue")
+_COPIES = 3
+"""How often one address can occur in an envelope."""
+
+Refuse = Callable[[int, str, str], None]
+"""Function that raises an error for a row.
+
+Its arguments are the row number, the problem and a hint.
+"""
+
+
+def check_multicast_rows(
+    columns: Mapping[str, pa.Array],
+    rows: int,
+    addresses: Addresses,
+    refuse: Refuse,
+    *,
+    served: bool,
+) -> None:
+    """Call ``refuse`` for the first row that breaks a rule.
+
+    ``served`` says whether this queue manager sends multicast.
+    """
+    spelled = columns["destination"].dictionary_encode()
+    names = spelled.dictionary.to_pylist()
+    groups = np.array(
+        ["," not in name and is_multicast(addresses.canonical(name)) for name in names], bool
+    )
+    if not groups.any():
+        return
+    indices = spelled.indices.to_numpy(zero_copy_only=False)
+    chosen = np.flatnonzero(groups[indices])
+    if not served:
+        refuse(
+            int(chosen[0]),
+            "destination is a multicast address, and this queue manager does not send PGM",
+            "start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT",
+        )
+    if "delivery" in columns:
+        express = pc.fill_null(pc.equal(columns["delivery"], "express"), True).to_numpy(
+            zero_copy_only=False
+        )
+        wrong = chosen[~express[chosen]]
+        if len(wrong):
+            refuse(
+                int(wrong[0]),
+                "a multicast message is express",
+                "leave delivery null for it, or write express",
+            )
+    sizes = body_sizes(columns, rows) + ENVELOPE_OCTETS
+    for name in _TEXTS:
+        if name in columns:
+            lengths = pc.fill_null(pc.binary_length(columns[name]), 0).to_numpy(
+                zero_copy_only=False
+            )
+            sizes = sizes + lengths * ESCAPED * _COPIES
+    # Nearly all messages are far below the limit. The others are encoded to get their length.
+    for row in chosen[sizes[chosen] > APDU_SENT_MAX]:
+        address = multicast_address(names[indices[row]])
+        assert address is not None, "it is one of the groups"
+        octets = _octets(columns, int(row), address, refuse)
+        if octets > APDU_SENT_MAX:
+            refuse(
+                int(row),
+                f"the message has {octets} bytes as it is sent, a multicast one at most "
+                f"{APDU_SENT_MAX}",
+                "the limit of PGM ([MC-MQSRM] 2.1.3.1): send it by HTTP, or in parts",
+            )
+
+
+def _octets(
+    columns: Mapping[str, pa.Array], row: int, address: MulticastAddress, refuse: Refuse
+) -> int:
+    """Return the largest length that the APDU of a row can have, in bytes.
+
+    The message identifier is not assigned yet, so the longest one is used.
+    """
+    # These imports are a third of what the process that checks stages would load, and few
+    # stages need them.
+    from srmp_spark.srmp.codec.apdu import apdu_of
+    from srmp_spark.store.outbox.messages.packed_group import STORED, Shared, messages_of
+    from srmp_spark.store.tables.state import IDENTIFIER_MAX
+
+    names = [name for name in STORED if name in columns and name != "destination"]
+    batch = pa.RecordBatch.from_arrays([columns[name].slice(row, 1) for name in names], names=names)
+    shared = Shared(address.format_name, "plain", NULL_GUID, IDENTIFIER_MAX - 1, 0, False)
+    (stored,) = messages_of(batch, [0], [1], shared)
+    try:
+        return len(apdu_of(stored.message, address))
+    except LocalProtocolError as error:
+        refuse(row, f"it cannot be written: {error}", "change the row")
+        raise

@@ -1,0 +1,120 @@
+"""Rules for a row to a service of WS-ReliableMessaging, and the columns that count only there.
+
+Rows of a source have the columns ``soap_action`` and versions too. For any other destination these
+columns are ignored, and are no part of the row's identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from srmp_spark.errors import ConfigurationError, RemoteProtocolError
+from srmp_spark.store.outbox.columns import RELIABLE_COLUMNS, Addresses
+from srmp_spark.wsrm.codec.body import check_body
+from srmp_spark.wsrm.codec.values import uri
+from srmp_spark.wsrm.codec.versions import Versions
+
+_NO_PLACE = {
+    "label": "",
+    "correlation_id": None,
+    "app_specific": 0,
+    "response_queue": None,
+    "admin_queue": None,
+    "extension": None,
+}
+"""Columns for which a SOAP message has no place, each with the value that counts as unset."""
+_RELIABLE = r"(?i)^\s*(?:DIRECT=)?WSRM:"
+
+Refuse = Callable[[int, str, str], None]
+"""Function that raises an error for a row.
+
+Its arguments are the row number, the problem and a hint.
+"""
+
+
+def only_reliable(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+    """Return the columns, with those of reliable sessions null in each row for another destination.
+
+    If no row is for a service, the columns of reliable sessions are left out.
+    """
+    found = [name for name in RELIABLE_COLUMNS if name in columns]
+    if not found or "destination" not in columns:
+        return columns
+    chosen = pc.fill_null(pc.match_substring_regex(columns["destination"], _RELIABLE), False)
+    if pc.all(chosen, min_count=0).as_py():
+        return columns
+    kept = {name: column for name, column in columns.items() if name not in found}
+    if pc.any(chosen, min_count=0).as_py():
+        kept |= {
+            name: pc.if_else(chosen, columns[name], pa.scalar(None, columns[name].type))
+            for name in found
+        }
+    return kept
+
+
+def check_reliable_rows(
+    columns: Mapping[str, pa.Array], addresses: Addresses, refuse: Refuse
+) -> None:
+    """Call ``refuse`` for the first row that breaks a rule."""
+    spelled = columns["destination"].dictionary_encode()
+    names = spelled.dictionary.to_pylist()
+    services = np.array([addresses.is_reliable(name) for name in names], bool)
+    if not services.any():
+        return
+    chosen = np.flatnonzero(services[spelled.indices.to_numpy(zero_copy_only=False)])
+    taken: dict[str, list[Any]] = {
+        name: column.take(pa.array(chosen)).to_pylist()
+        for name, column in columns.items()
+        if name in _LOOKED_AT
+    }
+    for name, nothing in _NO_PLACE.items():
+        for row, value in zip(chosen, taken.get(name, ()), strict=False):
+            if value not in (None, nothing):
+                refuse(
+                    int(row),
+                    f"{name} has a value, and a SOAP message has no place for it",
+                    "send the row without it",
+                )
+    for row, delivery in zip(chosen, taken.get("delivery", ()), strict=False):
+        if delivery not in (None, "recoverable"):
+            refuse(
+                int(row),
+                f"a message of a reliable session is recoverable, not {delivery}",
+                "leave delivery null for it",
+            )
+    none: list[Any] = [None] * len(chosen)
+    said = [taken.get(name, none) for name in RELIABLE_COLUMNS]
+    judged: set[tuple[Any, ...]] = set()
+    for row, *spoken in zip(chosen, *said, strict=True):
+        if tuple(spoken) not in judged:
+            _check(int(row), spoken[0], spoken[1:], refuse)
+            judged.add(tuple(spoken))
+    for row, body in zip(chosen, taken.get("body", none), strict=True):
+        try:
+            check_body(body)
+        except ConfigurationError as error:  # noqa: PERF203  # the error must name its row
+            refuse(
+                int(row),
+                f"body is no content of a SOAP Body: {error}",
+                "write the XML that is the content of the SOAP Body",
+            )
+
+
+def _check(row: int, action: str | None, versions: list[str | None], refuse: Refuse) -> None:
+    try:
+        if action is None:
+            hint = "it is the wsa:Action of the message, as column or option, for example http://tempuri.org/IOrders/Submit"
+            refuse(row, "soap_action is missing in a row for wsrm:URL", hint)
+            return
+        uri(action, "soap_action", "")
+        Versions.of(*versions)
+    except (ConfigurationError, RemoteProtocolError) as error:
+        refuse(row, str(error), "see INTERFACE.md section 4, Sink")
+
+
+_LOOKED_AT = frozenset((*_NO_PLACE, *RELIABLE_COLUMNS, "delivery", "body"))

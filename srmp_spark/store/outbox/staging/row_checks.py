@@ -1,0 +1,253 @@
+"""Rules that a row must fulfil to become a message.
+
+Whatever could stop the message later is refused while the row is staged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from srmp_spark.srmp.limits import BODY_MAX, PRIORITY_MAX
+from srmp_spark.store.outbox.address_lists import has_lists, names_of
+from srmp_spark.store.outbox.columns import DELIVERIES, Addresses, body_sizes
+from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
+from srmp_spark.store.outbox.limits import (
+    ADDRESS_LENGTH_MAX,
+    APP_SPECIFIC_MAX,
+    BODY_TYPE_MAX,
+    CORRELATION_BYTES,
+    KEY_BYTES_MAX,
+    LABEL_LENGTH_MAX,
+    LIST_LENGTH_MAX,
+)
+from srmp_spark.store.outbox.staging.multicast_rows import check_multicast_rows
+from srmp_spark.store.outbox.staging.reliable_rows import check_reliable_rows
+
+TIME_MAX = 253_402_300_799_999_999
+"""The end of the year 9999, in microseconds since 1970.
+
+A date in a message has four digits for the year.
+"""
+
+_NOT_XML = "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x{fffe}\\x{ffff}]"
+_NOT_AN_ADDRESS = "^$|^[\t\n\r ]|[\t\n\r ]$"
+_TEXTS = (
+    ("label", LABEL_LENGTH_MAX),
+    ("destination", LIST_LENGTH_MAX),
+    ("response_queue", LIST_LENGTH_MAX),
+    ("admin_queue", LIST_LENGTH_MAX),
+)
+_FORMAT_NAME = r"(?i)^(?:DIRECT=)?https?://[^/\\?#\s@]+[/\\].|^DIRECT=(?:OS|TCP|HTTPS?):.|^(?:PUBLIC|PRIVATE|MACHINE|CONNECTOR|DL|MULTICAST)=."
+_HTTP_ADDRESS = r"(?i)^(?:DIRECT=)?https?://[^/\\?#\s@]+[/\\]."
+_FORMS = (
+    (
+        "response_queue",
+        _FORMAT_NAME,
+        "is no URL and no format name",
+        "write DIRECT=http://HOST/msmq/private$/QUEUE, or DIRECT=OS:…",
+    ),
+    (
+        "admin_queue",
+        _HTTP_ADDRESS,
+        "is no http or https URL",
+        "receipts are sent by HTTP: write DIRECT=http://HOST/msmq/private$/QUEUE",
+    ),
+)
+"""Patterns of the addresses to which MSMQ could send an answer ([MS-MQMQ] 2.1).
+
+Each has the texts of the refusal.
+"""
+_NUMBERS = (
+    ("priority", PRIORITY_MAX),
+    ("app_specific", APP_SPECIFIC_MAX),
+    ("body_type", BODY_TYPE_MAX),
+)
+
+
+def check_rows(
+    columns: Mapping[str, pa.Array],
+    rows: int,
+    addresses: Addresses,
+    first_row: int,
+    *,
+    multicast: bool = False,
+) -> None:
+    """Raise :class:`BatchError` for the first rule that a row breaks.
+
+    The error's text has the number of the row, counted from ``first_row``. ``multicast`` says
+    whether this queue manager sends multicast.
+    """
+
+    def refuse(bad: pa.Array, what: str, hint: str, shown: pa.Array | None = None) -> None:
+        if pc.any(bad, min_count=0).as_py():
+            index = int(np.argmax(pc.fill_null(bad, False).to_numpy(zero_copy_only=False)))
+            value = "" if shown is None else f", got {shown[index]}"
+            raise BatchError(400, BAD_STAGE, f"row {first_row + index}: {what}{value}", hint)
+
+    destination = columns.get("destination")
+    if destination is None or destination.null_count:
+        missing = (
+            pa.array([True] * rows, pa.bool_()) if destination is None else destination.is_null()
+        )
+        refuse(missing, "destination is null", "every row needs one, or the option destination")
+    # A column that is null in every row is absent.
+    body = columns.get("body")
+    if rows and (body is None or body.null_count):
+        missing = pa.array([True] * rows, pa.bool_()) if body is None else body.is_null()
+        refuse(
+            missing,
+            "column body is null",
+            "a message has a body; if it is meant to be empty, write coalesce(body, '')",
+        )
+    sizes = pa.array(body_sizes(columns, rows))
+    refuse(
+        pc.greater(sizes, BODY_MAX),
+        f"body and extension have at most BODY_MAX = {BODY_MAX} bytes",
+        "MSMQ's limit",
+        sizes,
+    )
+    for name, limit in _TEXTS:
+        # Addresses repeat, so each is checked once. The rows are checked only to name the first
+        # one that is refused.
+        if name in columns and (
+            name == "label" or _is_refused(pc.unique(columns[name]), name, limit)
+        ):
+            for rule in _text_rules(columns[name], name, limit):
+                refuse(*rule)
+    for name, form, what, hint in _FORMS:
+        if name in columns:
+            refuse(
+                pc.invert(pc.match_substring_regex(columns[name], form)),
+                f"{name} {what}",
+                hint,
+                columns[name],
+            )
+            if has_lists(columns[name]):
+                _check_lists(columns[name], name, re.compile(form), what, first_row)
+    for name, limit in _NUMBERS:
+        if name in columns:
+            bad = pc.or_(pc.less(columns[name], 0), pc.greater(columns[name], limit))
+            refuse(bad, f"{name} lies between 0 and {limit}", "change it", columns[name])
+    if "correlation_id" in columns:
+        lengths = pc.binary_length(columns["correlation_id"])
+        refuse(
+            pc.not_equal(lengths, CORRELATION_BYTES),
+            f"correlation_id has {CORRELATION_BYTES} bytes",
+            "pad it",
+            lengths,
+        )
+    if "key" in columns:
+        lengths = pc.binary_length(columns["key"])
+        refuse(
+            pc.greater(lengths, KEY_BYTES_MAX),
+            f"key has at most {KEY_BYTES_MAX} bytes",
+            "use a hash of it",
+            lengths,
+        )
+    if "time_to_reach_queue" in columns:
+        at = columns["time_to_reach_queue"].cast(pa.int64())
+        refuse(
+            pc.or_(pc.less(at, 0), pc.greater(at, TIME_MAX)),
+            "time_to_reach_queue lies outside 1970 to 9999",
+            "change it",
+        )
+    if "delivery" in columns:
+        bad = pc.invert(pc.is_in(columns["delivery"], value_set=pa.array([*DELIVERIES, None])))
+        refuse(
+            bad,
+            f"delivery is none of {', '.join(DELIVERIES)}",
+            "null means transactional",
+            columns["delivery"],
+        )
+    if destination is not None:
+        for spelled in pc.unique(destination).to_pylist():
+            _check_destination(spelled, destination, addresses, first_row)
+        check_multicast_rows(
+            columns, rows, addresses, partial(_refuse_row, first_row), served=multicast
+        )
+        check_reliable_rows(columns, addresses, partial(_refuse_row, first_row))
+
+
+class _Rule(NamedTuple):
+    """A condition that no row of a column may fulfil."""
+
+    bad: pa.Array
+    """Marks the rows that fulfil the condition."""
+    what: str
+    hint: str
+    shown: pa.Array | None = None
+
+
+def _text_rules(column: pa.Array, name: str, limit: int) -> Iterator[_Rule]:
+    lengths = pc.utf8_length(column)
+    # MSMQ counts WCHARs: a character beyond 16 bits counts twice.
+    if name == "label":
+        lengths = pc.add(lengths, pc.count_substring_regex(column, "[\\x{10000}-\\x{10ffff}]"))
+    else:
+        # The names of a list are checked one by one later.
+        too_long = pc.and_not(
+            pc.greater(lengths, ADDRESS_LENGTH_MAX), pc.match_substring(column, ",")
+        )
+        yield _Rule(
+            too_long, f"{name} has at most {ADDRESS_LENGTH_MAX} characters", "shorten it", lengths
+        )
+    yield _Rule(
+        pc.greater(lengths, limit), f"{name} has at most {limit} characters", "shorten it", lengths
+    )
+    odd = pc.match_substring_regex(column, _NOT_XML)
+    yield _Rule(odd, f"{name} has a control character", "XML cannot carry it")
+    if name != "label":
+        bare = pc.match_substring_regex(column, _NOT_AN_ADDRESS)
+        yield _Rule(bare, f"{name} is empty or has white space around it", "null means none")
+
+
+def _is_refused(column: pa.Array, name: str, limit: int) -> bool:
+    return any(pc.any(rule.bad, min_count=0).as_py() for rule in _text_rules(column, name, limit))
+
+
+def _refuse_row(first_row: int, row: int, what: str, hint: str) -> None:
+    raise BatchError(400, BAD_STAGE, f"row {first_row + row}: {what}", hint)
+
+
+def _check_lists(
+    column: pa.Array, name: str, form: re.Pattern[str], what: str, first_row: int
+) -> None:
+    """Check response and admin queues that are lists, for ``<ResponseMqf>`` and ``<AdminMqf>``.
+
+    Raises :class:`BatchError` for the first list that is not valid.
+    """
+    for text in pc.unique(column).to_pylist():
+        if text is None or "," not in text:
+            continue
+        try:
+            wrong = next((each for each in names_of(text) if not form.search(each)), None)
+            problem = None if wrong is None else f"holds {wrong[:100]!r}, which {what}"
+        except ValueError as error:
+            problem = str(error)
+        if problem is not None:
+            row = first_row + pc.index(column, text).as_py()
+            raise BatchError(
+                400,
+                BAD_STAGE,
+                f"row {row}: {name} {problem}",
+                "several format names are separated by commas",
+            )
+
+
+def _check_destination(
+    spelled: str, destination: pa.Array, addresses: Addresses, first_row: int
+) -> None:
+    try:
+        addresses.elements(spelled)
+    except BatchError as error:
+        row = first_row + pc.index(destination, spelled).as_py()
+        raise BatchError(
+            error.status, error.code, f"row {row}: {error.message}", error.hint
+        ) from None

@@ -1,0 +1,250 @@
+"""Stages: files that tasks wrote and that are not committed yet.
+
+The main process streams the body of a request to ``stages/<name>``, and syncs the file and the
+folder. Then the stage is registered here. A crash may leave a file without a row, or a row without
+a file. Such a leftover does not count.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from srmp_spark.store.outbox.columns import StageSchema
+from srmp_spark.store.outbox.errors import BAD_STAGE, UNKNOWN_STAGE, BatchError
+from srmp_spark.store.outbox.identity.row_hashes import ENDING, delete_stage
+from srmp_spark.store.outbox.limits import APPLICATION_LENGTH_MAX, STAGE_FILE_HOURS, STAGE_HOURS
+from srmp_spark.store.outbox.stage_file import StageFile
+from srmp_spark.store.outbox.tables.database import OutboxDatabase
+
+_HOUR_US = 3_600_000_000
+_log = logging.getLogger(__name__)
+
+
+class Staged(NamedTuple):
+    """The answer to the client that staged rows."""
+
+    stage_id: str
+    rows: int
+
+
+class CheckedStage(NamedTuple):
+    """A file whose rows can all become messages."""
+
+    file: str
+    partition: int
+    rows: int
+    bytes: int
+    schema: StageSchema
+
+
+class StageRow(NamedTuple):
+    """A row of the table ``stages``."""
+
+    id: str
+    application: str
+    batch: str
+    partition: int
+    attempt: str
+    file: str
+    rows: int
+    size: int
+    order_by: str
+    dead_letter: bool
+    staged_at: int
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """Return the path of the file with its rows."""
+        return self.folder / self.file
+
+
+class Stages:
+    """The table ``stages`` and the folder of the files."""
+
+    def __init__(self, database: OutboxDatabase, folder: Path) -> None:
+        self._database = database
+        self._connection: sqlite3.Connection = database.connection
+        self.folder = folder
+        self.multicast = False
+        """Whether this queue manager sends multicast."""
+
+    def check(self, file: str, partition: int) -> CheckedStage:
+        """Check every row of ``file``. A file that is refused is deleted.
+
+        This method uses the file alone, so any thread may call it. Raises :class:`BatchError` if
+        the file or a row cannot become messages.
+        """
+        path = self.folder / file
+        assert path.parent == self.folder, f"{file} is a name, not a path"
+        try:
+            stage = StageFile(path)
+            return CheckedStage(
+                file, partition, stage.check(multicast=self.multicast), stage.bytes, stage.schema
+            )
+        except BatchError as error:
+            delete_stage(path)
+            raise BatchError(
+                error.status, error.code, f"partition {partition}: {error.message}", error.hint
+            ) from error
+
+    def add(
+        self,
+        application: str,
+        batch: str,
+        partition: int,
+        attempt: str,
+        file: str | CheckedStage,
+        at: int,
+    ) -> Staged:
+        """Register a stage: ``file`` is a name in the folder, or the result of :meth:`check`.
+
+        The bytes and the name of the file must be synced. A stage with the same application, batch,
+        partition and attempt replaces an uncommitted stage. Raises :class:`BatchError` if the stage
+        is refused.
+        """
+        checked = self.check(file, partition) if isinstance(file, str) else file
+        file = checked.file
+        assert checked.partition == partition, f"{checked!r} is of another partition"
+        try:
+            _check_names(application, batch, attempt)
+        except BatchError:
+            delete_stage(self.folder / file)
+            raise
+        number = secrets.token_hex(16)
+        order_by = repr(checked.schema.order_by)
+        key = (application, batch, partition, attempt)
+        replaced = self._connection.execute(
+            "SELECT id, file FROM stages WHERE application = ? AND batch = ? AND "
+            "partition = ? AND attempt = ?",
+            key,
+        ).fetchone()
+        with self._database.transaction() as connection:
+            if replaced is not None:
+                connection.execute("DELETE FROM stages WHERE id = ?", (replaced[0],))
+            connection.execute(
+                "INSERT INTO stages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    number,
+                    *key,
+                    file,
+                    checked.rows,
+                    checked.bytes,
+                    order_by,
+                    checked.schema.dead_letter,
+                    at,
+                ),
+            )
+        if replaced is not None and replaced[1] != file:
+            self.unlink([replaced[1]])
+        return Staged(number, checked.rows)
+
+    def get(self, application: str, batch: str, stages: Sequence[str]) -> list[StageRow]:
+        """Return the rows of these stages in the table ``stages``.
+
+        Raises :class:`BatchError` if a stage does not exist, or belongs to another batch.
+        """
+        found = []
+        for number in dict.fromkeys(stages):
+            row = self._connection.execute(
+                "SELECT * FROM stages WHERE id = ?", (number,)
+            ).fetchone()
+            if row is None or not (self.folder / row[5]).exists():
+                hint = "stage its rows again, then commit"
+                raise BatchError(
+                    404, UNKNOWN_STAGE, f"there is no stage {number[:40]}, or it was deleted", hint
+                )
+            stage = self._row(row)
+            if (stage.application, stage.batch) != (application, batch):
+                message = (
+                    f"stage {number[:40]} belongs to batch {stage.batch} of {stage.application}"
+                )
+                raise BatchError(404, UNKNOWN_STAGE, message, "commit the stages of one batch")
+            found.append(stage)
+        return found
+
+    def lost(self, stages: Sequence[StageRow]) -> list[StageRow]:
+        """Return the stages of lost attempts: other stages of the same batch.
+
+        Only stages that were staged no later than the last of ``stages`` are returned. Later stages
+        may belong to a restarted driver that does not know yet that the batch counts.
+        """
+        if not stages:
+            return []
+        won, last = {stage.id for stage in stages}, max(stage.staged_at for stage in stages)
+        rows = self._connection.execute(
+            "SELECT * FROM stages WHERE application = ? AND batch = ? AND staged_at <= ?",
+            (stages[0].application, stages[0].batch, last),
+        )
+        return [self._row(row) for row in rows if row[0] not in won]
+
+    def _row(self, row: tuple[Any, ...]) -> StageRow:
+        return StageRow(*row, self.folder)  # type: ignore[call-arg]  # mypy does not count a star
+
+    def drop(self, application: str, batch: str) -> int:
+        """Delete the uncommitted stages of a batch. Return how many there were."""
+        return self._delete("application = ? AND batch = ?", (application, batch))
+
+    def drop_old(self, at: int) -> int:
+        """Delete stages that were not committed within :data:`STAGE_HOURS`.
+
+        Return how many there were.
+        """
+        return self._delete("staged_at < ?", (at - STAGE_HOURS * _HOUR_US,))
+
+    def _delete(self, where: str, values: tuple[object, ...]) -> int:
+        rows = self._connection.execute(
+            f"SELECT id, file FROM stages WHERE {where}",  # noqa: S608  # our own text
+            values,
+        ).fetchall()
+        if rows:
+            with self._database.transaction() as connection:
+                connection.executemany(
+                    "DELETE FROM stages WHERE id = ?", [(number,) for number, _ in rows]
+                )
+            self.unlink([file for _, file in rows])
+        return len(rows)
+
+    def unlink(self, files: Sequence[str]) -> None:
+        """Delete the files of stages, after the commit that deleted their rows.
+
+        Files that a crash or an error leaves are deleted by :meth:`sweep_files`.
+        """
+        for file in files:
+            try:
+                delete_stage(self.folder / file)
+            except OSError as error:  # noqa: PERF203  # one failure must not stop the others
+                _log.warning('outbox.stage_file_left file=%s reason="%s"', file, error)
+
+    def sweep_files(self) -> int:
+        """Delete files that no row names and that were not written lately. Return how many."""
+        named = {file for (file,) in self._connection.execute("SELECT file FROM stages")}
+        oldest = time.time() - STAGE_FILE_HOURS * 3600
+        count = 0
+        for path in self.folder.iterdir():
+            if (
+                path.name.removesuffix(ENDING) not in named
+                and path.is_file()
+                and path.stat().st_mtime < oldest
+            ):
+                path.unlink(missing_ok=True)
+                count += 1
+        if count:
+            _log.info("outbox.stage_files_deleted count=%d", count)
+        return count
+
+
+def _check_names(application: str, batch: str, attempt: str) -> None:
+    for name, text in (("application", application), ("batch", batch), ("attempt", attempt)):
+        if not 1 <= len(text) <= APPLICATION_LENGTH_MAX:
+            message = (
+                f"{name} has 1 to APPLICATION_LENGTH_MAX = {APPLICATION_LENGTH_MAX} "
+                f"characters, got {len(text)}"
+            )
+            raise BatchError(400, BAD_STAGE, message, "shorten it")

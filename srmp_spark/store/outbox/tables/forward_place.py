@@ -1,0 +1,81 @@
+"""The forwarding cursor, stored in ``meta``: how far ``private$/forward$`` is in the outbox.
+
+A wrong cursor would lose messages or send them twice. So if the cursor cannot be read
+(:mod:`.unreadable`), forwarding is held until no message waits in the queue. Then the end of the
+queue's log is a correct cursor.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any, NamedTuple
+
+from srmp_spark.names import FORWARD_QUEUE
+from srmp_spark.store.database.set_aside import typed
+from srmp_spark.store.outbox.tables.database import OutboxDatabase
+
+READ_TO = "forward_read_to"
+"""Key of the cursor in the table ``meta``."""
+_HELD = "forward_held"
+"""Key in the table ``meta`` of the reason why forwarding is held."""
+
+
+class Cursor(NamedTuple):
+    """A place in the log.
+
+    A sequence alone is not enough, because a restored data directory assigns the same sequences
+    again.
+    """
+
+    epoch: str
+    sequence: int
+
+
+def cursor_of(value: Any) -> Cursor:  # noqa: ANN401  # a value of SQLite
+    """Parse a cursor as it was stored.
+
+    Raises :class:`TypeError` or :class:`ValueError` if ``value`` is no cursor.
+    """
+    typed((value,), (str,))
+    cursor = Cursor(*typed(json.loads(value), (str, int)))
+    if cursor.sequence < 0:
+        raise ValueError(f"sequence {cursor.sequence}")
+    return cursor
+
+
+def read_to(database: OutboxDatabase) -> Cursor | None:
+    """Return the stored cursor, or ``None`` before the first message."""
+    row = database.connection.execute("SELECT value FROM meta WHERE key = ?", (READ_TO,)).fetchone()
+    return None if row is None else cursor_of(row[0])
+
+
+def hold_forwarding(connection: sqlite3.Connection, why: str) -> None:
+    """Hold forwarding until :func:`held_because` finds the queue empty.
+
+    ``why`` is stored in the caller's transaction.
+    """
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_HELD, why))
+
+
+def held_because(database: OutboxDatabase, end: Cursor, waiting: int) -> str | None:
+    """Return why forwarding is held and what to do, or ``None`` if forwarding is not held.
+
+    ``end`` is the end of the log. ``waiting`` is the number of messages in the queue that no
+    consumer has received. If no message waits, this call stores ``end`` as the cursor, and
+    forwarding is no longer held.
+    """
+    row = database.connection.execute("SELECT value FROM meta WHERE key = ?", (_HELD,)).fetchone()
+    if row is None:
+        return None
+    if waiting:
+        return (
+            f"{row[0]}; {waiting} messages wait in {FORWARD_QUEUE}, and some may have "
+            "left: put a backup of the data directory "
+            "back, or save them (`srmp-spark peek`), then `srmp-spark purge --queue "
+            f"{FORWARD_QUEUE}` and start again"
+        )
+    with database.transaction() as connection:
+        connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (READ_TO, json.dumps(end)))
+        connection.execute("DELETE FROM meta WHERE key = ?", (_HELD,))
+    return None

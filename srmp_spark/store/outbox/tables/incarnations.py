@@ -1,0 +1,53 @@
+"""Incarnations: which life of the outbox assigned a number of ``moved`` or of a commit.
+
+The numbers increase as long as the database is the same. A copy (another epoch), or an outbox that
+began empty, may assign numbers again that the Delta tables have with other content. So each life of
+the outbox has a name of its own. Rows that were moved before a life began belong to the life before
+it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from typing import NamedTuple
+
+PREFIX = "incarnation:"
+"""Beginning of a key in the table ``meta``. The name of the incarnation follows."""
+
+
+class Incarnation(NamedTuple):
+    """One life of the outbox, from one beginning to the next."""
+
+    name: str
+    """Random text that names this life."""
+    moved_before: int
+    """The highest number of ``moved`` that earlier incarnations assigned."""
+
+
+def begin_incarnation(connection: sqlite3.Connection) -> None:
+    """Begin a new incarnation, in the caller's transaction."""
+    name = secrets.token_hex(8)
+    connection.executemany(
+        "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+        [("incarnation", name), (PREFIX + name, last_moved(connection))],
+    )
+
+
+def incarnations(connection: sqlite3.Connection) -> list[Incarnation]:
+    """Return all incarnations in their order, the present one last."""
+    facts = dict(connection.execute("SELECT key, value FROM meta"))
+    found = [
+        Incarnation(key.removeprefix(PREFIX), int(value))
+        for key, value in facts.items()
+        if key.startswith(PREFIX)
+    ]
+    return sorted(
+        found, key=lambda each: (each.moved_before, each.name == facts.get("incarnation"))
+    )
+
+
+def last_moved(connection: sqlite3.Connection) -> int:
+    """Return the highest number that ``moved`` ever assigned, or 0."""
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'moved'").fetchone()
+    return 0 if row is None else int(row[0])

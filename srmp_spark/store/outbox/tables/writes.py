@@ -1,0 +1,75 @@
+"""Statements that wait for their transaction.
+
+While a batch is prepared, its statements are written in small transactions of their own, so that
+others can write in between. The statements of a small batch, and the last statements of a large
+batch, wait for the transaction that makes the batch count. So a small batch needs one sync.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from srmp_spark.store.outbox.limits import CHUNK_BYTES
+from srmp_spark.store.outbox.tables.database import OutboxDatabase
+
+PARAMETERS_MAX = 32_766
+"""SQLite's limit for the parameters of one statement (SQLITE_MAX_VARIABLE_NUMBER)."""
+
+
+class Writes:
+    """Collects SQL statements in order, with their rows."""
+
+    def __init__(self) -> None:
+        self._statements: list[tuple[str, Sequence[Sequence[Any] | Mapping[str, Any]]]] = []
+        self.bytes = 0
+
+    def add(self, statement: str, *row: object, size: int = 100) -> None:
+        """Add a statement with one row. ``size`` is the approximate size of the row, in bytes."""
+        self.many(statement, [row], size)
+
+    def many(
+        self, statement: str, rows: Sequence[Sequence[Any] | Mapping[str, Any]], size: int
+    ) -> None:
+        """Add a statement with some rows. ``size`` is their approximate size, in bytes."""
+        self._statements.append((statement, rows))
+        self.bytes += size
+
+    def rows(self, insert: str, rows: Sequence[Sequence[Any]], size: int) -> None:
+        """Add some rows as one statement ``INSERT INTO … VALUES``.
+
+        So the thread waits for Python's global lock once, and not once for each row.
+        """
+        assert 0 < len(rows) * len(rows[0]) <= PARAMETERS_MAX, f"{len(rows)} rows in one statement"
+        marks = f"({', '.join('?' * len(rows[0]))})"
+        self.many(
+            f"{insert} {', '.join([marks] * len(rows))}",
+            [[value for row in rows for value in row]],
+            size,
+        )
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the statements are enough for a transaction."""
+        return self.would_be_full(self.bytes)
+
+    @staticmethod
+    def would_be_full(size: int) -> bool:
+        """Return whether ``size`` bytes are enough for a transaction."""
+        return size >= CHUNK_BYTES
+
+    def execute(self, connection: sqlite3.Connection) -> None:
+        """Execute all statements in the caller's transaction, and forget them."""
+        for statement, rows in self._statements:
+            connection.executemany(statement, rows)
+        self._statements = []
+        self.bytes = 0
+
+    def flush(self, database: OutboxDatabase) -> None:
+        """Execute all statements in a transaction of their own, and forget them."""
+        with database.transaction(unsynced_bytes=self.bytes) as connection:
+            self.execute(connection)
+
+    def __len__(self) -> int:
+        return len(self._statements)

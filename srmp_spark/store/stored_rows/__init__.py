@@ -1,0 +1,1 @@
+"""The rows of queues: find them, seal them into segments, read them, delete them."""

@@ -1,0 +1,1 @@
+"""The tables of ``store.db``, one module for each concept."""

@@ -1,0 +1,79 @@
+"""Store which subscriptions are on hold because the data directory is a copy.
+
+**Theory of operation.** The copy's original may still run (store/directory.py). A subscription with
+``mode`` ``move`` takes messages out of a remote queue. If a copy of a data directory is started
+while its original runs, each message goes to one of the two, and no one can predict which. So the
+start that detects a copy puts all subscriptions on hold. The hold is stored in the transaction that
+begins the new epoch. In the same way the outbox holds its waiting messages. The names of the
+subscriptions are known only later in that start, so until then the note says "all". A later step
+stores the names, and an operator releases the subscriptions one by one (``srmp-spark subscribe
+resume``).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import NamedTuple
+
+_KEY = "held_subscriptions"
+"""Key of the note in the table ``meta``. Versions that do not know the key ignore it."""
+
+
+class Held(NamedTuple):
+    """The subscriptions that are on hold, and the reason."""
+
+    because: str
+    """Finding of the start: why the directory counts as a copy."""
+    names: frozenset[str] | None
+    """Names of the held subscriptions; ``None`` means all subscriptions."""
+
+
+def hold_all(connection: sqlite3.Connection, because: str) -> None:
+    """Put every subscription on hold, in the caller's transaction."""
+    _store(connection, Held(because, None))
+
+
+def load(connection: sqlite3.Connection) -> Held | None:
+    """Return what is on hold, or ``None`` if nothing is.
+
+    A note that cannot be read holds all subscriptions.
+    """
+    found = connection.execute("SELECT value FROM meta WHERE key = ?", (_KEY,)).fetchone()
+    if found is None:
+        return None
+    try:
+        value = json.loads(found[0])
+        names = value["names"]
+        return Held(str(value["because"]), None if names is None else frozenset(map(str, names)))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return Held("the note about held subscriptions cannot be read", None)
+
+
+def name_all(connection: sqlite3.Connection, names: frozenset[str]) -> Held | None:
+    """Replace a note that says "all" by the names of the existing subscriptions.
+
+    Return what is on hold, or ``None`` if nothing is.
+    """
+    held = load(connection)
+    if held is not None and held.names is None:
+        held = held._replace(names=names)
+        _store(connection, held)
+    return held
+
+
+def release(connection: sqlite3.Connection, name: str) -> None:
+    """Take one subscription off hold."""
+    held = load(connection)
+    if held is not None and held.names is not None:
+        _store(connection, held._replace(names=held.names - {name}))
+
+
+def _store(connection: sqlite3.Connection, held: Held) -> None:
+    if held.names is not None and not held.names:
+        connection.execute("DELETE FROM meta WHERE key = ?", (_KEY,))
+        return
+    value = json.dumps(
+        {"because": held.because, "names": None if held.names is None else sorted(held.names)}
+    )
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_KEY, value))

@@ -1,0 +1,260 @@
+"""A real ``srmp-spark serve`` as a child process, which tests start, kill, restart and stop.
+
+    with RunningQueueManager(directory, queues=["private$/orders", "private$/payments:transactional"]) as running:
+        ...  # running.api, running.listening; running.kill9(); running.restart()
+
+Ports are picked before the first start and kept over restarts, so that senders find the queue
+manager again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from srmp_spark.interface import ReadyLine
+from srmp_spark.testing.foreign.ports import KeptPort
+
+if TYPE_CHECKING:
+    from srmp_spark.testing.queue_handle import QueueHandle
+
+READY_SECONDS = 30.0
+"""From the start of the process to its ready line, on a busy machine; then the process is
+killed."""
+STOP_SECONDS = 60.0
+"""From SIGTERM to the end of the process; then it is killed."""
+
+
+_PORTS = frozenset({"listen_https", "listen_wsrm", "rpc", "rpc_endpoint_mapper"})
+"""Flags of ``serve`` whose value is an address to listen on."""
+
+
+class ServeFailedError(RuntimeError):
+    """``serve`` ended, or did not become ready: its exit code and its standard error."""
+
+    def __init__(self, code: int | None, stderr: str) -> None:
+        super().__init__(f"serve ended with {code}:\n{stderr[-3000:]}")
+        self.code = code
+        self.stderr = stderr
+
+
+class RunningQueueManager:
+    """A queue manager as a child process of this one, on this machine and with this Python.
+
+    A context manager: :meth:`start` at its beginning, :meth:`stop` at its end. The data directory
+    stays.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path | str,
+        *,
+        queues: Sequence[str] = (),
+        allow_url: Sequence[str] = (),
+        listen: str = "127.0.0.1:0",
+        api_listen: str = "127.0.0.1:0",
+        prefix: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        **options: object,
+    ) -> None:
+        """Prepare the process; :meth:`start` runs it.
+
+        ``queues``, ``allow_url``, ``listen`` and ``api_listen`` are the flags ``--queue``,
+        ``--allow-url``, ``--listen`` and ``--api`` of ``serve``. ``options`` are its other flags in
+        snake case; a list gives a flag several times. Port 0 means a free port that this object
+        keeps. ``prefix`` goes before the interpreter: ``["taskset", "-c", "0"]``. ``environment``
+        is added to that of this process, of which no ``SRMP_SPARK_…`` is passed on.
+        """
+        self.data_dir = Path(data_dir)
+        self.log = self.data_dir.with_name(self.data_dir.name + ".log")
+        """File with the standard error of the process, over all restarts."""
+        self._queues = tuple(queues)
+        self._allow_url = tuple(allow_url)
+        self._ports: list[KeptPort] = []
+        self._listen = self._with_port(listen)
+        self._api_listen = self._with_port(api_listen)
+        self._prefix = tuple(prefix)
+        self._environment = dict(environment or {})
+        self._options = {
+            key: self._with_port(str(value)) if key in _PORTS else value
+            for key, value in options.items()
+        }
+        self.process: subprocess.Popen[str] | None = None
+        self.ready: ReadyLine
+        """The line that ``serve`` printed when it was ready."""
+
+    def _with_port(self, address: str) -> str:
+        host, _, port = address.rpartition(":")
+        if port != "0":
+            return address
+        self._ports.append(KeptPort(host.rpartition("/")[2].strip("[]")))
+        return f"{host}:{self._ports[-1].number}"
+
+    # --- life -------------------------------------------------------------------------------------------------------------
+
+    def command(self) -> list[str]:
+        """Return the command line."""
+        line = [*self._prefix, sys.executable, "-m", "srmp_spark.cli", "serve"]
+        line += [
+            "--data-dir",
+            str(self.data_dir),
+            "--listen",
+            self._listen,
+            "--api",
+            self._api_listen,
+        ]
+        for name in self._queues:
+            line += ["--queue", name]
+        for pattern in self._allow_url:
+            line += ["--allow-url", pattern]
+        for key, value in self._options.items():
+            for each in value if isinstance(value, list | tuple) else [value]:
+                line += ["--" + key.replace("_", "-"), str(each)]
+        return line
+
+    def start(self) -> RunningQueueManager:
+        """Start the process and wait until it is ready. Raises :class:`ServeFailedError`."""
+        if self.process is not None and self.process.poll() is None:
+            raise RuntimeError("the queue manager runs already: stop() or kill9() comes first")
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("SRMP_SPARK_")
+        }
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
+                self.command(),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                env=environment | self._environment,
+            )
+        self.ready = self._wait_ready(time.monotonic() + READY_SECONDS)
+        self._listen = self.ready["listening"].partition("://")[2]
+        self._api_listen = self.ready["api"].partition("://")[2]
+        return self
+
+    def _wait_ready(self, deadline: float) -> ReadyLine:
+        process = self.process
+        assert process is not None
+        assert process.stdout is not None
+        while True:
+            readable, _, _ = select.select(
+                [process.stdout], [], [], max(0.0, deadline - time.monotonic())
+            )
+            line = process.stdout.readline() if readable else ""
+            if line:
+                ready: ReadyLine = json.loads(line)
+                return ready
+            if not readable:
+                process.kill()
+            code = process.wait()
+            raise ServeFailedError(code, self.stderr())
+
+    def kill9(self) -> None:
+        """Kill the process (SIGKILL) and wait until it is gone."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        self._close_pipe()
+
+    def stop(self) -> int:
+        """End the process (SIGTERM) and return its exit code; 0 if it never ran."""
+        if self.process is None:
+            return 0
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        finally:
+            self._close_pipe()
+        return code
+
+    def restart(self) -> None:
+        """Start the process again, with the same data directory and ports."""
+        self.start()
+
+    def _close_pipe(self) -> None:
+        if self.process is not None and self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def __enter__(self) -> RunningQueueManager:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    # --- what it is for -----------------------------------------------------------------------------------------------------
+
+    def queue(self, name: str, *, transactional: bool = False) -> QueueHandle:
+        """Return the queue ``name``; make it if there is none.
+
+        Raises :class:`~srmp_spark.errors.ApiError` if there is one of the other kind.
+        """
+        from srmp_spark.client.api import QueueManagerClient
+        from srmp_spark.testing.queue_handle import QueueHandle
+
+        client = QueueManagerClient(self.api)
+        made = client.put_queue(name, transactional=transactional)
+        return QueueHandle(made["name"], self.listening, client)
+
+    # --- where it is --------------------------------------------------------------------------------------------------------
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """Return host and port of the SRMP port."""
+        host, _, port = self.ready["listening"].partition("://")[2].rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
+    def wsrm(self) -> tuple[str, int]:
+        """Return host and port of WS-ReliableMessaging (option ``listen_wsrm``)."""
+        host, _, port = self.ready["wsrm"].partition("://")[2].rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
+    def listening(self) -> str:
+        """Return the URL of the SRMP port, which senders post to."""
+        return self.ready["listening"]
+
+    @property
+    def api(self) -> str:
+        """Return the URL of the API: option ``queueManager`` of ``format("srmp")``."""
+        return self.ready["api"]
+
+    @property
+    def guid(self) -> str:
+        """Return the identity of the queue manager: column ``queue_manager``."""
+        return str(self.ready["queue_manager"])
+
+    @property
+    def epoch(self) -> str:
+        """Return the epoch of its data directory: column ``epoch``."""
+        return self.ready["epoch"]
+
+    @property
+    def pid(self) -> int:
+        """Return the process id."""
+        return self.ready["pid"]
+
+    def stderr(self) -> str:
+        """Return what the process has logged so far, over all restarts."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""

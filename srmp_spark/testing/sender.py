@@ -1,0 +1,250 @@
+"""A sender that posts SRMP messages as a Windows machine would.
+
+Theory of operation
+-------------------
+The messages are written from [MC-MQSRM] alone (:mod:`.foreign`) and share no code with the queue
+manager that reads them. Each call of :meth:`ForeignSender.post` sends one message and returns when
+it is answered. A message without an answer, or with a 5xx, is sent again with the same identifier,
+as Windows does: the queue manager accepts it once, also across a restart.
+
+A transactional message is one of a stream, with one stream a queue; after a message whose fate is
+unknown a new stream begins. Since the next message of a
+stream is posted after the answer to the one before, none arrives out of order. Stream receipts are
+received on a port of this sender and answered 200.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from types import TracebackType
+from urllib.parse import quote, urlsplit
+
+from srmp_spark.testing.foreign.messages import (
+    ForeignMessage,
+    ForeignReceipt,
+    ForeignStream,
+    post,
+    read_receipt,
+)
+from srmp_spark.testing.foreign.wire import Listener, Reply, Request
+
+ANSWER_SECONDS = 20.0
+"""Longest wait for one answer; the default RoundTripDelay on a local network ([MC-MQSRM] appendix A
+<25>)."""
+PATIENCE_SECONDS = 30.0
+"""How long one message is sent again while no answer or a 5xx comes: a restart of the queue manager
+takes seconds."""
+PAUSE_SECONDS = 0.25
+"""Between two attempts; Windows waits longer, tests are short."""
+VT_BSTR = 8
+"""PROPID_M_BODY_TYPE of a string, which Windows sends in UTF-16."""
+SAFE = "/$;"
+"""Characters of a queue name that stand in a URL as they are."""
+ORDER_QUEUE = "private$/order_queue$"
+"""The queue of a sender that stream receipts are sent to."""
+
+
+class PostRefusedError(RuntimeError):
+    """The queue manager refused a message for good, or did not accept it in time."""
+
+    def __init__(self, status: int | None, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        """The HTTP status; ``None``: no answer."""
+
+
+@dataclass(slots=True)
+class _Stream:
+    """The stream of one queue: [MC-MQSRM] 3.1.1.1.6 as its sender knows it."""
+
+    ordinal: int
+    accepted: int = 0
+    """Position of the last message that was answered 200."""
+
+
+class ForeignSender:
+    """A foreign queue manager that posts to one other.
+
+    ``listening`` is the URL of the SRMP port of the other queue manager.
+    Use it as a context manager: it owns a connection, and a port for receipts.
+    """
+
+    def __init__(self, listening: str) -> None:
+        parts = urlsplit(listening)
+        if parts.scheme != "http" or parts.hostname is None or parts.port is None:
+            raise ValueError(f"the URL of an SRMP port is http://HOST:PORT, not {listening!r}")
+        self.guid = str(uuid.uuid4())
+        """Its identity: ``source_qm`` of its rows."""
+        self._host, self._port = parts.hostname, parts.port
+        self._base = listening.rstrip("/")
+        self._begun = int(time.time())
+        self._last_number = 0
+        self._last_ordinal = 0
+        self._streams: dict[str, _Stream] = {}
+        self._connection: socket.socket | None = None
+        self._arrived = threading.Condition()
+        """Guards the receipts, which the port's threads append; notified at each."""
+        self._receipts: list[ForeignReceipt] = []
+        self._listener = Listener("127.0.0.1", 0, self._receipt)
+
+    def start(self) -> ForeignSender:
+        """Open the port for receipts."""
+        self._listener.open()
+        return self
+
+    def stop(self) -> None:
+        """Close the connection and the port."""
+        self._disconnect()
+        self._listener.close()
+
+    def __enter__(self) -> ForeignSender:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def post(
+        self,
+        queue: str,
+        body: bytes | str,
+        *,
+        label: str = "",
+        transactional: bool = False,
+        recoverable: bool = False,
+        priority: int = 3,
+        extension: bytes | None = None,
+        seconds: float = PATIENCE_SECONDS,
+    ) -> str:
+        r"""Send one message and return its identifier, ``{GUID}\N``, once it is accepted.
+
+        ``bytes`` are sent as they are, a ``str`` as Windows sends a string (UTF-16, body type 8).
+        ``transactional`` is for transactional queues, and only for those. Raises
+        :class:`PostRefusedError` for an answer that is final (4xx), and when the message was not
+        accepted within ``seconds``.
+        """
+        self._last_number += 1
+        position = self._next_position(queue) if transactional else None
+        message = ForeignMessage(
+            to=f"{self._base}/msmq/{quote(queue, safe=SAFE)}",
+            lineage=self.guid,
+            uniquifier=self._last_number,
+            label=label,
+            sent_at=int(time.time()),
+            body=body.encode("utf-16-le") if isinstance(body, str) else body,
+            body_type=VT_BSTR if isinstance(body, str) else 0,
+            extension=extension,
+            durable=transactional or recoverable,
+            priority=0 if transactional else priority,
+            stream=position,
+        )
+        what = f"message {message.uniquifier} to {queue}"
+        try:
+            self._until_accepted(post(message).raw, what, seconds)
+        except PostRefusedError as error:
+            if error.status is None or error.status >= 500:
+                # The message may be in the queue, so its position may not be given to another one.
+                self._streams.pop(queue, None)
+            raise
+        if position is not None:
+            self._streams[queue].accepted = position.current
+        return f"{{{self.guid}}}\\{message.uniquifier}"
+
+    @property
+    def receipts(self) -> list[ForeignReceipt]:
+        """Return the receipts that have arrived, the oldest first."""
+        with self._arrived:
+            return list(self._receipts)
+
+    def wait_for_receipts(
+        self, count: int, seconds: float = PATIENCE_SECONDS
+    ) -> list[ForeignReceipt]:
+        """Return the receipts once there are at least ``count``.
+
+        Raises :class:`TimeoutError` after ``seconds``.
+        """
+        with self._arrived:
+            if not self._arrived.wait_for(lambda: len(self._receipts) >= count, seconds):
+                raise TimeoutError(
+                    f"{len(self._receipts)} of {count} receipts arrived in {seconds:g} s; serve blocks "
+                    "receipts for the loopback without --allow-url http://127.0.0.1:*"
+                )
+            return list(self._receipts)
+
+    def _next_position(self, queue: str) -> ForeignStream:
+        stream = self._streams.get(queue)
+        if stream is None:
+            self._last_ordinal += 1
+            stream = self._streams[queue] = _Stream(self._begun << 32 | self._last_ordinal)
+        first = stream.accepted == 0
+        receipts = f"http://127.0.0.1:{self._listener.port}/msmq/{ORDER_QUEUE}"
+        return ForeignStream(
+            guid=self.guid,
+            ordinal=stream.ordinal,
+            current=stream.accepted + 1,
+            previous=stream.accepted,
+            receipts_to=receipts if first else None,
+        )
+
+    # --- the wire -----------------------------------------------------------------------------------------------------
+
+    def _until_accepted(self, raw: bytes, what: str, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            status, said = self._exchange(raw)
+            if status == 200:
+                return
+            if status is not None and status < 500:
+                raise PostRefusedError(status, f"{what} was refused with {status}: {said}")
+            if time.monotonic() + PAUSE_SECONDS > deadline:
+                raise PostRefusedError(status, f"{what} was not accepted in {seconds:g} s: {said}")
+            time.sleep(PAUSE_SECONDS)
+
+    def _exchange(self, raw: bytes) -> tuple[int | None, str]:
+        """Send a request; return its status (``None``: its fate is unknown) and what was said."""
+        try:
+            if self._connection is None:
+                self._connection = socket.create_connection(
+                    (self._host, self._port), ANSWER_SECONDS
+                )
+            self._connection.sendall(raw)
+            answer = http.client.HTTPResponse(self._connection, method="POST")
+            answer.begin()
+            said = answer.read().decode(errors="replace").strip()
+        except (OSError, http.client.HTTPException) as error:
+            self._disconnect()
+            return None, f"{type(error).__name__}: {error}"
+        if answer.will_close:
+            self._disconnect()
+        return answer.status, said
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(OSError):
+                self._connection.close()
+            self._connection = None
+
+    def _receipt(self, request: Request) -> Reply:
+        head, content = request.read()
+        start, *lines = head.split("\r\n")
+        headers = {
+            name.strip().lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines)
+        }
+        receipt = read_receipt(
+            content.decode(), at=time.monotonic(), target=start.split(" ")[1], headers=headers
+        )
+        with self._arrived:
+            self._receipts.append(receipt)
+            self._arrived.notify_all()
+        return Reply(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")

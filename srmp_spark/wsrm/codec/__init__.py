@@ -1,0 +1,1 @@
+"""Read and write the messages of WS-ReliableMessaging."""

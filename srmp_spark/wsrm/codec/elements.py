@@ -1,0 +1,221 @@
+"""Define the parts of a WS-ReliableMessaging message, independent of their XML.
+
+The classes have the names of the specification and are in its order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
+from srmp_spark.wsrm.codec.xml_tree import Element
+
+ABSENT = -1
+"""BufferRemaining of an acknowledgement without that element ([MS-WSRVCRM] 3.2.7.1)."""
+
+Range = tuple[int, int]
+"""A closed range of message numbers: the lower and the upper one."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointReference:
+    """A destination for messages: an address, and parameters to send with each message."""
+
+    address: str
+    reference_parameters: tuple[Element, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """Header: the message is number ``number`` of a sequence."""
+
+    identifier: str
+    number: int
+    is_last: bool = False
+    """The header has ``LastMessage``, which exists in 1.0 only."""
+
+
+@dataclass(frozen=True, slots=True)
+class AckRequested:
+    """Header: the sender requests an acknowledgement of this sequence."""
+
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceAcknowledgement:
+    """Header: the numbers of the messages that have arrived.
+
+    A header without ranges and Nacks states that no message arrived (1.1 ``None``, 1.0 the range
+    0-0).
+    """
+
+    identifier: str
+    ranges: tuple[Range, ...] = ()
+    """Acknowledged numbers, ascending and disjoint."""
+    nacks: tuple[int, ...] = ()
+    is_final: bool = False
+    buffer_remaining: int = ABSENT
+
+
+class IncompleteSequenceBehavior(Enum):
+    """The treatment of a sequence that ends with a gap (1.1 section 3.4)."""
+
+    NO_DISCARD = "NoDiscard"
+    DISCARD_FOLLOWING_FIRST_GAP = "DiscardFollowingFirstGap"
+    DISCARD_ENTIRE_SEQUENCE = "DiscardEntireSequence"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An offered sequence for the other direction (replies)."""
+
+    identifier: str
+    endpoint: EndpointReference | None = None
+    """Endpoint that sends the messages of the offered sequence; 1.1 only."""
+    expires: int | None = None
+    """Life of the offered sequence in milliseconds; 0 means forever."""
+    behavior: IncompleteSequenceBehavior | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSequence:
+    """Body: request for a new sequence."""
+
+    acks_to: EndpointReference
+    expires: int | None = None
+    offer: Offer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSequenceResponse:
+    """Body: identifier of the new sequence, in answer to CreateSequence.
+
+    ``accept`` is set if the offer was accepted. It is the endpoint for the acknowledgements of the
+    offered sequence.
+    """
+
+    identifier: str
+    expires: int | None = None
+    behavior: IncompleteSequenceBehavior | None = None
+    accept: EndpointReference | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSequence:
+    """Body, 1.1: no new messages follow. All numbers up to ``last_number`` were used."""
+
+    identifier: str
+    last_number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSequenceResponse:
+    """Body, 1.1: the sequence is closed."""
+
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class TerminateSequence:
+    """Body: the sequence can be forgotten. ``last_number`` exists in 1.1 only."""
+
+    identifier: str
+    last_number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TerminateSequenceResponse:
+    """Body, 1.1: the sequence is terminated."""
+
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class MakeConnection:
+    """Body: request for a message that waits for this address or sequence."""
+
+    address: str | None = None
+    identifier: str | None = None
+
+
+class Blame(Enum):
+    """The party that must change something, as the fault codes of SOAP 1.2 name it.
+
+    SOAP 1.1 calls the sender Client and the receiver Server.
+    """
+
+    SENDER = "Sender"
+    RECEIVER = "Receiver"
+    MUST_UNDERSTAND = "MustUnderstand"
+    VERSION_MISMATCH = "VersionMismatch"
+    OTHER = "Other"
+    """A code from a peer that SOAP does not define."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Body: an error.
+
+    SOAP 1.1 has ``subcode`` and ``identifier`` in the header ``SequenceFault``.
+    """
+
+    blame: Blame
+    subcode: str = ""
+    """Kind of the fault in Clark's notation, such as ``{namespace}UnknownSequence``."""
+    reason: str = ""
+    identifier: str = ""
+    """Identifier of the sequence that the fault is about."""
+    max_number: int | None = None
+    """``MaxMessageNumber`` of the fault MessageNumberRollover; 1.1 only."""
+
+
+Content = (
+    CreateSequence
+    | CreateSequenceResponse
+    | CloseSequence
+    | CloseSequenceResponse
+    | TerminateSequence
+    | TerminateSequenceResponse
+    | MakeConnection
+    | Fault
+)
+"""The protocol elements that the Body of a message can hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoapMessage:
+    """One SOAP message: its addresses, its headers for reliability, and its Body."""
+
+    soap: SoapVersion
+    addressing: AddressingVersion
+    rm: RmVersion | None
+    """Version of WS-ReliableMessaging.
+
+    ``None``: no element of the message is of WS-ReliableMessaging.
+    """
+    action: str
+    to: str = ""
+    message_id: str = ""
+    relates_to: str = ""
+    reply_to: EndpointReference | None = None
+    fault_to: EndpointReference | None = None
+    from_: EndpointReference | None = None
+    sequence: Sequence | None = None
+    ack_requested: tuple[AckRequested, ...] = ()
+    acknowledgements: tuple[SequenceAcknowledgement, ...] = ()
+    refused: tuple[str, ...] = ()
+    """Errors of the invalid acknowledgements in the message.
+
+    These acknowledgements are ignored and not in ``acknowledgements``.
+    """
+    message_pending: bool | None = None
+    """wsmc:MessagePending: whether another message waits for the polled address."""
+    parameters: tuple[Element, ...] = ()
+    """Reference parameters of the endpoint that the message is sent to, as headers."""
+    content: Content | None = None
+    body: bytes = b""
+    """Bytes of an application's Body. Empty if the message has ``content``."""
+    size: int = field(default=0, compare=False)
+    """Bytes of the request that held the message."""

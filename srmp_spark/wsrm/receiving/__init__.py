@@ -1,0 +1,1 @@
+"""The destination of reliable sequences: one sequence in, acknowledgements out."""

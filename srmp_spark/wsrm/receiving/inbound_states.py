@@ -1,0 +1,93 @@
+"""The states of a sequence at its destination, and the reaction to each message.
+
+Theory of operation. ``OPEN`` accepts messages. CloseSequence (1.1) leads to ``CLOSED``: no new
+message is accepted, and every acknowledgement is final. TerminateSequence, the end of its life
+(Expires) and too long a silence lead to ``TERMINATED``. A terminated sequence is kept for a while,
+so that clients get the right answer, and is then forgotten. A sequence that is not in the table is
+``UNKNOWN``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import NamedTuple
+
+
+class InboundState(Enum):
+    """The state of a sequence at its destination."""
+
+    OPEN = auto()
+    CLOSED = auto()
+    TERMINATED = auto()
+    UNKNOWN = auto()
+
+
+class InboundEvent(Enum):
+    """The events that change the state."""
+
+    NEW_MESSAGE = auto()
+    """A message whose number the sequence does not have."""
+    KNOWN_MESSAGE = auto()
+    """A copy of a message that the sequence has."""
+    ACK_REQUESTED = auto()
+    CLOSE_SEQUENCE = auto()
+    TERMINATE_SEQUENCE = auto()
+    TIME_IS_OVER = auto()
+    """Expires or the inactivity timeout has passed.
+
+    For a TERMINATED sequence, the time that it is kept has passed.
+    """
+
+
+class Reaction(Enum):
+    """The reaction of the destination to an event."""
+
+    TAKE = auto()
+    """Deliver the message in its turn, and acknowledge."""
+    ACKNOWLEDGE = auto()
+    ANSWER = auto()
+    """Answer with CloseSequenceResponse or TerminateSequenceResponse."""
+    SEQUENCE_CLOSED = auto()
+    SEQUENCE_TERMINATED = auto()
+    UNKNOWN_SEQUENCE = auto()
+    NOTHING = auto()
+
+
+class Step(NamedTuple):
+    """The next state and the reaction."""
+
+    state: InboundState
+    reaction: Reaction
+
+
+_S, _E, _R = InboundState, InboundEvent, Reaction
+TRANSITIONS: Mapping[tuple[InboundState, InboundEvent], Step] = {
+    (_S.OPEN, _E.NEW_MESSAGE): Step(_S.OPEN, _R.TAKE),
+    (_S.OPEN, _E.KNOWN_MESSAGE): Step(_S.OPEN, _R.ACKNOWLEDGE),
+    (_S.OPEN, _E.ACK_REQUESTED): Step(_S.OPEN, _R.ACKNOWLEDGE),
+    (_S.OPEN, _E.CLOSE_SEQUENCE): Step(_S.CLOSED, _R.ANSWER),
+    (_S.OPEN, _E.TERMINATE_SEQUENCE): Step(_S.TERMINATED, _R.ANSWER),
+    (_S.OPEN, _E.TIME_IS_OVER): Step(_S.TERMINATED, _R.NOTHING),
+    (_S.CLOSED, _E.NEW_MESSAGE): Step(_S.CLOSED, _R.SEQUENCE_CLOSED),
+    (_S.CLOSED, _E.KNOWN_MESSAGE): Step(_S.CLOSED, _R.ACKNOWLEDGE),
+    (_S.CLOSED, _E.ACK_REQUESTED): Step(_S.CLOSED, _R.ACKNOWLEDGE),
+    (_S.CLOSED, _E.CLOSE_SEQUENCE): Step(_S.CLOSED, _R.ANSWER),
+    (_S.CLOSED, _E.TERMINATE_SEQUENCE): Step(_S.TERMINATED, _R.ANSWER),
+    (_S.CLOSED, _E.TIME_IS_OVER): Step(_S.TERMINATED, _R.NOTHING),
+    (_S.TERMINATED, _E.NEW_MESSAGE): Step(_S.TERMINATED, _R.SEQUENCE_TERMINATED),
+    (_S.TERMINATED, _E.KNOWN_MESSAGE): Step(_S.TERMINATED, _R.SEQUENCE_TERMINATED),
+    (_S.TERMINATED, _E.ACK_REQUESTED): Step(_S.TERMINATED, _R.SEQUENCE_TERMINATED),
+    (_S.TERMINATED, _E.CLOSE_SEQUENCE): Step(_S.TERMINATED, _R.SEQUENCE_TERMINATED),
+    (_S.TERMINATED, _E.TERMINATE_SEQUENCE): Step(_S.TERMINATED, _R.ANSWER),
+    (_S.TERMINATED, _E.TIME_IS_OVER): Step(_S.UNKNOWN, _R.NOTHING),
+    **{
+        (_S.UNKNOWN, event): Step(_S.UNKNOWN, _R.UNKNOWN_SEQUENCE)
+        for event in _E
+        if event is not _E.TIME_IS_OVER
+    },
+}
+"""Next state and reaction, by (state, event).
+
+An absent pair is a bug of this program: an unknown sequence has no time that could be over.
+"""

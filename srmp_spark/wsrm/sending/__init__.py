@@ -1,0 +1,1 @@
+"""The source of reliable sequences: messages out, acknowledgements in, flow control."""

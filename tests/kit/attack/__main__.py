@@ -1,0 +1,212 @@
+"""Attack a running queue manager for minutes: sequences of requests at every port, judged from outside.
+
+make attack MINUTES=10
+python -m tests.kit.attack --minutes 5 --seed 4711 --port wsrm --port rpc
+python -m tests.kit.attack --plant wsrm-other-version     # a repaired fault, broken again: it must be found
+make attack-planted MINUTES=5                                      # all of them, one after the other
+python -m tests.kit.attack --replay tests/attack/findings/FILE.json
+
+A finding is played again at a new process, made as short as ten minutes allow, and saved; `make test` replays it from then on.
+Exit code 0: no finding. 1: a finding, with --plant the one that was planted. 2: with --plant, another finding than that.
+With --every-plant: 0 if each bug was found as what it is, else 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from srmp_spark.testing.queue_manager import ServeFailedError
+from tests.kit.attack.battle import Battle, replayed
+from tests.kit.attack.findings import load, save
+from tests.kit.attack.judge import HEALTHZ_MAX, MEMORY_MAX, Finding
+from tests.kit.attack.minimise import minimised
+from tests.kit.attack.planted.bugs import BUGS
+from tests.kit.attack.steps import Walk
+from tests.kit.attack.walkers.every import WALKERS
+
+FOLDER = Path("tests/attack/findings")
+MINIMISE_SECONDS = 600.0
+"""What a finding may take to be made short."""
+PROGRESS_SECONDS = 10.0
+PLANTED_MINUTES = 5.0
+"""Within which each planted bug is found, whatever the seed."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; see ``--help`` for its exit codes."""
+    options = _parser().parse_args(arguments)
+    # asyncio warns of each write to a connection that the target has closed, which here is what ports should do.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (most, most)
+    )  # connections that say nothing, by the thousand
+    if options.minutes is None:
+        options.minutes = PLANTED_MINUTES if options.plant or options.every_plant else 1.0
+    seed = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "big")
+    with tempfile.TemporaryDirectory(prefix="srmp-attack-") as folder:
+        if options.replay is not None:
+            try:
+                walks = load(options.replay)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                why = (
+                    error.strerror
+                    if isinstance(error, OSError)
+                    else f"no finding is in it: {type(error).__name__}: {error}"
+                )
+                _parser().error(
+                    f"--replay {options.replay}: {why}; give a file that an attack has "
+                    f"saved: {options.save} has those that "
+                    "were found, and the line after `saved:` names the newest"
+                )
+            found = asyncio.run(replayed(walks, Path(folder), plant=options.plant))
+            print(f"replayed: {'no finding' if found is None else found}")
+            return int(found is not None)
+        if options.every_plant:
+            return _every_plant(options, seed, Path(folder))
+        found, _ = asyncio.run(_attack(options, seed, options.plant, Path(folder)))
+        if options.plant:
+            return 1 if found is not None and found.kind in BUGS[options.plant].kinds else 2
+        return 0 if found is None else 1
+
+
+def _every_plant(options: argparse.Namespace, seed: int, folder: Path) -> int:
+    """Plant one bug after the other; print how each was found."""
+    lines: list[str] = []
+    missed = 0
+    for name, bug in BUGS.items():
+        if options.port and bug.port not in options.port:
+            continue
+        print(f"== {name}", flush=True)
+        found, seconds = asyncio.run(_attack(options, seed, name, folder / name))
+        is_found = found is not None and found.kind in bug.kinds
+        missed += not is_found
+        kind = "nothing" if found is None else found.kind
+        faults = ",".join(map(str, bug.faults)) or "-"
+        lines.append(
+            f"{name:20} {faults:5} {kind:12} {seconds:7.0f}{'' if is_found else '  MISSED'}"
+        )
+    print("\n".join(("", f"{'bug':20} {'fault':5} {'kind':12} {'seconds':>7}", *lines)))
+    print(f"planted {len(lines)}, missed {missed}")
+    return int(missed > 0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.kit.attack",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--minutes", type=float, metavar="N", help="how long (default: 1; with a planted bug 5)"
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="K", help="of the random walks (default: another each time)"
+    )
+    parser.add_argument(
+        "--port",
+        action="append",
+        choices=tuple(WALKERS),
+        help="only this port; may be repeated (default: all, with --plant that of the bug)",
+    )
+    parser.add_argument(
+        "--plant",
+        default="",
+        choices=("", *BUGS),
+        metavar="BUG",
+        help=f"break one of: {', '.join(BUGS)}",
+    )
+    parser.add_argument(
+        "--every-plant",
+        action="store_true",
+        help="break each of them in turn, and see that it is found",
+    )
+    parser.add_argument(
+        "--replay", type=Path, metavar="FILE", help="play a finding again, and nothing else"
+    )
+    parser.add_argument(
+        "--save",
+        type=Path,
+        default=FOLDER,
+        metavar="DIR",
+        help=f"where findings go, but for those of planted bugs (default: {FOLDER})",
+    )
+    return parser
+
+
+async def _attack(
+    options: argparse.Namespace, seed: int, plant: str, folder: Path
+) -> tuple[Finding | None, float]:
+    """Attack one target; return what was found, and after how many seconds."""
+    ports = tuple(dict.fromkeys(options.port or ([BUGS[plant].port] if plant else WALKERS)))
+    broken = f", with the planted bug {plant}" if plant else ""
+    print(f"seed {seed}, ports {', '.join(ports)}, {options.minutes} minutes{broken}", flush=True)
+    began = time.monotonic()
+    told_at = began
+
+    def progress(battle: Battle) -> None:
+        nonlocal told_at
+        if time.monotonic() >= told_at + PROGRESS_SECONDS:
+            told_at = time.monotonic()
+            print(f"{told_at - began:4.0f} s  {_line(battle)}", flush=True)
+
+    battle = Battle(folder / "first", plant=plant)
+    try:
+        async with battle.fought():
+            found = await battle.attack(seed, ports, began + options.minutes * 60, progress)
+    except ServeFailedError as error:
+        found = Finding("restart", str(error)[-600:])
+    seconds = time.monotonic() - began
+    print(f"{seconds:4.0f} s  {_line(battle)}  restarts {battle.restarts}")
+    print(f"limits: /healthz {HEALTHZ_MAX * 1000:.0f} ms, memory {MEMORY_MAX / 1e6:.0f} MB")
+    if found is None:
+        print(f"PLANTED BUG NOT FOUND: {plant}; give it more --minutes" if plant else "findings 0")
+        return None, seconds
+    print(f"findings 1\n{found}")
+    if not plant:
+        await _keep(options.save, found, battle, folder)
+    elif found.kind not in BUGS[plant].kinds:
+        print(f"this is not {plant}, which is found as: {', '.join(sorted(BUGS[plant].kinds))}")
+    return found, seconds
+
+
+async def _keep(where: Path, found: Finding, battle: Battle, folder: Path) -> None:
+    """Save the finding: the walks before it, as short as they can be."""
+    walks: list[Walk] = [walk for port in battle.recent.values() for walk in port]
+    numbers = iter(range(1, 1_000_000))
+
+    async def replay(some: Sequence[Walk]) -> Finding | None:
+        return await replayed(some, folder / f"replay-{next(numbers)}")
+
+    short = await minimised(walks, found.kind, replay, time.monotonic() + MINIMISE_SECONDS)
+    if short is None:
+        print("played again, the walks before it led to no such finding; they are saved whole")
+    path = save(where, found, short or walks)
+    print(f"saved: {path}\nagain: python -m tests.kit.attack --replay {path}")
+
+
+def _line(battle: Battle) -> str:
+    scene = battle.scene
+    worst = battle.worst
+    ports = " ".join(f"{port}:{count}" for port, count in sorted(scene.requests.items()))
+    return (
+        f"requests {sum(scene.requests.values())} ({ports})  sequences "
+        f"{sum(scene.sequences.values())}  "
+        f"worst /healthz {worst['healthz'] * 1000:.0f} ms, good sender "
+        f"{worst['srmp'] * 1000:.0f} ms  "
+        f"worst memory {battle.target.memory_worst / 1e6:.0f} MB  good messages "
+        f"{battle.acknowledged}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

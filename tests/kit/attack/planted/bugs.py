@@ -1,0 +1,296 @@
+"""The bugs by name, each a repaired function as it was before, or a limit that is lifted."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+def sequence_of_another_version() -> None:
+    """A sequence of RM 1.0 may be closed by RM 1.1: its own version lacks the fault that follows."""
+    from srmp_spark.wsrm.receiving import destination
+
+    _put(destination.Destination, "_other_version", lambda *_: None)
+
+
+def endpoint_that_cannot_be_read() -> None:
+    """An endpoint is stored with every prefix in scope, more than its reader takes at the next start."""
+    from srmp_spark.wsrm.codec import xml_writer
+    from srmp_spark.wsrm.receiving import destination
+
+    _put(destination, "is_storable", lambda *_: True)
+    _put(xml_writer, "_in_use", lambda element: element.scope.all())
+
+
+def search_for_each_prefix() -> None:
+    """One regular expression for each prefix over the whole body."""
+    from srmp_spark.wsrm.codec import xml_tree
+
+    def prefixes_used(body: bytes, known: Iterable[str]) -> set[str]:
+        return {
+            p for p in known if p and re.search(rb"(?<![\w.\-])%s:" % re.escape(p.encode()), body)
+        }
+
+    _put(xml_tree, "_prefixes_used", prefixes_used)
+
+
+def sequences_for_one_client() -> None:
+    """One address may use up all sequences of a queue."""
+    from srmp_spark.wsrm.receiving import destination
+
+    def no_room_for(self: Any, _owner: str, _now: float) -> int | None:  # noqa: ANN401  # a Destination
+        most: int = self.settings.sequences_max
+        return most if len(self._sequences) >= most else None
+
+    _put(destination.Destination, "_no_room_for", no_room_for)
+
+
+def connections_of_the_api() -> None:
+    """The API port takes connections without end, and no deadline ends them."""
+    from srmp_spark.queue_manager.api.port_side import port
+    from srmp_spark.queue_manager.srmp_port import port_limits
+
+    _put(port_limits.ConnectionRoom, "is_full", property(lambda _: False))
+    _put(port.ApiProtocol, "sweep", lambda *_: None)
+
+
+def sequences_in_status() -> None:
+    """A token for one queue sees the sequences of all in ``status``."""
+    from srmp_spark.queue_manager.api.port_side import http
+
+    _put(http.Request, "allows", lambda *_: True)
+    _put(http.Request, "sees", lambda *_: True)
+
+
+def bodies_of_the_api() -> None:
+    """Every call of the API may have a body of 64 MiB with any number of values."""
+    from srmp_spark.queue_manager.api.port_side import http
+
+    body = http.Request.body
+    _put(http.Request, "body", lambda self, limit=0: body(self, max(limit, http.REQUEST_BODY_MAX)))
+    _put(http, "NESTED_MAX", 1 << 40)
+    _put(http, "JSON_ITEMS_MAX", 1 << 40)
+
+
+def cancels_of_nobody() -> None:
+    """Cancels of calls that never were are passed over, as many as reads bring, in one turn of the loop."""
+    from srmp_spark.mqrr.rpc import server_connection
+    from srmp_spark.queue_manager.remote_read import endpoint
+
+    _put(server_connection.ServerConnection, "_came_late", lambda *_: None)
+    _put(endpoint, "PDUS_AT_ONCE", 1 << 40)
+    _put(endpoint, "TURN_SECONDS", 1e9)
+
+
+def answers_that_nobody_reads() -> None:
+    """Messages are read for a reader who takes no answer, also all at once while the gateway is behind."""
+    from srmp_spark.queue_manager.remote_read import readers
+
+    _put(readers.Reader, "has_room", lambda _: True)
+
+
+def connections_of_rpc() -> None:
+    """Connections that hold nothing keep their places in a full RPC port."""
+    from srmp_spark.queue_manager.remote_read import endpoint
+
+    _put(endpoint.RpcConnection, "is_signed_in", property(lambda _: True))
+    _put(endpoint.RpcConnection, "is_idle", property(lambda _: False))
+
+
+def gap_of_one_client() -> None:
+    """What one client's sequence holds behind a gap counts against the room of all clients of the queue."""
+    from srmp_spark.wsrm.receiving import destination
+
+    set_room = destination.Destination.set_room
+
+    def with_held(self: Any, room: int) -> Any:  # noqa: ANN401  # a Destination, and what it sends
+        return set_room(self, room - sum(len(each.held) for each in self._sequences.values()))
+
+    _put(destination.Destination, "set_room", with_held)
+
+
+def fragments_without_end() -> None:
+    """Each connection of the RPC port may have 4 MiB of fragments assembled before it has signed in."""
+    from srmp_spark.mqrr.rpc import limits, server_connection
+
+    first = server_connection.ServerConnection.__init__
+
+    def begin(self: Any, settings: Any, *rest: Any) -> None:  # noqa: ANN401  # a ServerConnection and its settings
+        import dataclasses
+
+        first(self, dataclasses.replace(settings, stub_max=limits.STUB_MAX), *rest)
+
+    _put(server_connection.ServerConnection, "__init__", begin)
+
+
+def first_section_alone() -> None:
+    """Of a message in two sections the first alone is stored, which is no packet."""
+    from srmp_spark.mqrr.packets.sections import whole_packet
+    from srmp_spark.queue_manager.puller.gateway_side import remote
+
+    def first(sections: Any) -> Any:  # noqa: ANN401  # sections, and the packet with its bytes
+        _, packet = whole_packet(sections)
+        return bytes(sections[0].data), packet
+
+    _put(remote, "whole_packet", first)
+
+
+def empty_fragments() -> None:
+    """A response may have fragments without end, and everything that a read brings is handled in one turn of the gateway."""
+    from srmp_spark.mqrr.rpc import calls
+    from srmp_spark.queue_manager.puller.gateway_side import connection
+
+    _put(calls, "FRAGMENTS_MAX", 1 << 40)
+    _put(connection, "PDUS_AT_ONCE", 1 << 40)
+
+
+def unreadable_at_the_head() -> None:
+    """Where more cannot be read than a batch holds, what stands behind it is not looked at."""
+    from srmp_spark.queue_manager.puller.moving_and_copying import passing
+
+    _put(passing, "UNREADABLE_WALKED_MAX", 200)
+
+
+def cursor_that_loops() -> None:
+    """A walk goes on with whatever its cursor shows."""
+    from srmp_spark.mqrr.actions import Action
+    from srmp_spark.mqrr.status import Status
+    from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled
+    from srmp_spark.queue_manager.puller.moving_and_copying import copying
+
+    async def walk(self: Any, queue: Any) -> int:  # noqa: ANN401  # a Copier and a RemoteQueue
+        cursor, action, before = await queue.cursor(), Action.PEEK_CURRENT, self.moved
+        while not isinstance(found := await queue.read(action, cursor=cursor), Status):
+            action = Action.PEEK_NEXT
+            if isinstance(found, Pulled) and found.key not in self.seen:
+                await self._copy((found,))  # as the method does that it stands for
+        await queue.close_cursor(cursor)
+        return int(self.moved - before)
+
+    _put(copying.Copier, "walk", walk)
+
+
+def stages_in_the_sender_process() -> None:
+    """The sender process reads stages itself, and believes their offsets."""
+    from srmp_spark.queue_manager.sender.staging import stage_reader, stage_readers
+
+    _put(stage_readers.StageReaders, "_verdict", lambda _, question: stage_reader.judge(question))
+    _believe_offsets()
+
+
+def readers_without_end() -> None:
+    """A stage that ended its reader is given to another one, again and again."""
+    from srmp_spark.queue_manager.sender.staging import stage_readers
+
+    _put(stage_readers, "TRIES", 1 << 40)
+    _believe_offsets(is_fatal=True)
+
+
+def sizes_of_stages() -> None:
+    """The sender process reads stages itself, and believes what compressed buffers become."""
+    from srmp_spark.queue_manager.sender.staging import stage_reader, stage_readers
+    from srmp_spark.store.outbox import stage_file
+
+    _put(stage_readers.StageReaders, "_verdict", lambda _, question: stage_reader.judge(question))
+    _put(stage_file, "check_sizes", lambda _: None)
+
+
+def _believe_offsets(*, is_fatal: bool = False) -> None:
+    """Take the check of offsets out; ``is_fatal``: what numpy sees of them ends the process, as what Arrow does not see."""
+    from srmp_spark.store.outbox import stage_file
+
+    slices = stage_file.StageFile.slices
+
+    def believing(self: Any, *, validate: bool = False) -> Iterable[Any]:  # noqa: ANN401  # as the method
+        try:
+            yield from slices(self)
+        except IndexError:
+            if is_fatal:
+                os._exit(139)  # a traceback in the log would be found first, and is another bug
+            raise
+
+    _put(stage_file.StageFile, "slices", believing)
+
+
+def answers_without_end() -> None:
+    """An answer of a destination may have any length, and there is all the time for it."""
+    from srmp_spark.queue_manager.posting import http_answer
+    from srmp_spark.queue_manager.sender.http import connections
+
+    for name in ("ANSWER_HEAD_MAX", "ANSWER_BODY_MAX", "ANSWER_MAX", "INTERIM_ANSWERS_MAX"):
+        _put(http_answer, name, 1 << 40)
+    _put(connections, "ANSWER_SECONDS", 1e9)
+
+
+def destinations_in_trouble() -> None:
+    """Destinations that do not answer may have all connections of the sender process, for as long as they like."""
+    from srmp_spark.queue_manager.sender.http import connections, places
+
+    _put(connections, "CONNECTIONS_MAX", 100)
+    _put(places, "SHARE", 1)
+    _put(places, "SLOW_SECONDS", 1e9)
+    _put(connections, "ANSWER_SECONDS", 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """A planted bug, and how the attack must find it."""
+
+    break_it: Callable[[], None]
+    port: str
+    """The walks that find it, for ``--port``."""
+    kinds: frozenset[str]
+    """The kinds of finding that are this bug; another kind is another fault, or a mistake of the attack."""
+    faults: tuple[int, ...] = ()
+    """Numbers in :data:`.faults.FAULTS`; none if no review proved the fault that it breaks again."""
+
+
+BUGS: dict[str, Bug] = {
+    "wsrm-other-version": Bug(
+        sequence_of_another_version, "wsrm", frozenset({"log", "exit"}), (1,)
+    ),
+    "wsrm-endpoint": Bug(
+        endpoint_that_cannot_be_read, "wsrm", frozenset({"set-aside", "restart"}), (2,)
+    ),
+    "wsrm-prefixes": Bug(
+        search_for_each_prefix, "wsrm", frozenset({"starved", "late", "silent", "log"}), (3,)
+    ),
+    "wsrm-one-client": Bug(sequences_for_one_client, "wsrm", frozenset({"starved"}), (9,)),
+    "wsrm-gap": Bug(gap_of_one_client, "wsrm", frozenset({"starved"}), (19,)),
+    "api-connections": Bug(connections_of_the_api, "api", frozenset({"connections"}), (4,)),
+    "api-status": Bug(sequences_in_status, "api", frozenset({"leak"}), (5,)),
+    "api-bodies": Bug(bodies_of_the_api, "api", frozenset({"late", "memory", "answer"}), (8,)),
+    "rpc-cancels": Bug(
+        cancels_of_nobody, "rpc", frozenset({"starved", "late", "slow", "log"}), (16,)
+    ),
+    "rpc-answers": Bug(
+        answers_that_nobody_reads, "rpc", frozenset({"memory", "late", "slow"}), (18,)
+    ),
+    "rpc-connections": Bug(connections_of_rpc, "rpc", frozenset({"starved"}), (6,)),
+    "remote-sections": Bug(
+        first_section_alone, "remote", frozenset({"damaged", "set-aside", "lost", "stuck"}), (15,)
+    ),
+    "remote-fragments": Bug(empty_fragments, "remote", frozenset({"untold", "log"}), (17,)),
+    "remote-unreadable": Bug(unreadable_at_the_head, "remote", frozenset({"stuck"}), (20,)),
+    "remote-cursor": Bug(cursor_that_loops, "remote", frozenset({"untold"}), (21,)),
+    "stage-reader": Bug(stages_in_the_sender_process, "stages", frozenset({"log"}), (7,)),
+    "stage-tries": Bug(readers_without_end, "stages", frozenset({"silent"}), (7,)),
+    "stage-sizes": Bug(sizes_of_stages, "stages", frozenset({"memory"}), (7,)),
+    "out-troubled": Bug(destinations_in_trouble, "out", frozenset({"stuck"})),
+    "rpc-fragments": Bug(fragments_without_end, "rpc", frozenset({"memory", "log"}), (6,)),
+}
+"""By the name for ``--plant``."""
+
+
+def plant(name: str) -> None:
+    """Break what ``name`` names. Raises :class:`LookupError` if that is no longer there to be broken."""
+    BUGS[name].break_it()
+
+
+def _put(where: Any, name: str, what: Any) -> None:  # noqa: ANN401  # a module or a class, and what stands in it
+    if not hasattr(where, name):
+        raise LookupError(f"{where!r} has no {name}: the bug must be planted elsewhere")
+    setattr(where, name, what)

@@ -1,0 +1,259 @@
+"""Hostile remote queue managers that the target's subscriptions read from, and what must become of their messages.
+
+A remote queue manager is hostile for some steps and honest for the rest. When it is honest, everything that can be read must
+become a row, once: whatever it did before, and whatever still stands at the head of its queue. What was done by lies (bytes
+that were changed on their way) is not held against the reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from random import Random
+from typing import Any
+
+from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.mqrr.packets.sections import SectionBuffer
+from srmp_spark.mqrr.rpc.pdu import FIRST_FRAGMENT, WHOLE, PduType, encode_pdu
+from srmp_spark.mqrr.rpc.server_events import CallReceived
+from tests.kit.attack.judge import Finding
+from tests.kit.fuzz.mutators import Mutator
+from tests.kit.remote.forms import sections_in
+from tests.kit.remote.queue import ForeignQueue
+from tests.kit.remote.server import Faults, ForeignServer
+
+START = 7
+"""R_StartReceive."""
+RESPONSE_HEAD = bytes((0, 0, 0, 0, 1, 0, 0, 0))
+"""A response without stub, in the context of NDR64."""
+EMPTY_AT_ONCE = 20_000
+"""Empty fragments that are written together."""
+HUGE_FRAGMENTS = 160
+"""Fragments of 60,000 bytes: more than twice what one response may hold."""
+MUTATOR = Mutator([bytes(16), b"\xff" * 8], [])
+BEHAVIOURS = (
+    "empty",
+    "huge",
+    "silent",
+    "octets",
+    "fault",
+    "mutant",
+    "faults",
+    "thief",
+    "loops",
+    "away",
+    "stranger",
+)
+"""What :meth:`HostileRemote.behave` knows."""
+WORDS = {"loops": ("does not go on", "UNREADABLE_WALKED_MAX"), "empty": ("FRAGMENTS_MAX",)}
+"""What an operator must read of a behaviour that would cost us work without end."""
+LIES = frozenset({"octets", "mutant", "stranger"})
+"""After these nothing is known of what the reader was told."""
+
+
+class HostileRemote:
+    """One remote queue, and the queue of the target that its messages come to."""
+
+    def __init__(self, mode: str) -> None:
+        """``mode``: ``move`` or ``copy``."""
+        self.mode = mode
+        self.local = f"private$/{mode}d"
+        self.server = ForeignServer(seed=1)
+        self._forms: dict[int, str] = {}
+        self._rows: Counter[int] = Counter()
+        self._read_to = 0
+        self._judged_after = 0
+        """Numbers up to this one are not judged."""
+        self._lies = False
+        self._behaviour = ""
+
+    def config(self) -> str:
+        """Return its part of the target's configuration."""
+        return (
+            f'[[subscription]]\nhost = "127.0.0.1:{self.server.port}"\nqueue = '
+            "'private$\\orders'\n"
+            f'mode = "{self.mode}"\nto = "{self.local}"\n'
+        )
+
+    def start(self) -> None:
+        """Listen."""
+        self.server.__enter__()
+        self.server.look(self._shape)
+
+    def stop(self) -> None:
+        """Be gone."""
+        self.server.__exit__()
+
+    def _shape(self, queue: ForeignQueue) -> None:
+        def sections(lookup_id: int) -> tuple[SectionBuffer, ...]:
+            number, _ = queue.messages[lookup_id]
+            return sections_in(self._forms.get(number, "whole"), queue.packet(lookup_id))
+
+        queue.sections = sections  # type: ignore[method-assign]  # what an instance does instead
+
+    # --- what it does -------------------------------------------------------------------------------------------------------
+
+    def put(self, count: int, form: str, *, at_the_head: bool) -> None:
+        """Let messages come, all in one form, before or behind all others."""
+
+        def fill(queue: ForeignQueue) -> None:
+            for _ in range(count):
+                queue.sequence += 1
+                self._forms[queue.sequence] = form
+                priority = 7 if at_the_head else 0
+                queue.messages[(7 - priority) << 56 | queue.sequence] = queue.sequence, priority
+
+        self.server.look(fill)
+
+    def behave(self, what: str, seed: int) -> None:
+        """Be hostile until :meth:`be_honest`."""
+        self.be_honest()
+        self._behaviour = what
+        self._lies = self._lies or what in LIES
+        rng, server = Random(seed), self.server
+        if what in ("empty", "huge", "silent", "octets", "fault", "stranger"):
+            server.instead = lambda transport, call: self._instead(what, rng, transport, call)
+        elif what == "mutant":
+            server.through = lambda data: (
+                MUTATOR.mutate(data, rng) if data and rng.random() < 0.1 else data
+            )
+        elif what == "faults":
+            server.faults = Faults(before=0.02, after=0.02, end_lost=0.1)
+        elif what == "thief":
+            server.faults = Faults(thief=0.5)
+        elif what == "loops":
+            server.look(lambda queue: setattr(queue, "loops", True))
+        elif what == "away":
+            server.switch_off()
+
+    def be_honest(self) -> None:
+        """Do what the documents say, over new connections."""
+        server = self.server
+        server.instead, server.through, server.faults = (
+            lambda transport, call: False,
+            lambda data: data,
+            Faults(),
+        )
+        server.look(lambda queue: setattr(queue, "loops", False))
+        if self._behaviour:
+            server.switch_off()
+            self._behaviour = ""
+        server.switch_on()
+
+    def _instead(
+        self, what: str, rng: Random, transport: asyncio.Transport, call: CallReceived
+    ) -> bool:
+        if call.opnum != START:
+            return False
+        if what == "empty":
+            _write_for_ever(transport, call.call_id)
+        elif what == "huge":
+            middle = encode_pdu(PduType.RESPONSE, 0, call.call_id, RESPONSE_HEAD + bytes(60_000))
+            transport.write(
+                encode_pdu(PduType.RESPONSE, FIRST_FRAGMENT, call.call_id, RESPONSE_HEAD)
+            )
+            transport.write(middle * HUGE_FRAGMENTS)
+        elif what == "octets":
+            transport.write(rng.randbytes(rng.choice((1, 16, 5_000))))
+        elif what == "stranger":
+            transport.write(
+                encode_pdu(
+                    PduType.RESPONSE,
+                    WHOLE,
+                    rng.randrange(1 << 31),
+                    RESPONSE_HEAD + rng.randbytes(40),
+                )
+            )
+        elif what == "fault":
+            status = rng.choice((5, 0x1C01_0002, 0x1C00_0001, 0xC002_1000, 0xC00E_001B)).to_bytes(
+                4, "little"
+            )
+            transport.write(
+                encode_pdu(PduType.FAULT, WHOLE, call.call_id, RESPONSE_HEAD + status + bytes(4))
+            )
+        return True
+
+    # --- what must have become of it ----------------------------------------------------------------------------------------
+
+    def problem(self, api: str, token: str, epoch: str) -> Finding | None:
+        """Return what is missing or doubled in the target: call again later, it may still be on its way."""
+        client = QueueManagerClient(api, token, retry_seconds=30)
+        end = client.range(self.local, epoch=epoch, after=0).end
+        if end > self._read_to:
+            with client.rows(self.local, epoch=epoch, after=self._read_to, to=end) as stream:
+                self._rows.update(_numbers(stream.as_file()))
+            self._read_to = end
+        wanted, taken = self.server.look(self._expected)
+        doubled = sorted(
+            each for each, times in self._rows.items() if times > 1 and each > self._judged_after
+        )
+        if doubled and not self._lies:
+            return Finding("doubled", f"{self.local}: rows of {doubled[:10]}")
+        if missing := sorted(taken - self._rows.keys()):
+            return Finding(
+                "lost",
+                f"{self.local}: {missing[:10]} were taken from the remote queue and are no rows",
+            )
+        if missing := sorted(wanted - self._rows.keys()):
+            return Finding(
+                "stuck",
+                f"{self.local}: {missing[:10]}, which can be read, do not come; "
+                f"{self._trouble(client)}",
+            )
+        return None
+
+    def _expected(self, queue: ForeignQueue) -> tuple[set[int], set[int]]:
+        """Return what can be read and is there, and what we took away. Lies leave only what came after them."""
+        after = queue.sequence - 1 if self._lies else self._judged_after
+        there = {
+            number
+            for number, _ in queue.messages.values()
+            if self._forms.get(number, "whole") in ("whole", "two")
+        }
+        return {each for each in there if each > after}, {
+            each for each in queue.taken_by_us if each > after
+        }
+
+    def has_told(self, api: str, token: str, what: str) -> bool:
+        """Return whether the target says what this server does: one of :data:`WORDS`."""
+        told = self._trouble(QueueManagerClient(api, token, retry_seconds=30))
+        return any(word in told for word in WORDS[what])
+
+    def _trouble(self, client: QueueManagerClient) -> str:
+        entries: list[dict[str, Any]] = client.status()["subscriptions"]
+        return "; ".join(str(each["last_error"]) for each in entries if each["to"] == self.local)
+
+    def settled(self) -> None:
+        """Forget what was judged: another reader takes what cannot be read."""
+
+        def clear(queue: ForeignQueue) -> None:
+            self._judged_after = queue.sequence
+            for lookup_id in [each for each in queue.messages if each not in queue.locks]:
+                del queue.messages[lookup_id]
+
+        self.server.look(clear)
+        self._lies = False
+
+
+def _numbers(file: Any) -> list[int]:  # noqa: ANN401  # a file of Arrow's
+    import pyarrow as pa
+
+    found: list[int] = []
+    for body in pa.ipc.open_stream(file).read_all().column("body").to_pylist():
+        with contextlib.suppress(ValueError):
+            found.append(int(bytes(body or b"").removeprefix(b"body ")))
+    return found
+
+
+def _write_for_ever(transport: asyncio.Transport, call_id: int) -> None:
+    empty = encode_pdu(PduType.RESPONSE, 0, call_id, RESPONSE_HEAD) * EMPTY_AT_ONCE
+    transport.write(encode_pdu(PduType.RESPONSE, FIRST_FRAGMENT, call_id, RESPONSE_HEAD))
+
+    def go_on() -> None:
+        if not transport.is_closing():
+            if transport.get_write_buffer_size() < len(empty):
+                transport.write(empty)
+            asyncio.get_running_loop().call_later(0.001, go_on)
+
+    go_on()

@@ -1,0 +1,119 @@
+"""What players of outgoing messages share: calls with all rights, good messages, and what must have become of them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.kit.attack.destinations import Destinations
+from tests.kit.attack.judge import SENT_MAX, Finding, FoundError
+from tests.kit.attack.machine import Patience
+from tests.kit.attack.scene import ADMIN_TOKEN, Scene
+from tests.kit.attack.walkers.playing import http_request
+from tests.kit.attack.wire import Answer, ClosedError, Connection, SilentError
+
+WHO = "127.0.0.5"
+"""Address of the calls: no other attacker's, so that nobody's connections are counted with it."""
+ASK_SECONDS = 0.5
+"""Between two looks at what arrived."""
+AGAIN_SECONDS = 0.3
+"""Before a call is made again that was not answered, or 503."""
+CALL_SECONDS = 60.0
+"""How long a call is made again. It competes with the attack of the API port for connections."""
+
+
+class OutgoingPlayer:
+    """Speaks to the API with all rights."""
+
+    port = ""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self._connection: Connection | None = None
+
+    @property
+    def destinations(self) -> Destinations:
+        """Where the target sends to."""
+        found = self.scene.destinations
+        assert found is not None, "the target has destinations"
+        return found
+
+    async def close(self) -> None:
+        """Drop the connection."""
+        if self._connection is not None:
+            self._connection.abort()
+            self._connection = None
+
+    async def call(
+        self, method: str, target: str, content: bytes, mime: str = "application/json"
+    ) -> Answer:
+        """Return the answer to a call, made again while it has none or 503. Raises :class:`FoundError`."""
+        headers = {
+            "Host": "127.0.0.1",
+            "Authorization": f"Bearer {ADMIN_TOKEN}",
+            "Content-Type": mime,
+        }
+        raw = http_request(method, target, content, headers)
+        patience, problem = Patience(CALL_SECONDS), ""
+        while not patience.is_over:
+            self.scene.requests[self.port] += 1
+            try:
+                if self._connection is None:
+                    self._connection = await Connection.open(self.scene.ports["api"], WHO)
+                await self._connection.send([raw])
+                answer = await self._connection.answer()
+                if answer.headers.get("connection", "").lower() == "close":
+                    await self.close()
+                if answer.status != 503:
+                    return answer
+                problem = f"503 {answer.content[:200]!r}"
+            except ClosedError as error:
+                problem = str(error)
+                await self.close()
+            except SilentError as error:
+                await self.close()
+                raise FoundError(Finding("silent", f"api: {error} to {method} {target}")) from None
+            await asyncio.sleep(AGAIN_SECONDS)
+        raise FoundError(
+            Finding(
+                "api", f"{method} {target} of {self.port} fails for {CALL_SECONDS} s: {problem}"
+            )
+        )
+
+    async def post(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Send messages. Raises :class:`FoundError` if they are refused."""
+        answer = await self.call("POST", "/v1/outgoing/messages", json.dumps(messages).encode())
+        if answer.status != 200:
+            raise FoundError(
+                Finding(
+                    "answer",
+                    f"api answered {answer.status} to a good message: {answer.content[:300]!r}",
+                )
+            )
+
+    async def post_good(self, queue: str, count: int, delivery: str) -> None:
+        """Send messages to the good destination; each is known by a key, so that a call may be made again."""
+        numbers = self.destinations.ask(queue, count)
+        await self.post(
+            [
+                {
+                    "destination": self.destinations.good_url(queue),
+                    "body_base64": base64.b64encode(b"%d" % number).decode(),
+                    "delivery": delivery,
+                    "key": f"{queue} {number}",
+                }
+                for number in numbers
+            ]
+        )
+        self.destinations.taken(queue, numbers)
+
+    async def see_arrived(self) -> None:
+        """Wait until everything has arrived that must. Raises :class:`FoundError`."""
+        patience = Patience(SENT_MAX)
+        while (found := await asyncio.to_thread(self.destinations.problem)) is not None:
+            if found.kind != "stuck" or patience.is_over:
+                raise FoundError(found)
+            await asyncio.sleep(ASK_SECONDS)

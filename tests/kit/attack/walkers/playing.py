@@ -1,0 +1,236 @@
+"""What all walkers and players share: drawing steps, connections by name, requests of HTTP and the answers to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, Protocol
+
+from tests.kit.attack.judge import ANSWER_MAX, Finding, FoundError, check_status
+from tests.kit.attack.scene import Scene
+from tests.kit.attack.steps import Step
+from tests.kit.attack.wire import Answer, ClosedError, Connection, SilentError, cut
+from tests.kit.fuzz.mutators import HTTP, JSON, MARKUP, Mutator
+
+ADDRESSES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
+"""Loopback addresses of the attackers. Good clients have others (:mod:`tests.kit.attack.witness`)."""
+EVICTED_SECONDS = 3.0
+"""Steps whose connections stay that long ask whether the port has closed what is too much."""
+CLOSED_SECONDS = 10.0
+"""Within that time a full port has closed what is too much. A connection in the backlog of the kernel looks open from outside
+until the port accepts it, and a port that is attacked by others accepts late."""
+CLOSED_POLL_SECONDS = 0.25
+IDLE_MAX = 1_500
+"""Connections that one step opens and leaves idle."""
+MUTANT_SECONDS = 0.3
+"""Patience with a mutant: its length may promise more than was sent, and then nobody answers."""
+MUTATOR = Mutator([b"<a/>", b'{"a":1}', b"POST / HTTP/1.1\r\n"], [*MARKUP, *HTTP, *JSON])
+
+
+class Player(Protocol):
+    """Plays the steps of one walk."""
+
+    async def play(self, step: Step) -> None:
+        """Do one step. Raises :class:`FoundError` for what must not happen."""
+
+    async def close(self) -> None:
+        """Drop every connection."""
+
+
+class Walker(Protocol):
+    """Plans walks for one port."""
+
+    port: str
+    """Its name: in the summary, in files of findings, and for ``--port``."""
+    at_once: int
+    """Walks of it that are played at the same time."""
+    is_awaited: bool
+    """Whether its walks wait for what must come of them; the others go on meanwhile."""
+
+    def plan(self, rng: Random) -> Sequence[Step]:
+        """Return the steps of a walk; they follow from ``rng`` alone."""
+
+    def player(self, scene: Scene) -> Player:
+        """Return a player for one walk."""
+
+
+def how(rng: Random) -> dict[str, Any]:
+    """Draw how a request is sent: from where, on which connection, in which pieces, and whether its answer is read."""
+    drawn: dict[str, Any] = {"conn": rng.choice("abc"), "who": rng.choice(ADDRESSES)}
+    if rng.random() < 0.2:
+        drawn["cut"] = rng.randrange(1 << 30)
+        drawn["pause"] = rng.choice((0.0, 0.0, 0.001, 0.05))
+    if rng.random() < 0.06:
+        drawn["only"] = round(rng.random(), 3)
+    if rng.random() < 0.08:
+        drawn["ignore"] = True
+    if rng.random() < 0.1:
+        drawn["new"] = True
+    return drawn
+
+
+def idle(rng: Random) -> Step:
+    """Draw connections that say nothing, or half of a head, for a while."""
+    count = rng.choice((5, 50, 300, IDLE_MAX, IDLE_MAX))
+    said = rng.choice(
+        ("", "POST / HT", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999\r\n\r\nx")
+    )
+    seconds = rng.choice((0.0, 0.5, EVICTED_SECONDS, EVICTED_SECONDS))
+    return Step(
+        "idle", {"count": count, "said": said, "seconds": seconds, "who": rng.choice(ADDRESSES)}
+    )
+
+
+async def check_open(port: str, opened: Sequence[Connection], most: int) -> None:
+    """Raise :class:`FoundError` if more connections than the port's limit stay open; those on their way are an eighth."""
+    ends_at = time.monotonic() + CLOSED_SECONDS
+    while len(opened) > most + most // 8 and most:
+        closed = await asyncio.gather(*(each.is_closed(CLOSED_POLL_SECONDS) for each in opened))
+        if (count := closed.count(False)) <= most + most // 8:
+            break
+        if time.monotonic() > ends_at:
+            raise FoundError(
+                Finding(
+                    "connections",
+                    f"{port} holds {count} connections of one client, its limit is {most}",
+                )
+            )
+
+
+class HttpPlayer:
+    """A player with named connections to one port that speaks HTTP."""
+
+    port = ""
+    connections_max = 0
+    """Connections that the port promises to hold at most; 0 if one step cannot go beyond it."""
+    allowed = frozenset(
+        (200, 202, 400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 417, 429, 431, 501, 503, 505)
+    )
+    """Statuses that the documents allow."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self._connections: dict[str, Connection] = {}
+        self._idle: list[Connection] = []
+
+    async def close(self) -> None:
+        """Drop every connection."""
+        for each in (*self._connections.values(), *self._idle):
+            each.abort()
+        self._connections.clear()
+        self._idle.clear()
+
+    async def stay_idle(self, given: Mapping[str, Any]) -> None:
+        """Open connections that say nothing of use, keep them for a while, and drop them."""
+        address, said = self.scene.ports[self.port], str(given["said"]).encode()
+        for _ in range(int(given["count"])):
+            self.scene.requests[self.port] += 1
+            try:
+                connection = await Connection.open(address, given["who"])
+                self._idle.append(connection)
+                if said:
+                    await connection.send([said])
+            except ClosedError:
+                break
+        await asyncio.sleep(float(given["seconds"]))
+        if given["seconds"] >= EVICTED_SECONDS:
+            await check_open(self.port, self._idle, self.connections_max)
+        for each in self._idle:
+            each.abort()
+        self._idle.clear()
+
+    async def request(self, raw: bytes, given: Mapping[str, Any], sent: str) -> Answer | None:
+        """Send a request as ``given`` says; return its answer, or None if it was not waited for or the connection ended."""
+        self.scene.requests[self.port] += 1
+        name = f"{given['conn']} {given['who']}"
+        if given.get("new") and name in self._connections:
+            self._connections.pop(name).abort()
+        is_part = "only" in given
+        if is_part:
+            raw = raw[: int(len(raw) * float(given["only"]))]
+        pieces = cut(raw, Random(given["cut"])) if "cut" in given else [raw]
+        try:
+            connection = self._connections.get(name)
+            if connection is None:
+                connection = await Connection.open(self.scene.ports[self.port], given["who"])
+                self._connections[name] = connection
+            await connection.send(pieces, float(given.get("pause", 0.0)))
+            if is_part or given.get("ignore"):
+                # What the connection answers later belongs to no step: it is not used again.
+                await asyncio.sleep(0)
+                self._connections.pop(name).abort()
+                return None
+            answer = await connection.answer(MUTANT_SECONDS if "mutated" in given else ANSWER_MAX)
+        except ClosedError:
+            self._drop(name)
+            return None
+        except SilentError as error:
+            self._drop(name)
+            if "mutated" in given:
+                return None  # a length that promises more than was sent
+            raise FoundError(Finding("silent", f"{self.port}: {error} to {sent}")) from None
+        if "mutated" in given or answer.headers.get("connection", "").lower() == "close":
+            self._drop(
+                name
+            )  # a mutant may have promised more than was sent: what follows would be its body
+        check_status(self.port, answer.status, self.allowed, sent)
+        return answer
+
+    def _drop(self, name: str) -> None:
+        connection = self._connections.pop(name, None)
+        if connection is not None:
+            connection.abort()
+
+    async def pipeline(
+        self, raws: Sequence[bytes], given: Mapping[str, Any], *, reads: bool = True
+    ) -> None:
+        """Send requests one behind the other on a connection of its own, and read the answers meanwhile, or never."""
+        connection = await self._try_open(given["who"], reads=reads)
+        if connection is None:
+            return
+        reading = asyncio.ensure_future(self._read_all(connection, len(raws))) if reads else None
+        try:
+            with contextlib.suppress(ClosedError):
+                await asyncio.wait_for(connection.send(self._counted(raws)), 20.0)
+            if reading is not None:
+                await asyncio.wait_for(reading, 60.0)
+            else:
+                await asyncio.sleep(1.0)
+        except asyncio.TimeoutError:
+            pass
+        finally:
+            if reading is not None:
+                reading.cancel()
+            connection.abort()
+
+    def _counted(self, raws: Sequence[bytes]) -> Iterator[bytes]:
+        for raw in raws:
+            self.scene.requests[self.port] += 1
+            yield raw
+
+    async def _try_open(self, who: str, *, reads: bool = True) -> Connection | None:
+        try:
+            return await Connection.open(self.scene.ports[self.port], who, reads=reads)
+        except ClosedError:
+            return None
+
+    async def _read_all(self, connection: Connection, count: int) -> None:
+        with contextlib.suppress(ClosedError, SilentError):
+            for _ in range(count):
+                answer = await connection.answer(20.0)
+                check_status(
+                    self.port, answer.status, self.allowed, "one of many requests behind each other"
+                )
+
+
+def http_request(method: str, target: str, content: bytes, headers: Mapping[str, str]) -> bytes:
+    """Write a request of HTTP with a true length."""
+    lines = [
+        f"{method} {target} HTTP/1.1",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    lines.append(f"Content-Length: {len(content)}")
+    return "\r\n".join((*lines, "", "")).encode("latin-1", "replace") + content

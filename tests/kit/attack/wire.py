@@ -1,0 +1,167 @@
+"""Connections of an attacker: bytes in any pieces, from any loopback address, and answers that may or may not be read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from tests.kit.attack.judge import ANSWER_MAX
+
+ANSWER_BYTES_MAX = 64_000_000
+"""Bytes of one answer; more is cut off and counts as closed."""
+CONNECT_SECONDS = 10.0
+"""Patience for a connection; a listener that is full may let us wait."""
+
+
+class ClosedError(Exception):
+    """Raised when the other end closed the connection before a whole answer came."""
+
+
+class SilentError(Exception):
+    """Raised when nothing came for :data:`ANSWER_MAX` seconds on a connection that is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of HTTP."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class Connection:
+    """One TCP connection to a port of the target."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def open(
+        cls, address: tuple[str, int], who: str = "127.0.0.2", *, reads: bool = True
+    ) -> Connection:
+        """Connect from the loopback address ``who``. Raises :class:`ClosedError`.
+
+        With ``reads`` false the receive buffer is small, so that answers stay where they were made.
+        """
+        limit = 1 << 20 if reads else 1 << 10
+        try:
+            opening = asyncio.open_connection(*address, local_addr=(who, 0), limit=limit)
+            reader, writer = await asyncio.wait_for(opening, CONNECT_SECONDS)
+        except (OSError, asyncio.TimeoutError) as error:
+            raise ClosedError(f"cannot connect: {error!r}") from None
+        return cls(reader, writer)
+
+    async def send(self, pieces: Iterable[bytes], pause: float = 0.0) -> None:
+        """Send ``pieces`` with ``pause`` seconds between them. Raises :class:`ClosedError`."""
+        try:
+            for piece in pieces:
+                self._writer.write(piece)
+                await asyncio.wait_for(self._writer.drain(), ANSWER_MAX)
+                if pause:
+                    await asyncio.sleep(pause)
+        except (OSError, asyncio.TimeoutError) as error:
+            raise ClosedError(repr(error)) from None
+
+    async def answer(self, timeout: float = ANSWER_MAX) -> Answer:
+        """Read one answer of HTTP. Raises :class:`ClosedError`, :class:`SilentError`."""
+        try:
+            return await asyncio.wait_for(self._answer(), timeout)
+        except asyncio.TimeoutError:
+            raise SilentError(f"no answer in {timeout:.0f} s") from None
+        except (
+            OSError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+            ValueError,
+        ) as error:
+            raise ClosedError(repr(error)) from None
+
+    async def _answer(self) -> Answer:
+        while True:
+            head = await self._reader.readuntil(b"\r\n\r\n")
+            first, *lines = head.decode("latin-1").split("\r\n")[:-2]
+            status = int(first.split(" ")[1])
+            pairs = (line.partition(":") for line in lines)
+            headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+            if status >= 200:
+                break
+        if headers.get("transfer-encoding", "").lower() == "chunked":
+            content = await self._chunks()
+        elif "content-length" in headers:
+            content = await self._reader.readexactly(
+                min(int(headers["content-length"]), ANSWER_BYTES_MAX)
+            )
+        elif status in (204, 304):
+            content = b""
+        else:
+            content = await self._reader.read(ANSWER_BYTES_MAX)
+        return Answer(status, headers, content)
+
+    async def _chunks(self) -> bytes:
+        content = bytearray()
+        while len(content) < ANSWER_BYTES_MAX:
+            line = await self._reader.readuntil(b"\r\n")
+            size = int(line.partition(b";")[0], 16)
+            content += (await self._reader.readexactly(size + 2))[:size]
+            if size == 0:
+                break
+        return bytes(content)
+
+    async def read(self, size: int, timeout: float) -> bytes:
+        """Read exactly ``size`` bytes. Raises :class:`ClosedError`, :class:`SilentError`."""
+        try:
+            return await asyncio.wait_for(self._reader.readexactly(size), timeout)
+        except asyncio.TimeoutError:
+            raise SilentError(f"no {size} bytes in {timeout:.0f} s") from None
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise ClosedError(repr(error)) from None
+
+    async def is_closed(self, within: float) -> bool:
+        """Return whether the other end closes the connection in that time; what it sends is dropped."""
+        try:
+            async with _timeout(within):
+                while await self._reader.read(65_536):
+                    pass
+        except asyncio.TimeoutError:  # first: Python counts it among the errors of the system
+            return False
+        except OSError:
+            return True
+        return True
+
+    def abort(self) -> None:
+        """End the connection at once, with a reset."""
+        self._writer.transport.abort()
+
+
+class _timeout:  # noqa: N801  # stands for asyncio.timeout, which Python 3.10 lacks
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._is_over = False
+
+    async def __aenter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+
+        def over() -> None:
+            self._is_over = True
+            task.cancel()
+
+        self._handle = asyncio.get_running_loop().call_later(self._seconds, over)
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._handle.cancel()
+        if self._is_over and kind is asyncio.CancelledError:
+            raise asyncio.TimeoutError
+
+
+def cut(content: bytes, rng: Random, pieces_max: int = 6) -> list[bytes]:
+    """Return ``content`` in up to ``pieces_max`` pieces."""
+    places = sorted(rng.randrange(len(content) + 1) for _ in range(rng.randrange(pieces_max)))
+    return [
+        piece
+        for begin, end in zip([0, *places], [*places, len(content)], strict=True)
+        if (piece := content[begin:end])
+    ]

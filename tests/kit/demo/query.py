@@ -1,0 +1,109 @@
+"""The Spark query of the demo: ``jobs/ingest.py`` as a process that can be killed, and the table that it writes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import deltalake
+
+from tests.kit.foreign.ledger import Landed, digest
+
+STOP_SECONDS = 20.0
+"""From SIGTERM to the end; then -9."""
+
+
+class Query:
+    """The job in a process group of its own, so that kill -9 takes the JVM with it; ``job`` is the script."""
+
+    def __init__(self, job: Path, directory: Path, api: str, queues: str) -> None:
+        self.job = job
+        self.directory = directory
+        self.api = api
+        self.queues = queues
+        self.starts = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def table(self) -> Path:
+        """The Delta table."""
+        return self.directory / "table"
+
+    @property
+    def log(self) -> Path:
+        """What the present process writes."""
+        return self.directory / f"ingest-{self.starts}.log"
+
+    def start(self) -> None:
+        """Start the job, for the first time or again."""
+        self.starts += 1
+        command = [
+            sys.executable,
+            str(self.job),
+            "--queue-manager",
+            self.api,
+            "--queue",
+            self.queues,
+        ]
+        command += [
+            "--table",
+            str(self.table),
+            "--checkpoint",
+            str(self.directory / "checkpoint"),
+            "--trigger",
+            "1 second",
+        ]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)  # noqa: S603 - our own job
+
+    def kill9(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM, and wait; nothing if it does not run."""
+        if self.process is not None and self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGTERM)
+            try:
+                self.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill9()
+
+    def check(self) -> None:
+        """A query that ended by itself is a failure; say where its log is."""
+        if self.process is not None and self.process.poll() is not None:
+            tail = self.log.read_text(errors="replace")[-2000:]
+            raise SystemExit(
+                f"the Spark query ended with {self.process.returncode}; {self.log} ends "
+                f"with:\n{tail}"
+            )
+
+    def rows(self) -> list[Landed]:
+        """What is in the Delta table now, read without Spark."""
+        if not deltalake.DeltaTable.is_deltatable(str(self.table)):
+            return []
+        columns = [
+            "queue",
+            "epoch",
+            "sequence",
+            "lineage",
+            "uniquifier",
+            "body",
+            "stream_id",
+            "stream_sequence",
+        ]
+        found = deltalake.DeltaTable(str(self.table)).to_pyarrow_table(columns=columns).to_pylist()
+        return [Landed(**{**row, "body": digest(row["body"] or b"")}) for row in found]
+
+    def batches(self) -> int:
+        """How many batches it committed."""
+        return sum(
+            path.name.isdigit() for path in (self.directory / "checkpoint" / "commits").glob("*")
+        )

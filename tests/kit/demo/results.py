@@ -1,0 +1,162 @@
+"""The closing table: what came of both ways, and which of its figures are wrong."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+
+from tests.kit import oracle
+from tests.kit.foreign.ledger import Ledger
+from tests.kit.foreign.verdict import Verdict as InVerdict
+
+
+@dataclass(slots=True)
+class InResult:
+    """What the closing table tells of the way in."""
+
+    messages: int
+    """How many were to be sent."""
+    ledger: Ledger
+    kills: list[str]
+    """What was killed while messages were under way."""
+    kills_planned: int
+    verdict: InVerdict
+
+    def lines(self) -> list[tuple[str, str, bool]]:
+        """(name, value, is it right) of each line of the table."""
+        ledger, verdict = self.ledger, self.verdict
+        in_streams = sum(1 for _ in ledger.of_kind("stream"))
+        wanted = sum(entry.wants_receipt for entry in ledger.entries.values())
+        receipted = ledger.count("receipted_at")
+        strangers = len(verdict.unexpected) + len(verdict.altered)
+        return [
+            ("sent", str(verdict.sent), verdict.sent == self.messages),
+            ("acknowledged", str(verdict.acknowledged), verdict.acknowledged == verdict.sent),
+            ("landed", str(verdict.landed), verdict.landed >= verdict.acknowledged),
+            ("lost", str(len(verdict.lost)), not verdict.lost),
+            ("doubled", str(len(verdict.doubled)), not verdict.doubled and not verdict.reused),
+            (
+                "out of order",
+                str(len(verdict.disordered) + len(verdict.gaps)),
+                not verdict.disordered and not verdict.gaps,
+            ),
+            ("never sent, or altered", str(strangers), strangers == 0),
+            ("refused", str(len(verdict.refused)), not verdict.refused),
+            (
+                "receipts",
+                (
+                    f"{ledger.stream_receipts} for {in_streams} stream messages, "
+                    f"{ledger.delivery_receipts} delivery receipts"
+                ),
+                receipted == wanted and not verdict.violations,
+            ),
+            ("killed with -9", ", ".join(self.kills), len(self.kills) == self.kills_planned),
+            (
+                "faults injected",
+                ", ".join(f"{name} {count}" for name, count in sorted(ledger.faults.items())),
+                True,
+            ),
+        ]
+
+
+@dataclass(slots=True)
+class Direction:
+    """One of the two transfers: what was handed over, and what came of it."""
+
+    handed_over: int = 0
+    arrived: int = 0
+    acknowledged: int = 0
+    verdict: oracle.Verdict = field(default_factory=oracle.Verdict)
+
+
+@dataclass(slots=True)
+class OutResult:
+    """What the closing table tells of the way out."""
+
+    wanted: int
+    back: Direction = field(default_factory=Direction)
+    replayed: Direction = field(default_factory=Direction)
+    replay_new: tuple[int, int] = (0, 0)
+    """Rows that the first and the second start of the replay made messages."""
+    replay_known: tuple[int, int] = (0, 0)
+    receipts: int = 0
+    """Stream receipts that lie in the sender's order queue."""
+    arrived_at_kill: int | None = None
+    """How many had arrived when the sender was killed; ``None``: it never was."""
+    faults: dict[str, int] = field(default_factory=dict)
+
+    def lines(self) -> list[tuple[str, str, bool]]:
+        """(name, value, is it right) of each line of the table."""
+        both = (self.back, self.replayed)
+        first, second = self.replay_new
+        killed_at = self.arrived_at_kill or 0
+        return [
+            ("sent back", str(self.back.handed_over), self.back.handed_over == self.wanted > 0),
+            (
+                "replayed, an hour",
+                f"{first}, once more: {second}",
+                first == self.replayed.handed_over > 0 == second,
+            ),
+            ("known at the second", f"{self.replay_known[1]}", self.replay_known == (0, first)),
+            (
+                "acknowledged",
+                self._each("acknowledged"),
+                all(each.acknowledged == each.handed_over for each in both),
+            ),
+            (
+                "arrived",
+                self._each("arrived"),
+                all(each.arrived == each.handed_over for each in both),
+            ),
+            *(
+                (name, str(len(found)), not found)
+                for name, found in (
+                    ("lost", self.back.verdict.lost + self.replayed.verdict.lost),
+                    ("doubled", self.back.verdict.doubled + self.replayed.verdict.doubled),
+                    (
+                        "out of order",
+                        self.back.verdict.disordered + self.replayed.verdict.disordered,
+                    ),
+                    (
+                        "never sent, or altered",
+                        self.back.verdict.unexpected + self.replayed.verdict.unexpected,
+                    ),
+                )
+            ),
+            (
+                "stream receipts",
+                f"{self.receipts} for {sum(each.handed_over for each in both)} messages",
+                self.receipts > 0,
+            ),
+            (
+                "killed with -9",
+                f"queue manager, {killed_at} had arrived",
+                0 < killed_at < self.back.handed_over,
+            ),
+            ("faults injected", _told(self.faults), bool(self.faults)),
+        ]
+
+    def _each(self, name: str) -> str:
+        return f"{getattr(self.back, name)} and {getattr(self.replayed, name)}"
+
+
+def _told(faults: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(faults.items())) or "none"
+
+
+def closing_table(way_in: InResult, way_out: OutResult) -> bool:
+    """Print it; True when nothing in it is wrong."""
+    good = [print_lines("In: SRMP over HTTP into the Delta table", way_in.lines())]
+    good.append(print_lines("Out: the Delta table to a second queue manager", way_out.lines()))
+    print(flush=True)
+    if way_in.verdict.complaint():
+        print(way_in.verdict.complaint(), file=sys.stderr)
+    return way_in.verdict.ok and all(good)
+
+
+def print_lines(title: str, lines: list[tuple[str, str, bool]]) -> bool:
+    """One half of the table; True when nothing in it is wrong."""
+    print(f"\n{title}")
+    for name, value, good in lines:
+        print(f"  {name:<24} {value}{'' if good else '   <-- WRONG'}")
+    return all(good for _, _, good in lines)

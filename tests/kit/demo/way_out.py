@@ -1,0 +1,275 @@
+"""The second half of the demo: rows of the table go out again, to a second queue manager, over a bad network.
+
+Rows are written with ``df.write.format("srmp")``; on their way replies and requests are lost, and the queue manager that sends
+is killed with -9 while the rest is still to go. Then ``replay`` sends an hour of the table twice under one ``--id``, the
+second time without the notes of the first, so that identities alone must keep it from sending anything. The end is told by two
+readings: the Delta table on this side, the log of the second queue manager on the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import deltalake
+import requests
+
+from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.jobs import replay, running
+from srmp_spark.jobs.selection import Selection
+from srmp_spark.names import ORDER_QUEUE
+from srmp_spark.spark import session
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.demo.console import Console
+from tests.kit.demo.lossy_proxy import LossyProxy
+from tests.kit.demo.results import Direction, OutResult
+from tests.kit.demo.two_ends import bodies_in, judge
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RETURNED, REPLAYED = "private$/returned", "private$/replayed"
+LOST_REPLIES, LOST_REQUESTS = 0.02, 0.005
+SLOW_LINE = 0.008
+"""Seconds a message while somebody waits to kill its sender: 500 of them must not be gone before the knife falls."""
+KILL_AT = 0.2
+"""Which share must have arrived when the sender is killed."""
+PATIENCE: dict[str, Any] = {"resend_table": "1,1,2,5", "retransmission_timeout": 0.25}
+"""Flags of the queue manager that sends: seconds until what was not acknowledged goes again, and until a broken connection is
+tried again. The defaults, 30 and 20, are for days; a demo has minutes."""
+STALL_MAX = 90.0
+"""Seconds without any progress at the other end after which nothing more is expected."""
+HOUR = timedelta(hours=1)
+
+
+class Row(NamedTuple):
+    """One row of the table, as this half needs it."""
+
+    arrived_at: datetime
+    queue_manager: str
+    queue: str
+    sequence: int
+    body: bytes
+
+
+class WayOut:
+    """One run. ``sender`` runs, and has the flags :data:`PATIENCE`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        table: Path,
+        sender: RunningQueueManager,
+        *,
+        rows: int,
+        seed: int,
+        console: Console,
+    ) -> None:
+        self.directory = directory
+        self.table = table
+        self.sender = sender
+        self.console = console
+        self.say = console.say
+        self.result = OutResult(rows)
+        queues = [f"{RETURNED}:transactional", f"{REPLAYED}:transactional"]
+        self.peer = RunningQueueManager(
+            directory / "second-queue-manager", queues=queues, allow_url=["http://127.0.0.1:*"]
+        )
+        self._seed = seed
+
+    def run(self) -> OutResult:
+        """Both transfers, and what came of them."""
+        with self.peer:
+            faults = {"lose_reply": LOST_REPLIES, "lose_request": LOST_REQUESTS, "seed": self._seed}
+            with LossyProxy(self.peer.endpoint, **faults) as proxy:  # type: ignore[arg-type]  # each has its type
+                self.say(
+                    f"second queue manager: {self.peer.listening}, reached through a bad "
+                    f"network on port {proxy.port}"
+                )
+                self.console.wait_for("a Spark session starts: 12 s on a quiet machine")
+                with output_of_children_in(self.directory / "sink.log"):
+                    spark = session.delta_session("srmp demo", "local[2]")
+                try:
+                    self.send_back(spark, proxy)
+                    self.replay_an_hour(spark, proxy)
+                finally:
+                    self.console.wait_for("the Spark session and the second queue manager end")
+                    spark.stop()
+                self.result.faults = dict(proxy.faults)
+        return self.result
+
+    # --- a batch of rows, and a kill -----------------------------------------------------------------------------------------
+
+    def send_back(self, spark: SparkSession, proxy: LossyProxy) -> None:
+        """The oldest rows of the table as one write, whose sender is killed on the way."""
+        order = ["arrived_at", "queue_manager", "queue", "sequence"]
+        table = spark.read.format("delta").load(str(self.table))
+        rows = (
+            table.select(*order, "epoch", "body", "body_type", "label")
+            .orderBy(*order)
+            .limit(self.result.wanted)
+        )
+        destination = f"DIRECT={proxy.url(RETURNED)}"
+        proxy.delay = SLOW_LINE
+        options = {
+            "queueManager": self.sender.api,
+            "destination": destination,
+            "orderBy": ",".join(order),
+            "application": "demo",
+        }
+        self.console.wait_for(
+            f"Spark hands {self.result.wanted} rows to the queue manager: 10 s on a quiet machine"
+        )
+        rows.write.format("srmp").mode("append").options(**options).save()
+        chosen = sorted(self.rows())[: self.result.wanted]
+        self.say(f"{len(chosen)} rows are on their way back as one stream")
+        self.kill_the_sender(len(chosen))
+        proxy.delay = 0.0
+        self.result.back = self.settle(destination, RETURNED, [("all", row.body) for row in chosen])
+
+    def kill_the_sender(self, rows: int) -> None:
+        """-9 when a share has arrived."""
+        self.progress(RETURNED, lambda arrived: arrived >= KILL_AT * rows)
+        self.sender.kill9()
+        self.result.arrived_at_kill = self.last(RETURNED)
+        self.say(
+            f"kill -9: the queue manager that sends, when {self.result.arrived_at_kill} "
+            f"of {rows} had arrived"
+        )
+        self.sender.restart()
+
+    # --- an hour, twice ------------------------------------------------------------------------------------------------------
+
+    def replay_an_hour(self, spark: SparkSession, proxy: LossyProxy) -> None:
+        """The hour that begins with the oldest row."""
+        begin = min(row.arrived_at for row in self.rows())
+        hour = sorted(row for row in self.rows() if begin <= row.arrived_at < begin + HOUR)
+        destination = f"DIRECT={proxy.url(REPLAYED)}"
+        flags = [
+            "--from",
+            begin.isoformat(),
+            "--to",
+            (begin + HOUR).isoformat(),
+            "--id",
+            "demo-hour",
+            "--yes",
+        ]
+        runs = []
+        for start in ("first", "second"):
+            self.console.wait_for(
+                f"replay, {start} start: Spark reads the table and hands over its rows"
+            )
+            notes = ["--progress-file", str(self.directory / f"replay-{start}.jsonl")]
+            runs.append(self.replay(spark, destination, [*flags, *notes]))
+            self.say(
+                f"replay, {start} start: {runs[-1].rows} rows are new, "
+                f"{runs[-1].more['known']} were known"
+            )
+        first, second = runs
+        self.result.replay_new = (first.rows, second.rows)
+        self.result.replay_known = (first.more["known"], second.more["known"])
+        in_order = sorted(hour, key=lambda row: (row.queue_manager, row.queue, row.sequence))
+        self.result.replayed = self.settle(
+            destination, REPLAYED, [(row.queue, row.body) for row in in_order]
+        )
+        self.result.receipts = int(QueueManagerClient(self.sender.api).queue(ORDER_QUEUE)["last"])
+
+    def replay(
+        self, spark: SparkSession, destination: str, flags: Sequence[str]
+    ) -> running.Outcome:
+        """``jobs/replay.py`` with these flags, in the session that runs already."""
+        parser = argparse.ArgumentParser()
+        replay.add_arguments(parser)
+        where = [
+            "--table",
+            str(self.table),
+            "--queue-manager",
+            self.sender.api,
+            "--destination",
+            destination,
+        ]
+        args = parser.parse_args([*where, *flags])
+        log = io.StringIO()  # the demo tells it in its own words
+        with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+            return replay.replay(spark, Selection.of(args), running.sink_options(args), args)
+
+    # --- the two ends --------------------------------------------------------------------------------------------------------
+
+    def rows(self) -> list[Row]:
+        """What the table holds, read without Spark."""
+        columns = [*Row._fields]
+        found = deltalake.DeltaTable(str(self.table)).to_pyarrow_table(columns=columns).to_pylist()
+        return [Row(**{**row, "body": row["body"] or b""}) for row in found]
+
+    def last(self, queue: str) -> int:
+        """How many messages the second queue manager has accepted."""
+        return int(QueueManagerClient(self.peer.api).queue(queue)["last"])
+
+    def outgoing(self, destination: str) -> dict[str, Any]:
+        """The entry of ``status.outgoing``; empty if there is none."""
+        answer = requests.get(f"{self.sender.api}/v1/status", timeout=10)
+        answer.raise_for_status()
+        url = destination.removeprefix("DIRECT=")
+        entries = (
+            entry
+            for entry in answer.json()["outgoing"]
+            if entry["destination"].removeprefix("DIRECT=") == url
+        )
+        return next(entries, {})
+
+    def progress(self, queue: str, enough: Callable[[int], bool]) -> None:
+        """Until enough has arrived, or nothing arrives any more."""
+        known, since = -1, time.monotonic()
+        self.console.wait_for(lambda: f"messages for {queue}; {max(known, 0)} have arrived")
+        while time.monotonic() - since < STALL_MAX:
+            arrived = self.last(queue)
+            if enough(arrived):
+                return
+            if arrived > known:
+                known, since = arrived, time.monotonic()
+            time.sleep(0.02)
+        self.say(f"nothing new arrived for {STALL_MAX:.0f} s")
+
+    def settle(
+        self, destination: str, queue: str, handed_over: list[tuple[str, bytes]]
+    ) -> Direction:
+        """Wait until the sender has nothing left to do for a destination, then hold the two ends against each other."""
+
+        def unfinished(entry: dict[str, Any]) -> int:
+            return (
+                int(entry["queued"] + entry["awaiting_stream_receipt"] + entry["in_doubt"])
+                if entry
+                else len(handed_over)
+            )
+
+        self.progress(queue, lambda _: unfinished(self.outgoing(destination)) == 0)
+        left = unfinished(self.outgoing(destination))
+        arrived = list(bodies_in(self.peer.api, queue))
+        self.say(f"{queue}: {len(arrived)} arrived, {len(handed_over) - left} acknowledged")
+        return Direction(
+            len(handed_over), len(arrived), len(handed_over) - left, judge(handed_over, arrived)
+        )
+
+
+@contextlib.contextmanager
+def output_of_children_in(log: Path) -> Iterator[None]:
+    """What a JVM that starts in here prints, now and later, goes to a file."""
+    sys.stdout.flush()
+    kept = os.dup(1), os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        for number, old in enumerate(kept, 1):
+            os.dup2(old, number)
+            os.close(old)

@@ -1,0 +1,523 @@
+"""``make drill``: a queue manager with traffic both ways loses its disk at a random moment, and goes on from its Delta state.
+
+Foreign senders (one stream, and messages without one) and a foreign destination, which know nothing of the package, go on
+through the loss. What an operator does after it is done here too: ``restore``, ``streams accept-gap``, ``streams resend``.
+Before the loss an operator restores it once by mistake, while it lives, which must be refused. The ledgers then say what was
+lost, by range; the drill is good if each of it lies where ``restore`` and ``status`` had said:
+
+- in a stream between the position that was restored and the one at which its sender went on;
+- among other messages, and among those that were to be sent, what came after the state was written last;
+
+and if nothing else was lost, nothing came twice, the order was kept, and a reader with positions of its own went on through
+it all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import contextlib
+import itertools
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from srmp_spark.client.outgoing_messages import OutgoingClient
+from srmp_spark.errors import ApiError, ApiUnreachableError
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.drill.reader import Reader
+from tests.kit.foreign.destination import Destination
+from tests.kit.foreign.http import ReceiptsServer
+from tests.kit.foreign.ledger import Entry, Landed, Ledger, digest
+from tests.kit.foreign.senders import ForeignQueueManager, MessageSender
+from tests.kit.foreign.stream_sender import StreamSender
+from tests.kit.foreign.verdict import judge
+
+ORDERS, PAYMENTS, OUT = "private$/orders", "private$/payments", "private$/in"
+INTERVAL = 1.0
+"""``--state-interval``, seconds."""
+WINDOW = 3 * INTERVAL + 2.0
+"""What was acknowledged so long before the newest commit of the state must be in it: a cycle or two on a busy machine."""
+RATE = 30.0
+"""Messages a second of each kind."""
+DRAIN_SECONDS = 90.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the drill found."""
+
+    seed: int
+    report: list[dict[str, Any]] = field(default_factory=list)
+    """What ``restore`` printed."""
+    gaps: list[dict[str, Any]] = field(default_factory=list)
+    """``queue``, ``stream_id``, ``first``, ``last``: what ``status`` showed and the operator gave up."""
+    lost: list[dict[str, Any]] = field(default_factory=list)
+    """The same of what was really lost, by the ledgers; ``told``: whether somebody had said so."""
+    faults: list[str] = field(default_factory=list)
+    """Why it is not good."""
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Nothing was lost that nobody had told of, nothing doubled, nothing out of order."""
+        return not self.faults
+
+
+class Application(threading.Thread):
+    """Hands over messages for others, one after another; a call that broke off is not repeated, for nobody knows its fate."""
+
+    def __init__(self, running: RunningQueueManager, url: str) -> None:
+        super().__init__(name="drill-application", daemon=True)
+        self.committed: list[tuple[bytes, float]] = []
+        """Body, and when its commit was answered (monotonic)."""
+        self.unknown: list[bytes] = []
+        self.bodies: list[bytes] = []
+        self._client = OutgoingClient(running.api, retry_seconds=0.0)
+        self._url = url
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Until :meth:`stop`."""
+        for number in itertools.count(1):
+            if self._over.is_set():
+                return
+            body = b"payment %06d" % number
+            self.bodies.append(body)
+            try:
+                self._client.send_away(
+                    [{"destination": self._url, "body_base64": base64.b64encode(body).decode()}]
+                )
+                self.committed.append((body, time.monotonic()))
+            except (ApiUnreachableError, ApiError):
+                self.unknown.append(body)
+                time.sleep(0.2)
+            time.sleep(1 / RATE)
+
+    def stop(self) -> None:
+        """End after the call under way."""
+        self._over.set()
+        self.join()
+
+
+class Drill:
+    """One run in ``directory``."""
+
+    def __init__(self, directory: Path, seed: int, seconds: float) -> None:
+        self.outcome = Outcome(seed)
+        self._dice = random.Random(seed)
+        self._seconds = seconds
+        self._data, self._state = directory / "data", directory / "state"
+        self._ledger = Ledger(path=directory / "ledger.jsonl")
+        self._running = RunningQueueManager(
+            self._data,
+            queues=[ORDERS, f"{PAYMENTS}:transactional"],
+            allow_url=["http://127.0.0.1:*"],
+            state=self._state,
+            state_interval=INTERVAL,
+            resend_table="0.3,0.3,1",
+            retransmission_timeout=0.3,
+        )
+        self._peer = Destination(
+            queues={OUT: True},
+            record=directory / "record.jsonl",
+            receipt_wait=0.1,
+            repeat_receipts=True,
+            allow=[
+                "resend-place"
+            ],  # what is in doubt goes in a new stream, with the identifiers that it had
+        )
+        self._in_doubt: set[bytes] = set()
+        """Bodies of ``outgoing_queue`` when the disk was lost: all of them are sent again, by the operator's command."""
+        self._over = asyncio.Event()
+
+    async def run(self) -> Outcome:
+        """Everything; the outcome says whether it was good."""
+        with self._peer, self._running:
+            reader = Reader(self._running.api, [ORDERS, PAYMENTS])
+            application = Application(self._running, self._peer.url(OUT))
+            reader.start()
+            application.start()
+            async with ReceiptsServer() as receipts:
+                manager = ForeignQueueManager(
+                    endpoint=lambda: self._running.endpoint,
+                    ledger=self._ledger,
+                    receipts_url=receipts.url(),
+                    seed=self.outcome.seed,
+                    reply_timeout=5.0,
+                )
+                receipts.on_receipt = manager.on_receipt
+                stream = StreamSender(manager, PAYMENTS)
+                sender = MessageSender(manager, ORDERS)
+                traffic = asyncio.gather(
+                    sender.run(self._orders(), rate=RATE), self._payments(stream), stream.run()
+                )
+                await asyncio.sleep(self._seconds * self._dice.uniform(0.3, 0.6))
+                await asyncio.to_thread(self._restore_beside_the_living)
+                await asyncio.to_thread(self._lose_the_disk)
+                operator = asyncio.create_task(self._operate())
+                await asyncio.sleep(self._seconds * 0.4)
+                self._over.set()
+                await asyncio.to_thread(application.stop)
+                try:
+                    await asyncio.wait_for(traffic, DRAIN_SECONDS)
+                except asyncio.TimeoutError:
+                    self.outcome.faults.append(
+                        f"senders still have messages after {DRAIN_SECONDS} s: {stream.unreceipted}"
+                    )
+                await asyncio.to_thread(self._until_all_is_sent)
+                operator.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await operator
+            await asyncio.to_thread(self._until_all_is_read, reader)
+            reader.stop()
+            self._running.stop()
+        self._judge(reader, application)
+        return self.outcome
+
+    # --- traffic ----------------------------------------------------------------------------------------------------------
+
+    def _orders(self) -> Iterator[tuple[bytes, bool]]:
+        for number in itertools.count(1):
+            if self._over.is_set():
+                return
+            yield b"order %06d" % number, True
+
+    async def _payments(self, stream: StreamSender) -> None:
+        """So close together that the stream goes on and on."""
+        for number in itertools.count(1):
+            if self._over.is_set():
+                break
+            stream.enqueue(b"in %06d" % number)
+            await asyncio.sleep(1 / RATE)
+        stream.close()
+
+    # --- the loss, and what an operator does ---------------------------------------------------------------------------------
+
+    def _restore_beside_the_living(self) -> None:
+        """By mistake: the queue manager answers, the restore is refused, and the traffic goes on as if nothing had been."""
+        done = self._restore(self._data.with_name("beside"))
+        if done.returncode != 2 or "is alive" not in done.stderr:
+            self.outcome.faults.append(
+                f"a restore beside the living one ended with {done.returncode}: {done.stderr}"
+            )
+
+    def _restore(self, data_dir: Path, *more: str) -> subprocess.CompletedProcess[str]:
+        folders = ["--state", str(self._state), "--data-dir", str(data_dir)]
+        command = [sys.executable, "-m", "srmp_spark.cli", "restore", *folders, *more]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603  # our own interpreter
+
+    def _lose_the_disk(self) -> None:
+        before = self._running.guid, self._running.epoch
+        self._running.kill9()
+        self._lost_at = time.monotonic()
+        shutil.rmtree(self._data)
+        waiting = DeltaTable(str(self._state / "outgoing_queue")).to_pyarrow_table(columns=["body"])
+        self._in_doubt = set(waiting["body"].to_pylist())
+        done = self._restore(self._data, "--force")
+        if done.returncode != 0:
+            raise RuntimeError(f"restore ended with {done.returncode}:\n{done.stderr}")
+        self.outcome.report = [json.loads(line) for line in done.stdout.splitlines()]
+        self._running.restart()
+        if self._running.guid != before[0] or self._running.epoch == before[1]:
+            self.outcome.faults.append(f"{before} became {self._running.guid, self._running.epoch}")
+
+    async def _operate(self) -> None:
+        """Look at ``status`` and decide, until the end."""
+        client = OutgoingClient(self._running.api, retry_seconds=1.0)
+        held: set[str] = set()
+        while True:
+            with contextlib.suppress(ApiUnreachableError):
+                status = await asyncio.to_thread(client.status)
+                for stream in status["incoming_streams"]:
+                    if stream["gap_at"] is not None:
+                        try:
+                            await asyncio.to_thread(
+                                client.decide_incoming,
+                                "accept-gap",
+                                stream["queue"],
+                                stream["stream_id"],
+                            )
+                        except ApiError as error:
+                            if error.code != "no-gap":
+                                raise
+                            continue  # what was missing has come since the status
+                        self.outcome.gaps.append(
+                            {
+                                "queue": stream["queue"],
+                                "stream_id": stream["stream_id"],
+                                "first": stream["gap_at"],
+                                "last": stream["gap_to"],
+                            }
+                        )
+                        await asyncio.sleep(2.0)  # a round of its sender
+                for entry in status["outgoing"]:
+                    if entry["state"] == "OnHold" and entry["destination"] not in held:
+                        held.add(entry["destination"])
+                        self.outcome.counts["in_doubt"] = entry["in_doubt"]
+                        await asyncio.to_thread(client.decide, "resend", entry["destination"])
+            await asyncio.sleep(0.3)
+
+    def _until_all_is_sent(self) -> None:
+        client = OutgoingClient(self._running.api, retry_seconds=5.0)
+        end = time.monotonic() + DRAIN_SECONDS
+        while time.monotonic() < end:
+            left = sum(
+                entry["queued"] + entry["awaiting_stream_receipt"] + entry["in_doubt"]
+                for entry in client.status()["outgoing"]
+            )
+            if not left:
+                return
+            time.sleep(0.2)
+        self.outcome.faults.append(f"{left} messages were not delivered in {DRAIN_SECONDS} s")
+
+    def _until_all_is_read(self, reader: Reader) -> None:
+        client = OutgoingClient(self._running.api, retry_seconds=5.0)
+        end = time.monotonic() + DRAIN_SECONDS
+        while time.monotonic() < end and reader.failure is None:
+            ends = {queue["name"]: queue["last"] for queue in client.queues()}
+            if all(
+                reader.positions().get(name, ("", 0))[1] >= ends[name]
+                for name in (ORDERS, PAYMENTS)
+            ):
+                return
+            time.sleep(0.2)
+        self.outcome.faults.append(f"the reader stands at {reader.positions()}: {reader.failure}")
+
+    # --- the judgement ------------------------------------------------------------------------------------------------------
+
+    def _judge(self, reader: Reader, application: Application) -> None:
+        found = self.outcome
+        rows = self._landed()
+        begins: dict[str, int] = {}
+        for row in rows:
+            begins[row.epoch] = min(row.sequence, begins.get(row.epoch, row.sequence))
+        order = sorted(
+            begins, key=begins.__getitem__
+        )  # sequences go on counting over epochs, whose names are random
+        verdict = judge(
+            self._ledger, (row._replace(epoch=f"{order.index(row.epoch):04d}") for row in rows)
+        )
+        for kind in (
+            "unexpected",
+            "doubled",
+            "disordered",
+            "altered",
+            "refused",
+            "reused",
+            "violations",
+        ):
+            wrong = getattr(verdict, kind)
+            if wrong:
+                found.faults.append(f"{kind}: {len(wrong)}, first {list(wrong[:5])}")
+        since = self._monotonic_of_state() - WINDOW
+        missing = set(verdict.lost) | set(verdict.gaps)
+        lost = [entry for entry in self._ledger.entries.values() if entry.id in missing]
+        self._tell_lost_in([entry for entry in lost if entry.stream_id], since)
+        self._tell_lost_plain([entry for entry in lost if not entry.stream_id], since)
+        self._judge_reader(reader, rows)
+        self._judge_outgoing(application, since)
+        found.counts |= {
+            "sent": verdict.sent,
+            "acknowledged": verdict.acknowledged,
+            "landed": verdict.landed,
+            "lost": len(lost),
+            "handed_over": len(application.committed),
+        }
+
+    def _landed(self) -> list[Landed]:
+        columns = [
+            "queue",
+            "epoch",
+            "sequence",
+            "lineage",
+            "uniquifier",
+            "body",
+            "stream_id",
+            "stream_sequence",
+        ]
+        table = DeltaTable(str(self._state / "inbox")).to_pyarrow_table(columns=columns)
+        rows = table.to_pylist()
+        return [
+            Landed(**{**row, "body": digest(row["body"])})
+            for row in rows
+            if row["queue"] in (ORDERS, PAYMENTS)
+        ]
+
+    def _monotonic_of_state(self) -> float:
+        """When the state was written last before the loss, on our monotonic clock."""
+        (as_of,) = [
+            line["as_of"] for line in self.outcome.report if line["what"] == "queue_manager"
+        ]
+        return (
+            datetime.fromisoformat(as_of.replace("Z", "+00:00")).timestamp()
+            - time.time()
+            + time.monotonic()
+        )
+
+    def _tell_lost_in(self, lost: list[Entry], since: float) -> None:
+        """Stream messages: each must lie in a gap that was shown, and have been taken shortly before the loss."""
+        by_stream: dict[tuple[str, str], list[Entry]] = {}
+        for entry in lost:
+            by_stream.setdefault((entry.queue, str(entry.stream_id)), []).append(entry)
+        for (queue, stream_id), entries in by_stream.items():
+            shown = [
+                gap
+                for gap in self.outcome.gaps
+                if (gap["queue"], gap["stream_id"]) == (queue, stream_id)
+            ]
+            for first, last in runs(entry.position for entry in entries):
+                told = any(gap["first"] <= first and last <= (gap["last"] or last) for gap in shown)
+                self.outcome.lost.append(
+                    {
+                        "queue": queue,
+                        "stream_id": stream_id,
+                        "first": first,
+                        "last": last,
+                        "told": told,
+                    }
+                )
+                if not told:
+                    self.outcome.faults.append(
+                        f"{stream_id} lost {first} to {last}, status had shown {shown}"
+                    )
+        self._check_times(lost, since)
+
+    def _tell_lost_plain(self, lost: list[Entry], since: float) -> None:
+        if lost:
+            numbers = sorted(entry.key[1] for entry in lost)
+            self.outcome.lost.append(
+                {
+                    "queue": ORDERS,
+                    "first": numbers[0],
+                    "last": numbers[-1],
+                    "count": len(numbers),
+                    "told": True,
+                }
+            )
+        self._check_times(lost, since)
+
+    def _check_times(self, lost: list[Entry], since: float) -> None:
+        for entry in lost:
+            if (
+                entry.acknowledged_at is not None
+                and not since <= entry.acknowledged_at <= self._lost_at + 1.0
+            ):
+                self.outcome.faults.append(
+                    f"{entry.id} was acknowledged "
+                    f"{self._lost_at - entry.acknowledged_at:.1f} s before the loss"
+                )
+
+    def _judge_reader(self, reader: Reader, rows: list[Landed]) -> None:
+        """Every row that Delta has, once; beyond these only what it had read before Delta had it."""
+        if reader.failure is not None:
+            self.outcome.faults.append(f"the reader stopped: {reader.failure}")
+        places = {(row.epoch, row.queue, row.sequence) for row in rows}
+        twice = [place for place, count in reader.rows.items() if count > 1]
+        never = sorted(places - set(reader.rows))
+        ahead = set(reader.rows) - places
+        ends: dict[tuple[str, str], int] = {}
+        for epoch, queue, sequence in places:
+            ends[epoch, queue] = max(sequence, ends.get((epoch, queue), 0))
+        strange = sorted(place for place in ahead if place[2] <= ends.get((place[0], place[1]), 0))
+        self.outcome.counts["read_ahead_of_delta"] = len(ahead)
+        for name, wrong in (
+            ("read twice", twice),
+            ("never read", never),
+            ("read and not in Delta", strange),
+        ):
+            if wrong:
+                self.outcome.faults.append(f"{name}: {len(wrong)} rows, first {wrong[:5]}")
+
+    def _judge_outgoing(self, application: Application, since: float) -> None:
+        verdict = self._peer.verdict({OUT: application.bodies})
+        doubtful = {f"{OUT}: {body!r}" for body in self._in_doubt}
+        # The destination knows a stream message by its place alone: what it had taken it takes again. That is the doubt.
+        again = [each for each in verdict.doubled if each in doubtful]
+        self.outcome.counts |= {"resent": len(self._in_doubt), "of_these_taken_twice": len(again)}
+        doubled = [each for each in verdict.doubled if each not in doubtful]
+        missing = set(verdict.missing)
+        for kind, wrong in (
+            ("unexpected", verdict.unexpected),
+            ("doubled", doubled),
+            ("disordered", verdict.disordered),
+            ("violations", verdict.violations),
+            ("in doubt, sent again, and missing", sorted(missing & doubtful)),
+        ):
+            if wrong:
+                self.outcome.faults.append(
+                    f"at the destination, {kind}: {len(wrong)}, first {list(wrong[:5])}"
+                )
+        lost = [(body, at) for body, at in application.committed if f"{OUT}: {body!r}" in missing]
+        if lost:
+            numbers = [int(body.split()[1]) for body, _ in lost]
+            for first, last in runs(numbers):
+                self.outcome.lost.append(
+                    {"destination": self._peer.url(OUT), "first": first, "last": last, "told": True}
+                )
+        for body, at in lost:
+            if not since <= at <= self._lost_at + 1.0:
+                self.outcome.faults.append(
+                    f"{body!r} was committed {self._lost_at - at:.1f} s before the loss"
+                )
+
+
+def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Closed ranges."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if found and found[-1][1] + 1 == number:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line. 0: every drill was good."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.kit.drill.run", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument(
+        "--seconds", type=float, default=40.0, help="of traffic, a drill (default 40)"
+    )
+    parser.add_argument("--rounds", type=int, default=1, help="how many drills (default 1)")
+    options = parser.parse_args(arguments)
+    good = True
+    for seed in range(options.seed, options.seed + options.rounds):
+        with tempfile.TemporaryDirectory(prefix="srmp-drill-") as directory:
+            outcome = asyncio.run(_once(Path(directory), seed, options.seconds))
+        for line in (*outcome.report, *({"finding": "gap", **gap} for gap in outcome.gaps)):
+            print(json.dumps(line))
+        for each in outcome.lost:
+            print(json.dumps({"finding": "lost in this drill", **each}))
+        print(
+            json.dumps(
+                {"seed": seed, "ok": outcome.ok, "faults": outcome.faults, **outcome.counts}
+            ),
+            flush=True,
+        )
+        good = good and outcome.ok
+    return 0 if good else 1
+
+
+async def _once(directory: Path, seed: int, seconds: float) -> Outcome:
+    return await Drill(directory, seed, seconds).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,380 @@
+"""The RemoteRead server under attack: whole conversations, with an owner that does at once whatever the server asks.
+
+An input is a row of calls, each ``opnum u8 · bits u8 · length u16 · stub``. Bits: 1 NDR64, 2 the other one of two clients, 4
+six minutes pass first, 8 a message comes first, 16 the client is gone afterwards, 32 the last transaction is committed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from random import Random
+from struct import Struct
+from typing import Any
+
+from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.lookup_identifier import rebuilt
+from srmp_spark.mqrr.ndr.methods import (
+    ACCESS_MOVE,
+    ACCESS_RECEIVE,
+    METHODS,
+    EndReceiveRequest,
+    EnlistRequest,
+    HandleNumberRequest,
+    HandleRequest,
+    MoveMessageRequest,
+    NoParameters,
+    OpenRequest,
+    Parameters,
+    SetClassRequest,
+)
+from srmp_spark.mqrr.ndr.receive import StartReceiveRequest
+from srmp_spark.mqrr.ndr.stub import ContextHandle
+from srmp_spark.mqrr.ndr.transfer_syntax import NDR, NDR64, TransferSyntax
+from srmp_spark.mqrr.packets.message_packet import EncodedPacket
+from srmp_spark.mqrr.queue_format import queue_format_of
+from srmp_spark.mqrr.rpc.associations import Associations
+from srmp_spark.mqrr.rpc.binding import REMOTE_READ
+from srmp_spark.mqrr.rpc.server_events import CallReceived
+from srmp_spark.mqrr.server.effects import (
+    Answer,
+    Close,
+    Effect,
+    Fault,
+    Message,
+    Open,
+    OutcomeNotStored,
+    OutcomeStored,
+    Purge,
+    Read,
+    Take,
+)
+from srmp_spark.mqrr.server.positions import Came, Positions
+from srmp_spark.mqrr.server.remote_read import RemoteReadServer
+from srmp_spark.mqrr.server.which_queue import CannotOpenError, which_queue
+from srmp_spark.mqrr.status import Status
+from tests.kit.fuzz.judge import Outcome, ViolationError
+
+CALL = Struct("<BBH")
+CALLS_MAX = 40
+"""Of one input: a changed length makes many of a few."""
+_NDR64, _OTHER, _LATER, _CAME, _GONE, _COMMIT = 1, 2, 4, 8, 16, 32
+_PRIORITIES = (3, 7, 3, 0)
+_CONTEXT = 0x5EED
+
+
+class _Queue:
+    """What the owner knows of it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.transactional = True
+        self.priorities: list[int] = []
+        self.left: set[int] = set()
+
+    def floor(self) -> int:
+        """Nothing is trimmed."""
+        return 0
+
+    def is_behind(self) -> bool:
+        """All is told at once."""
+        return False
+
+    def has_left(self, sequence: int) -> bool:
+        """For good."""
+        return sequence in self.left
+
+    def add(self, priority: int) -> Came:
+        """A message comes."""
+        self.priorities.append(priority)
+        return Came(priority, len(self.priorities), len(self.priorities))
+
+
+class Conversation:
+    """A server with two queues, and two clients."""
+
+    def __init__(self) -> None:
+        contexts, ids, uuids = itertools.count(_CONTEXT), itertools.count(1), itertools.count(1)
+        self.server = RemoteReadServer(
+            2103, new_move_context=lambda: next(contexts), coordinator=True
+        )
+        self.groups: Associations[Any] = Associations(
+            new_id=lambda: next(ids), new_uuid=lambda: next(uuids).to_bytes(16, "big")
+        )
+        self.queues = {
+            name: _Queue(name) for name in (r"private$\orders", r"private$\orders;retry")
+        }
+        self.orders = next(iter(self.queues.values()))
+        for priority in _PRIORITIES:
+            self.orders.add(priority)
+        self.now = 0.0
+        self.clients = [self.groups.join(0, "192.0.2.1") for _ in range(2)]
+        self.answers: dict[int, tuple[int, bytes | int]] = {}
+        self.opened = 0
+        self._transaction: bytes | None = None
+
+    # --- the owner
+
+    def do(self, effects: list[Effect]) -> None:
+        """All of them, and what follows."""
+        for effect in effects:
+            self._do(effect)
+
+    def _do(self, effect: Effect) -> None:
+        server = self.server
+        if isinstance(effect, Answer | Fault):
+            number = effect.call.number
+            _demand(number not in self.answers, "answered twice")
+            self.answers[number] = (
+                (1, effect.stub) if isinstance(effect, Answer) else (0, effect.status)
+            )
+        elif isinstance(effect, Open):
+            queue = self._find(effect)
+            if queue is None:
+                self.do(server.not_opened(effect.opening, Status.MQ_ERROR_QUEUE_NOT_FOUND))
+                return
+            self.opened += 1
+            there = [
+                Came(p, n, n) for n, p in enumerate(queue.priorities, 1) if n not in queue.left
+            ]
+            positions = Positions()
+            positions.add(there)
+            self.do(server.opened(effect.opening, queue, positions, self.now))
+        elif isinstance(effect, Read):
+            message = Message(EncodedPacket(b"head", b"body", b"tail"), srmp=False, arrived_at=1)
+            self.do(server.read(effect.reading, message, self.now))
+        elif isinstance(effect, Take):
+            self._take(effect)
+        elif isinstance(effect, Purge):
+            queue = _queue(effect.queue)
+            queue.left |= set(range(1, len(queue.priorities) + 1)) - set(effect.spared)
+            self.do(server.purged(effect.purging))
+        elif isinstance(effect, Close):
+            self.opened -= 1
+            _demand(self.opened >= 0, "closed more often than opened")
+        else:
+            _demand(
+                isinstance(effect, OutcomeStored | OutcomeNotStored), "an effect that nobody knows"
+            )
+
+    def _find(self, asked: Open) -> _Queue | None:
+        try:
+            return self.queues.get(which_queue(asked.queue).name)
+        except CannotOpenError:
+            return None
+
+    def _take(self, effect: Take) -> None:
+        came = []
+        for each in effect.messages:
+            queue = _queue(each.queue)
+            _demand(each.sequence not in queue.left, "taken twice")
+            queue.left.add(each.sequence)
+            if each.to is not None:
+                came.append((each.to, _queue(each.to).add(queue.priorities[each.sequence - 1])))
+        self.do(self.server.stored(effect.storing))
+        for to, run in came:
+            self.do(self.server.came(to, [run], self.now))
+
+    # --- the clients
+
+    def call(self, number: int, opnum: int, bits: int, stub: bytes) -> None:
+        """One call, with what its bits say."""
+        server, which = self.server, bool(bits & _OTHER)
+        if bits & _LATER:
+            self.wait(360.0)
+        if bits & _CAME:
+            self.do(server.came(self.orders, [self.orders.add(5)], self.now))
+        syntax = NDR64 if bits & _NDR64 else NDR
+        if opnum == 12 and len(stub) >= 16:
+            self._transaction = stub[:16]
+        received = CallReceived(
+            number, REMOTE_READ, syntax, opnum, stub, self.clients[which], None, 1
+        )
+        self.do(server.call(which, received, self.now))
+        if bits & _GONE:
+            self.gone(which)
+            self.clients[which] = self.groups.join(0, "192.0.2.1")
+        if bits & _COMMIT and self._transaction is not None:
+            self.do(server.outcome(self._transaction, committed=True))
+
+    def gone(self, which: bool) -> None:
+        """kill -9 of a client."""
+        self.do(self.server.calls_gone(which, range(CALLS_MAX + 1)))
+        self.do(self.server.run_down(self.groups.leave(self.clients[which]), self.now))
+
+    def wait(self, seconds: float) -> None:
+        """Time passes."""
+        end = self.now + seconds
+        while (due := self.server.timer()) is not None and due <= end:
+            self.now = max(self.now, due)
+            self.do(self.server.handle_timer(self.now))
+        self.now = end
+
+    def left_over(self) -> int:
+        """Messages that nobody took: all of them are there when both clients are gone and every transaction is over."""
+        for which in (False, True):
+            self.gone(which)
+        self.wait(1_000.0)
+        _demand(self.opened == 0, f"{self.opened} queues are open that nobody has open")
+        return sum(len(queue.priorities) - len(queue.left) for queue in self.queues.values())
+
+    def drained(self) -> int:
+        """What a new client receives."""
+        found = 0
+        for queue in self.queues:
+            self.clients[0] = self.groups.join(0, "192.0.2.1")
+            handle = self._ask(
+                2, OpenRequest(queue_format_of(f"DIRECT=OS:host\\{queue}"), ACCESS_RECEIVE)
+            ).handle
+            for request in itertools.count(1):
+                if (
+                    self._ask(7, StartReceiveRequest(handle, request_id=request)).status
+                    != Status.MQ_OK
+                ):
+                    break
+                _demand(
+                    self._ask(9, EndReceiveRequest(handle, 2, request)).status == Status.MQ_OK,
+                    "locked, and not ended",
+                )
+                found += 1
+            self.gone(False)
+        return found
+
+    def _ask(self, opnum: int, asked: Parameters) -> Any:  # noqa: ANN401  # a response of METHODS
+        number = len(self.answers) + 1_000
+        self.do(
+            self.server.call(
+                0,
+                CallReceived(
+                    number, REMOTE_READ, NDR, opnum, asked.encode(NDR), self.clients[0], None, 1
+                ),
+                self.now,
+            )
+        )
+        kind, answer = self.answers.get(number, (0, 0))
+        _demand(
+            kind == 1 and isinstance(answer, bytes),
+            f"opnum {opnum} of a new client is not answered: {answer!r}",
+        )
+        assert isinstance(answer, bytes)
+        return METHODS[opnum].decode_response(answer, NDR)
+
+
+def _queue(view: object) -> _Queue:
+    assert isinstance(view, _Queue)
+    return view
+
+
+def _demand(holds: bool, what: str) -> None:
+    if not holds:
+        raise ViolationError(what)
+
+
+def _calls(data: bytes) -> list[tuple[int, int, bytes]]:
+    opnums, at = sorted(METHODS), 0
+    found: list[tuple[int, int, bytes]] = []
+    while at + CALL.size <= len(data) and len(found) < CALLS_MAX:
+        opnum, bits, length = CALL.unpack_from(data, at)
+        at += CALL.size
+        found.append((opnums[opnum % len(opnums)], bits, data[at : at + length]))
+        at += length
+    return found
+
+
+def _talk(data: bytes) -> Conversation:
+    conversation = Conversation()
+    for number, (opnum, bits, stub) in enumerate(_calls(data), 1):
+        conversation.call(number, opnum, bits, stub)
+    return conversation
+
+
+def parse_conversation(data: bytes) -> Outcome:
+    """Accepted: a message left its queue."""
+    conversation = _talk(data)
+    left = {name: tuple(sorted(queue.left)) for name, queue in conversation.queues.items()}
+    return Outcome(any(left.values()), (left, conversation.answers))
+
+
+def check_conversation(data: bytes, _outcome: Outcome, _rng: Random) -> None:
+    """Whatever was said, no message is lost, doubled or locked for ever."""
+    conversation = _talk(data)
+    left = conversation.left_over()
+    found = conversation.drained()
+    _demand(left == found, f"{left} messages were not taken, and {found} are there")
+
+
+def conversations() -> Sequence[bytes]:
+    """Seeds: what a client does, in both syntaxes."""
+    orders, retry = (
+        queue_format_of(rf"DIRECT=OS:host\private$\{name}") for name in ("orders", "orders;retry")
+    )
+    first, second = (ContextHandle(0, number.to_bytes(16, "big")) for number in (1, 2))
+    open_it, move_to = (
+        (2, OpenRequest(orders, ACCESS_RECEIVE)),
+        (11, OpenRequest(retry, ACCESS_MOVE)),
+    )
+    end, nack = (9, EndReceiveRequest(first, 2, 1)), (9, EndReceiveRequest(first, 1, 1))
+    tx, at = b"a transaction id", rebuilt(2, priority=7)
+    enlist = (12, EnlistRequest(tx, b"token", orders))
+
+    def start(request: int = 1, opnum: int = 7, **more: Any) -> tuple[int, Parameters]:  # noqa: ANN401  # fields of the request
+        return opnum, StartReceiveRequest(first, request_id=request, **more)
+
+    talks: list[list[tuple[int, Parameters]]] = [
+        [open_it, start(), end, (3, HandleRequest(first))],
+        [open_it, start(timeout_ms=1_000), nack, start(), end],
+        [
+            open_it,
+            (4, HandleRequest(first)),
+            start(2, action=Action.PEEK_CURRENT, cursor=1),
+            start(3, action=Action.PEEK_NEXT, cursor=1),
+            start(),
+            end,
+            (5, HandleNumberRequest(first, 1)),
+        ],
+        [
+            open_it,
+            start(2, action=Action.LOOKUP_PEEK_NEXT, lookup_id=at),
+            start(action=Action.LOOKUP_RECEIVE_CURRENT, lookup_id=at),
+            end,
+        ],
+        [
+            open_it,
+            enlist,
+            start(opnum=13, transaction=tx),
+            (15, EndReceiveRequest(first, 2, 1)),
+            (14, SetClassRequest(first, at, 0xC004)),
+            (0, NoParameters()),
+        ],
+        [
+            open_it,
+            move_to,
+            (10, MoveMessageRequest(first, _CONTEXT, at, bytes(16))),
+            (3, HandleRequest(second)),
+        ],
+        [
+            open_it,
+            move_to,
+            enlist,
+            (10, MoveMessageRequest(first, _CONTEXT, at, tx)),
+            (6, HandleRequest(first)),
+            (0, NoParameters()),
+        ],
+        [
+            open_it,
+            start(timeout_ms=60_000),
+            (8, HandleNumberRequest(first, 1)),
+            (6, HandleRequest(first)),
+        ],
+    ]
+    return [_packed(talk, NDR64 if wide else NDR, wide) for talk in talks for wide in (0, _NDR64)]
+
+
+def _packed(talk: Sequence[tuple[int, Parameters]], syntax: TransferSyntax, bits: int) -> bytes:
+    opnums, found = sorted(METHODS), b""
+    for number, (opnum, asked) in enumerate(talk, 1):
+        stub = asked.encode(syntax)
+        found += (
+            CALL.pack(opnums.index(opnum), bits | _COMMIT * (number == len(talk)), len(stub)) + stub
+        )
+    return found

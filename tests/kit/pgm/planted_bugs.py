@@ -1,0 +1,277 @@
+"""Bugs that somebody could write one day, to see that the simulator catches them (``tests/pgm``).
+
+Each is a source or a receiver with one fault; the docstring says what it does to whom.
+"""
+# ruff: noqa: D102  # the class says what is wrong with its one method
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from srmp_spark.pgm.outputs import DataLost, LossReason, Multicast, Output
+from srmp_spark.pgm.receiving.assembler import Assembler
+from srmp_spark.pgm.receiving.receive_window import ReceiveWindow
+from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.receiving.repair_states import RepairEvent
+from srmp_spark.pgm.receiving.repairs import Repair, Repairs
+from srmp_spark.pgm.receiving.session import IncomingSession
+from srmp_spark.pgm.sending.repair_queue import RepairQueue
+from srmp_spark.pgm.sending.source import Source
+from srmp_spark.pgm.sending.transmit_window import Sent, TransmitWindow
+from srmp_spark.pgm.wire.packets import Data, Nak, Packet
+from srmp_spark.pgm.wire.sequence import wrap
+
+# --- receivers --------------------------------------------------------------------------------------------------------------
+
+
+class SilentGap(Assembler):
+    """What is lost is passed over without a word."""
+
+    def flush(self) -> None:
+        self._loss = None
+
+
+class LossOneShort(Assembler):
+    """The last number of a range is left out."""
+
+    def flush(self) -> None:
+        super().flush()
+        last = self._out[-1] if self._out else None
+        if isinstance(last, DataLost) and last.first != last.last:
+            self._out[-1] = last._replace(last=wrap(last.last - 1))
+
+
+class HalfAnApdu(Assembler):
+    """A loss within an APDU is told, and its rest is told as the whole."""
+
+    def lost(self, first: int, last: int, reason: LossReason) -> None:
+        of, octets = self._of, bytes(self._octets)
+        super().lost(first, last, reason)
+        self._of, self._begin = of, last + 1
+        self._octets += octets
+
+
+class AnyOrder(ReceiveWindow):
+    """What comes is told at once, and once more in its turn."""
+
+    def receive(self, number: int, trail: int, data: Data, now: float) -> bool:
+        taken = super().receive(number, trail, data, now)
+        if number in self._packets:
+            self._assembler.received(number, data)
+        return taken
+
+
+class LateCopiesKept(ReceiveWindow):
+    """A copy of what was told is kept for nobody."""
+
+    def receive(self, number: int, trail: int, data: Data, now: float) -> bool:
+        taken = super().receive(number, trail, data, now)
+        if not taken:
+            self._packets[number] = data
+            self._charge(len(data.payload))
+        return taken
+
+
+class TrailTooFar(ReceiveWindow):
+    """The trail itself is given up: the oldest packet that can still be repaired."""
+
+    def move(self, trail: int, lead: int, now: float) -> None:
+        super().move(min(trail + 1, max(lead, self.lead) + 1), lead, now)
+
+
+class NeverForgets(ReceiveWindow):
+    """What was told is still counted: after a while the limits are full of nothing."""
+
+    def _charge(self, octets: int) -> None:
+        super()._charge(max(octets, 0))
+
+
+class GivesUpAtOnce(Repairs):
+    """One time-out, and the number is lost."""
+
+    def _timed_out(self, number: int, repair: Repair, now: float, back_off_until: float) -> None:
+        repair.ncf_retries = repair.data_retries = 100
+        super()._timed_out(number, repair, now, back_off_until)
+
+
+class NeverAsks(Repairs):
+    """NAKs are counted and not sent."""
+
+    def due(self, now: float) -> list[list[int]]:
+        super().due(now)
+        return []
+
+
+class AsksForWhatCame(Repairs):
+    """What came is asked for all the same."""
+
+    came: tuple[int, ...] = ()
+
+    def complete(self, number: int) -> bool:
+        self.came = (*self.came, number)
+        return super().complete(number)
+
+    def due(self, now: float) -> list[list[int]]:
+        again, self.came = self.came, ()
+        return super().due(now) + [[number] for number in again]
+
+
+class ConfirmedIsReceived(Repairs):
+    """Once confirmed, a number is waited for without end."""
+
+    def heard(self, number: int, event: RepairEvent, now: float) -> None:
+        super().heard(number, event, now)
+        if event is RepairEvent.NCF:
+            self._timers.set(number, None)
+
+
+class NakFlood(Repairs):
+    """No limit for NAKs, and one packet for each number."""
+
+    def due(self, now: float) -> list[list[int]]:
+        self._bucket.rate = self._bucket.size = 1e9
+        return [[number] for numbers in super().due(now) for number in numbers]
+
+
+class FinEndsAtOnce(IncomingSession):
+    """With OPT_FIN the session is over, whatever is missing."""
+
+    def _finishing(self, last: int) -> None:
+        super()._finishing(last)
+        if self.window is not None:
+            self.window.finish(LossReason.INCOMPLETE)
+
+
+class WrapForgotten(IncomingSession):
+    """Numbers are compared as they stand in the packet: the session stops at 2^32."""
+
+    def data(self, data: Data, now: float) -> None:
+        if self.window is None or data.sequence_number >= self.window.next:
+            super().data(data, now)
+
+
+class AnySource(Receiver):
+    """A session is known by its TSI alone: a stranger's packets are taken for the source's."""
+
+    def receive(self, packet: Packet, source: bytes, now: float) -> list[Output]:
+        for session in self:
+            if session.key.tsi == packet.tsi and not isinstance(packet, Nak):
+                source = session.key.source
+        return super().receive(packet, source, now)
+
+
+# --- sources ----------------------------------------------------------------------------------------------------------------
+
+
+class PendingForgotten(TransmitWindow):
+    """The trail passes numbers that somebody just asked for."""
+
+    def advance(self, now: float, is_pending: Callable[[int], bool]) -> None:
+        super().advance(now, lambda number: False)
+
+
+class WindowTooShort(TransmitWindow):
+    """Each advance drops everything."""
+
+    def advance(self, now: float, is_pending: Callable[[int], bool]) -> None:
+        super().advance(now + 1e6, is_pending)
+
+
+class LeadOneAhead(TransmitWindow):
+    """The window says that it sent one packet more."""
+
+    def append(self, sent: Sent) -> None:
+        super().append(sent)
+        if self.lead % 50 == 49:
+            self.lead += 1
+            self._sent[self.lead] = sent
+
+
+class RepairsEachNak(RepairQueue):
+    """A number that waits already is sent once more for each NAK."""
+
+    def request(self, number: int, now: float) -> bool:
+        if number in self._pending:
+            self._ready.append(number)
+        return super().request(number, now)
+
+
+class RepairsTheNext(RepairQueue):
+    """The packet after the one that is missing is sent."""
+
+    def request(self, number: int, now: float) -> bool:
+        return super().request(number + 1 if self._window.get(number + 1) else number, now)
+
+
+class NoBucket(Source):
+    """Everything leaves at once."""
+
+    def _take(self, octets: int, now: float) -> bool:
+        return True
+
+
+class NoSpms(Source):
+    """After the first one an SPM comes only with a heartbeat of minutes."""
+
+    def _spm(self, now: float) -> Multicast | None:
+        packet = super()._spm(now)
+        self._spms._ambient_at = now + 60.0  # noqa: SLF001
+        self._spms._heartbeat_at = now + 60.0  # noqa: SLF001
+        return packet
+
+
+class NakOfTheOtherHalf(Source):
+    """A NAK's number is not unwrapped: after 2^32 nothing is repaired."""
+
+    def receive(self, packet: Packet, now: float) -> list[Multicast]:
+        if isinstance(packet, Nak) and self.window.lead >= 2**32:
+            return []
+        return super().receive(packet, now)
+
+
+class FinWithoutDraining(Source):
+    """Whoever closes loses what waits."""
+
+    def close(self, now: float) -> None:
+        self._waiting.clear()
+        super().close(now)
+
+
+def _session_with(**parts: type[object]) -> type[Receiver]:
+    session = type("Session", (IncomingSession,), dict(parts))
+    return type("Faulty", (Receiver,), {"session_class": session})
+
+
+def _source_with(**parts: type[object]) -> type[Source]:
+    return type("Faulty", (Source,), dict(parts))
+
+
+PLANTED_RECEIVERS: dict[str, type[Receiver]] = {
+    **{
+        each.__name__: _session_with(assembler_class=each)
+        for each in (SilentGap, LossOneShort, HalfAnApdu)
+    },
+    **{
+        each.__name__: _session_with(window_class=each)
+        for each in (AnyOrder, LateCopiesKept, TrailTooFar, NeverForgets)
+    },
+    **{
+        each.__name__: _session_with(repairs_class=each)
+        for each in (GivesUpAtOnce, NeverAsks, AsksForWhatCame, ConfirmedIsReceived, NakFlood)
+    },
+    **{
+        each.__name__: type("Faulty", (Receiver,), {"session_class": each})
+        for each in (FinEndsAtOnce, WrapForgotten)
+    },
+    "AnySource": AnySource,
+}
+PLANTED_SOURCES: dict[str, type[Source]] = {
+    **{
+        each.__name__: _source_with(window_class=each)
+        for each in (PendingForgotten, WindowTooShort, LeadOneAhead)
+    },
+    **{
+        each.__name__: _source_with(repairs_class=each) for each in (RepairsEachNak, RepairsTheNext)
+    },
+    **{each.__name__: each for each in (NoBucket, NoSpms, NakOfTheOtherHalf, FinWithoutDraining)},
+}

@@ -1,0 +1,537 @@
+"""One multicast session in a few milliseconds: one seed, one run, the same run every time.
+
+1. Everything (settings, network, messages, who joins when, how it ends, who storms) is drawn from ``Random(seed)``.
+2. With faults on, the source sends and up to three receivers listen; hosts are cut off, NAKs storm, strangers send.
+3. The faults end, then the source closes, resets, or falls silent. Every receiver must come to an end.
+4. The oracle (:mod:`.oracle`) judges each packet and event as it happens, and the whole at the end. In *gentle* runs only new
+   data are lost, windows are long and limits wide: then nothing at all may be lost for good.
+
+    python -m tests.kit.pgm.simulation --seeds 10000
+    python -m tests.kit.pgm.simulation --seed 4711 --trace
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
+
+from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.pgm.outputs import LossReason, Multicast, Output, SourceRefused, Unicast
+from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.sending.source import Source
+from srmp_spark.pgm.sending.source_states import ANSWERS, SourceState
+from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
+from srmp_spark.pgm.wire.addresses import Tsi, nla_of
+from srmp_spark.pgm.wire.decoder import decode
+from srmp_spark.pgm.wire.encoder import encode
+from srmp_spark.pgm.wire.packets import Data, Nak, Options, PacketType, Spm
+from srmp_spark.pgm.wire.sequence import wrap
+from tests.kit.pgm.group import Group, GroupFaults
+from tests.kit.pgm.oracle import ReceiverLedger, SourceLedger
+from tests.kit.sim_clock import SimClock
+
+APDUS_MAX = 30
+"""Per run: small runs find faults in fewer seconds than long ones."""
+SPAN_S_MAX = 8.0
+END_S_MAX = 900.0
+"""After the faults: the longest window, the silence of a session, and all retries are over by then."""
+STEPS_MAX = 200_000
+SEEDS_PER_REPORT = 200
+
+TSI, PORT = Tsi(b"\x0a\x0b\x0c\x0d\x0e\x0f", 0x1234), 7500
+GROUP = nla_of("239.192.9.1")
+ADDRESSES = {
+    name: nla_of(f"10.99.0.{number}")
+    for number, name in enumerate(("source", "a", "b", "c", "stranger"), 1)
+}
+NAMES = {address: name for name, address in ADDRESSES.items()}
+ODATA = int(PacketType.ODATA)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one seed."""
+
+    seed: int
+    problems: list[str] = field(default_factory=list)
+    steps: int = 0
+    marks: Counter[str] = field(default_factory=Counter)
+    digest: str = ""
+
+    @property
+    def clean(self) -> bool:
+        """Nothing is wrong."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}: {len(self.problems)} problems" + "".join(
+            f"\n  {each}" for each in self.problems[:5]
+        )
+
+
+class Simulation:
+    """One run."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        source_class: type[Source] = Source,
+        receiver_class: type[Receiver] = Receiver,
+        log: Callable[[str], None] | None = None,
+    ) -> None:
+        self.random = random = Random(seed)
+        self.clock = clock = SimClock()
+        self.marks: Counter[str] = Counter()
+        self.problems: list[str] = []
+        self._log = log
+        self.gentle = random.random() < 0.3
+        self.group = Group(clock, random, GroupFaults.drawn(random))
+        if self.gentle:
+            self.group.spares = lambda packet: packet[4] != ODATA
+        self.source_settings = self._draw_source_settings()
+        first = wrap(random.choice((0, random.getrandbits(32), 2**32 - random.randint(0, 60))))
+        self.source = source_class(
+            TSI,
+            PORT,
+            source=ADDRESSES["source"],
+            group=GROUP,
+            now=clock.now,
+            settings=self.source_settings,
+            first=first,
+        )
+        self.ledger = SourceLedger(self.source_settings, first)
+        self.group.join("source", self._source_hears)
+        self._armed: dict[str, float] = {}
+        self.receivers: dict[str, Receiver] = {}
+        self.ledgers: dict[str, ReceiverLedger] = {}
+        self._receiver_class = receiver_class
+        self.span = random.uniform(1.0, SPAN_S_MAX)
+        self.ending = random.choices(("close", "reset", "silence"), (8, 1, 1))[0]
+        self.is_silent = False
+        self._heard: Counter[tuple[str, int]] = Counter()
+        self._schedule()
+
+    # --- what is drawn --------------------------------------------------------------------------------------------------
+
+    def _draw_source_settings(self) -> SourceSettings:
+        random = self.random
+        secs = 60.0 if self.gentle else random.choice((2.0, 5.0, 20.0, 60.0))
+        rate = random.choice((4_000.0, 20_000.0, 70_000.0, 1e6))
+        return SourceSettings(
+            txw_max_rte=rate,
+            txw_secs=secs,
+            txw_adv_secs=0.15 * secs,
+            txw_adv_ivl=0.15 * secs,
+            advance_delay_max=0.15 * secs,
+            tpdu_max=random.choice((100, 300, 1472)),
+            join_percent=random.choice((0, 0, 50, 75)),
+            ncf_rate_max=random.choice((1000.0, 30.0)),
+            txw_sqns_max=random.randint(4, 40)
+            if secs <= 5.0 and random.random() < 0.4
+            else 2**31 - 1,
+        )
+
+    def _draw_receiver_settings(self) -> ReceiverSettings:
+        random = self.random
+        fast = random.choice((1.0, 0.1))
+        if self.gentle and self.source_settings.txw_max_rte < 1e6:
+            fast = 1.0  # all retries would be made before so slow a source has sent the repairs that were asked for at once
+        is_small = not self.gentle and random.random() < 0.15
+        return ReceiverSettings(
+            nak_rb_ivl=(0.01 * fast, 0.05 * fast),
+            nak_rpt_ivl=0.75 * fast,
+            nak_rdata_ivl=2.0 * fast,
+            nak_ncf_retries=10 if self.gentle else random.choice((10, 10, 2, 0)),
+            repair_secs=70.0,
+            session_idle=20.0,
+            multicast_naks=random.random() < 0.7,
+            honour_join=random.random() < 0.7,
+            rxw_sqns_max=random.randint(2, 12) if is_small else 16_384,
+            nak_rate_max=random.choice((100.0, 10.0)),
+        )
+
+    def _schedule(self) -> None:
+        random, clock = self.random, self.clock
+        for name in ("a", "b", "c")[: random.randint(1, 3)]:
+            late = random.choice((0.0, 0.0, random.uniform(0.0, self.span)))
+            clock.after(late, self._join, name, self._draw_receiver_settings())
+            self.marks["joined late"] += late > 0
+        clock.after(0.0, self._poll_source)
+        for _ in range(random.randint(1, APDUS_MAX)):
+            when = random.uniform(0.0, self.span)
+            clock.after(when - when % random.choice((1e-9, 1.0)), self._send, self._drawn_apdu())
+        if not self.gentle:
+            if random.random() < 0.2:
+                clock.after(
+                    random.uniform(0.0, self.span),
+                    self.group.cut,
+                    random.choice("abc"),
+                    random.uniform(0.0, 6.0),
+                )
+            if random.random() < 0.2:
+                clock.after(random.uniform(0.0, self.span), self._storm, random.randint(10, 300))
+            if random.random() < 0.2:
+                clock.after(random.uniform(0.0, self.span), self._stranger, random.randint(1, 30))
+        clock.after(self.span + random.uniform(0.0, 4.0), self._heal)
+
+    def _drawn_apdu(self) -> bytes:
+        random = self.random
+        kind = random.random()
+        size = (
+            random.randint(1, 90)
+            if kind < 0.6
+            else random.randint(91, 1500)
+            if kind < 0.97
+            else random.randint(1501, 6000)
+        )
+        return random.randbytes(size)
+
+    # --- hosts ----------------------------------------------------------------------------------------------------------
+
+    def _note(self, text: str) -> None:
+        if self._log is not None:
+            self._log(f"{self.clock.now:12.4f} {text}")
+
+    def _send(self, apdu: bytes) -> None:
+        if self.source.has_room(len(apdu)):
+            self.ledger.apdus.append(apdu)
+            self.source.send(apdu)
+            self._note(f"send {len(apdu)}")
+            self._poll_source()
+
+    def _join(self, name: str, settings: ReceiverSettings) -> None:
+        receiver = self._receiver_class(PORT, GROUP, self.random.uniform, settings)
+        ledger = ReceiverLedger(name, self.ledger, settings)
+        if settings.rxw_sqns_max < 100:
+            ledger.allowed.add(LossReason.LIMIT)
+        if self.ending == "reset":
+            ledger.allowed.add(LossReason.RESET)
+        if self.ending == "silence":
+            ledger.allowed.add(LossReason.SILENT)
+        self.receivers[name], self.ledgers[name] = receiver, ledger
+        self.group.join(name, partial(self._receiver_hears, name))
+
+    def _poll_source(self) -> None:
+        if self.is_silent:
+            return
+        self._source_says(self.source.poll(self.clock.now))
+        if self.source.state is SourceState.CLOSED:
+            return
+        when = self.source.next_timer()
+        if when is None:
+            self.problems.append("the source has no timer")
+        else:
+            self._arm("source", when, self._poll_source)
+
+    def _arm(self, name: str, when: float, poll: Callable[[], None]) -> None:
+        armed = self._armed.get(name)
+        if armed is None or when < armed:
+            self._armed[name] = when
+            self.clock.at(max(when, self.clock.now), self._alarm, name, when, poll)
+
+    def _alarm(self, name: str, when: float, poll: Callable[[], None]) -> None:
+        if self._armed.get(name) == when:
+            del self._armed[name]
+            poll()
+
+    def _source_says(self, packets: Iterable[Multicast]) -> None:
+        for multicast in packets:
+            self.ledger.packet(multicast.packet, self.clock.now)
+            self._trace("source", multicast.packet)
+            self.group.multicast("source", multicast.packet)
+
+    def _trace(self, sender: str, packet: bytes) -> None:
+        if self._log is not None:
+            told = decode(packet)
+            self._note(
+                f"{sender}: {told._replace(payload=b'') if isinstance(told, Data) else told}"
+            )
+
+    def _source_hears(self, octets: bytes, sender: str) -> None:
+        if self.is_silent:
+            return
+        try:
+            packet = decode(octets)
+        except RemoteProtocolError:
+            self.marks["damaged packet refused"] += 1
+            return
+        now, source = self.clock.now, self.source
+        if (
+            isinstance(packet, Nak)
+            and packet.type is PacketType.NAK
+            and source.state in ANSWERS
+            and packet.tsi == TSI
+        ):
+            self.ledger.asked(packet.numbers, source.window.trail)
+        self._source_says(source.receive(packet, now))
+        self._poll_source()
+
+    def _receiver_hears(self, name: str, octets: bytes, sender: str) -> None:
+        try:
+            packet = decode(octets)
+        except RemoteProtocolError:
+            self.marks["damaged packet refused"] += 1
+            return
+        if isinstance(packet, Data) and packet.is_repair:
+            self._heard[name, packet.sequence_number] += 1
+        self._receiver_says(
+            name, self.receivers[name].receive(packet, ADDRESSES[sender], self.clock.now)
+        )
+
+    def _poll_receiver(self, name: str) -> None:
+        self._receiver_says(name, self.receivers[name].poll(self.clock.now))
+
+    def _receiver_says(self, name: str, outputs: list[Output]) -> None:
+        ledger = self.ledgers[name]
+        for output in outputs:
+            if isinstance(output, Unicast):
+                if output.to == ADDRESSES["source"]:
+                    ledger.output(output, self.clock.now)
+                self._trace(name, output.packet)
+                self.group.unicast(name, NAMES[output.to], output.packet)
+            elif isinstance(output, Multicast):
+                self.group.multicast(name, output.packet)
+            elif isinstance(output, SourceRefused):
+                self.problems.append(f"{name}: {output}, of {len(ADDRESSES)} hosts")
+            elif output.session.source == ADDRESSES["source"]:
+                ledger.output(output, self.clock.now)
+                self._note(f"{name}: {output!r}"[:160])
+        when = self.receivers[name].next_timer()
+        if when is not None:
+            self._arm(name, when, partial(self._poll_receiver, name))
+
+    # --- trouble --------------------------------------------------------------------------------------------------------
+
+    def _storm(self, left: int) -> None:
+        """Somebody asks for everything, again and again."""
+        random, window = self.random, self.source.window
+        numbers = [
+            wrap(random.randint(window.trail - 3, window.lead + 3))
+            for _ in range(random.choice((1, 1, 8)))
+        ]
+        nak = Nak(
+            PacketType.NAK,
+            TSI,
+            PORT,
+            numbers[0],
+            ADDRESSES["source"],
+            GROUP,
+            Options(nak_list=tuple(numbers[1:])),
+        )
+        self.group.unicast("stranger", "source", encode(nak))
+        if random.random() < 0.3:
+            self.group.multicast(
+                random.choice(("stranger", "source")), encode(nak._replace(type=PacketType.NCF))
+            )
+        self.marks["storm"] += 1
+        if left > 1:
+            self.clock.after(random.expovariate(500.0), self._storm, left - 1)
+
+    def _stranger(self, left: int) -> None:
+        """Another host uses the same TSI: a session of its own, and none of ours."""
+        random = self.random
+        number = random.getrandbits(32)
+        packet = random.choice(
+            (
+                Spm(
+                    TSI,
+                    PORT,
+                    number,
+                    number,
+                    wrap(number + 5),
+                    ADDRESSES["stranger"],
+                    Options(fin=random.random() < 0.5),
+                ),
+                Data(random.random() < 0.5, TSI, PORT, number, number, b"forged"),
+            )
+        )
+        self.group.multicast("stranger", encode(packet))
+        self.marks["stranger"] += 1
+        if left > 1:
+            self.clock.after(random.expovariate(20.0), self._stranger, left - 1)
+
+    def _heal(self) -> None:
+        self._note("the faults end")
+        self.group.faults = None
+        self.ledger.healed_at = self.clock.now
+        self.clock.after(self.random.uniform(0.0, 3.0), self._end)
+
+    def _end(self) -> None:
+        self._note(f"the end: {self.ending}")
+        self.marks[f"end: {self.ending}"] += 1
+        if self.ending == "silence":
+            self.is_silent = True
+        elif self.ending == "reset":
+            self.source.reset(self.clock.now, 5)
+        else:
+            self.source.close(self.clock.now)
+        self._poll_source()
+
+    # --- the run --------------------------------------------------------------------------------------------------------
+
+    def run(self, seed: int) -> Outcome:
+        """All of it."""
+        clock, steps = self.clock, 0
+        deadline = clock.now + self.span + END_S_MAX
+        while steps < STEPS_MAX and clock.now < deadline and not self._all_ended() and clock.step():
+            steps += 1
+        if steps >= STEPS_MAX:
+            self.problems.append(f"no end after {STEPS_MAX} steps")
+        for name, ledger in self.ledgers.items():
+            self.problems += ledger.verdict()
+            self.marks.update(ledger.told)
+            lost = [
+                each
+                for each in ledger.told
+                if each.startswith("lost") and LossReason.JOINED.value not in each
+            ]
+            if self.gentle and self.ending == "close" and lost:
+                self.problems.append(f"{name}: {lost} in a gentle run")
+            kept = sum(
+                session.window.octets
+                for session in self.receivers[name]
+                if session.window is not None
+            )
+            if kept != self.receivers[name].budget.used:
+                self.problems.append(
+                    f"{name}: sessions hold {kept} octets, the budget says "
+                    f"{self.receivers[name].budget.used}"
+                )
+            ours = next(
+                (
+                    session
+                    for session in self.receivers[name]
+                    if session.key.source == ADDRESSES["source"]
+                ),
+                None,
+            )
+            if (
+                ledger.ended is not None
+                and ours is not None
+                and ours.window is not None
+                and ours.window.octets
+            ):
+                self.problems.append(f"{name}: {ours.window.octets} octets are held after the end")
+        self.problems += dict.fromkeys(self.ledger.problems)
+        self.marks["repairs heard"] += self._heard.total()
+        self.marks["lost on the way"] += self.group.lost
+        self.marks["wrapped"] += self.ledger.lead >= 2**32
+        self.marks["gentle"] += self.gentle
+        self.marks.update({f"source: {name}": times for name, times in self.source.counts.items()})
+        return Outcome(seed, self.problems, steps, self.marks)
+
+    def _all_ended(self) -> bool:
+        return (
+            self.group.faults is None
+            and bool(self.ledgers)
+            and all(each.ended is not None for each in self.ledgers.values())
+        )
+
+
+def run(
+    seed: int,
+    *,
+    source_class: type[Source] = Source,
+    receiver_class: type[Receiver] = Receiver,
+    digest: bool = False,
+    log: Callable[[str], None] | None = None,
+) -> Outcome:
+    """One seed. ``digest``: with the SHA-256 of the log, which must depend on nothing but the seed."""
+    sha = hashlib.sha256()
+    if digest:
+        log = lambda line: sha.update(line.encode())  # noqa: E731  # one word for it is enough
+    outcome = Simulation(
+        seed, source_class=source_class, receiver_class=receiver_class, log=log
+    ).run(seed)
+    return Outcome(
+        seed, outcome.problems, outcome.steps, outcome.marks, sha.hexdigest() if digest else ""
+    )
+
+
+def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome]]:
+    """(runs, marks, steps, the first run that is not clean) of ``seeds``; stops at a fault."""
+    marks: Counter[str] = Counter()
+    runs = steps = 0
+    for seed in seeds:
+        outcome = run(seed)
+        runs += 1
+        steps += outcome.steps
+        marks.update(outcome.marks)
+        if not outcome.clean:
+            return runs, marks, steps, [outcome]
+    return runs, marks, steps, []
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def simulate(first: int, count: int, jobs: int) -> int:
+    """Run ``count`` seeds from ``first``; exit code 1 at the first that fails, with the command that repeats it."""
+    begin = time.perf_counter()
+    marks: Counter[str] = Counter()
+    runs = steps = 0
+    chunks = [
+        range(at, min(at + SEEDS_PER_REPORT, first + count))
+        for at in range(first, first + count, SEEDS_PER_REPORT)
+    ]
+    with ProcessPoolExecutor(jobs) as pool:
+        for chunk_runs, chunk_marks, chunk_steps, failed in pool.map(run_many, chunks):
+            runs += chunk_runs
+            steps += chunk_steps
+            marks.update(chunk_marks)
+            _say(f"{runs}/{count} seeds, {runs / (time.perf_counter() - begin):.0f} schedules/s")
+            if failed:
+                pool.shutdown(wait=False, cancel_futures=True)
+                _say(f"\n{failed[0]}")
+                _say(
+                    f"repeat it: python -m tests.kit.pgm.simulation --seed {failed[0].seed} --trace"
+                )
+                return 1
+    _say(f"\n0 violations in {runs} seeds ({steps} steps); what happened how often:")
+    for name, times in sorted(marks.items()):
+        _say(f"  {name:42} {times}")
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.kit.pgm.simulation",
+        description=(__doc__ or "").partition("\n")[0],
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=1000, metavar="N", help="how many seeds to run (default: 1000)"
+    )
+    parser.add_argument(
+        "--first", type=int, default=0, metavar="K", help="the first of them (default: 0)"
+    )
+    parser.add_argument("--seed", type=int, metavar="K", help="run only this seed")
+    parser.add_argument(
+        "--trace", action="store_true", help="with --seed: print everything that happens"
+    )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
+    options = parser.parse_args(arguments)
+    if options.seed is None:
+        if options.seeds < 1 or options.jobs < 1 or options.trace:
+            parser.error("--seeds and --jobs are at least 1; --trace needs --seed")
+        return simulate(options.first, options.seeds, options.jobs)
+    log: Callable[[str], Any] | None = _say if options.trace else None
+    outcome = run(options.seed, log=log)
+    _say(str(outcome))
+    return 0 if outcome.clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,8 @@
+"""``python -m tests.kit.queries``."""
+
+import sys
+
+from tests.kit.queries.run import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""Everything of one process and one thread: clients call queue managers as functions, and time is a number.
+
+:func:`inside` replaces, for as long as it lasts, what the reader of a query and the commands take from their surroundings: the
+session of a client, threads, the clock, the process that a lease names. Nothing that decides anything is replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, Generic, TypeVar
+from unittest import mock
+from urllib.parse import urlencode
+
+import requests
+
+from srmp_spark import holder
+from srmp_spark.client import api, lease
+from srmp_spark.interface import CLIENT_HEADER
+from srmp_spark.spark.reading import logs, marks, partitions, queue_managers, stream_reader
+from tests.kit.queries.store import Answer, StoredQueueManager
+from tests.kit.sim_clock import SimClock
+
+T = TypeVar("T")
+
+
+class Processes:
+    """The processes that hold leases: each query and each command is one."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self.current = "0"
+        self._gone: set[str] = set()
+
+    def begin(self) -> str:
+        """Begin a process, and be it until the next one begins."""
+        self.current = str(next(self._numbers))
+        return self.current
+
+    def end(self, process: str) -> None:
+        """End a process: from now on a queue manager on its host sees that it is gone."""
+        self._gone.add(process)
+
+    def is_gone(self, process: str) -> bool:
+        """Return whether it has ended."""
+        return process in self._gone
+
+
+class _Body:
+    """The body of an answer, as :class:`~srmp_spark.client.rows_stream.RowsStream` reads it from ``http.client``."""
+
+    will_close = False
+    length = 0
+    fp = None
+
+    def __init__(self, data: bytes) -> None:
+        self._data = io.BytesIO(data)
+
+    def read(self, size: int | None = None) -> bytes:
+        return self._data.read(size)
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:
+        return self._data.readinto(buffer)
+
+    def isclosed(self) -> bool:
+        return True
+
+
+class _Response:
+    """The part of :class:`requests.Response` that the client uses."""
+
+    def __init__(self, url: str, answer: Answer) -> None:
+        self.url = url
+        self.status_code = answer.status
+        self.content = answer.body
+        self.headers = requests.structures.CaseInsensitiveDict(answer.headers)
+        self.raw = SimpleNamespace(_original_response=_Body(answer.body), release_conn=lambda: None)
+
+    @property
+    def text(self) -> str:
+        return self.content.decode(errors="replace")
+
+    def json(self) -> Any:  # noqa: ANN401  # JSON
+        return json.loads(self.content)
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
+
+
+class _Session:
+    """A session of a client with one queue manager."""
+
+    verify = True
+
+    def __init__(self, queue_manager: StoredQueueManager, clock: SimClock) -> None:
+        self._queue_manager = queue_manager
+        self._clock = clock
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: Mapping[str, Any],
+        data: bytes | None,
+        headers: Mapping[str, str],
+        **_: object,
+    ) -> _Response:
+        """Call the queue manager, or be refused by the network. Nobody but the caller lives: waiting would bring nothing."""
+        if self._queue_manager.is_away:
+            raise requests.ConnectionError("nobody listens there")
+        asked = dict(params)
+        self._clock.now += float(asked.pop("wait", 0.0))
+        path = url[len(self._queue_manager.url) :]
+        answer = self._queue_manager.call(
+            method, path, urlencode(asked).encode(), data or b"", {**headers, CLIENT_HEADER: "1"}
+        )
+        return _Response(url, answer)
+
+
+class _Thread(threading.Thread):
+    """A thread whose work is done when it is started. Leases are not renewed: no query lives as long as one."""
+
+    def start(self) -> None:
+        if self.name != "srmp-lease":
+            self.run()
+
+    def join(self, timeout: float | None = None) -> None:
+        """It has ended."""
+
+
+class _ReadInTurn(Generic[T]):
+    """Reads what :class:`~srmp_spark.client.read_ahead.ReadAhead` would read ahead, when it is asked for."""
+
+    def __init__(self, source: Iterator[T], **_: object) -> None:
+        self._source = source
+
+    def __enter__(self) -> Iterator[T]:
+        return self._source
+
+    def __exit__(self, *_: object) -> None:
+        """It holds nothing."""
+
+
+def _in_turn(
+    calls: Sequence[Callable[[], T]], enough: Callable[[T], bool] | None = None
+) -> list[T]:
+    """Do as :func:`srmp_spark.spark.reading.parallel.gather`, one call after the other."""
+    results: list[T] = []
+    for call in calls:
+        results.append(call())
+        if enough is not None and enough(results[-1]):
+            break
+    return results
+
+
+@contextlib.contextmanager
+def inside(
+    queue_managers_by_url: Mapping[str, StoredQueueManager], clock: SimClock, processes: Processes
+) -> Iterator[None]:
+    """Make every client in this process call these queue managers, at the time of ``clock``."""
+
+    def session(client: api.QueueManagerClient) -> _Session:
+        return _Session(queue_managers_by_url[client.url], clock)
+
+    def sleep(seconds: float) -> None:
+        clock.now += seconds
+
+    time = SimpleNamespace(monotonic=clock.monotonic, sleep=sleep)
+    threads = SimpleNamespace(Thread=_Thread, Lock=threading.Lock, Event=threading.Event)
+    with contextlib.ExitStack() as stack:
+        for module in (api, logs, queue_managers, partitions):
+            stack.enter_context(mock.patch.object(module, "time", time))
+        for module in (logs, marks, queue_managers, stream_reader):
+            stack.enter_context(mock.patch.object(module, "gather", _in_turn))
+        for owner, name, value in (
+            (api.QueueManagerClient, "_session", session),
+            (lease, "threading", threads),
+            (lease, "time", time),
+            (partitions, "ReadAhead", _ReadInTurn),
+            (marks, "of_driver", lambda: ""),
+            (stream_reader, "_end_on_sigterm", lambda: None),
+            (stream_reader, "atexit", SimpleNamespace(register=lambda function: None)),
+            (holder, "process_started_at", lambda pid: processes.current),
+            (holder.Holder, "is_gone", lambda held: processes.is_gone(held.started)),
+        ):
+            stack.enter_context(mock.patch.object(owner, name, value))
+        yield

@@ -1,0 +1,452 @@
+"""A streaming query without Spark: a checkpoint and the real reader, called in the order in which Spark's engine calls it.
+
+One life of a query is a process. Its micro-steps are those between which Spark can be killed:
+
+    begin    the reader is made; AvailableNow fixes its goal; a checkpoint without a batch asks for the initial offset
+    plan     the next offset is written to the offset log, then the batch before the last one is reported (``commit``);
+             or a batch that the offset log has and the commit log has not is planned again
+    read     the executors read the partitions, and the sink has the rows
+    commit   the commit log has the batch
+
+A sink takes each position once, as the documentation asks for, so a batch that is read again after a crash adds nothing twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
+
+from srmp_spark.errors import ConfigurationError, DataLossError, SrmpSparkError
+from srmp_spark.names import is_glob
+from srmp_spark.spark.reading.stream_reader import SrmpStreamReader
+from srmp_spark.spark.settings.options import parse
+from tests.kit.queries.inside import Processes
+from tests.kit.queries.truth import NO_ROWS, BrokenPromiseError, Log, Met, Row, Rows, Truth
+from tests.kit.sim_clock import SimClock
+
+PAUSE_SECONDS = 6.0
+"""Between two batches: longer than the queues of a listing, and a queue manager that is away, are remembered."""
+
+
+class Surroundings(Protocol):
+    """What a query lives in: see :mod:`.world`."""
+
+    clock: SimClock
+    processes: Processes
+    truth: Truth
+    log: list[str]
+    broken: set[Log]
+    happened: Counter[str]
+    note: Callable[[str], object]
+
+    def full_name(self, queue: str) -> str:
+        """Return the name of a queue as its queue manager knows it."""
+
+    def url(self, queue_manager: str) -> str:
+        """Return the address of a queue manager."""
+
+    def is_away(self, queue_manager: str) -> bool:
+        """Return whether no client reaches it."""
+
+    def here(self, queue_managers: tuple[str, ...]) -> set[Log]:
+        """Return the queues of those of these queue managers that can be reached."""
+
+    def marks(self, log: Log, consumer: str) -> Rows:
+        """Return which rows of a queue a consumer has received."""
+
+    def log_of(self, guid: str, queue: str) -> Log:
+        """Return a queue by the GUID of its queue manager and its whole name."""
+
+    def row(self, guid: str, queue: str, sequence: int, label: str) -> Row:
+        """Return the row that a query has read."""
+
+    def was_said(self, what: str, log: Log) -> bool:
+        """Return whether a line of the log tells this of a queue."""
+
+
+MicroStep = Literal["begin", "plan", "read", "commit"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options of one start, in the short names of a story."""
+
+    queue_managers: tuple[str, ...]
+    queues: tuple[str, ...]
+    """Short names; ``*`` is the glob for all of the schedule."""
+    starting: str | tuple[tuple[str, int], ...] = "unreceived"
+    """The keyword, or (queue, first sequence)…"""
+    read_mode: str = "receive"
+    consumer: str = "default"
+    max_rows: int | None = None
+    available_now: bool = False
+    fail_on_data_loss: bool = True
+
+    def __str__(self) -> str:
+        starting = (
+            self.starting if isinstance(self.starting, str) else json.dumps(dict(self.starting))
+        )
+        parts = [
+            f"queue={','.join(self.queues)}",
+            f"startingOffsets={starting}",
+            f"readMode={self.read_mode}",
+        ]
+        parts += [f"queueManager={','.join(self.queue_managers)}", f"consumer={self.consumer}"]
+        parts += [] if self.max_rows is None else [f"maxOffsetsPerTrigger={self.max_rows}"]
+        parts += ["trigger=availableNow"] if self.available_now else []
+        parts += [] if self.fail_on_data_loss else ["failOnDataLoss=false"]
+        return " ".join(parts)
+
+    def spark_options(self, world: Surroundings) -> dict[str, str]:
+        """Return the options as Spark passes them."""
+        starting = self.starting
+        if not isinstance(starting, str):
+            starting = json.dumps({world.full_name(queue): first for queue, first in starting})
+        return {
+            "queueManager": ",".join(world.url(each) for each in self.queue_managers),
+            "queue": ",".join(world.full_name(each) for each in self.queues),
+            "startingOffsets": starting,
+            "readMode": self.read_mode,
+            "consumer": self.consumer,
+            "failOnDataLoss": str(self.fail_on_data_loss).lower(),
+            **({} if self.max_rows is None else {"maxOffsetsPerTrigger": str(self.max_rows)}),
+        }
+
+    def names(self, log: Log) -> bool:
+        """Return whether these options read a queue."""
+        return log.queue_manager in self.queue_managers and any(
+            is_glob(each) or each == log.queue for each in self.queues
+        )
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What there was at one moment: rows, and what the consumer had received."""
+
+    rows: Rows
+    marks: Rows
+
+    def met(self, rule: str | int, now: Rows) -> Met:
+        """Return what a query leaves out of a queue that it began to read by ``rule``; ``now``: the marks as it begins."""
+        if rule == "latest" or rule == -1:
+            return Met(self.rows, NO_ROWS)
+        if rule == "unreceived":
+            return Met(self.marks & self.rows, now)
+        if rule == "earliest" or rule == -2:
+            return Met(NO_ROWS, NO_ROWS)
+        return Met(frozenset(row for row in self.rows if row.sequence < int(rule)), NO_ROWS)
+
+
+@dataclass
+class Life:
+    """One process of a query."""
+
+    asked: Asked
+    reader: SrmpStreamReader
+    process: str
+    is_restart: bool
+    """The checkpoint is older."""
+    todo: MicroStep = "begin"
+    initial: dict[str, Any] | None = None
+    initial_met: dict[Log, Met] = field(default_factory=dict)
+    goal: dict[Log, Seen] | None = None
+    """AvailableNow: what there was when it began."""
+    looked: set[str] = field(default_factory=set)
+    """Queue managers whose queues it has seen."""
+    has_planned: bool = False
+    has_lost_leases: bool = False
+    """Queues were deleted or restored while it lived: it may be asked to register again, which a restart does."""
+    start: dict[str, Any] = field(default_factory=dict)
+    """Of the batch that is planned."""
+
+
+class Query:
+    """One checkpoint and the lives of its query."""
+
+    def __init__(self, world: Surroundings, name: str) -> None:
+        self._world = world
+        self.name = name
+        self.asked: Asked | None = None
+        """Of the last start."""
+        self.offsets: list[dict[str, Any]] = []
+        self.commits: set[int] = set()
+        self.life: Life | None = None
+
+    @property
+    def holds(self) -> str | None:
+        """Return the consumer whose leases it holds, if it lives and receives."""
+        return (
+            self.life.asked.consumer
+            if self.life is not None and self.life.asked.read_mode == "receive"
+            else None
+        )
+
+    @property
+    def begins_anew(self) -> bool:
+        """Return whether Spark asks for the initial offset: no batch is committed, and none but the first was planned."""
+        return not self.commits and len(self.offsets) <= 1
+
+    # --- a life -------------------------------------------------------------------------------------------------------
+
+    def start(self, asked: Asked) -> None:
+        """Begin a process."""
+        process = self._world.processes.begin()
+        reader = SrmpStreamReader(parse(asked.spark_options(self._world)))
+        self.asked, self.life = asked, Life(asked, reader, process, bool(self.offsets))
+
+    def stop(self) -> None:
+        """End the process as Spark does: the reader gives its leases up."""
+        if self.life is not None:
+            self.life.reader.stop()
+            self._world.processes.end(self.life.process)
+            self.life = None
+
+    def crash(self) -> None:
+        """Kill the process."""
+        if self.life is not None:
+            self._world.processes.end(self.life.process)
+            self.life = None
+
+    def go(self, count: int) -> None:
+        """Take so many micro-steps, if there are as many."""
+        for _ in range(count):
+            if not self.advance():
+                break
+
+    def to_the_end(self) -> bool:
+        """Take micro-steps until nothing is left to do; return whether the query still lives then."""
+        while self.advance():
+            if self.life is None:
+                return False
+        return True
+
+    def advance(self) -> bool:
+        """Take one micro-step; return whether there was one."""
+        life = self.life
+        if life is None:
+            return False
+        self._world.log.clear()
+        self._world.processes.current = life.process
+        try:
+            return {
+                "begin": self._begin,
+                "plan": self._plan,
+                "read": self._read,
+                "commit": self._commit,
+            }[life.todo](life)
+        except SrmpSparkError as error:
+            self._judge_end(life, error)
+            self._world.note(f"  {self.name} ends: {type(error).__name__}: {error}")
+            self.stop()
+            return True
+
+    def _begin(self, life: Life) -> bool:
+        self._world.clock.now += PAUSE_SECONDS
+        self._must_be_told(life)
+        if life.asked.available_now:
+            life.goal = self._seen(life)
+            life.reader.prepareForTriggerAvailableNow()
+        if self.begins_anew:
+            seen = self._seen(life)
+            life.initial = life.reader.initialOffset()
+            life.initial_met = {
+                log: each.met(self._rule(life, log, joined=True), each.marks)
+                for log, each in seen.items()
+            }
+            self._should_have_told(life)
+            self._may_leave_out_what_was_received(seen)
+        life.todo = "plan"
+        return True
+
+    def _may_leave_out_what_was_received(self, seen: dict[Log, Seen]) -> None:
+        """Let the first batch that runs again leave out, or have, what its consumer has received meanwhile."""
+        met = self._world.truth.checkpoint(self.name).met
+        for log, each in seen.items():
+            if log in met:
+                met[log] = replace(met[log], may_leave_out=met[log].may_leave_out | each.marks)
+
+    def _plan(self, life: Life) -> bool:
+        world, number = self._world, len(self.offsets) - 1
+        world.clock.now += PAUSE_SECONDS
+        if life.asked.read_mode == "receive":
+            world.truth.checkpoint(self.name).consumers.add(life.asked.consumer)
+        if number >= 0 and number not in self.commits:  # a crash came between: the same batch again
+            world.happened["the first batch ran again" if number == 0 else "a batch ran again"] += 1
+            before = self.offsets[number - 1] if number else life.initial
+            assert before is not None
+            life.start, life.todo = before, "read"
+            return True
+        start = self.offsets[-1] if self.offsets else life.initial
+        assert start is not None
+        self._must_be_told(life)
+        newcomers = self._newcomers(life)
+        end = life.reader.latestOffset(start, life.reader.getDefaultReadLimit())
+        self._should_have_told(life)
+        if life.asked.read_mode == "receive":
+            world.truth.planned(self.name, life.asked.consumer, set(self._seen(life)))
+        for log in newcomers:
+            world.happened[
+                "a queue joined" if self._is_restart(life, log) else "a queue appeared"
+            ] += 1
+        life.has_planned = True
+        life.looked |= {each for each in life.asked.queue_managers if not world.is_away(each)}
+        if self.offsets and _text(end) == _text(start):
+            world.happened["nothing was new"] += 1
+            return False
+        checkpoint = world.truth.checkpoint(self.name)
+        for log, met in {**(life.initial_met if not self.offsets else {}), **newcomers}.items():
+            checkpoint.met.setdefault(log, met)
+        self.offsets.append(json.loads(_text(end)))
+        if len(self.offsets) > 1:
+            life.reader.commit(self.offsets[-2])
+        life.start, life.todo = start, "read"
+        return True
+
+    def _read(self, life: Life) -> bool:
+        world, number = self._world, len(self.offsets) - 1
+        rows: list[Row] = []
+        for partition in life.reader.partitions(life.start, self.offsets[number]):
+            executor = SrmpStreamReader(parse(life.asked.spark_options(world)))
+            for batch in executor.read(partition):
+                columns = (
+                    batch.column(name).to_pylist()
+                    for name in ("queue_manager", "queue", "sequence", "label")
+                )
+                rows += (world.row(*each) for each in zip(*columns, strict=True))
+        world.note(f"  {self.name} reads batch {number}: {', '.join(map(str, rows)) or 'nothing'}")
+        world.truth.read(self.name, number, rows)
+        world.happened["rows were read"] += len(rows)
+        life.todo = "commit"
+        return True
+
+    def _commit(self, life: Life) -> bool:
+        number = len(self.offsets) - 1
+        self.commits.add(number)
+        self._world.truth.committed(self.name, number, self.holds)
+        life.todo = "plan"
+        return True
+
+    # --- where it begins ----------------------------------------------------------------------------------------------
+
+    def _seen(self, life: Life) -> dict[Log, Seen]:
+        world, asked = self._world, life.asked
+        logs = (log for log in world.here(asked.queue_managers) if asked.names(log))
+        return {log: Seen(world.truth.of(log), world.marks(log, asked.consumer)) for log in logs}
+
+    def _newcomers(self, life: Life) -> dict[Log, Met]:
+        world = self._world
+        known = (
+            set(world.truth.checkpoint(self.name).met) if self.offsets else set(life.initial_met)
+        )
+        now = self._seen(life)
+        found = now if life.goal is None else life.goal
+        return {
+            log: each.met(
+                self._rule(life, log, joined=self._is_restart(life, log)), now.get(log, each).marks
+            )
+            for log, each in found.items()
+            if log not in known and not world.is_away(log.queue_manager)
+        }
+
+    def _is_restart(self, life: Life, log: Log) -> bool:
+        """Return whether the checkpoint is older than this process, which meets a queue that was there before.
+
+        A process that asked for the beginning of its query met then what there was.
+        """
+        if life.initial is not None:
+            return life.is_restart and log in life.initial_met
+        return life.is_restart and log.queue_manager not in life.looked
+
+    @staticmethod
+    def _rule(life: Life, log: Log, *, joined: bool) -> str | int:
+        starting = life.asked.starting
+        if starting == "unreceived":
+            return starting
+        if not joined:
+            return "earliest"
+        return (
+            starting if isinstance(starting, str) else dict(starting).get(log.queue, "unreceived")
+        )
+
+    # --- what it must say ---------------------------------------------------------------------------------------------
+
+    def _misspelt(self, life: Life) -> Iterator[str]:
+        world, asked = self._world, life.asked
+        if any(world.is_away(each) for each in asked.queue_managers):
+            return  # it may be there
+        known = {log.queue for log in life.initial_met}
+        if not self.begins_anew:
+            known |= {log.queue for log in world.truth.checkpoint(self.name).met}
+        there = {log.queue for log in world.here(asked.queue_managers)} | known
+        yield from (each for each in asked.queues if not is_glob(each) and each not in there)
+
+    def _lost(self, life: Life) -> set[Log]:
+        """Return queues that the checkpoint knows and the queue manager does not."""
+        world = self._world
+        known = world.truth.checkpoint(self.name).met if self.offsets else life.initial_met
+        there = set(world.here(life.asked.queue_managers))
+        goal = None if life.goal is None else {log.queue_manager for log in life.goal}
+        return {
+            log
+            for log in known
+            if log not in there
+            and life.asked.names(log)
+            and not world.is_away(log.queue_manager)
+            and (goal is None or log.queue_manager in goal)
+        }
+
+    def _must_be_told(self, life: Life) -> None:
+        """Note what this micro-step must say, before it is taken."""
+        self._names = [] if life.has_planned else list(self._misspelt(life))
+        self._gone = self._lost(life) if life.todo == "plan" else set()
+
+    def _should_have_told(self, life: Life) -> None:
+        """It went well."""
+        if self._names:
+            raise BrokenPromiseError(
+                f"{self.name} reads {', '.join(self._names)}, which nobody has, and nobody is told"
+            )
+        if self._gone and life.asked.fail_on_data_loss:
+            gone = ", ".join(map(str, self._gone))
+            raise BrokenPromiseError(
+                f"{self.name} goes on without {gone}, and failOnDataLoss is true"
+            )
+        unsaid = {log for log in self._gone if not life.has_planned and not self._was_said(log)}
+        if unsaid:
+            raise BrokenPromiseError(
+                f"{self.name} goes on without {', '.join(map(str, unsaid))}, and the log "
+                "does not say so"
+            )
+
+    def _was_said(self, log: Log) -> bool:
+        """Return whether the log of this micro-step tells that rows of a queue are lost."""
+        return self._world.was_said("data.lost", log)
+
+    def _judge_end(self, life: Life, error: SrmpSparkError) -> None:
+        """Raise :class:`BrokenPromiseError` for an error that nothing explains."""
+        world, asked = self._world, life.asked
+        world.happened[f"a query ended with {type(error).__name__}"] += 1
+        known = set(world.truth.checkpoint(self.name).met) | set(life.initial_met)
+        if any(world.is_away(each) for each in asked.queue_managers):
+            return
+        is_explained = False
+        if isinstance(error, ConfigurationError):
+            names_rows = not isinstance(asked.starting, str) and "startingOffsets" in str(error)
+            is_explained = names_rows or bool(self._names or list(self._misspelt(life)))
+        elif getattr(error, "code", None) == "not-registered":
+            is_explained = life.has_lost_leases
+        elif isinstance(error, DataLossError) or getattr(error, "status", None) == 404:
+            is_explained = asked.fail_on_data_loss and bool(known & world.broken)
+        if not is_explained:
+            what = f"{type(error).__name__}: {error}"
+            raise BrokenPromiseError(
+                f"{self.name} ends, and nothing explains why: {what}"
+            ) from error
+
+
+def _text(offset: dict[str, Any]) -> str:
+    """Return an offset as Spark keeps and compares it."""
+    return json.dumps(offset, separators=(",", ":"))

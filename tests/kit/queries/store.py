@@ -1,0 +1,318 @@
+"""A queue manager without sockets and helper processes: the real store, engine, API and decoding, called as functions.
+
+The accepting process and its reader process talk over sockets. Here both are objects in one process and one loop:
+:class:`StoredQueueManager` calls the ASGI application of the API with a request, and the reader's commands answer into memory.
+Everything else is what ``srmp-spark serve`` runs. A call takes a fraction of a millisecond.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, BinaryIO, NamedTuple, cast
+
+from srmp_spark.clock import Clock
+from srmp_spark.errors import ApiError, ProcessMustEndError
+from srmp_spark.queue_manager.api.app import ApiApp, routes
+from srmp_spark.queue_manager.api.health import HealthApi
+from srmp_spark.queue_manager.api.port_side.connection import OWNER
+from srmp_spark.queue_manager.api.port_side.guard import Guard
+from srmp_spark.queue_manager.api.port_side.router import Router
+from srmp_spark.queue_manager.child.answer import AnswerWriter
+from srmp_spark.queue_manager.configuration.config import load
+from srmp_spark.queue_manager.configured_queues import ensure_queues
+from srmp_spark.queue_manager.reader.process import Reader
+from srmp_spark.queue_manager.service import QueueManager
+from srmp_spark.store.database.schema import connect_writer
+from srmp_spark.store.directory import DATABASE_FILE, IDENTITY_FILE, DataDirectory
+from srmp_spark.store.journal import Journal
+from srmp_spark.store.restore.restore import SEQUENCES_SKIPPED
+from srmp_spark.store.tables.epochs import end_of
+
+PUBLIC_BASE = "http://127.0.0.1:1801"
+
+
+class Answer(NamedTuple):
+    """What the API answered."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class _Collected(AnswerWriter):
+    """An answer of the reader that stays in memory."""
+
+    def __init__(self) -> None:  # no socket
+        self.value: dict[str, Any] = {}
+        self.data = bytearray()
+        self.refusal: ApiError | None = None
+
+    def head(self, value: dict[str, Any]) -> None:
+        self.value = value
+
+    def write(self, data: Any) -> int:  # noqa: ANN401  # bytes, or a buffer of Arrow
+        view = memoryview(data).cast("B")
+        self.data += view
+        return len(view)
+
+    def write_file(self, file: BinaryIO, begin: int, end: int) -> None:
+        file.seek(begin)
+        self.data += file.read(end - begin)
+
+    def end(self) -> None:
+        """Do nothing: nothing is held back."""
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
+
+    def refuse(self, status: int, code: str, message: str, hint: str = "") -> None:
+        self.refusal = ApiError(status, code, message, hint)
+
+
+class _ReaderInside:
+    """The reader process's commands, called by the main process's side."""
+
+    is_up = True
+
+    def __init__(self, directory: DataDirectory) -> None:
+        control: Any = SimpleNamespace(fileno=lambda: -1)
+        settings = {
+            "data_dir": str(directory.path),
+            "queue_manager": directory.queue_manager,
+            "state": None,
+            "state_interval": 5.0,
+        }
+        self._reader = Reader(control, settings)
+
+    async def ask(self, command: dict[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
+        """Return the head of an answer."""
+        return self._run(command).value
+
+    async def open(
+        self, command: dict[str, Any]
+    ) -> tuple[dict[str, Any], AsyncGenerator[bytes, None]]:
+        """Return the head of an answer and its data."""
+        answer = self._run(command)
+
+        async def pieces() -> AsyncGenerator[bytes, None]:
+            yield bytes(answer.data)
+
+        return answer.value, pieces()
+
+    def _run(self, command: dict[str, Any]) -> _Collected:
+        answer = _Collected()
+        self._reader._answer(command, answer)  # noqa: SLF001  # what its threads call
+        if answer.refusal is not None:
+            raise answer.refusal
+        return answer
+
+
+class _NothingOutgoing:
+    """Stands for the sender process, which has nothing to send."""
+
+    def __init__(self) -> None:
+        self.seen_at = 0
+        self.set_aside: list[Any] = []
+        self.last_seen: list[Any] = []
+        self.dead_letters: dict[str, int] = {}
+
+    async def status(self) -> list[Any]:
+        """Return what waits for other hosts: nothing."""
+        return []
+
+
+class _CommitHere:
+    """The journal's jobs, each of which is done when it is put: with nobody else in the process a thread is two switches."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._jobs: list[Any] = []
+        journal._jobs.put(None)  # noqa: SLF001
+        journal._thread.join()  # noqa: SLF001  # before it looks at what is here
+        journal._jobs = self  # type: ignore[assignment]  # noqa: SLF001
+
+    def put(self, job: Any) -> None:  # noqa: ANN401  # a transaction that is written
+        """Commit it."""
+        if job is not None:
+            self._jobs += [None, job]
+            self._journal._run()  # noqa: SLF001  # what its thread would call
+
+    def get(self) -> Any:  # noqa: ANN401
+        """Return what was put."""
+        return self._jobs.pop()
+
+
+def restored(directory: Path, lose: Callable[[str], int]) -> dict[str, int]:
+    """Make of a data directory that nobody has what ``srmp-spark restore`` makes of its Delta state.
+
+    That has the rows and the marks, and neither leases nor what receivers had planned; a new epoch begins behind
+    :data:`SEQUENCES_SKIPPED` holes in each queue. ``lose``: how many stored groups of a queue, the newest ones, the Delta state
+    did not have yet. Return the first lost sequence of each queue.
+    """
+    lost: dict[str, int] = {}
+    writer = connect_writer(directory / DATABASE_FILE)
+    writer.execute("BEGIN IMMEDIATE")
+    writer.execute("UPDATE consumers SET planned = NULL, holder = NULL, lease_until = NULL")
+    for queue_id, name in writer.execute(
+        "SELECT id, name FROM queues WHERE deleted_at IS NULL"
+    ).fetchall():
+        end = end_of(writer, queue_id)
+        lost[name] = end + 1
+        for _ in range(lose(name)):
+            newest = "SELECT id, first FROM groups WHERE queue_id = ? AND last = ?"
+            group = writer.execute(newest, (queue_id, lost[name] - 1)).fetchone()
+            hole = "SELECT 1 FROM holes WHERE queue_id = ? AND last >= ?"
+            if group is None or writer.execute(hole, (queue_id, group[1])).fetchone():
+                break
+            writer.execute("DELETE FROM groups WHERE id = ?", (group[0],))
+            lost[name] = group[1]
+        skipped = (queue_id, lost[name], end + SEQUENCES_SKIPPED, "restore")
+        writer.execute("INSERT INTO holes VALUES (?, ?, ?, ?)", skipped)
+    writer.execute("COMMIT")
+    writer.close()
+    (directory / IDENTITY_FILE).unlink()
+    return lost
+
+
+class StoredQueueManager:
+    """One queue manager over the lives that it has. ``url`` is its address for clients; nobody listens there."""
+
+    def __init__(
+        self, directory: Path, url: str, clock: Clock, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.url = url
+        self.is_away = False
+        """No client reaches it. It lives on."""
+        self.restores = 0
+        """Each takes many of the message identifiers that there are."""
+        self._path = directory
+        self._clock = clock
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._config = load(
+            {"data_dir": str(directory), "listen": "127.0.0.1:1801", "api": "127.0.0.1:8081"}, {}
+        )
+        self._open()
+        self.guid = self._directory.queue_manager
+
+    def _open(self) -> None:
+        self._loop.run_until_complete(self._start())
+
+    async def _start(self) -> None:
+        directory = self._directory = DataDirectory.open(self._path, now=self._clock.utc())
+        config = self._config
+        manager = self._manager = QueueManager(
+            config,
+            directory,
+            config.local_hosts(config.listen),
+            PUBLIC_BASE,
+            self._clock,
+            on_fatal=_fail,
+        )
+        _CommitHere(manager.journal)
+        manager.reader = _ReaderInside(directory)  # type: ignore[assignment]  # the part of it that the API calls
+        manager.outgoing = _NothingOutgoing()  # type: ignore[assignment]
+        await ensure_queues(manager)
+        health = HealthApi(manager, listening=[PUBLIC_BASE], api=self.url)
+        health.ready = True
+        guard = Guard(loopback=True, own_host="127.0.0.1", tokens=manager.tokens)
+        self._app = ApiApp(Router(routes(manager, health)), guard, manager.catalogue)
+
+    async def _stop(self) -> None:
+        await self._manager.stop_sending()
+        await self._manager.journal.drain()
+        self._manager.journal.close()
+        self._directory.close()
+
+    def close(self) -> None:
+        """End it."""
+        with self._lock:
+            self._loop.run_until_complete(self._stop())
+
+    def restart(self) -> None:
+        """End it, and open its data directory again."""
+        self.close()
+        self._open()
+
+    def restore(self, lose: Callable[[str], int] = lambda queue: 0) -> dict[str, int]:
+        """End it, and go on with what ``srmp-spark restore`` makes of its data directory: see :func:`restored`."""
+        self.close()
+        self.restores += 1
+        lost = restored(self._path, lose)
+        self._open()
+        return lost
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        query: bytes = b"",
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Call the API. From any thread; one call at a time."""
+        called = self._call(method, path, query, body, headers or {})
+        with self._lock:
+            return (
+                self._at_once(called) if method == "GET" else self._loop.run_until_complete(called)
+            )
+
+    def _at_once(self, called: Coroutine[Any, Any, Answer]) -> Answer:
+        """Return the answer of a call that waits for nothing but turns: without a task and the loop it costs half."""
+        asyncio.events._set_running_loop(self._loop)  # noqa: SLF001  # asyncio has no public name for it
+        try:
+            while called.send(None) is None:
+                pass  # it gave others a turn, as it does when a slice of its work was long
+        except StopIteration as end:
+            return cast("Answer", end.value)
+        finally:
+            asyncio.events._set_running_loop(None)  # noqa: SLF001
+        raise AssertionError("a GET waits for something: call it in the loop")
+
+    async def _call(
+        self, method: str, path: str, query: bytes, body: bytes, headers: Mapping[str, str]
+    ) -> Answer:
+        events = [{"type": "http.request", "body": body, "more_body": False}]
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            if not events:
+                await asyncio.Event().wait()  # the caller stays
+            return events.pop()
+
+        async def send(event: dict[str, Any]) -> None:
+            sent.append(event)
+
+        given = {"host": "127.0.0.1:8081", **headers}
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query,
+            "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
+            "extensions": {OWNER: os.getuid()},
+        }
+        await self._app(scope, receive, send)  # type: ignore[arg-type]  # events of ASGI
+        found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return Answer(sent[0]["status"], found, b"".join(event["body"] for event in sent[1:]))
+
+    # --- what is true of it, for who judges ---------------------------------------------------------------------------
+
+    def end(self, queue: str) -> int:
+        """Return the last sequence of a queue."""
+        return self._manager.catalogue.find(queue).end
+
+    def marks(self, queue: str, consumer: str) -> list[tuple[int, int]]:
+        """Return what a consumer has received, as ranges."""
+        found = self._manager.catalogue.find(queue).consumers.get(consumer)
+        return [] if found is None else [(1, found.received), *found.ahead.runs()]
+
+
+def _fail(error: ProcessMustEndError) -> None:
+    raise AssertionError("the store failed") from error

@@ -1,0 +1,128 @@
+"""A network that loses, doubles, delays, reorders, clogs, and brings copies back after weeks.
+
+What travels is one HTTP exchange: a request that arrives or not, and an answer that arrives or not. The sender of a request
+learns one of three things: the answer, that the connection broke, or (after the time-out) nothing. A copy of a request is a
+request whose answer nobody reads: a proxy that repeats a POST, a sender that was restored from a backup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TypeVar
+
+from tests.kit.sim_clock import SimClock
+
+Request = TypeVar("Request")
+Answer = Callable[[int | None], None]
+"""Called with the HTTP status, or with ``None`` for a broken or silent connection."""
+
+HTTP_TIMEOUT_S = 10.0
+LATE_COPY_S_MIN = 6 * 3600.0
+LATE_COPY_S_MAX = 27 * 86400.0
+"""Identifiers are remembered for 30 days (MESSAGE_ID_HISTORY_DAYS), at least 27 under a wall clock that jumps."""
+HEALTHY_DELAY_S = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetFaults:
+    """How bad a network is; probabilities are per message and direction."""
+
+    loss: float = 0.0
+    duplicate: float = 0.0
+    delay: float = 0.05
+    """Mean of an exponential, in seconds: neighbours overtake each other."""
+    clog: float = 0.0
+    """Probability that a message finds its link clogged, and clogs it for all that follow."""
+    clog_seconds: float = 5.0
+    late_copy: float = 0.0
+
+    @classmethod
+    def drawn(cls, random: Random) -> NetFaults:
+        """One network of a seed."""
+        return cls(
+            loss=random.choice((0.0, random.uniform(0.0, 0.3))),
+            duplicate=random.choice((0.0, random.uniform(0.0, 0.5))),
+            delay=random.uniform(0.03, 0.1),
+            clog=random.choice((0.0, random.uniform(0.0, 0.02))),
+            late_copy=random.choice((0.0, random.uniform(0.0, 0.1))),
+        )
+
+
+class SimNet:
+    """Carries requests; :attr:`faults` may be set to ``None`` to heal it."""
+
+    def __init__(self, clock: SimClock, random: Random, faults: NetFaults | None) -> None:
+        self._clock = clock
+        self._random = random
+        self.faults = faults
+        self._clogged_until: dict[str, float] = {}
+
+    def post(
+        self,
+        link: str,
+        deliver: Callable[[Request, Answer], None],
+        request: Request,
+        answered: Answer,
+    ) -> None:
+        """Send ``request`` over ``link``: ``deliver(request, answer)`` at the far end, ``answered(status)`` here, once."""
+        faults = self.faults
+        if faults is None:
+            self._clock.after(HEALTHY_DELAY_S, deliver, request, _Way(self, answered))
+            return
+        random = self._random
+        if random.random() < faults.duplicate:
+            self._clock.after(self._delay(link, faults), deliver, request, _nobody)
+        if faults.late_copy and random.random() < faults.late_copy:
+            self._clock.after(
+                random.uniform(LATE_COPY_S_MIN, LATE_COPY_S_MAX), deliver, request, _nobody
+            )
+        if random.random() < faults.loss:
+            self._clock.after(HTTP_TIMEOUT_S, answered, None)
+        else:
+            self._clock.after(self._delay(link, faults), deliver, request, _Way(self, answered))
+
+    def clog(self, link: str, seconds: float) -> None:
+        """Let nothing through ``link`` for a while; what is sent meanwhile arrives afterwards."""
+        self._clogged_until[link] = max(
+            self._clogged_until.get(link, 0.0), self._clock.now + seconds
+        )
+
+    def _delay(self, link: str, faults: NetFaults) -> float:
+        delay = self._random.expovariate(1.0 / faults.delay)
+        if faults.clog and self._random.random() < faults.clog:
+            self.clog(link, self._random.uniform(0, faults.clog_seconds))
+        clogged_until = self._clogged_until.get(link)
+        if clogged_until is not None:
+            delay += max(0.0, clogged_until - self._clock.now)
+        return delay
+
+    def carry_answer(self, status: int | None, answered: Answer) -> None:
+        """The way back: lost, or late, or there."""
+        faults = self.faults
+        if faults is None:
+            self._clock.after(HEALTHY_DELAY_S, answered, status)
+        elif self._random.random() < faults.loss:
+            self._clock.after(HTTP_TIMEOUT_S, answered, None)
+        else:
+            self._clock.after(self._random.expovariate(1.0 / faults.delay), answered, status)
+
+
+class _Way:
+    """The way back of one exchange; an answer that comes twice travels once."""
+
+    __slots__ = ("_answered", "_net")
+
+    def __init__(self, net: SimNet, answered: Answer) -> None:
+        self._net = net
+        self._answered: Answer | None = answered
+
+    def __call__(self, status: int | None) -> None:
+        if self._answered is not None:
+            answered, self._answered = self._answered, None
+            self._net.carry_answer(status, answered)
+
+
+def _nobody(status: int | None) -> None:
+    """Nobody reads the answer to a copy."""

@@ -1,0 +1,450 @@
+"""A whole life of a queue manager in two milliseconds: one seed, one run, the same run every time.
+
+1. Everything a run depends on (the senders, their messages, how bad the network is, when the power fails, how long a sync
+   takes, when an operator sets the clock) is drawn from ``Random(seed)``. Nothing else is random, and no time passes.
+2. *Safety*: with all faults on, nothing acknowledged may be lost, nothing may be doubled, the order of each stream is kept.
+3. *Liveness*: the faults end. Within three of the longest resend intervals every sender must have an empty queue.
+4. Then late copies of requests, up to 27 days old, still arrive. Only after that the oracle speaks.
+
+That is the receiving half. The same seed is then one life of a sending queue manager (:mod:`.sending_simulation`).
+
+    python -m tests.kit.simulation --seeds 10000
+    python -m tests.kit.simulation --seed 4711 --trace
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, fields
+from functools import partial
+from random import Random
+from typing import Any
+
+from srmp_spark.message import Arrival, Message
+from srmp_spark.names import split_url
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.encoder import encode
+from srmp_spark.srmp.receiving.effects import Accepted, Pending, Refused
+from srmp_spark.srmp.receiving.receiver import ReceiverSettings
+from tests.kit.decision_oracle import DecisionOracle
+from tests.kit.oracle import Oracle, Verdict
+from tests.kit.sender_model import (
+    RESEND_TABLE_S,
+    DatagramSender,
+    SenderModel,
+    StreamSender,
+)
+from tests.kit.sending_simulation import SendingSimulation
+from tests.kit.sim_clock import SimClock
+from tests.kit.sim_disk import SimDisk
+from tests.kit.sim_net import Answer, NetFaults, SimNet
+from tests.kit.sim_outbox import SimSender
+from tests.kit.sim_queue_manager import SimQueueManager, queue_url
+
+MESSAGES_MAX = 60
+"""Per run, over all senders: small runs find faults in fewer seconds than long ones."""
+SAFETY_S_MAX = 200.0
+LIVENESS_S_MAX = 3 * RESEND_TABLE_S[-1]
+STEPS_MAX = 20_000
+"""A run takes some hundreds; this many means that something goes round in circles."""
+CRASH_PROBABILITY_MAX = 0.02
+DOWN_S_MAX = 60.0
+CLOCK_JUMP_US_MAX = 10 * 365 * 86_400_000_000
+ON_THE_WIRE_SHARE = 1 / 16
+"""In this share of the runs messages travel as the bytes that Windows would write, in the others as they are."""
+REFUSES_EXPIRED_SHARE = 0.6
+"""In this share of the runs the queue manager has ``--expired refuse``."""
+BOUNDARY = "MSMQ - SOAP boundary, 4711"
+SEEDS_PER_REPORT = 500
+
+QUEUES = {"private$/orders": False, "private$/ledger": True, "invoices": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one seed."""
+
+    seed: int
+    verdict: Verdict
+    problems: list[str] = field(default_factory=list)
+    """Wrong beyond the oracle's four words: no convergence, a wrong 400, a receipt for what was not sent."""
+    steps: int = 0
+    marks: Counter[str] = field(default_factory=Counter)
+    digest: str = ""
+
+    @property
+    def clean(self) -> bool:
+        """Nothing is wrong."""
+        return self.verdict.clean and not self.problems
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}: {self.verdict}" + "".join(
+            f"\n  {problem}" for problem in self.problems[:5]
+        )
+
+
+class Simulation:
+    """One run."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        queue_manager_class: type[SimQueueManager] = SimQueueManager,
+        log: Callable[[str], None] | None = None,
+    ) -> None:
+        self.seed = seed
+        self.random = random = Random(seed)
+        self.clock = SimClock()
+        self._lowest_offset_us = self.clock.utc_offset_us
+        """Of all that the wall clock was set to: a clock that was set ahead may not be believed for an hour."""
+        self.oracle = Oracle()
+        self.net = SimNet(self.clock, random, NetFaults.drawn(random))
+        self.on_the_wire = random.random() < ON_THE_WIRE_SHARE
+        self.crash_probability = (
+            random.uniform(0.0, CRASH_PROBABILITY_MAX) if random.random() < 0.8 else 0.0
+        )
+        self.heal_at = self.clock.now + random.uniform(20.0, SAFETY_S_MAX)
+        self.disk = SimDisk()
+        self.extra = Random(
+            f"{seed} expired"
+        )  # drawn apart: what was added later changes no schedule of a seed
+        self.refuses_expired = self.extra.random() < REFUSES_EXPIRED_SHARE
+        settings = ReceiverSettings(
+            queue_quota_bytes=1,
+            unknown_queue="retry",
+            expired="refuse" if self.refuses_expired else "keep",
+        )
+        self.queue_manager = queue_manager_class(
+            self.clock, self.disk, random, self._post_receipt, queues=QUEUES, settings=settings
+        )
+        self.decisions = DecisionOracle()
+        self.disk.on_decided = self.decisions.decided
+        self.disk.on_discarded = self.oracle.discarded
+        self.queue_manager.judged = self._judged
+        self._wrong: list[str] = []
+        self.senders = self._make_senders()
+        self._senders_by_host = {sender.name: sender for sender in self.senders}
+        self.steps = 0
+        self._log = log
+        if log is not None:
+            self.queue_manager.trace = self._note
+        self._schedule()
+
+    def _make_senders(self) -> list[SenderModel]:
+        random = self.random
+        senders: list[SenderModel] = []
+        for number in range(random.randint(1, 4)):
+            kind = random.choice((DatagramSender, StreamSender, StreamSender))
+            queue = (
+                "private$/orders"
+                if kind is DatagramSender
+                else random.choice(("private$/ledger", "invoices"))
+            )
+            name, guid = f"sender-{number}", f"5e4de400-0000-4000-8000-{number:012}"
+            senders.append(
+                kind(
+                    name,
+                    guid,
+                    queue_url(queue),
+                    self.clock,
+                    random,
+                    self.oracle,
+                    partial(self._post_message, f"from {name}"),
+                )
+            )
+            senders[-1].decisions = self.decisions
+            senders[-1].says_ttrq = self.extra.random() < 0.5
+        return senders
+
+    def _schedule(self) -> None:
+        """Draw when what happens."""
+        random, clock = self.random, self.clock
+        span = self.heal_at - clock.now
+        hasty = random.random() < 0.45
+        for number in range(random.randint(4, MESSAGES_MAX)):
+            sender = random.choice(self.senders)
+            expires = random.random() < (0.8 if hasty else 0.1)
+            time_to_reach_queue = random.uniform(0.2, 40.0) if expires else None
+            # Messages come in bursts: of the drawn moments some are rounded to whole tens of seconds.
+            when = random.uniform(0.0, span)
+            if random.random() < 0.5:
+                when -= when % 10.0
+            clock.after(when, sender.submit, f"{sender.name}-{number}", time_to_reach_queue)
+        if random.random() < 0.2:
+            clock.after(
+                random.uniform(0.0, span),
+                self._set_wall_clock,
+                random.randint(-CLOCK_JUMP_US_MAX, CLOCK_JUMP_US_MAX),
+            )
+        if random.random() < 0.2:
+            when = random.uniform(0.0, span)
+            clock.after(when, self._fill_queues, 1)
+            clock.after(random.uniform(when, span), self._fill_queues, 0)
+
+        if random.random() < 0.2:
+            # Swizzle-clog, FoundationDB's best finder of faults: links clog one after another and clear in another order.
+            for sender in self.senders:
+                for link in (f"from {sender.name}", f"to {sender.name}"):
+                    begin = random.uniform(0.0, span)
+                    clock.after(begin, self.net.clog, link, random.uniform(begin, span) - begin)
+
+    def _set_wall_clock(self, by_us: int) -> None:
+        self.clock.utc_offset_us += by_us
+        self._lowest_offset_us = min(self._lowest_offset_us, self.clock.utc_offset_us)
+        self._note(f"wall clock set by {by_us} us")
+
+    def _fill_queues(self, bytes_waiting: int) -> None:
+        for queue in self.queue_manager.receiver.queues.values():
+            queue.bytes_waiting = bytes_waiting
+
+    def _post_message(self, link: str, message: Message, answered: Answer) -> None:
+        if self.on_the_wire:
+            self.net.post(
+                link, self.queue_manager.receive, encode(message, boundary=BOUNDARY), answered
+            )
+        else:
+            self.net.post(link, self.queue_manager.receive, message, answered)
+
+    def _post_receipt(self, message: Message, answered: Answer) -> None:
+        sender = self._senders_by_host[split_url(message.destination).host]
+        if self.on_the_wire:
+            message = decode(*encode(message, boundary=BOUNDARY))
+        self.net.post(f"to {sender.name}", sender.receive, message, answered)
+
+    def _judged(self, message: Message, arrival: Arrival, outcome: Refused | Pending) -> None:
+        """What comes too late is discarded (2.2.5.1.1, 2.2.6.17) if the operator wants it so, and nothing else ever is."""
+        key, until = message.body.decode(), message.time_to_reach_queue or message.expires_at
+        is_late = until is not None and until < arrival.at and self.refuses_expired
+        slowest_clock = arrival.at - self.clock.utc_offset_us + self._lowest_offset_us
+        is_late_for_certain = until is not None and is_late and until < slowest_clock
+        is_discarded = (
+            outcome.reason == "expired"
+            if isinstance(outcome, Refused)
+            else SimQueueManager.is_discarded(outcome)
+        )
+        if is_discarded and any(row.key == key for rows in self.disk.rows.values() for row in rows):
+            self._wrong.append(f"{key} was discarded and has its row")
+        elif is_discarded and not is_late:
+            self._wrong.append(f"{key} was discarded in time")
+        elif is_late_for_certain and isinstance(outcome, Accepted):
+            self._wrong.append(f"{key} was taken too late")
+        elif is_discarded and isinstance(outcome, Refused):
+            self._senders_by_host[key.rpartition("-")[0]].too_late.add(key)
+
+    def _note(self, text: str) -> None:
+        if self._log is not None:
+            self._log(f"{self.clock.now:14.3f} {text}")
+
+    def run(self) -> Outcome:
+        """All of it."""
+        self._run_with_faults()
+        problems = self._run_until_quiet()
+        for rows in self.disk.rows.values():
+            for row in rows:
+                self.oracle.landed(row.key)
+                self._note(f"landed {row.queue} {row.sequence} {row.key}")
+        for sender in self.senders:
+            problems += sender.faults_found
+            self.queue_manager.marks.update(sender.marks)
+        problems += self.decisions.verdict() + self._wrong
+        return Outcome(
+            self.seed, self.oracle.verdict(), problems, self.steps, self.queue_manager.marks
+        )
+
+    def _run_with_faults(self) -> None:
+        random, clock, probability = self.random, self.clock, self.crash_probability
+        while clock.now < self.heal_at and self.steps < STEPS_MAX and clock.step():
+            self.steps += 1
+            if probability and random.random() < probability and self.queue_manager.up:
+                survives = random.random() < 0.5
+                self._note(f"crash, transaction survives: {survives}")
+                self.queue_manager.marks["crash"] += 1
+                self.queue_manager.crash(survives)
+                clock.after(random.uniform(0.1, DOWN_S_MAX), self._restart)
+
+    def _restart(self) -> None:
+        self._note("restart")
+        self.queue_manager.start()
+
+    def _run_until_quiet(self) -> list[str]:
+        """The faults end; what the senders hold must go, then nothing must be left to do."""
+        self._note("the faults end")
+        self.net.faults = None
+        clock = self.clock
+        deadline = clock.now + LIVENESS_S_MAX
+        while (
+            not all(sender.idle for sender in self.senders)
+            and clock.now <= deadline
+            and self.steps < STEPS_MAX
+        ):
+            if not clock.step():
+                break
+            self.steps += 1
+        stuck = [
+            f"{sender.name} still holds {len(sender.queue)} messages, awaits "
+            f"{len(sender.awaited_delivery_receipts)} receipts"
+            for sender in self.senders
+            if not sender.idle
+        ]
+        while self.steps < STEPS_MAX and clock.step():
+            self.steps += 1
+        if self.steps >= STEPS_MAX:
+            stuck.append(f"no end after {STEPS_MAX} steps")
+        return stuck
+
+
+def run(
+    seed: int,
+    queue_manager_class: type[SimQueueManager] | None = None,
+    digest: bool = False,
+    *,
+    sender_class: type[SimSender] | None = None,
+    log: Callable[[str], None] | None = None,
+) -> Outcome:
+    """One seed: its life of a receiving queue manager, and its life of a sending one.
+
+    A class that is given is put into its half, and the other half is left out. ``digest``: with the SHA-256 of the event log,
+    which must not depend on anything but the seed.
+    """
+    sha = hashlib.sha256()
+    if digest:
+        log = lambda line: sha.update(line.encode())  # noqa: E731  # one word for it is enough
+    outcomes = []
+    if sender_class is None:
+        outcomes.append(
+            Simulation(
+                seed, queue_manager_class=queue_manager_class or SimQueueManager, log=log
+            ).run()
+        )
+    if queue_manager_class is None:
+        outcomes.append(_run_sending(seed, sender_class or SimSender, log))
+    return Outcome(
+        seed,
+        Verdict(
+            *(
+                _joined(getattr(outcome.verdict, word.name) for outcome in outcomes)
+                for word in fields(Verdict)
+            )
+        ),
+        _joined(outcome.problems for outcome in outcomes),
+        sum(outcome.steps for outcome in outcomes),
+        sum((outcome.marks for outcome in outcomes), Counter()),
+        sha.hexdigest() if digest else "",
+    )
+
+
+def _joined(lists: Iterable[list[str]]) -> list[str]:
+    return [text for each in lists for text in each]
+
+
+def _run_sending(
+    seed: int, sender_class: type[SimSender], log: Callable[[str], None] | None
+) -> Outcome:
+    simulation = SendingSimulation(seed, sender_class=sender_class, log=log)
+    problems = simulation.run()
+    return Outcome(seed, simulation.oracle.verdict(), problems, simulation.steps, simulation.marks)
+
+
+def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome]]:
+    """(runs, marks, steps, the first run that is not clean) of ``seeds``; stops at a fault."""
+    marks: Counter[str] = Counter()
+    runs = steps = 0
+    for seed in seeds:
+        outcome = run(seed)
+        runs += 1
+        steps += outcome.steps
+        marks.update(outcome.marks)
+        if not outcome.clean:
+            return runs, marks, steps, [outcome]
+    return runs, marks, steps, []
+
+
+def _chunks(first: int, count: int) -> list[range]:
+    end = first + count
+    return [
+        range(at, min(at + SEEDS_PER_REPORT, end)) for at in range(first, end, SEEDS_PER_REPORT)
+    ]
+
+
+def _results(
+    chunks: list[range], jobs: int
+) -> Iterable[tuple[int, Counter[str], int, list[Outcome]]]:
+    if jobs == 1:
+        yield from map(run_many, chunks)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        try:
+            yield from pool.map(run_many, chunks)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _say(text: str, end: str = "\n") -> None:
+    sys.stdout.write(text + end)
+    sys.stdout.flush()
+
+
+def simulate(first: int, count: int, jobs: int) -> int:
+    """Run ``count`` seeds from ``first``; exit code 1 at the first that fails, with the command that repeats it."""
+    begin = time.perf_counter()
+    marks: Counter[str] = Counter()
+    runs = steps = 0
+    for chunk_runs, chunk_marks, chunk_steps, failed in _results(_chunks(first, count), jobs):
+        runs += chunk_runs
+        steps += chunk_steps
+        marks.update(chunk_marks)
+        rate = runs / (time.perf_counter() - begin)
+        progress = f"{runs}/{count} seeds, {rate:.0f} schedules/s"
+        _say(
+            f"\r{progress}" if sys.stdout.isatty() else progress,
+            end="" if sys.stdout.isatty() else "\n",
+        )
+        if failed:
+            _say(f"\n{failed[0]}")
+            _say(f"repeat it: python -m tests.kit.simulation --seed {failed[0].seed} --trace")
+            return 1
+    _say(
+        f"\n0 violations in {runs} seeds ({steps} steps, {rate:.0f} schedules/s); what "
+        "happened how often:"
+    )
+    for name, times in sorted(marks.items()):
+        _say(f"  {name:42} {times}")
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.kit.simulation", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=1000, metavar="N", help="how many seeds to run (default: 1000)"
+    )
+    parser.add_argument(
+        "--first", type=int, default=0, metavar="K", help="the first of them (default: 0)"
+    )
+    parser.add_argument("--seed", type=int, metavar="K", help="run only this seed")
+    parser.add_argument(
+        "--trace", action="store_true", help="with --seed: print everything that happens"
+    )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
+    options = parser.parse_args(arguments)
+    if options.seed is None:
+        if options.seeds < 1 or options.jobs < 1 or options.trace:
+            parser.error("--seeds and --jobs are at least 1; --trace needs --seed")
+        return simulate(options.first, options.seeds, options.jobs)
+    log: Callable[[str], Any] | None = _say if options.trace else None
+    outcome = run(options.seed, log=log)
+    _say(str(outcome))
+    return 0 if outcome.clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,317 @@
+"""The dispatcher of the sender process between a simulated outbox and simulated peers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeVar, cast
+from unittest import mock
+
+from srmp_spark.errors import SrmpSparkError
+from srmp_spark.message import CLASS_ORDER_ACK, Message, Receipt
+from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
+from srmp_spark.queue_manager.sender.http.addresses import Addresses, Resolve
+from srmp_spark.queue_manager.sender.http.connections import Wire
+from srmp_spark.queue_manager.sender.http.exchange import Exchange
+from srmp_spark.queue_manager.sender.receipts import Found
+from srmp_spark.srmp.codec.message_types import ORDERING_ACK_ACTION
+from srmp_spark.srmp.receiving.effects import Committed
+from srmp_spark.srmp.sending.outgoing_effects import (
+    DeadLetter,
+    Enqueued,
+    Load,
+    OutgoingChanges,
+    QueueKey,
+    SerialRun,
+    StoredMessage,
+)
+from srmp_spark.srmp.sending.outgoing_states import SenderSettings
+from srmp_spark.srmp.sending.sender import Sender
+from srmp_spark.store.outbox.messages.packed_group import Part
+from srmp_spark.store.outbox.preparing.preparation import CommitResult, Numbered
+from tests.kit.sim_disk import Synced
+from tests.kit.wayout.peers import Net, Peer
+from tests.kit.wayout.virtual_loop import VirtualLoop
+
+IDENTITY = "aaaaaaaa-0000-4000-8000-000000000009"
+RECEIPTS_URL = "http://here.example/msmq/private$/order_queue$"
+WRITE_S, READ_S = 0.005, 0.001
+"""A job of the outbox with a sync, and one without."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class Batch:
+    """A batch to be committed (:class:`~srmp_spark.store.outbox.preparing.preparation.Prepared`): rows for queues."""
+
+    rows: Mapping[QueueKey, Sequence[str]]
+    result: CommitResult | None = None
+    stages: Sequence[Any] = ()
+    lost: Sequence[Any] = ()
+    letters: int = 0
+    unwritten_bytes: int = 0
+
+    @property
+    def parts(self) -> list[Part]:
+        """What goes out, by queue."""
+        return [
+            Part(number, key, len(rows), False)
+            for number, (key, rows) in enumerate(self.rows.items())
+        ]
+
+    @property
+    def identifiers(self) -> int:
+        """How many messages there are."""
+        return sum(map(len, self.rows.values()))
+
+    def step(self) -> bool:
+        """All of it is done at once."""
+        self.result = CommitResult(self.identifiers, 0)
+        return True
+
+    def abort_step(self) -> bool:
+        """Nothing was written."""
+        return True
+
+    def numbered(
+        self, ids_first: int, enqueued: Iterable[Enqueued], unsent: AbstractSet[int] = frozenset()
+    ) -> Numbered:
+        """Return the batch with its numbers."""
+        return Numbered(cast("Any", self), ids_first, tuple(enqueued), unsent)
+
+
+class SimOutboxTables(Synced[tuple[OutgoingChanges, Sequence[Numbered]]]):
+    """What the dispatcher asks of the outbox."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: dict[QueueKey, dict[int, StoredMessage]] = {}
+        """Ascending serials."""
+        self.dead: dict[str, DeadLetter] = {}
+        self.database = self
+        self.damage = self
+        self._identifiers = 0
+
+    def text(self, _key: QueueKey) -> None:
+        """Nothing is damaged."""
+
+    @contextmanager
+    def transaction(self) -> Iterator[mock.Mock]:
+        """How far receipts were read: nobody starts again here."""
+        yield mock.Mock()
+
+    def load(self, load: Load) -> list[StoredMessage]:
+        """Return the rows that ``load`` asks for."""
+        found: list[StoredMessage] = []
+        for serial, stored in self.messages.get(load.key, {}).items():
+            if serial > load.last or len(found) >= load.rows_max:
+                break
+            if serial > load.after:
+                found.append(stored)
+        return found
+
+    def write(
+        self,
+        changes: OutgoingChanges,
+        at: int,
+        *,
+        batches: Sequence[Numbered],
+        sent: object,
+        sessions: object,
+    ) -> Committed:
+        """Store messages and their ends."""
+        self.begin((changes, batches))
+        return self.finish()
+
+    def apply(self, transaction: tuple[OutgoingChanges, Sequence[Numbered]]) -> None:
+        """As :meth:`srmp_spark.store.outbox.outbox.Outbox.write`, in the order in which that writes."""
+        changes, batches = transaction
+        anew = {QueueKey(row.destination, row.kind) for row in changes.queues}
+        self._forget(key for key in changes.forgotten if key in anew)
+        for batch in batches:
+            for part, enqueued, rows in zip(
+                batch.preparation.parts,
+                batch.enqueued,
+                cast("Batch", batch.preparation).rows.values(),
+                strict=True,
+            ):
+                if part.number in batch.unsent:
+                    run = SerialRun(enqueued.key, enqueued.first, enqueued.last)
+                    self.dead |= dict.fromkeys(rows, DeadLetter(run, "no-room", None, False))
+                    continue
+                queue = self.messages.setdefault(enqueued.key, {})
+                for serial, row in enumerate(rows, enqueued.first):
+                    self._identifiers += 1
+                    queue[serial] = StoredMessage(serial, self._message(enqueued.key, row))
+        for key, first, last in changes.finished:
+            self._take(key, first, last)
+        for letter in changes.dead_letters:
+            for stored in self._take(*letter.run):
+                self.dead[stored.message.body.decode()] = letter
+        self._forget(key for key in changes.forgotten if key not in anew)
+
+    def _forget(self, keys: Iterable[QueueKey]) -> None:
+        for key in keys:
+            assert not self.messages.get(key), f"{key} was to be forgotten and has messages"
+
+    def _message(self, key: QueueKey, row: str) -> Message:
+        return Message(
+            destination=key.destination,
+            action="MSMQ:",
+            lineage=IDENTITY,
+            uniquifier=self._identifiers,
+            has_msmq=True,
+            durable=True,
+            body=row.encode(),
+            source_qm=IDENTITY,
+        )
+
+    def _take(self, key: QueueKey, first: int, last: int) -> list[StoredMessage]:
+        queue = self.messages.get(key, {})
+        taken = []
+        for serial in list(queue):
+            if serial > last:
+                break
+            if serial >= first:
+                taken.append(queue.pop(serial))
+        if not queue:
+            self.messages.pop(key, None)
+        return taken
+
+
+class SimStoreThread:
+    """Jobs of the outbox, one after another."""
+
+    def __init__(self, loop: VirtualLoop, write: Callable[..., Committed]) -> None:
+        """``write``: the one job with a sync."""
+        self._loop = loop
+        self._write = write
+        self._free_at = 0.0
+
+    def run(self, job: Callable[[], _T], *, later: bool = False) -> Any:  # noqa: ANN401  # a future of the loop
+        """Do ``job`` when the ones before it are done."""
+        future = self._loop.create_future()
+        is_write = getattr(job, "func", None) == self._write
+        self._free_at = max(self._free_at, self._loop.time()) + (WRITE_S if is_write else READ_S)
+        self._loop.call_at(self._free_at, self._do, job, future)
+        return future
+
+    @staticmethod
+    def _do(job: Callable[[], _T], future: Any) -> None:  # noqa: ANN401  # a future of the loop
+        if not future.cancelled():
+            try:
+                future.set_result(job())
+            except Exception as error:  # as the thread hands it over
+                future.set_exception(error)
+
+    def die(self, doing: str, error: BaseException) -> NoReturn:
+        """End the run: this is a bug."""
+        raise AssertionError(f"{doing}: {error!r}") from error
+
+
+@dataclass(slots=True)
+class Limits:
+    """Limits that a run makes smaller or larger than they are, by where they are read."""
+
+    connections: int = 1_000
+    names: Mapping[str, int] = field(default_factory=dict)
+
+    @contextmanager
+    def set(self) -> Iterator[None]:
+        """Let them count."""
+        with ExitStack() as stack:
+            place = "srmp_spark.queue_manager.sender.http.connections"
+            stack.enter_context(
+                mock.patch(f"{place}.connections_allowed", return_value=self.connections)
+            )
+            for name, value in self.names.items():
+                stack.enter_context(mock.patch(f"srmp_spark.{name}", value))
+            yield
+
+
+class Rig:
+    """All of it, in one loop. Make it inside of the loop."""
+
+    def __init__(self, loop: VirtualLoop, net: Net, *, settings: SenderSettings) -> None:
+        self.loop = loop
+        self.net = net
+        self.outbox = SimOutboxTables()
+        self.sender = Sender(IDENTITY, settings)
+        self._receipts: list[Message] = []
+        self._identifiers = 0
+        store = SimStoreThread(loop, self.outbox.write)
+        self.dispatcher = Dispatcher(
+            cast("Any", self.outbox),
+            self.sender,
+            cast("Any", store),
+            cast("Any", self),
+            loop,
+            receipts_url=RECEIPTS_URL,
+            receipts_read_to=0,
+            reserve=self._reserve,
+        )
+        self.dispatcher.receipts_came()
+
+    async def _reserve(self, count: int) -> int:
+        first, self._identifiers = self._identifiers + 1, self._identifiers + count
+        return first
+
+    def read(self, after: int) -> Found:
+        """Return the order queue, as the dispatcher reads it."""
+        found = self._receipts[after:]
+        return Found(after + len(found), found, more=False)
+
+    def receipt(self, peer: Peer, message: Message) -> None:
+        """Store a stream receipt of a peer in the order queue."""
+        assert message.stream is not None
+        receipt = Receipt("stream", stream_id=message.stream.id, last_ordinal=peer.number)
+        found = Message(
+            RECEIPTS_URL,
+            ORDERING_ACK_ACTION,
+            has_msmq=True,
+            message_class=CLASS_ORDER_ACK,
+            receipt=receipt,
+        )
+        self._receipts.append(found)
+        self.dispatcher.receipts_came()
+
+    async def commit(
+        self, rows: Mapping[QueueKey, Sequence[str]]
+    ) -> CommittedBatch | SrmpSparkError:
+        """Commit a batch; return what the caller is told."""
+        try:
+            return await self.dispatcher.commit(lambda _at: cast("Any", Batch(rows)))
+        except SrmpSparkError as error:
+            return error
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is left to send."""
+        return not self.outbox.messages and not self.sender.has_changes
+
+
+@contextmanager
+def simulated(net: Net, limits: Limits, resolve: Resolve | None = None) -> Iterator[None]:
+    """Let the sender process's connections be simulated, without its log; ``resolve``: the addresses of host names."""
+    log = logging.getLogger("srmp_spark")
+    level = log.level
+    with ExitStack() as stack:
+        stack.enter_context(limits.set())
+        stack.enter_context(
+            mock.patch.object(Wire, "request", lambda _wire, send: net.request(send))
+        )
+        unsent = property(
+            lambda exchange: exchange._transport.unsent_bytes if exchange.usable else 0  # noqa: SLF001  # ours
+        )
+        stack.enter_context(mock.patch.object(Exchange, "unsent_bytes", unsent))
+        if resolve is not None:
+            stack.enter_context(mock.patch.object(Addresses.__init__, "__defaults__", (resolve,)))
+        log.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            log.setLevel(level)

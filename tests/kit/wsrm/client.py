@@ -1,0 +1,208 @@
+"""A client of the simulator: one sequence of ours, its store, and the way its messages go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from srmp_spark.wsrm.codec.elements import EndpointReference, SoapMessage
+from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
+from srmp_spark.wsrm.sending.source import Source
+from srmp_spark.wsrm.sending.source_effects import (
+    Acknowledged,
+    Ended,
+    Opened,
+    SourceSettings,
+    Suspicious,
+    Transmit,
+)
+from srmp_spark.wsrm.sending.source_states import OVER, SourceState
+from tests.kit.sim_clock import SimClock
+from tests.kit.wsrm.oracle import SourceJudge, Store
+
+Versions = tuple[SoapVersion, AddressingVersion, RmVersion]
+
+
+class World(Protocol):
+    """What a client needs of the simulation."""
+
+    clock: SimClock
+    marks: Counter[str]
+    problems: list[str]
+    store: Store
+
+    def note(self, text: str) -> None:
+        """For ``--trace``."""
+
+    def travel(self, message: SoapMessage, arrive: Callable[[SoapMessage], None]) -> None:
+        """Over the network."""
+
+    def post(self, message: SoapMessage, answer: Callable[[SoapMessage | None], None]) -> None:
+        """At the destination."""
+
+
+class Client:
+    """Sends ``messages`` in one sequence and ends it."""
+
+    def __init__(
+        self,
+        name: str,
+        world: World,
+        versions: Versions,
+        source_class: type[Source],
+        *,
+        is_anonymous: bool,
+        window: int,
+        interval: float,
+        messages: int,
+    ) -> None:
+        self.name = name
+        self._world = world
+        soap, addressing, rm = versions
+        self.settings = SourceSettings(
+            to="http://qm/wsrm/q",
+            soap=soap,
+            addressing=addressing,
+            rm=rm,
+            window=window,
+            poll_interval=interval,
+            acks_to=None if is_anonymous else EndpointReference(f"http://client/{name}"),
+        )
+        self._source_class = source_class
+        self._messages = messages
+        self.source: Source | None = None
+        self.judge = SourceJudge(name, window, interval, world.problems)
+        self.acknowledged: set[int] = set()
+        self.polled = 0
+        self._life = 0
+
+    @property
+    def is_over(self) -> bool:
+        """The sequence ended and nothing more is to be sent."""
+        return (
+            self.source is not None
+            and self.source.state in OVER
+            and self.source.next_timer() is None
+        )
+
+    def begin(self) -> None:
+        """All messages are there, the network decides when they leave."""
+        now = self._world.clock.now
+        self.source = self._source_class(self.settings, f"urn:uuid:create-{self.name}", now)
+        if self._messages:
+            self.source.enqueue(self._messages)
+        self._told(self.source.end(now))
+        self._poll()
+
+    def crash(self) -> None:
+        """It dies between two steps; each step is stored before anything of it leaves."""
+        if self.source is None:
+            return
+        now = self._world.clock.now
+        self._world.note(f"{self.name} dies")
+        self._world.marks["source died"] += 1
+        self._world.marks["source died while it polled"] += self.source.polling.timer_at is not None
+        self._life += 1
+        self.source = self._source_class.restored(self.settings, self.source.row(), now)
+        self.judge.last_ask = now
+        self._poll()
+
+    def body(self, number: int) -> bytes:
+        """Of a message."""
+        return f"<m>{self.name}/{number}</m>".encode()
+
+    def _poll(self) -> None:
+        source, world = self.source, self._world
+        assert source is not None, "it has begun"
+        now = world.clock.now
+        for output in source.poll(now):
+            if isinstance(output, Transmit):
+                if not output.is_again:
+                    self.judge.sends(output.number)
+                world.marks["sent again"] += output.is_again
+                message_id = f"urn:uuid:{self.name}-{output.number}"
+                message = source.envelope(output, "urn:a", self.body(output.number), message_id)
+                world.note(f"{self.name}: {output}")
+            else:
+                message = output.message
+                world.note(f"{self.name}: {message.action.rpartition('/')[2]}")
+                if message.ack_requested:
+                    self.polled += 1
+                    self.judge.asks(now)
+            world.travel(message, partial(world.post, answer=partial(self._answered, self._life)))
+        self._arm()
+
+    def _arm(self) -> None:
+        assert self.source is not None, "it has begun"
+        when = self.source.next_timer()
+        clock = self._world.clock
+        if when is not None:
+            clock.at(max(when, clock.now), self._alarm, self._life, when)
+        if self.judge.zero_since is not None and self.source.state not in OVER:
+            clock.after(self.judge.interval + 0.01, self._check, self._life)
+
+    def _alarm(self, life: int, when: float) -> None:
+        assert self.source is not None, "it has begun"
+        if life == self._life and self.source.next_timer() == when:
+            self._poll()
+
+    def _check(self, life: int) -> None:
+        assert self.source is not None, "it has begun"
+        if life == self._life and self.source.state not in OVER:
+            self.judge.check(self._world.clock.now)
+
+    def _answered(self, life: int, message: SoapMessage | None) -> None:
+        if life == self._life and message is not None:  # else: the connection died with the client
+            self.heard(message)
+
+    def heard(self, message: SoapMessage) -> None:
+        """A message of the destination."""
+        if self.source is None:
+            return
+        now = self._world.clock.now
+        for ack in message.acknowledgements:
+            if ack.identifier == self.source.identifier and self.source.state not in OVER:
+                self.judge.acknowledged(ack, now)
+                self._world.note(f"{self.name} hears {ack.ranges} {ack.buffer_remaining}")
+        self._told(self.source.received(message, now))
+        self._poll()
+
+    def _told(self, events: list[Opened | Acknowledged | Ended | Suspicious]) -> None:
+        assert self.source is not None, "it has begun"
+        problems = self._world.problems
+        for event in events:
+            if isinstance(event, Acknowledged):
+                stored = self._world.store.accepted.get(self.source.identifier, 0)
+                for first, last in event.ranges:
+                    self.acknowledged |= set(range(first, last + 1))
+                    if last > stored:
+                        problems.append(
+                            f"{self.name} takes {last} for delivered, {stored} is stored"
+                        )
+            elif isinstance(event, Ended) and event.fault is not None:
+                problems.append(f"{self.name}: {event.fault}")
+            elif isinstance(event, Suspicious):
+                problems.append(f"{self.name}: {event.reason}")
+
+    def verdict(self, store: Store) -> list[str]:
+        """At the end: each message once and in order."""
+        source = self.source
+        if source is None:
+            return [f"{self.name} never began"]
+        rows = [
+            (number, body)
+            for identifier, number, body in store.rows
+            if identifier == source.identifier and identifier
+        ]
+        expected = [(number, self.body(number)) for number in range(1, self._messages + 1)]
+        problems = []
+        if rows != expected:
+            numbers = [number for number, _ in rows]
+            problems.append(f"{self.name}: rows {numbers}, sent were 1 to {self._messages}")
+        if source.state is not SourceState.TERMINATED:
+            problems.append(f"{self.name} ended as {source.state.name}")
+        elif not self.acknowledged >= set(range(1, self._messages + 1)):
+            problems.append(f"{self.name} ended, and was not told of all")
+        return problems

@@ -1,0 +1,462 @@
+"""Reliable sessions in a few milliseconds: one seed, one run, the same run every time.
+
+1. Everything (versions, network, clients, how fast the consumer is, when it stops, who crashes) is drawn from ``Random(seed)``.
+2. With faults on, one to three of our sources send to our destination. Requests and answers are lost, doubled and held up;
+   either side dies, and what its store has is there again; the consumer stops and goes on, so that the room of the queue is 0
+   for a while.
+3. The faults end, and the consumer works. Every message must be a row, and every sequence must end.
+4. The oracle (:mod:`.oracle`) judges each acknowledgement when it leaves and arrives, each message when it leaves, each commit.
+
+    python -m tests.kit.wsrm.simulation --seeds 10000
+    python -m tests.kit.wsrm.simulation --seed 4711 --trace
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import count
+from random import Random
+from typing import Any
+
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import ABSENT, AckRequested, SoapMessage
+from srmp_spark.wsrm.codec.encoder import encode
+from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
+from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.receiving.destination_effects import (
+    DestinationSettings,
+    Later,
+    Output,
+    Received,
+    Respond,
+)
+from srmp_spark.wsrm.sending.source import Source
+from tests.kit.sim_clock import SimClock
+from tests.kit.wsrm.client import Client
+from tests.kit.wsrm.oracle import Commit, Store, judge_acknowledgement
+
+MESSAGES_MAX = 25
+"""Per client: small runs find faults in fewer seconds than long ones."""
+SPAN_S_MAX = 120.0
+END_S_MAX = 1_200.0
+"""After the faults: the longest pause between two tries is a minute, and a sequence has three steps to its end."""
+STEPS_MAX = 100_000
+SEEDS_PER_REPORT = 500
+
+VERSIONS = (
+    (SoapVersion.V1_1, AddressingVersion.V2004_08, RmVersion.V1_0),
+    (SoapVersion.V1_2, AddressingVersion.V2005_08, RmVersion.V1_0),
+    (SoapVersion.V1_1, AddressingVersion.V2005_08, RmVersion.V1_1),
+    (SoapVersion.V1_2, AddressingVersion.V2005_08, RmVersion.V1_1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one seed."""
+
+    seed: int
+    problems: list[str] = field(default_factory=list)
+    steps: int = 0
+    marks: Counter[str] = field(default_factory=Counter)
+    digest: str = ""
+
+    @property
+    def clean(self) -> bool:
+        """Nothing is wrong."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}: {len(self.problems)} problems" + "".join(
+            f"\n  {each}" for each in self.problems[:5]
+        )
+
+
+@dataclass(slots=True)
+class Faults:
+    """What the network does to a message."""
+
+    loss: float
+    double: float
+    delay: float
+    """Seconds at most."""
+
+
+class Simulation:
+    """One run."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        source_class: type[Source] = Source,
+        destination_class: type[Destination] = Destination,
+        log: Callable[[str], None] | None = None,
+    ) -> None:
+        self.random = random = Random(seed)
+        self.clock = SimClock()
+        self.marks: Counter[str] = Counter()
+        self.problems: list[str] = []
+        self.log = log
+        self.faults: Faults | None = Faults(
+            random.choice((0.0, 0.1, 0.3)),
+            random.choice((0.0, 0.1, 0.3)),
+            random.choice((0.05, 1.0, 5.0)),
+        )
+        self.buffer = random.choice((1, 2, 2, 3, 5, 8))
+        self.in_bytes = random.random() < 0.2
+        """Each message is written and read again: slower, and the codec has tests of its own."""
+        self.is_silent = random.random() < 0.15
+        """The destination is of a peer that knows no BufferRemaining."""
+        self.is_strict = random.random() < 0.15
+        """… or of one that drops what comes while the queue is full."""
+        self.settings = DestinationSettings(buffer=self.buffer, held_max=random.choice((0, 1, 64)))
+        self._destination_class = destination_class
+        self._identifiers = count(1)
+        self.store = Store()
+        self.destination = self._new_destination()
+        self.life = 0
+        """Of the destination: what belongs to an earlier one is gone."""
+        self._batch: list[tuple[Received, Callable[[SoapMessage | None], None]]] = []
+        self.span = random.uniform(1.0, SPAN_S_MAX)
+        self.is_consuming = False
+        self._made: set[str] = set()
+        self.clients = {
+            name: self._new_client(name, source_class)
+            for name in ("a", "b", "c")[: random.randint(1, 3)]
+        }
+        self._schedule()
+
+    def note(self, text: str) -> None:
+        """For ``--trace``."""
+        if self.log is not None:
+            self.log(f"{self.clock.now:12.4f} {text}")
+
+    # --- what is drawn --------------------------------------------------------------------------------------------------
+
+    def _new_destination(self) -> Destination:
+        return self._destination_class(
+            "http://qm/wsrm/q", lambda: f"urn:uuid:{next(self._identifiers)}", self.settings
+        )
+
+    def _new_client(self, name: str, source_class: type[Source]) -> Client:
+        random = self.random
+        client = Client(
+            name,
+            self,
+            random.choice(VERSIONS),
+            source_class,
+            is_anonymous=random.random() < 0.5,
+            window=random.choice((1, 3, 8, 20)),
+            interval=random.choice((5.0, 30.0)),
+            messages=random.randint(0, MESSAGES_MAX),
+        )
+        self.marks[f"version {client.settings.rm.name}"] += 1
+        self.marks["anonymous" if client.settings.acks_to is None else "addressable"] += 1
+        return client
+
+    def _schedule(self) -> None:
+        random, clock = self.random, self.clock
+        for client in self.clients.values():
+            clock.after(random.uniform(0.0, 2.0), client.begin)
+            for _ in range(random.choice((0, 0, 1, 2))):
+                clock.after(random.uniform(0.0, self.span), client.crash)
+        for _ in range(random.choice((0, 0, 1, 2))):
+            clock.after(random.uniform(0.0, self.span), self._crash)
+        clock.after(random.uniform(0.0, self.span), self._start_consuming)
+        if random.random() < 0.5:
+            clock.after(random.uniform(0.0, self.span), self._stop_consuming)
+        clock.after(self.span, self._heal)
+
+    # --- the network ----------------------------------------------------------------------------------------------------
+
+    def travel(self, message: SoapMessage, arrive: Callable[[SoapMessage], None]) -> None:
+        """One way, in bytes or as it is: it may be lost, doubled, overtaken."""
+        if self.in_bytes:
+            message = decode(encode(message))
+        faults, random = self.faults, self.random
+        times = 1
+        if faults is not None:
+            if random.random() < faults.loss:
+                self.marks["lost"] += 1
+                return
+            times = 2 if random.random() < faults.double else 1
+            self.marks["doubled"] += times - 1
+        for _ in range(times):
+            self.clock.after(
+                random.uniform(0.001, 0.01 if faults is None else faults.delay), arrive, message
+            )
+
+    # --- the destination ------------------------------------------------------------------------------------------------
+
+    def post(self, message: SoapMessage, answer: Callable[[SoapMessage | None], None]) -> None:
+        """A request arrives at the destination; ``answer`` is the way back."""
+        destination, header = self.destination, message.sequence
+        if self.is_strict and header is not None and self.store.waiting >= self.buffer:
+            known = destination.get(header.identifier)
+            if known is not None and not known.knows(header.number):
+                self.marks["dropped by a full queue"] += 1
+                asked = (AckRequested(header.identifier),)
+                message = replace(
+                    message, sequence=None, body=b"", ack_requested=asked, action="urn:dropped"
+                )
+        received = destination.receive(message, None, self.clock.now, self.clock.utc())
+        self._batch.append((received, answer))
+        if not self.store.busy:
+            self._begin()
+
+    def _begin(self) -> None:
+        batch, self._batch = self._batch, []
+        deliveries = [delivery for received, _ in batch for delivery in received.deliveries]
+        self.store.begin(Commit(deliveries, self.destination.changes()))
+        self.clock.after(self.random.uniform(0.001, 0.05), self._synced, self.life, batch)
+
+    def _synced(
+        self, life: int, batch: list[tuple[Received, Callable[[SoapMessage | None], None]]]
+    ) -> None:
+        if life != self.life:
+            return
+        before = len(self.store.rows)
+        proof = self.store.finish()
+        for row in self.store.rows[before:]:
+            self.note(f"row {row}")
+        self._say(self._set_room())
+        for (_, answer), outputs in zip(
+            batch,
+            self.destination.committed([received for received, _ in batch], proof, self.clock.now),
+            strict=True,
+        ):
+            self._say(outputs, answer)
+        if self._batch:
+            self._begin()
+        self._arm()
+
+    def _say(
+        self, outputs: list[Output], answer: Callable[[SoapMessage | None], None] | None = None
+    ) -> None:
+        for output in outputs:
+            assert not isinstance(output, Later), "none of our sources makes an Offer"
+            message = output.message
+            if message is not None:
+                for ack in message.acknowledgements:
+                    self.problems += judge_acknowledgement(ack, self.store, self.buffer)
+                    self.marks["BufferRemaining 0"] += ack.buffer_remaining == 0
+                if self.is_silent:
+                    acks = tuple(
+                        replace(ack, buffer_remaining=ABSENT) for ack in message.acknowledgements
+                    )
+                    message = replace(message, acknowledgements=acks)
+            if isinstance(output, Respond):
+                assert answer is not None, "only a request is answered"
+                if message is None:
+                    answer(None)
+                else:
+                    self.travel(message, answer)
+            else:
+                assert message is not None, "what is sent is a message"
+                self.marks["sent to an address"] += 1
+                name = output.endpoint.address.rpartition("/")[2]
+                self.travel(message, self.clients[name].heard)
+
+    def _set_room(self) -> list[Output]:
+        """The queue tells its room. Whoever has an address and was told 0 must hear of it now."""
+        waits = {
+            each.identifier
+            for each in self.destination
+            if each.told == 0 and not each.is_anonymous and each.state.name == "OPEN"
+        }
+        outputs = self.destination.set_room(max(0, self.buffer - self.store.waiting))
+        said = [output.message for output in outputs if not isinstance(output, Later)]
+        told = {ack.identifier for message in said if message for ack in message.acknowledgements}
+        if self.destination.flow.get_buffer_remaining() and waits - told:
+            self.problems.append(
+                f"room returned, and {sorted(waits - told)} were told 0 and not that"
+            )
+        return outputs
+
+    def _poll(self) -> None:
+        self._say(self.destination.poll(self.clock.now, self.clock.utc()))
+        self._arm()
+
+    def _arm(self) -> None:
+        when = self.destination.next_timer()
+        if when is not None:
+            self.clock.at(max(when, self.clock.now), self._alarm, self.life, when)
+
+    def _alarm(self, life: int, when: float) -> None:
+        if life == self.life and self.destination.next_timer() == when:
+            self._poll()
+
+    def _crash(self) -> None:
+        """Power loss: what was being written is there, or is not."""
+        self.note("the destination dies")
+        self.marks["destination died"] += 1
+        self.marks["died while it wrote"] += self.store.busy
+        self.store.crash(self.random.random() < 0.5)
+        self.life += 1
+        self._batch = []
+        self.destination = self._new_destination()
+        self.destination.restore(
+            self.store.sequences.values(), self.store.proof(), self.clock.now, self.clock.utc()
+        )
+        self._say(self._set_room())
+        self._arm()
+
+    # --- the consumer -----------------------------------------------------------------------------------------------------
+
+    def _start_consuming(self) -> None:
+        if not self.is_consuming:
+            self.is_consuming = True
+            self.note("the consumer works")
+            self._consume()
+
+    def _stop_consuming(self) -> None:
+        if self.faults is not None:
+            self.is_consuming = False
+            self.note("the consumer stops")
+
+    def _consume(self) -> None:
+        if not self.is_consuming:
+            return
+        if self.store.waiting and not self.store.busy:
+            self.store.processed += self.random.randint(1, self.store.waiting)
+            self._say(self._set_room())
+            self._arm()
+        self.clock.after(self.random.uniform(0.05, 2.0), self._consume)
+
+    def _heal(self) -> None:
+        self.note("the faults end")
+        self.faults = None
+        self._start_consuming()
+
+    # --- the run --------------------------------------------------------------------------------------------------------
+
+    def run(self, seed: int) -> Outcome:
+        """All of it."""
+        clock, steps = self.clock, 0
+        deadline = clock.now + self.span + END_S_MAX
+        while steps < STEPS_MAX and clock.now < deadline and not self._all_over() and clock.step():
+            steps += 1
+        for client in self.clients.values():
+            self.problems += client.verdict(self.store)
+            self.marks.update(client.judge.marks)
+            self.marks["polled"] += client.polled
+        if not self._all_over():
+            self.problems.append(f"no end {END_S_MAX:.0f} s after the faults")
+        known = Counter(row.create_id for row in self.store.sequences.values())
+        self.problems += [
+            f"{times} sequences for {message_id}"
+            for message_id, times in known.items()
+            if times > 1
+        ]
+        return Outcome(seed, list(dict.fromkeys(self.problems)), steps, self.marks)
+
+    def _all_over(self) -> bool:
+        return self.faults is None and all(client.is_over for client in self.clients.values())
+
+
+def run(
+    seed: int,
+    *,
+    source_class: type[Source] = Source,
+    destination_class: type[Destination] = Destination,
+    digest: bool = False,
+    log: Callable[[str], None] | None = None,
+) -> Outcome:
+    """One seed. ``digest``: with the SHA-256 of the log, which must depend on nothing but the seed."""
+    sha = hashlib.sha256()
+    if digest:
+        log = lambda line: sha.update(line.encode())  # noqa: E731  # one word for it is enough
+    outcome = Simulation(
+        seed, source_class=source_class, destination_class=destination_class, log=log
+    ).run(seed)
+    return Outcome(
+        seed, outcome.problems, outcome.steps, outcome.marks, sha.hexdigest() if digest else ""
+    )
+
+
+def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome]]:
+    """(runs, marks, steps, the first run that is not clean) of ``seeds``; stops at a fault."""
+    marks: Counter[str] = Counter()
+    runs = steps = 0
+    for seed in seeds:
+        outcome = run(seed)
+        runs += 1
+        steps += outcome.steps
+        marks.update(outcome.marks)
+        if not outcome.clean:
+            return runs, marks, steps, [outcome]
+    return runs, marks, steps, []
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def simulate(first: int, total: int, jobs: int) -> int:
+    """Run ``total`` seeds from ``first``; exit code 1 at the first that fails, with the command that repeats it."""
+    begin = time.perf_counter()
+    marks: Counter[str] = Counter()
+    runs = steps = 0
+    chunks = [
+        range(at, min(at + SEEDS_PER_REPORT, first + total))
+        for at in range(first, first + total, SEEDS_PER_REPORT)
+    ]
+    with ProcessPoolExecutor(jobs) as pool:
+        for chunk_runs, chunk_marks, chunk_steps, failed in pool.map(run_many, chunks):
+            runs += chunk_runs
+            steps += chunk_steps
+            marks.update(chunk_marks)
+            _say(f"{runs}/{total} seeds, {runs / (time.perf_counter() - begin):.0f} schedules/s")
+            if failed:
+                pool.shutdown(wait=False, cancel_futures=True)
+                _say(f"\n{failed[0]}")
+                _say(
+                    "repeat it: python -m tests.kit.wsrm.simulation --seed "
+                    f"{failed[0].seed} --trace"
+                )
+                return 1
+    _say(f"\n0 violations in {runs} seeds ({steps} steps); what happened how often:")
+    for name, times in sorted(marks.items()):
+        _say(f"  {name:42} {times}")
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.kit.wsrm.simulation",
+        description=(__doc__ or "").partition("\n")[0],
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=1000, metavar="N", help="how many seeds to run (default: 1000)"
+    )
+    parser.add_argument(
+        "--first", type=int, default=0, metavar="K", help="the first of them (default: 0)"
+    )
+    parser.add_argument("--seed", type=int, metavar="K", help="run only this seed")
+    parser.add_argument(
+        "--trace", action="store_true", help="with --seed: print everything that happens"
+    )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
+    options = parser.parse_args(arguments)
+    if options.seed is None:
+        if options.seeds < 1 or options.jobs < 1 or options.trace:
+            parser.error("--seeds and --jobs are at least 1; --trace needs --seed")
+        return simulate(options.first, options.seeds, options.jobs)
+    log: Callable[[str], Any] | None = _say if options.trace else None
+    outcome = run(options.seed, log=log)
+    _say(str(outcome))
+    return 0 if outcome.clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
