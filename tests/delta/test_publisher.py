@@ -19,7 +19,8 @@ from srmp_spark.errors import StoreDamagedError
 from srmp_spark.rows.columns import NAMES
 from srmp_spark.store.delta import publisher as publisher_module
 from srmp_spark.store.delta.log_source import HistoryRow, Snapshot, StreamRow
-from srmp_spark.store.delta.publisher import OlderCopyError, _stamp
+from srmp_spark.store.delta.publisher import OlderCopyError
+from srmp_spark.store.delta.snapshot_rows import stamped
 from srmp_spark.store.delta.tables import state_table
 from srmp_spark.store.delta.tables.cycles import AWAY_REMEDY
 
@@ -130,7 +131,7 @@ def test_two_publishers_of_one_queue_manager_never_double_a_row(
     new.publish_once()
     log.put("private$/orders", 5)
     opened = [publisher._tables["inbox"] for publisher in (old, new)]
-    rows = _stamp(next(log.batches(EPOCH, "private$/orders", 5, 10)), log.snapshot().position)
+    rows = stamped(next(log.batches(EPOCH, "private$/orders", 5, 10)), log.snapshot().position)
     opened[0].append(iter([rows]), {(EPOCH, "private$/orders"): 10})
     with pytest.raises(state_table.PublishConflictError):
         opened[1].append(iter([rows]), {(EPOCH, "private$/orders"): 10})
