@@ -97,7 +97,7 @@ check: setup lint ## lint, the import rules, the links of the documentation
 	@$(PYTHON) -m pytest -q tests/test_architecture.py tests/docs
 
 docs: setup ## build the documentation as a site in .site, strictly: a broken link ends it
-	@$(PYTHON) -m mkdocs build --quiet && echo "docs: open .site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet && echo "docs: open .site/index.html"
 
 docs-musts: setup ## docs/MUSTS.md, MUSTS_MQRR.md, MUSTS_WSRVCRM.md: each MUST of the documents and the tests that fail when it is broken
 	@$(PYTHON) -m tests.kit.musts

@@ -123,8 +123,8 @@ def test_a_server_that_asks_to_close():
 @pytest.mark.parametrize(
     ("data", "error"),
     [
-        (encode_pdu(PduType.RESPONSE, WHOLE, 77, bytes(8)), "nobody made"),
-        (encode_pdu(PduType.FAULT, WHOLE, 77, bytes(16)), "nobody made"),
+        (encode_pdu(PduType.RESPONSE, WHOLE, 77, bytes(8)), "was not made"),
+        (encode_pdu(PduType.FAULT, WHOLE, 77, bytes(16)), "was not made"),
         (
             encode_pdu(PduType.RESPONSE, WHOLE, 2, bytes.fromhex("00000000 0900 0000")),
             "another context",

@@ -246,7 +246,7 @@ def test_conflicts_are_not_collected_for_the_whole_batch(
     prepared = desk.outbox.prepare("app", "1", [stage], NOW, on_conflict=on_conflict)
     assert not isinstance(prepared, CommitResult)
     if on_conflict == "fail":
-        with pytest.raises(BatchError, match="the batch has 100 such rows"):
+        with pytest.raises(BatchError, match="100 rows of the batch conflict"):
             prepared.run()
     else:
         assert prepared.run().result == CommitResult(0, 0, 100)

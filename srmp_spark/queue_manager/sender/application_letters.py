@@ -4,9 +4,9 @@ See [MC-MQSRM] 3.1.5.2.1.2. These letters are in the outbox, in the table of all
 the main process writes queues. The main process asks which queues have letters, and then for the
 letters of each queue, one group at a time. The main process stores the rows, and confirms the group
 with the next question for that queue. Then the queue's cursor is moved
-(:mod:`~srmp_spark.store.outbox.tables.letter_cursors`). If either process ends in between, the group is
-handed over again, under the same identifiers. The engine knows the identifiers that already have
-rows.
+(:mod:`~srmp_spark.store.outbox.tables.letter_cursors`). If either process ends in between, the
+group is handed over again, under the same identifiers. The engine knows the identifiers that
+already have rows.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 The main process accepts a message for another host like all others: duplicates, stream position,
 one sync, 200, receipts. The sender's stream ends here, but the message is not outgoing yet. This
 module reads the log from a cursor and passes the rows to the outbox. One transaction of the outbox
-stores the messages and the cursor (:mod:`srmp_spark.store.outbox.preparing.forwarded`). In the outbox these
-messages are our own. Each message gets a position in one of our streams, and is sent until it is
-acknowledged. Then the main process is notified of the position. So the queue's ``default`` consumer
-has received the rows, for quota, ``status`` and retention.
+stores the messages and the cursor (:mod:`srmp_spark.store.outbox.preparing.forwarded`). In the
+outbox these messages are our own. Each message gets a position in one of our streams, and is sent
+until it is acknowledged. Then the main process is notified of the position. So the queue's
+``default`` consumer has received the rows, for quota, ``status`` and retention.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ A stream receipt is accepted, stored and answered 200 by the main process, which
 outgoing streams. Then this module reads the receipt, and the engine handles the receipt. The
 position of reading is stored from time to time. After a crash the last receipts are read again,
 which changes nothing. The main process is notified of the position, and retention keeps the rows
-after the position (store/stored_rows/retention.py). So no receipt that was answered 200 is ever lost, whichever
-process dies at any time, or cannot be started for long. A peer need not send a receipt twice, and a
-peer that follows the specification does not.
+after the position (store/stored_rows/retention.py). So no receipt that was answered 200 is ever
+lost, whichever process dies at any time, or cannot be started for long. A peer need not send a
+receipt twice, and a peer that follows the specification does not.
 
 An older copy of the inbox may be put in place of the one that was read. Then the numbers of that
 copy are given out again, and soon reach the numbers that were read. So a number alone proves

@@ -5,8 +5,9 @@ On loopback every program of the same user and of root may call
 Requests of such a page carry a foreign ``Host`` (DNS rebinding) or ``Origin``. A call that changes
 something must be sent in a form that a page cannot use without a preflight request. On other
 addresses a bearer token and TLS are required. A configured token is required on loopback as well.
-The entry of a token states what the token allows (:mod:`srmp_spark.queue_manager.trust.tokens`), and the
-table of routes states what a call requires (:mod:`.app`). :func:`authorize` compares the two.
+The entry of a token states what the token allows (:mod:`srmp_spark.queue_manager.trust.tokens`),
+and the table of routes states what a call requires (:mod:`.app`). :func:`authorize` compares the
+two.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The API port: who may connect, how long a caller may be silent, and the protocol of uvicorn.
 
 Connections are accepted here and not by uvicorn, for the reasons of
-:mod:`srmp_spark.queue_manager.srmp_port.srmp_tls`. A connection counts before its handshake, each handshake
-uses the certificate of that moment, and a system without descriptors causes no busy loop.
+:mod:`srmp_spark.queue_manager.srmp_port.srmp_tls`. A connection counts before its handshake, each
+handshake uses the certificate of that moment, and a system without descriptors causes no busy loop.
 
 **Deadlines.** One sweep a second checks all connections. A head must be complete HEAD_SECONDS after
 its connection or its first byte, and a body must keep a minimum rate. A caller that does not read

@@ -45,7 +45,8 @@ Beyond this the oldest is forgotten.
 """
 
 Resolve = Callable[[str, int], Sequence[str]]
-"""Looks a host and port up, like :func:`srmp_spark.queue_manager.posting.lookups.resolve_blocking`."""
+"""Looks a host and port up, like :func:`srmp_spark.queue_manager.posting.lookups.resolve_blocking`.
+"""
 
 
 class Addresses:

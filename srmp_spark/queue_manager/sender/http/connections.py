@@ -22,8 +22,8 @@ closed, or one that had its turn.
 
 URLs come from our own configuration, from sink options, and from messages that
 ``store_and_forward`` sends on, whose hosts ``--allow-url`` names. No other allow-list applies here.
-TLS is always verified (:mod:`srmp_spark.queue_manager.trust.tls`), by the authorities of the system or of
-``--ca-file``.
+TLS is always verified (:mod:`srmp_spark.queue_manager.trust.tls`), by the authorities of the system
+or of ``--ca-file``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One keep-alive connection to a peer: requests and their answers, in the same order.
 
-Only a complete answer counts. :mod:`srmp_spark.queue_manager.posting.http_answer` reads answers. An answer
-without an end counts as none, and ends the connection (bad input 33 of the attack list). The owner
-is called back and nothing is awaited here, because a task per message would cost more than all
-other work for the message.
+Only a complete answer counts. :mod:`srmp_spark.queue_manager.posting.http_answer` reads answers. An
+answer without an end counts as none, and ends the connection (bad input 33 of the attack list). The
+owner is called back and nothing is awaited here, because a task per message would cost more than
+all other work for the message.
 """
 
 from __future__ import annotations

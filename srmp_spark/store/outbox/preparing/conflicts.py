@@ -183,7 +183,7 @@ class Conflicts:
                 )
                 message += f", both for {destination}"
             if self.count > 1:
-                message += f"; the batch has {self.count} such rows"
+                message += f"; {self.count} rows of the batch conflict"
             raise BatchError(409, REASONS[how], message, _OTHER_KEY if how == BY_KEY else _APART)
         if self._twice is not None:
             first, second = map(name, self._twice)
