@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from srmp_spark.errors import ConfigurationError
-from tests.kit import musts
+from tests.kit import musts, zygote
 from tests.long_samples import LeftOut
 from tests.musts_gate import MustsGate
 from tests.one_jvm import one_jvm
@@ -116,6 +116,7 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    zygote.install()
     config.pluginmanager.register(LeftOut(config), "left-out")
     if not hasattr(config, "workerinput"):  # the controller sees every report
         for table in musts_tables():
