@@ -19,6 +19,7 @@ from srmp_spark.queue_manager.srmp_port.http_limits import BODY_SECONDS, HEAD_SE
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 from srmp_spark.testing.queue_manager import RunningQueueManager
 from tests.kit.fuzz.slow_clients import Summary
+from tests.kit.stalls import MachineStalls
 
 CONNECTIONS = int(os.environ.get("SRMP_SPARK_SLOW_CONNECTIONS", "500"))
 SECONDS = float(os.environ.get("SRMP_SPARK_SLOW_SECONDS", "16"))
@@ -102,6 +103,8 @@ class Siege(NamedTuple):
     idle_bytes: float
     baseline: float
     loaded: float
+    allowance: float
+    """Seconds that the machine kept ready processes waiting meanwhile."""
     messages: int
     failed: int
     kinds: dict[str, Summary]
@@ -121,11 +124,12 @@ def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
         process = attack(running.endpoint, "idle,head,body", CONNECTIONS, SECONDS)
         deaf = attack(running.endpoint, "answers", DEAF, SECONDS + FILL_SECONDS)
         during: list[float] = []
-        while process.poll() is None:
-            during.append(healthy.send())
-            time.sleep(0.005)
+        with MachineStalls() as stalls:
+            while process.poll() is None:
+                during.append(healthy.send())
+                time.sleep(0.005)
         result = Siege(
-            grown / CONNECTIONS, p99(before_attack), p99(during), len(during), healthy.failed,
+            grown / CONNECTIONS, p99(before_attack), p99(during), stalls.allowance, len(during), healthy.failed,
             ended(process) | ended(deaf), running.stderr(),
         )  # fmt: skip
         print(
@@ -170,7 +174,7 @@ def test_everybody_could_connect(siege: Siege) -> None:
 def test_a_healthy_sender_notices_nothing(siege: Siege) -> None:
     assert siege.failed == 0
     assert siege.messages > 50
-    assert siege.loaded <= 2 * max(siege.baseline, LATENCY_FLOOR)
+    assert siege.loaded <= 2 * max(siege.baseline, LATENCY_FLOOR) + siege.allowance
 
 
 def test_nothing_was_logged_as_our_fault(siege: Siege) -> None:

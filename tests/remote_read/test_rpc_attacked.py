@@ -34,6 +34,7 @@ from srmp_spark.mqrr.rpc.pdu import (
 )
 from srmp_spark.queue_manager.remote_read.gateway import REQUEST_MAX
 from srmp_spark.queue_manager.srmp_port.port_limits import RPC_CONNECTIONS_MAX
+from tests.kit.stalls import MachineStalls
 
 PATIENCE = 30.0
 HEALTH_SECONDS = 0.25
@@ -90,7 +91,7 @@ class Stranger:
 
 @contextlib.contextmanager
 def healthy(served: Served) -> Iterator[list[float]]:
-    """Ask how it is all the while; seconds of each answer."""
+    """Ask how it is all the while; seconds of each answer, without those that the machine took."""
     seconds: list[float] = []
     ended = threading.Event()
 
@@ -103,11 +104,14 @@ def healthy(served: Served) -> Iterator[list[float]]:
 
     asker = threading.Thread(target=ask)
     asker.start()
+    stalls = MachineStalls()
     try:
-        yield seconds
+        with stalls:
+            yield seconds
     finally:
         ended.set()
         asker.join(PATIENCE)
+        seconds[:] = [each - stalls.allowance for each in seconds]
 
 
 def memory_of(process: int) -> int:

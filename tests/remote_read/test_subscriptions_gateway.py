@@ -57,6 +57,7 @@ from srmp_spark.testing.foreign.messages import ForeignMessage, post
 from srmp_spark.testing.queue_manager import RunningQueueManager
 from tests.kit.attack.planted import environment_for
 from tests.kit.remote.server import ForeignServer
+from tests.kit.stalls import MachineStalls
 
 GATEWAY = "srmp_spark.queue_manager.puller.gateway_side.gateway"
 START = 7
@@ -170,6 +171,10 @@ def flood(transport: asyncio.Transport, call: CallReceived) -> bool:
     return True
 
 
+FLOOD_CPU_S = 1.0
+"""Seconds of CPU that the flood takes from the gateway while senders are served."""
+
+
 def test_endless_fragments_cost_the_gateway_and_no_sender_of_srmp(
     tmp_path: Path, server: ForeignServer
 ):
@@ -189,18 +194,21 @@ def test_endless_fragments_cost_the_gateway_and_no_sender_of_srmp(
             lambda: cpu_seconds(helper) - before > 0.5, still=lambda: _subscription(running)
         )  # it is busy now
         theirs, ours = cpu_seconds(helper), cpu_seconds(running.pid)
-        worst, ends_at = 0.0, time.monotonic() + 4.0
-        with contextlib.closing(
-            http.client.HTTPConnection(*running.endpoint, timeout=30)
-        ) as connection:
-            while time.monotonic() < ends_at:
+        worst, ends_at = 0.0, time.monotonic() + 60.0
+        with (
+            MachineStalls() as stalls,
+            contextlib.closing(
+                http.client.HTTPConnection(*running.endpoint, timeout=30)
+            ) as connection,
+        ):
+            while cpu_seconds(helper) - theirs < FLOOD_CPU_S and time.monotonic() < ends_at:
                 began = time.monotonic()
                 assert send(running, connection) == 200
                 worst = max(worst, time.monotonic() - began)
                 time.sleep(0.02)
         theirs, ours = cpu_seconds(helper) - theirs, cpu_seconds(running.pid) - ours
-        assert worst < 0.25, f"{worst * 1000:.0f} ms"
-        assert theirs > 1.0, f"the flood took {theirs:.2f} s of the gateway: it was none"
+        assert worst < 0.25 + stalls.allowance, f"{worst * 1000:.0f} ms, {stalls.worst=}"
+        assert theirs >= FLOOD_CPU_S, f"the flood took {theirs:.2f} s of the gateway: it was none"
         assert ours < theirs / 2, f"{ours:.2f} s of the main process, {theirs:.2f} s of the gateway"
         assert _subscription(running)["pulled"] == 0
         assert gateways_of(running.pid) == [helper], "and it goes on"

@@ -18,6 +18,7 @@ from srmp_spark.queue_manager.posting.http_client import post
 from srmp_spark.queue_manager.sender.http.addresses import Addresses
 from srmp_spark.queue_manager.sender.http.connections import Wire
 from srmp_spark.srmp.sending.outgoing_effects import QueueKey, Send
+from tests.kit.stalls import MachineStalls
 
 DEAD, ALIVE = "127.0.0.2", "127.0.0.1"
 
@@ -55,14 +56,15 @@ def test_a_message_takes_the_second_address_and_the_next_one_begins_with_it(
         told = Told()
         told.connections._addresses = Addresses(loop, lambda host, port: (DEAD, ALIVE))
         took = []
-        for serial in (1, 2):
-            key = QueueKey(f"http://two.example:{port}/msmq/private$/q{serial}", "plain")
-            begun = time.monotonic()
-            told.connections.post(cast("Send", SimpleNamespace(key=key, serial=serial)))
-            assert await told.next() == ("answer", serial, 200)
-            took.append(time.monotonic() - begun)
-        assert took[0] < 2
-        assert took[1] < 0.2, "it begins with the address that answered"
+        with MachineStalls() as stalls:
+            for serial in (1, 2):
+                key = QueueKey(f"http://two.example:{port}/msmq/private$/q{serial}", "plain")
+                begun = time.monotonic()
+                told.connections.post(cast("Send", SimpleNamespace(key=key, serial=serial)))
+                assert await told.next() == ("answer", serial, 200)
+                took.append(time.monotonic() - begun)
+        assert took[0] < 2 + stalls.allowance
+        assert took[1] < 0.2 + stalls.allowance, "it begins with the address that answered"
         await told.connections.stop()
         server.close()
 
@@ -72,12 +74,14 @@ def test_a_message_takes_the_second_address_and_the_next_one_begins_with_it(
 def test_a_receipt_takes_the_second_address(port: int) -> None:
     async def main() -> None:
         server = await asyncio.start_server(serve, ALIVE, port)
-        begun = time.monotonic()
-        answer = await post(
-            (DEAD, ALIVE), port, b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n", b""
-        )
+        with MachineStalls() as stalls:
+            begun = time.monotonic()
+            answer = await post(
+                (DEAD, ALIVE), port, b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n", b""
+            )
+            took = time.monotonic() - begun
         assert answer.status == 200
-        assert time.monotonic() - begun < 2
+        assert took < 2 + stalls.allowance
         server.close()
 
     uvloop.run(main())
