@@ -152,7 +152,7 @@ class WrapForgotten(IncomingSession):
 
 
 class AnySource(Receiver):
-    """Identifies a session by its TSI alone: packets of another host are treated as the source's."""
+    """Identifies a session by its TSI alone, so that another host's packets are accepted."""
 
     def receive(self, packet: Packet, source: bytes, now: float) -> list[Output]:
         for session in self:
