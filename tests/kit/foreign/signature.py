@@ -144,7 +144,8 @@ def dsa_signer(bits: int = 1024, *, raw: bool = True) -> Signer:
     length = (q.bit_length() + 7) // 8
 
     def sign(data: bytes) -> bytes:
-        signature = key.sign(data, hashes.SHA1())  # noqa: S303  # the document's hash
+        # The document demands SHA-1.
+        signature = key.sign(data, hashes.SHA1())  # noqa: S303
         if not raw:
             return signature
         r, s = decode_dss_signature(signature)

@@ -31,7 +31,10 @@ class Verdict:
     """Rows of messages that were never sent."""
     doubled: tuple[str, ...]
     disordered: tuple[str, ...]
-    """Rows in the wrong order, within their stream or against an answer that the sender received.
+    """Rows in the wrong order within their stream, or in time.
+
+    A row is out of order in time if its message was acknowledged before a message was sent whose
+    row comes first.
     """
     gaps: tuple[str, ...]
     """Sent stream messages without a row, although a later message of the stream has one."""

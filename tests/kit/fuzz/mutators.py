@@ -259,7 +259,7 @@ class Mutator:
             data = rng.choice(self._changes)(data, rng)[:LENGTH_MAX]
         return with_true_lengths(data) if rng.random() < 0.4 else data
 
-    # --- the changes: each takes bytes and gives bytes ------------------------------------------------------------------
+    # --- the changes: each takes bytes and gives bytes --------------------------------------------
 
     def _span(self, data: bytes, rng: Random) -> tuple[int, int]:
         at = rng.randrange(len(data) + 1)

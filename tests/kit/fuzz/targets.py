@@ -81,7 +81,7 @@ def _demand(holds: bool, what: str) -> None:
         raise ViolationError(what)
 
 
-# --- HTTP ---------------------------------------------------------------------------------------------------------------------
+# --- HTTP -----------------------------------------------------------------------------------------
 
 HEAD = (
     b"POST /msmq/private$/orders HTTP/1.1\r\nHost: machine2\r\n"
@@ -176,7 +176,7 @@ def _connection_seeds() -> list[bytes]:
     ]
 
 
-# --- MIME, envelope, values -------------------------------------------------------------------------------------------------
+# --- MIME, envelope, values -----------------------------------------------------------------------
 
 _layouts = LearnedLayouts(read_fields)
 
@@ -392,7 +392,7 @@ def check_values(data: bytes, outcome: Outcome, rng: Random) -> None:
         _demand(found["receipt url"] == found["url"], "two readings of a URL")
 
 
-# --- the API ------------------------------------------------------------------------------------------------------------------
+# --- the API --------------------------------------------------------------------------------------
 
 API_SEEDS = (
     b'after=1&to=20&epoch=abc&max_rows=100\n{"epoch":"e","from":1,"holder":{"pid":1,"host":"h"}}',

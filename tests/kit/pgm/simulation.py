@@ -126,7 +126,7 @@ class Simulation:
         self._heard: Counter[tuple[str, int]] = Counter()
         self._schedule()
 
-    # --- what is drawn ----------------------------------------------------------------------------
+    # --- drawing the run --------------------------------------------------------------------------
 
     def _draw_source_settings(self) -> SourceSettings:
         random = self.random
@@ -317,7 +317,7 @@ class Simulation:
         if when is not None:
             self._arm(name, when, partial(self._poll_receiver, name))
 
-    # --- trouble ----------------------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------
 
     def _storm(self, left: int) -> None:
         """Send a NAK for random numbers, and schedule ``left - 1`` more of them."""

@@ -146,7 +146,7 @@ class Simulation:
         if self.log is not None:
             self.log(f"{self.clock.now:12.4f} {text}")
 
-    # --- what is drawn ----------------------------------------------------------------------------
+    # --- drawing the run --------------------------------------------------------------------------
 
     def _new_destination(self) -> Destination:
         return self._destination_class(
