@@ -111,7 +111,7 @@ class Ledger:
         self._file.write(json.dumps({"at": round(time.time(), 4), "event": event, **values}) + "\n")
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, if one is open."""
         if self._file is not None:
             self._file.close()
             self._file = None

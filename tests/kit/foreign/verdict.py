@@ -37,7 +37,7 @@ class Verdict:
     row comes first.
     """
     gaps: tuple[str, ...]
-    """Sent stream messages without a row, although a later message of the stream has one."""
+    """Sent stream messages that have no row, although a later message of the stream has one."""
     altered: tuple[str, ...]
     """Rows with another body, queue or stream position than was sent."""
     refused: tuple[str, ...]
@@ -63,7 +63,7 @@ class Verdict:
         return not any(faults) and not self.violations
 
     def complaint(self) -> str:
-        """Return a text with the first examples of each kind of fault; empty if nothing is wrong."""
+        """Return a text with the first examples of each kind of fault, or an empty text."""
         kinds = (
             "lost",
             "unexpected",

@@ -166,7 +166,7 @@ class _Living:
     # --- events -----------------------------------------------------------------------------------
 
     async def _die(self) -> None:
-        """Turn some messages into dead letters, and wake the delivery as the sender process does."""
+        """Turn some messages into dead letters, and wake the delivery as the sender does."""
         for _ in range(self._random.choice((1, 1, 3))):
             name = self._random.choice(list(self._queues))
             self._queues[name].died[self._tables.bury(name)] = self._loop.time()
