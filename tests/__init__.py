@@ -1,6 +1,6 @@
-"""The tests, and in :mod:`tests.kit` the tools that they, the Makefile and the benchmarks share.
+"""The tests, with the tools in :mod:`tests.kit` that tests, Makefile and benchmarks share.
 
-A package of its own and no namespace: an installed distribution that ships a ``tests`` of its own
-would hide a namespace, wherever it stands in the path. Folders of tests have no ``__init__.py``;
-pytest imports their modules by bare names.
+``tests`` is a regular package and no namespace package. An installed distribution with a ``tests``
+package of its own would hide a namespace package, wherever the namespace package stands in the
+path. Folders of tests have no ``__init__.py``; pytest imports their modules by bare names.
 """

@@ -1,11 +1,15 @@
-"""Repeat what failed in the run before, alone: a failure that does not repeat is told and ends nothing.
+"""Repeats the failed tests of the run before, alone: only a failure that repeats ends the run.
 
-``.ci/run`` calls this after a red ``make test`` or ``make test-long``. Its machine has two cores that others use too, and
-3 or 4 test processes wait for servers, JVMs and kills there: a limit of time that was exceeded once in 8,000 tests says
-something of the machine. A failure of the code repeats, so a test that fails again fails the run. So do failures in more
-than :data:`MOST_MODULES` modules, a sentence of docs/MUSTS.md that lost its proof for another reason, and a run that ended
-before its tests did. What passed only the second time is printed as ``FLAKY`` with the name of the test: several of those
-hid a fault of the code, so somebody has to look at each; the first run's text is above it in the log.
+``.ci/run`` calls this program after a failed ``make test`` or ``make test-long``. Its machine has
+two cores that other processes use too, and 3 or 4 test processes wait for servers, JVMs and kills
+there. If a time limit was exceeded once in 8,000 tests, the cause is the machine. A fault of the
+code repeats, so a test that fails again fails the run.
+
+The run also fails without a repetition if tests of more than :data:`MOST_MODULES` modules failed,
+if a sentence of docs/MUSTS.md lost its proof for another reason, or if the run ended before its
+tests did. A test that passed only the second time is printed as ``FLAKY`` with its name. Several of
+these have hidden a fault of the code, so a developer must look at each one. The text of the first
+failure is above it in the log.
 
     python tests/again.py [ARGUMENT OF PYTEST ...]
 """
@@ -21,18 +25,27 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".pytest_cache" / "v"
 LAST_FAILED = "cache/lastfailed"
-"""pytest's list in the cache: a test stays in it until it passes in a run that writes it."""
+"""Key of pytest's list of failed tests in the cache.
+
+A test stays in the list until the test passes in a run that writes the list.
+"""
 MOST_MODULES = 4
-"""Modules with failures of one run that may be the machine's (their tests share what they start, and its failure); more say
-something of the code, or that the machine is of no use today."""
+"""Most modules with failures that may be caused by the machine.
+
+The tests of a module share what they start, and its failure. Failures in more modules show a fault
+of the code, or a machine that cannot be used today.
+"""
 
 
 class NotRepeatableError(Exception):
-    """Nothing to repeat, or too much."""
+    """No test to repeat, or too many, or a fault that no second run can disprove."""
 
 
 def to_repeat(cache: Path) -> list[str]:
-    """The tests that failed in the run before. Raises :class:`NotRepeatableError` when a second run would prove nothing."""
+    """Return the tests that failed in the run before.
+
+    Raises :class:`NotRepeatableError` if a second run would prove nothing.
+    """
     for file in sorted((cache / "musts").glob("*")):
         faults = json.loads(file.read_text())
         if faults:
@@ -56,13 +69,16 @@ def to_repeat(cache: Path) -> list[str]:
 
 
 def _without_group(test: str) -> str:
-    """pytest-xdist adds ``@GROUP`` behind the parameters, in which an ``@`` may stand too."""
+    """Return the name of a test without ``@GROUP``, which pytest-xdist appends.
+
+    The parameters of a test, in brackets before the group, may contain an ``@``, too.
+    """
     name, bracket, group = test.rpartition("]")
     return name + bracket if bracket else group.partition("@")[0]
 
 
 def main(arguments: list[str]) -> int:
-    """0 when each failure of the run before passes alone, else 1."""
+    """Repeat the failed tests; return 0 if each of them passes alone, otherwise 1."""
     try:
         tests = to_repeat(CACHE)
     except NotRepeatableError as error:
@@ -78,7 +94,8 @@ def main(arguments: list[str]) -> int:
         if done.returncode:
             print(f"again: {module} failed twice", file=sys.stderr)
             return 1
-    (CACHE / LAST_FAILED).write_text("{}")  # the next run may be of other tests
+    # The next run may be of other tests, and would not remove these failures from the list.
+    (CACHE / LAST_FAILED).write_text("{}")
     for test in tests:
         print(
             f"FLAKY: {test} failed once and passed alone: read its first failure, it may "

@@ -1,13 +1,16 @@
-"""Which tests run in one process when several run at once (``make test``: pytest-xdist, ``--dist loadgroup``).
+"""Decides which tests run in the same process when several run at once.
 
-A module stays together: its fixtures are queue managers and sessions that take seconds to start. All that drive a JVM in their
-own process are two groups, so two JVMs start and no more; they are halves by time, not by number. Programs that start Spark
-and may take a JVM that is there are a third group (:mod:`tests.one_jvm`). Nothing is shared between
-groups: each test has its own directory, and ports are whatever is free. The groups that take longest begin first, so that no
-process is left alone with one of them in the end; hence ``--no-loadscope-reorder``.
+``make test`` uses pytest-xdist with ``--dist loadgroup``. The tests of a module stay together,
+because their fixtures are queue managers and sessions that take seconds to start. The modules that
+drive a JVM in their own process form two groups, so that only two JVMs start. The groups are halves
+by time, not by number. Programs that start Spark and may use an existing JVM are a third group
+(:mod:`tests.one_jvm`). Groups share nothing: each test has its own directory, and ports are
+whichever are free. The groups that take longest begin first, so that no process is left alone with
+one of them at the end. This is the reason for ``--no-loadscope-reorder``.
 
-A run of all of them also fails when a test that a page of MUSTs relies on did not pass: :mod:`tests.musts_gate`. Tests marked
-``long`` are left out of ``make test``: :mod:`tests.long_samples`.
+A run of the whole suite also fails if a test that a page of MUSTs relies on did not pass
+(:mod:`tests.musts_gate`). ``make test`` leaves out the tests that are marked ``long``
+(:mod:`tests.long_samples`).
 """
 
 from __future__ import annotations
@@ -30,17 +33,30 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parent
-TABLES = ("spark/test_exactly_once.py", "delta/test_delta_spark.py", "spark/test_replay.py", "spark/test_backfill.py",
-          "spark/test_backfill_mqrr.py", "spark/test_checkpoint_rolled_back.py", "spark/test_asynchronous_progress.py",
+TABLES = ("spark/test_exactly_once.py", "delta/test_delta_spark.py", "spark/test_replay.py",
+          "spark/test_backfill.py", "spark/test_backfill_mqrr.py",
+          "spark/test_checkpoint_rolled_back.py", "spark/test_asynchronous_progress.py",
           "spark/test_sink_to_service.py", "spark/test_two_sinks.py")  # fmt: skip
-"""Write Delta tables, and some that balance the halves."""
-QUEUES = ("spark/test_functions.py", "spark/test_restarts.py", "spark/test_multicast_to_dataframe.py",
-          "spark/test_chosen_columns.py", "spark/test_progress.py", "spark/test_wsrm_to_dataframe.py")  # fmt: skip
-"""Read queues, as the tests of the engine do: the other half."""
-PROGRAMS = ("notebooks/test_notebooks.py", "compat/test_compat.py", "compat/test_whole.py", "compat/test_whole_elsewhere.py",
-            "conf/test_compose.py", "spark/test_two_ingests.py", "benchmarks/test_quick_spark.py",
+"""Modules of the group "spark tables".
+
+They write Delta tables. Some do not, and are here to balance the halves.
+"""
+QUEUES = ("spark/test_functions.py", "spark/test_restarts.py",
+          "spark/test_multicast_to_dataframe.py", "spark/test_chosen_columns.py",
+          "spark/test_progress.py", "spark/test_wsrm_to_dataframe.py")  # fmt: skip
+"""Modules of the group "spark queues", the other half.
+
+They read queues, as the tests of the engine do, which belong to the same group.
+"""
+PROGRAMS = ("notebooks/test_notebooks.py", "compat/test_compat.py", "compat/test_whole.py",
+            "compat/test_whole_elsewhere.py", "conf/test_compose.py",
+            "spark/test_two_ingests.py", "benchmarks/test_quick_spark.py",
             "pipeline/test_pipeline_page.py")  # fmt: skip
-"""Start programs with Spark that take the JVM of :mod:`tests.one_jvm`, or share addresses with such a module."""
+"""Modules of the group "spark programs".
+
+They start programs with Spark that use the JVM of :mod:`tests.one_jvm`, or share addresses with
+such a module.
+"""
 LONGEST = (
     "spark tables",
     "spark queues",
@@ -78,23 +94,30 @@ LONGEST = (
     "attack/test_attack.py",
     "pgm/test_pgm_interop.py",
 )
-"""Groups of more than fifteen seconds: the longest first, and in turn with a JVM and without, so that few run at once."""
+"""Groups that take more than fifteen seconds, the longest first.
+
+Groups with and without a JVM alternate, so that few JVMs run at once.
+"""
 
 
 def group_of(path: Path) -> str:
-    """The group of a test module."""
+    """Return the name of the group of a test module."""
     name = path.relative_to(ROOT).as_posix()
     if name in TABLES:
         return "spark tables"
     if name in PROGRAMS:
         return "spark programs"
-    if name.startswith("remote_read/"):  # one queue manager serves them all
+    # One queue manager serves all these modules.
+    if name.startswith("remote_read/"):
         return "remote read"
     return "spark queues" if name.startswith("spark/test_engine") or name in QUEUES else name
 
 
 def musts_tables() -> list[musts.Table]:
-    """The sentences of our documents and their tests."""
+    """Return the tables of MUST sentences of our documents, with the tests of each sentence.
+
+    Raises :class:`pytest.UsageError` if a table is malformed.
+    """
     try:
         return [musts.load(document) for document in musts.DOCUMENTS]
     except ConfigurationError as error:
@@ -103,14 +126,14 @@ def musts_tables() -> list[musts.Table]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The session of this process."""
+    """Yield the Spark session of this process."""
     with one_session() as session:
         yield session
 
 
 @pytest.fixture(scope="session")
 def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment of programs that take one JVM, one after the other."""
+    """Yield the environment for programs that use one JVM, one program after another."""
     with one_jvm(tmp_path_factory.mktemp("jvm")) as environment:
         yield environment
 
@@ -118,7 +141,8 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 def pytest_configure(config: pytest.Config) -> None:
     zygote.install()
     config.pluginmanager.register(LeftOut(config), "left-out")
-    if not hasattr(config, "workerinput"):  # the controller sees every report
+    # Only the controller, or the single process, gets the reports of all tests.
+    if not hasattr(config, "workerinput"):
         for table in musts_tables():
             config.pluginmanager.register(
                 MustsGate(table, ROOT), f"musts-gate {table.document.name}"
@@ -127,8 +151,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """``caplog`` shows text in every process. PySpark's own class of loggers makes JSON of the handlers that it is given, and
-    pytest gives its own to each logger that does not propagate, as Spark's for queries do once one has failed.
+    """Let ``caplog`` show plain text in every process.
+
+    PySpark's class of loggers sets a JSON formatter on each handler that it is given. pytest gives
+    its own handlers to each logger that does not propagate, and Spark's logger for queries stops
+    propagating once a query has failed.
     """
     for logger in tuple(logging.root.manager.loggerDict.values()):
         if type(logger).__name__ == "PySparkLogger":
@@ -138,15 +165,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         handler.setFormatter(plugin.formatter)
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in this hook too
+# pytest-xdist reads the groups in the same hook, so this function must run first.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
             item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
     if hasattr(config, "workerinput"):
-        items.sort(
-            key=lambda item: _rank(group_of(item.path))
-        )  # stable: the rest stays in its order
+        # The sort is stable: all other groups stay in their order.
+        items.sort(key=lambda item: _rank(group_of(item.path)))
 
 
 def _rank(group: str) -> int:

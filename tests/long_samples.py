@@ -1,11 +1,13 @@
-"""Samples of random tests: the first in ``make test``, the rest in ``make test-long``.
+"""Samples of random tests: the first ones run in ``make test``, the rest in ``make test-long``.
 
-A test marked ``long`` repeats with more samples what another case of the same function, or another test, has shown already with
-fewer, or shows that a benchmark runs: ``make test`` leaves it out, ``make test-long`` runs it alone, CI runs one after the
-other. No promise of docs/GUARANTEES.md and no sentence of docs/MUSTS*.md hangs on long tests alone
+A test marked ``long`` repeats with more samples what another case of the same function, or another
+test, has shown with fewer samples. Or it shows that a benchmark runs. ``make test`` leaves out
+these tests, and ``make test-long`` runs them alone; CI runs one after the other. No promise of
+docs/GUARANTEES.md and no sentence of docs/MUSTS*.md depends on long tests alone
 (``tests/docs/test_docs.py``, ``musts_gate.py``).
 
-With pytest-xdist each process leaves them out for itself and none says so; :class:`LeftOut` prints how many they are.
+With pytest-xdist each process leaves out these tests for itself, and no process reports them.
+:class:`LeftOut` prints their number.
 """
 
 from __future__ import annotations
@@ -17,13 +19,16 @@ from typing import Any, Protocol
 import pytest
 
 NOT_LONG = "not long"
-"""What ``make test`` gives to ``-m``: with it the run still counts as one of the whole suite."""
+"""Value of ``-m`` in ``make test``. A run with this value still counts as a run of the whole suite.
+"""
 
 
-def shares(variable: str, count: int, first: int) -> list[Any]:  # of pytest.param
-    """Return the parameters of a test that takes a ``range`` of seeds: the ``first`` of ``count``, and the rest as a long test.
+def shares(variable: str, count: int, first: int) -> list[Any]:  # values of pytest.param
+    """Return the parameters of a test that takes a ``range`` of seeds.
 
-    The environment ``variable`` says another count: all of them are one case then, as is what ``first`` covers.
+    The first parameter has the ``first`` of ``count`` seeds; the second has the rest and is marked
+    as a long test. The environment variable ``variable`` sets another count: then all seeds are one
+    parameter. There is also only one parameter if ``first`` covers all seeds.
     """
     wanted = int(os.environ.get(variable, count))
     if variable in os.environ or wanted <= first:
@@ -34,10 +39,11 @@ def shares(variable: str, count: int, first: int) -> list[Any]:  # of pytest.par
     ]
 
 
-def lengths(variable: str, short: float, long: float) -> list[Any]:  # of pytest.param
-    """Return the parameters of a test that takes seconds: a short run, and a long one as a long test.
+def lengths(variable: str, short: float, long: float) -> list[Any]:  # values of pytest.param
+    """Return the parameters of a test that runs for a number of seconds.
 
-    The environment ``variable`` says another length: it is the only one then.
+    The first is a short run, the second is a long run and marked as a long test. The environment
+    variable ``variable`` sets another length, which is the only parameter then.
     """
     if variable in os.environ:
         return [pytest.param(float(os.environ[variable]), id="as asked")]
@@ -45,16 +51,19 @@ def lengths(variable: str, short: float, long: float) -> list[Any]:  # of pytest
 
 
 class Node(Protocol):
-    """What is read of a process of pytest-xdist that has ended."""
+    """The attributes that are read of a pytest-xdist process that has ended."""
 
     workeroutput: dict[str, Any]
 
 
 class LeftOut:
-    """The plugin; :mod:`tests.conftest` registers it in each process."""
+    """The plugin that counts the long tests which a run leaves out.
+
+    :mod:`tests.conftest` registers it in each process.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
-        """``config`` is that of this process."""
+        """Create the plugin; ``config`` is the configuration of this process."""
         self._config = config
         self._count = 0
 
@@ -67,7 +76,7 @@ class LeftOut:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Node) -> None:
-        """Take the count of a process: each has left out the same."""
+        """Read the count of a process that has ended. Each process has left out the same tests."""
         self._count = max(self._count, getattr(node, "workeroutput", {}).get("left_out", 0))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

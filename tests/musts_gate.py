@@ -1,10 +1,14 @@
-"""Fails a run of the whole suite in which a test that docs/MUSTS.md, MUSTS_MQRR.md or MUSTS_WSRVCRM.md names did not pass.
+"""Fails a run of the whole suite in which a test did not pass that a page of MUSTs names.
 
-The pages say of each sentence of a document which tests fail when it is broken. A name alone proves nothing: the test may
-have been renamed, be skipped everywhere, or not be collected at all. So the process that gathers the reports (with
-pytest-xdist the controller, which runs no test itself) notes what became of each named test, and at the end of a *whole* run
-one that did not pass makes the exit code 1. In a run of a part of the suite nothing is asked for; ``make test``, which leaves
-the long tests out, counts as whole: a sentence needs a test that is not long.
+The pages are docs/MUSTS.md, MUSTS_MQRR.md and MUSTS_WSRVCRM.md. For each sentence of a document
+they state which tests fail when the sentence is broken. A name alone proves nothing: the test may
+have been renamed, be skipped everywhere, or not be collected at all. So the process that gathers
+the reports records the result of each named test. With pytest-xdist this process is the controller,
+which runs no test itself. At the end of a *whole* run a named test that did not pass makes the exit
+code 1.
+
+A run of a part of the suite is not checked. ``make test``, which leaves out the long tests, counts
+as whole: each sentence needs a test that is not long.
 """
 
 from __future__ import annotations
@@ -17,7 +21,10 @@ from tests.kit.musts import Table
 from tests.long_samples import NOT_LONG
 
 CACHE_KEY = "musts/"
-"""Where pytest's cache has the sentences without proof for a reason other than a failed test: a key for each document."""
+"""Prefix of the keys in pytest's cache, one key for each document.
+
+A key has the sentences that lost their proof for a reason other than a failed test.
+"""
 
 NARROWING = (
     "keyword",
@@ -29,14 +36,18 @@ NARROWING = (
     "setuponly",
     "setupplan",
 )
-"""Options of pytest, each by its name in ``config.option``, after which it is not the whole suite that runs."""
+"""Options of pytest after which only a part of the suite runs, by their names in ``config.option``.
+"""
 
 
 class MustsGate:
-    """The plugin; :mod:`tests.conftest` registers it."""
+    """The plugin that checks the tests of one document's MUST sentences.
+
+    :mod:`tests.conftest` registers it.
+    """
 
     def __init__(self, table: Table, suite: Path) -> None:
-        """``suite`` is the folder of all tests."""
+        """Create the plugin for ``table``; ``suite`` is the folder of all tests."""
         self._document = table.document.name
         self._wanted = table.tests()
         self._suite = suite
@@ -45,16 +56,18 @@ class MustsGate:
         self._skipped: dict[str, set[str]] = {}
         self._faults: list[str] = []
 
-    # --- what pytest tells ------------------------------------------------------------------------------------------------
+    # --- calls from pytest ------------------------------------------------------------------------
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        test = report.nodeid.partition("[")[0].partition("@")[0]  # pytest-xdist adds @GROUP
+        # pytest-xdist appends ``@GROUP`` to the name.
+        test = report.nodeid.partition("[")[0].partition("@")[0]
         if test not in self._wanted:
             return
         if report.failed:
             self._failed.add(test)
         elif report.skipped:
-            place = report.longrepr  # (file, line, reason)
+            # The value is (file, line, reason) for a test that was skipped.
+            place = report.longrepr
             reason = place[2] if isinstance(place, tuple) else "an expected failure"
             self._skipped.setdefault(test, set()).add(reason)
         elif report.when == "call":
@@ -68,9 +81,8 @@ class MustsGate:
         ) or not self.is_whole(session):
             return
         self._faults = self.faults()
-        cache = getattr(
-            session.config, "cache", None
-        )  # for tests/again.py: what no second run of a test mends
+        # tests/again.py reads from the cache the faults that no second run can disprove.
+        cache = getattr(session.config, "cache", None)
         if cache is not None:
             for_good = [
                 fault for fault in self._faults if fault.partition(" ")[0] not in self._failed
@@ -88,10 +100,10 @@ class MustsGate:
                 "Mend the test, or what docs/musts says of the sentence, and run make docs-musts."
             )
 
-    # --- what it makes of it ----------------------------------------------------------------------------------------------
+    # --- the verdict ------------------------------------------------------------------------------
 
     def is_whole(self, session: pytest.Session) -> bool:
-        """Whether everything was asked for and nothing stopped it."""
+        """Return whether the run covers the whole suite and nothing stopped it."""
         config = session.config
         if (
             any(getattr(config.option, name, None) for name in NARROWING)
@@ -105,7 +117,7 @@ class MustsGate:
         return any(self._suite == folder or folder in self._suite.parents for folder in folders)
 
     def faults(self) -> list[str]:
-        """A line for each named test that did not pass."""
+        """Return a line for each named test that did not pass."""
         found = []
         for test, sentences in self._wanted.items():
             ids = ", ".join(sentence.id for sentence in sentences[:5]) + (

@@ -1,8 +1,9 @@
-"""One JVM for programs that start Spark one after the other: jobs, notebooks, the containers' commands.
+"""One JVM for programs that start Spark one after another: jobs, notebooks, container commands.
 
-A JVM that begins computes for half a minute before it is warm. As under ``spark-submit``, PySpark takes a JVM that is there
-when it is told where; each program still makes a session of its own in it, with its own settings, and stops it. What kills its
-JVM, and what proves that a program brings Delta's jars along, starts its own.
+A new JVM computes for half a minute before it is warm. PySpark uses an existing JVM if the
+environment names one, as under ``spark-submit``. Each program still creates a session of its own in
+the JVM, with its own settings, and stops the session. A program starts its own JVM if it kills its
+JVM, or if it must prove that it brings Delta's jars along.
 """
 
 from __future__ import annotations
@@ -23,22 +24,26 @@ from pyspark.sql import SparkSession
 packages = configure_spark_with_delta_pip(SparkSession.builder)._options["spark.jars.packages"]
 os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join(["--packages", packages, "pyspark-shell"])
 taken = launch_gateway(popen_kwargs={"stdout": sys.stderr}).gateway_parameters
-print(json.dumps({"PYSPARK_GATEWAY_PORT": str(taken.port), "PYSPARK_GATEWAY_SECRET": taken.auth_token}), flush=True)
+print(json.dumps({"PYSPARK_GATEWAY_PORT": str(taken.port), \
+"PYSPARK_GATEWAY_SECRET": taken.auth_token}), flush=True)
 sys.stdin.read()
 """
 
 
 @contextmanager
 def one_jvm(directory: Path) -> Iterator[dict[str, str]]:
-    """The variables that let a program take this JVM. It ends with its launcher, whose stdin ends with us."""
+    """Start a JVM, and yield the environment with which a program uses the JVM.
+
+    The JVM ends with its launcher process, which ends when its stdin is closed. ``directory`` gets
+    the log.
+    """
     root = str(Path(__file__).resolve().parents[1])
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")
     }
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    environment.setdefault(
-        "PYSPARK_PYTHON", sys.executable
-    )  # of the workers that this JVM starts; `make` sets it too
+    # The workers that this JVM starts use this Python. ``make`` sets the variable, too.
+    environment.setdefault("PYSPARK_PYTHON", sys.executable)
     log = directory / "jvm.log"
     with log.open("w") as errors:
         launcher = subprocess.Popen(

@@ -1,4 +1,7 @@
-"""One Spark session for all tests of a process: a JVM is warm after a minute of queries, and a second one begins cold."""
+"""One Spark session for all tests of a process.
+
+A JVM is warm after a minute of queries, and a second JVM would begin cold.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,21 @@ SMALL = {
     "spark.databricks.delta.stats.collect": "false",
     "spark.databricks.delta.writeChecksumFile.enabled": "false",
 }
-"""For queries of a few rows that run once: compiling them takes a fifth of the CPU. Statistics and checksums of tables, which
-save time where tables are large, take another fifth of a commit. Nothing of ours is compiled code, and
-the jobs, notebooks and the demo, which are tested as processes of their own, run with Spark's defaults."""
+"""Spark settings for queries of a few rows that run once.
+
+Compiling such queries takes a fifth of the CPU time. Statistics and checksums save time with large
+tables; with small ones they take another fifth of a commit. No code of ours is compiled by Spark.
+The jobs, the notebooks and the demo, which are tested as processes of their own, run with Spark's
+defaults.
+"""
 
 
 @contextmanager
 def one_session() -> Iterator[SparkSession]:
-    """Local, with Delta. Workers find the package by PYTHONPATH, as after an installation."""
+    """Yield a local session with Delta, and stop the session afterwards.
+
+    Workers find the package by PYTHONPATH, as after an installation.
+    """
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
     )

@@ -1,4 +1,4 @@
-"""tests/again.py: which failures of a run are worth a second one."""
+"""Tests of tests/again.py: which failures of a run are repeated in a second run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests import again
 from tests.again import MOST_MODULES, NotRepeatableError, to_repeat
 
 
-def cache(folder: Path, failed: list[str], musts: list[str] = []) -> Path:  # noqa: B006  # never changed
+def cache(folder: Path, failed: list[str], musts: list[str] = []) -> Path:  # noqa: B006  # the list is never changed
     for name, content in (
         ("cache/lastfailed", dict.fromkeys(failed, True)),
         ("musts/MC-MQSRM", musts),

@@ -1,4 +1,7 @@
-"""The layers of docs/ARCHITECTURE.md, enforced: imports point downwards, protocols touch no I/O, files stay readable."""
+"""Checks the layers of docs/ARCHITECTURE.md.
+
+Imports point downwards, protocols do no I/O, and files stay readable.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "srmp_spark"
 KIT = ROOT / "tests" / "kit"
-"""The tools of the tests: they see inside the product, and are no part of it."""
+"""Folder of the tools of the tests. They use the inside of the product and are no part of it."""
 
 NOUNS = {
     "names",
@@ -58,46 +61,55 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": {"commands", "queue_manager", "client"} | NOUNS,
     "testing": {"client"} | NOUNS,
 }
-"""A part of the package and the parts that it may import. No part may import ``testing``, which users import."""
+"""Part of the package → the parts that it may import.
+
+No part may import ``testing``, which users of the package import in their own tests.
+"""
 
 SANS_IO = ("srmp", "mqrr", "pgm", "wsrm")
 IO_MODULES = {
-    "asyncio", "http", "io", "logging", "multiprocessing", "os", "pathlib", "random", "requests", "secrets", "select",
-    "selectors", "signal", "socket", "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading", "time", "uuid", "pyarrow",
-    "pyspark", "deltalake", "httptools", "uvloop", "uvicorn",
+    "asyncio", "http", "io", "logging", "multiprocessing", "os", "pathlib", "random", "requests",
+    "secrets", "select", "selectors", "signal", "socket", "sqlite3", "ssl", "subprocess", "sys",
+    "tempfile", "threading", "time", "uuid", "pyarrow", "pyspark", "deltalake", "httptools",
+    "uvloop", "uvicorn",
 }  # fmt: skip
-"""What a protocol must be handed instead: bytes, ``now``, a number from outside."""
+"""Modules that a protocol must not import. The caller passes bytes, ``now`` and random numbers."""
 
 ACCEPTING_PROCESS = "srmp_spark.queue_manager.serve"
 NEVER_IN_ACCEPTING_PROCESS = ("pyarrow", "deltalake", "pyspark", "pandas", "numpy")
 
 OUTBOX = "srmp_spark.store.outbox"
 OUTBOX_FOR_ALL = {f"{OUTBOX}.limits", f"{OUTBOX}.errors", f"{OUTBOX}.tables.which_file"}
-"""What the accepting process may know of the outbox; all else of it needs Arrow."""
+"""Modules of the outbox that the accepting process may import. All others need Arrow."""
 SENDER_PROCESS = "queue_manager/sender"
 OUTBOX_READERS = ("store/delta", "store/restore")
-"""Parts of other processes than the accepting one that read what the outbox holds, or make one."""
+"""Parts of other processes than the accepting one that read or create an outbox."""
 
 HELPERS = "srmp_spark.queue_manager"
 HELPER_PROCESSES = ("reader", "sender")
 HELPERS_SHARE = "child"
-"""The two helper processes, and the one package for what both need: a line that both need belongs there."""
+"""The package with the code that both helper processes need."""
 
 GATEWAYS = tuple(
     f"{HELPERS}.{transport}.gateway"
     for transport in ("multicast", "puller.gateway_side", "remote_read", "wsrm")
 )
 NEVER_IN_A_GATEWAY = ("srmp_spark.store", "sqlite3", "uvicorn", *NEVER_IN_ACCEPTING_PROCESS)
-"""What speaks to strangers never opens the data directory, and stays small."""
+"""Modules that a gateway must not load.
+
+A gateway talks to unauthenticated clients. So it never opens the data directory, and it stays
+small.
+"""
 OF_THE_GATEWAY_OF_SUBSCRIPTIONS = {
     f"{HELPERS}.puller.gateway_side.{each}" for each in ("gateway", "connection", "remote")
 }
 
 FILES_MAX = 20
-"""Modules of one folder: more are not looked over at one glance, and fall into rooms."""
+"""Most modules of one folder. More cannot be surveyed at a glance and belong in subfolders."""
 
 LINES_MAX = 800
-"""A module is split by concept, never by count; past this many lines a module holds two concepts."""
+"""Most lines of a module. A longer module holds two concepts and is split by concept, not by count.
+"""
 
 
 def modules() -> list[Path]:
@@ -116,7 +128,10 @@ def tree_of(path: Path) -> ast.Module:
 
 @cache
 def imports_of(path: Path, *, typing: bool = False) -> tuple[tuple[int, str], ...]:
-    """(line, absolute module) of every import; those for type checking alone only if asked for."""
+    """Return (line, absolute module) of every import of a file.
+
+    Imports for type checking alone are included only with ``typing``.
+    """
     return tuple(_imports_of(path, typing=typing))
 
 
@@ -159,7 +174,7 @@ def test_imports_point_downwards() -> None:
 
 
 def test_the_product_imports_nothing_of_the_tests() -> None:
-    """Not even for its types: tests are not installed."""
+    """Imports for types count, too, because tests are not installed."""
     found = [
         f"{path.relative_to(ROOT)}:{line}: {module}"
         for package in ("srmp_spark", "pyspark_srmp", "pyspark_mqrr")
@@ -171,7 +186,10 @@ def test_the_product_imports_nothing_of_the_tests() -> None:
 
 
 def test_tests_is_a_package_that_no_other_distribution_hides() -> None:
-    """``tests`` without ``__init__.py`` would be a namespace, and any ``tests`` that a wheel installs would win."""
+    """``tests`` without ``__init__.py`` would be a namespace package.
+
+    Any ``tests`` package that a wheel installs would then hide it.
+    """
     assert (ROOT / "tests" / "__init__.py").is_file()
     code = "import tests.kit; print(tests.kit.__path__[0])"
     out = subprocess.run(
@@ -181,7 +199,7 @@ def test_tests_is_a_package_that_no_other_distribution_hides() -> None:
 
 
 def test_no_module_needs_one_that_needs_it() -> None:
-    """Not even for its types: whoever reads one file of a circle must read them all."""
+    """Imports for types count, too: a reader of one file of a circle must read all its files."""
     names = {
         str(path.relative_to(ROOT).with_suffix("")).replace("/", "."): path
         for path in [*modules(), *sorted(KIT.rglob("*.py"))]
@@ -205,7 +223,10 @@ def test_no_module_needs_one_that_needs_it() -> None:
 
 
 def needed_by(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line, module) of every import at run time, and each name of it, which may be a module."""
+    """Yield (line, module) of every import at run time, and of each imported name.
+
+    An imported name may be a module, too.
+    """
     yield from imports_of(path)
     lines = {line for line, _ in imports_of(path)}
     for node in ast.walk(tree_of(path)):
@@ -214,7 +235,7 @@ def needed_by(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_no_room_needs_one_that_needs_it() -> None:
-    """Rooms beside each other have an order; the folder around them may use its rooms and be used."""
+    """Sibling folders have an order. A parent folder may use its subfolders and be used by them."""
     names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in modules()}
     rooms = {name: name.removesuffix(".__init__").rpartition(".")[0] for name in names}
     found: dict[tuple[str, str], list[str]] = {}
@@ -241,14 +262,17 @@ def test_a_folder_is_looked_over_at_a_glance() -> None:
 
 @pytest.mark.parametrize("package", SANS_IO)
 def test_protocols_are_sans_io(package: str) -> None:
-    """Clock, randomness, disk and network are handed in: that is what makes a million simulated failures an hour possible."""
+    """Clock, randomness, disk and network are passed in.
+
+    Only this allows a million simulated failures an hour.
+    """
     for path in sorted((PACKAGE / package).rglob("*.py")):
         for line, module in imports_of(path):
             assert module.split(".")[0] not in IO_MODULES, f"{path.name}:{line} imports {module}"
 
 
 def test_the_accepting_process_never_loads_arrow_or_spark() -> None:
-    """It must start fast, stay small, and never wait for a column."""
+    """The accepting process must start fast, stay small, and never wait for Arrow."""
     code = (
         f"import sys, {ACCEPTING_PROCESS}; print([m for m in "
         f"{NEVER_IN_ACCEPTING_PROCESS!r} if m in sys.modules])"
@@ -269,7 +293,7 @@ def test_a_gateway_knows_nothing_of_the_store(gateway: str) -> None:
 
 
 def test_the_accepting_process_speaks_to_no_remote_queue_manager() -> None:
-    """What such a server answers is read in the gateway of subscriptions alone."""
+    """The answers of remote queue managers are read in the gateway of subscriptions alone."""
     never = sorted(OF_THE_GATEWAY_OF_SUBSCRIPTIONS)
     code = f"import sys, {ACCEPTING_PROCESS}; print([m for m in {never!r} if m in sys.modules])"
     out = subprocess.run(
@@ -279,7 +303,10 @@ def test_the_accepting_process_speaks_to_no_remote_queue_manager() -> None:
 
 
 def test_only_the_sender_process_loads_the_outbox() -> None:
-    """It loads Arrow, and it is the only owner of its database; the link to it is on the accepting side."""
+    """The outbox loads Arrow, and the sender process is the only owner of the outbox's database.
+
+    The accepting side has only the link to the sender process.
+    """
     for path in modules():
         place = path.relative_to(PACKAGE).as_posix()
         if place.startswith(("store/outbox", SENDER_PROCESS, *OUTBOX_READERS)):
@@ -332,7 +359,7 @@ def test_files_hold_one_concept() -> None:
 
 
 def test_nothing_is_left_for_later() -> None:
-    """An unfinished thought in the tree is a promise nobody tests."""
+    """A note for later in the code is a promise that no test checks."""
     word = re.compile("TO" "DO|FIX" "ME|NotImplemented" r"Error|pytest\.sk" r"ip\(|xfail\(")
     found = [
         f"{path.relative_to(ROOT)}:{number}"
@@ -348,6 +375,9 @@ def test_nothing_is_left_for_later() -> None:
 
 
 def test_no_two_test_modules_have_one_name() -> None:
-    """pytest imports them by their bare names: a second one of the same name ends `make test` before it begins."""
+    """Modules of tests are imported by their bare names.
+
+    A second module of the same name would end ``make test`` before it begins.
+    """
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert sorted(name for name in set(names) if names.count(name) > 1) == []

@@ -1,4 +1,7 @@
-"""The processes of ``make test`` must collect the same tests, or pytest-xdist runs none of them."""
+"""Tests that the processes of ``make test`` collect the same tests.
+
+If they do not, pytest-xdist runs none of them.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,14 @@ import pytest
 
 TESTS = Path(__file__).resolve().parent
 COLLECT_SECONDS = 200.0
-"""Ten on a quiet machine."""
+"""Most seconds for a collection, which takes ten seconds on a quiet machine."""
 
 
 def test_names_of_tests_depend_on_nothing_but_the_files(request: pytest.FixtureRequest) -> None:
-    """Not on the order of a set, a random number or the time: parametrize with values that are the same in any process.
+    """The names do not depend on the order of a set, a random number or the time.
 
-    Another process, with hashes of its own and some time after this one, collects the files that this one has collected.
+    Another process, with other hashes and some time after this one, collects the files that this
+    process has collected. Parameters of tests must be values that are the same in every process.
     """
     items = request.session.items
     ours = {name_of(item) for item in items}
@@ -52,25 +56,26 @@ def test_names_of_tests_depend_on_nothing_but_the_files(request: pytest.FixtureR
 
 
 def name_of(item: pytest.Item) -> str:
-    """Without the group, which pytest-xdist hangs on."""
+    """Return the name of a test without the group, which pytest-xdist appends."""
     group = item.get_closest_marker("xdist_group")
     return item.nodeid if group is None else item.nodeid.removesuffix(f"@{group.args[0]}")
 
 
 def test_tests_of_a_group_stay_together(request: pytest.FixtureRequest) -> None:
-    """pytest-xdist writes the group behind the name of each test, and the controller reads it there. With a pytest whose names
-    it cannot write, every process would start every queue manager and Spark session for itself, and nobody would be told.
+    """pytest-xdist appends the group to the name of each test, and the controller reads it there.
+
+    With a version of pytest whose names it cannot change, every process would silently start every
+    queue manager and Spark session for itself.
     """
-    in_groups = request.config.getoption(
-        "loadgroup", default=False
-    )  # make test; a single process has no groups
+    # ``make test`` uses groups; a single process has none.
+    in_groups = request.config.getoption("loadgroup", default=False)
     assert request.node.nodeid.endswith(
         "_stay_together@test_collection.py" if in_groups else "_stay_together"
     )
 
 
 def test_the_groups_that_take_longest_are_of_modules_that_exist() -> None:
-    """A name that is no more would let its successor begin last."""
+    """If a module is renamed and its old name stays in the list, the module begins last."""
     spec = importlib.util.spec_from_file_location("tests_conftest", TESTS / "conftest.py")
     conftest = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(conftest)

@@ -1,4 +1,4 @@
-"""INTERFACE.md section 1: names."""
+"""Tests of names and URLs by section 1 of INTERFACE.md."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_is_no_queue_name(bad: str) -> None:
 def test_a_host_ends_with_or_without_the_dot_of_an_absolute_name(
     written: str, canonical: str
 ) -> None:
-    """RFC 1034 3.1; one dot, no more."""
+    """RFC 1034 3.1 allows one dot at the end, and no more."""
     assert canonical_host(written) == canonical
 
 
@@ -127,13 +127,13 @@ def test_an_ipv6_address_has_one_spelling(written: str, canonical: str) -> None:
 
 
 def test_what_is_no_ipv6_address_stays_as_it_is() -> None:
-    assert [canonical_host(text) for text in ("1::2::3", "FE80::1%Eth0", ":::", "f" * 5 + "::1")] == [
-        "1::2::3", "fe80::1%eth0", ":::", "fffff::1",
-    ]  # fmt: skip
+    assert [
+        canonical_host(text) for text in ("1::2::3", "FE80::1%Eth0", ":::", "f" * 5 + "::1")
+    ] == ["1::2::3", "fe80::1%eth0", ":::", "fffff::1"]
 
 
 def test_the_query_string_is_kept_verbatim() -> None:
-    """[MC-MQSRM] 4.4: receipts go to ``…?SenderStream=XRntV``."""
+    """Receipts are sent to ``…?SenderStream=XRntV`` ([MC-MQSRM] 4.4)."""
     assert (
         parse_queue_url("http://m/MSMQ/private$/receipts?SenderStream=XRntV").query
         == "?SenderStream=XRntV"
@@ -193,7 +193,7 @@ def test_no_password_is_repeated_in_an_error(url: str) -> None:
 
 
 def test_a_queue_name_with_a_blank_may_stand_in_a_url_as_it_is() -> None:
-    """A wrong 400 makes the sender delete the message; what we send is encoded."""
+    """A wrong 400 makes the sender delete the message. URLs that we send are encoded."""
     url = "http://machine2/msmq/private$/my queue ü?SenderStream=a b"
     assert parse_queue_url(url).queue == "private$/my queue ü"
     assert split_url(url).request_target == "/msmq/private$/my%20queue%20%C3%BC?SenderStream=a%20b"
@@ -207,8 +207,9 @@ def test_ports_follow_the_scheme() -> None:
 
 @pytest.mark.parametrize(
     ("url", "authority"),
-    [("http://Machine2:80/x", "machine2"), ("https://machine2:443/x", "machine2"), ("http://machine2:443/x", "machine2:443"),
-     ("http://[::1]:81/x", "[::1]:81"), ("https://[::1]/x", "[::1]")],
+    [("http://Machine2:80/x", "machine2"), ("https://machine2:443/x", "machine2"),
+     ("http://machine2:443/x", "machine2:443"), ("http://[::1]:81/x", "[::1]:81"),
+     ("https://[::1]/x", "[::1]")],
 )  # fmt: skip
 def test_an_authority_names_a_port_only_if_it_is_not_the_schemes_own(
     url: str, authority: str
@@ -231,7 +232,10 @@ def test_our_own_hosts() -> None:
 
 
 def test_another_port_of_our_host_is_another_service() -> None:
-    """Where a redirection leads. Without a port it is the queue manager of that host, wherever that listens."""
+    """This decides where a redirection may lead.
+
+    A URL without a port is the queue manager of that host, whatever its port is.
+    """
     hosts = LocalHosts(frozenset({"machine2", "2001:db8::1"}), frozenset({8080, 443}))
     for url in (
         "http://machine2:8080/msmq/q",
@@ -255,14 +259,16 @@ def test_another_port_of_our_host_is_another_service() -> None:
 
 @pytest.mark.parametrize(
     ("queue", "pattern", "matches"),
-    [("private$/orders", "private$/orders", True), ("private$/orders", "private$/*", True), ("private$/orders", "*", True),
-     ("orders", "private$/*", False), ("private$/a[1]", "private$/a[1]", True), ("private$/a1", "private$/a[1]", True),
-     ("private$/cash$", "private$/*", True), ("private$/order_queue$", "private$/order_queue$", True),
+    [("private$/orders", "private$/orders", True), ("private$/orders", "private$/*", True),
+     ("private$/orders", "*", True), ("orders", "private$/*", False),
+     ("private$/a[1]", "private$/a[1]", True), ("private$/a1", "private$/a[1]", True),
+     ("private$/cash$", "private$/*", True),
+     ("private$/order_queue$", "private$/order_queue$", True),
      ("private$/order_queue$", "*", False), ("private$/forward$", "private$/*", False),
      ("private$/forward$", "private$/forward[$]", False)],
 )  # fmt: skip
 def test_one_rule_for_names_and_globs(queue: str, pattern: str, matches: bool) -> None:
-    """Section 7: our own queues are in no glob."""
+    """A glob matches no internal queue of ours (section 7)."""
     assert queue_matches(queue, [pattern]) is matches
     assert queue_matches(queue, ["other", pattern]) is matches
     assert not queue_matches(queue, [])
@@ -294,7 +300,7 @@ def test_a_hint_names_no_queue_that_the_caller_may_not_see() -> None:
 
 @pytest.mark.parametrize("length", [12, 62, 115])
 def test_names_that_are_not_there_cost_little_however_many_queues_there_are(length: int) -> None:
-    """Names of few letters in common places: each comparison is as dear as it can be."""
+    """Names of few letters in common places make each comparison as expensive as it can be."""
     draw = random.Random(5)
     names = [f"private$/x{''.join(draw.choices('ab', k=length))}z" for _ in range(3_001)]
     began = time.process_time()

@@ -1,10 +1,12 @@
-"""The foreign destination, a receiving queue manager written from the document alone: here as a process of its own.
+"""Runs the foreign destination, a receiving queue manager written from the document alone.
 
-What it is and how a test uses it stands in ``destination_server``; this is its command line, for runs that kill things and
-for the demo: ``python -m tests.kit.foreign.destination --port 8080 --faults 503=0.1 --seed 7 --record FILE``.
+The module ``destination_server`` describes the destination and its use in tests. This module is its
+command line, for the demo and for runs that kill processes: ``python -m
+tests.kit.foreign.destination --port 8080 --faults 503=0.1 --seed 7 --record FILE``.
 
-It prints one JSON line when it listens and one when it ends (SIGTERM, SIGINT, ``--seconds``, or the end of its input with
-``--control``). Started again with the same ``--record`` and ``--port`` after a kill, it goes on where it was.
+The process prints one JSON line when it listens and one when it ends. It ends at SIGTERM or SIGINT,
+after ``--seconds``, or with ``--control`` at the end of its input. If it is killed and started
+again with the same ``--record`` and ``--port``, it continues where it was.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ KNOWN = tuple(entry.split()[0] for entry in COMMANDS.split(" | "))
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     faults = "\n".join(
         f"  {name:16} {text}" for name, text in (POST_FAULTS | RECEIPT_FAULTS).items()
     )
@@ -108,7 +110,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def expectation(path: Path) -> dict[str, list[bytes]]:
-    """Read ``--expect``. A body is a text (UTF-8) or ``{"base64": …}``."""
+    """Read the file of ``--expect`` and return the expected bodies of each queue.
+
+    A body in the file is a text (UTF-8) or ``{"base64": …}``.
+    """
     return {
         queue: [
             body.encode() if isinstance(body, str) else base64.b64decode(body["base64"])
@@ -119,7 +124,10 @@ def expectation(path: Path) -> dict[str, list[bytes]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it. 0: no violation, and all expected came; 1 otherwise."""
+    """Run the destination until it ends, and return the exit code.
+
+    The exit code is 0 if no rule was violated and everything expected arrived, otherwise 1.
+    """
     made = parser()
     options = made.parse_args(arguments)
     if options.judge:

@@ -1,6 +1,7 @@
-"""HTTP by hand: a client that can lose its answers, and a server that is the sender's order queue.
+"""A simple HTTP client that can lose its answers, and a server for the sender's receipts.
 
-Both are asyncio streams and nothing more, so that no library can smooth over what goes wrong on the wire.
+Client and server use asyncio streams and no HTTP library, because a library would hide faults on
+the wire.
 """
 
 from __future__ import annotations
@@ -16,16 +17,22 @@ from types import TracebackType
 from srmp_spark.testing.foreign.messages import ForeignReceipt, read_receipt
 
 REPLY_TIMEOUT = 20.0
-"""Seconds to wait for an answer; the default RoundTripDelay on a local network ([MC-MQSRM] appendix A <25>)."""
+"""Seconds to wait for an answer.
+
+The value is the default RoundTripDelay on a local network ([MC-MQSRM] appendix A <25>).
+"""
 HEAD_MAX = 65_536
-"""An answer or receipt with a longer head is a fault of the peer."""
+"""Most bytes of the head of an answer or a receipt. A longer head is a fault of the peer."""
 CONTENT_MAX = 1_048_576
-"""A receipt is about 1 KB; a thousand times that is a fault of the peer."""
+"""Most bytes of a receipt.
+
+A receipt has about 1 KB, so a thousand times as much is a fault of the peer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP answer."""
+    """An HTTP answer: its status, its header fields by lower-case name, and its content."""
 
     status: int
     headers: dict[str, str]
@@ -33,11 +40,14 @@ class Answer:
 
 
 class NoAnswerError(Exception):
-    """The peer could not be reached, closed the connection, or stayed silent: the fate of the request is unknown."""
+    """No complete answer was received, so the fate of the request is unknown.
+
+    The peer could not be reached, closed the connection, or did not answer in time.
+    """
 
 
 async def _read_head(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]]:
-    """The start line and the header fields, names in lower case."""
+    """Read a head and return its start line and its header fields, names in lower case."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     start, *lines = head[:-4].split("\r\n")
     headers: dict[str, str] = {}
@@ -50,7 +60,10 @@ async def _read_head(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]]
 
 
 async def read_answer(reader: asyncio.StreamReader) -> Answer:
-    """One answer with its content. Raises :class:`NoAnswerError` if the connection ends before the answer does."""
+    """Read one answer with its content.
+
+    Raises :class:`NoAnswerError` if the connection ends before the answer does.
+    """
     try:
         start, headers = await _read_head(reader)
         version, _, rest = start.partition(" ")
@@ -63,7 +76,11 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer:
 
 
 class Wire:
-    """One keep-alive connection to the receiver, dialled when needed; after any trouble the next request dials anew."""
+    """One keep-alive connection to the receiver.
+
+    The connection is opened when a request needs it. After any failure the next request opens a new
+    one.
+    """
 
     def __init__(
         self,
@@ -77,12 +94,14 @@ class Wire:
         self._reply_timeout = reply_timeout
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self.dials = 0
-        """How often this wire connected."""
+        """How many times this wire has connected."""
 
     async def exchange(self, raw: bytes, *, lose_reply: bool = False) -> Answer:
-        """Send a request and read its answer. ``lose_reply`` closes the socket instead of reading.
+        """Send a request and return its answer.
 
-        Raises :class:`NoAnswerError` whenever the sender cannot know what became of the request.
+        ``lose_reply`` closes the socket instead of reading.
+
+        Raises :class:`NoAnswerError` whenever the sender cannot know what happened to the request.
         """
         try:
             return await asyncio.wait_for(
@@ -113,7 +132,7 @@ class Wire:
                 await self.close()
 
     async def close(self) -> None:
-        """End the connection if there is one."""
+        """Close the connection if there is one."""
         if self._streams is not None:
             writer, self._streams = self._streams[1], None
             writer.close()
@@ -123,17 +142,20 @@ class Wire:
 
 @dataclass(slots=True)
 class ReceiptsServer:
-    """The order queue and the administration queue of the sender: an HTTP server that keeps what it is given.
+    """The order queue and the administration queue of the sender, as an HTTP server.
 
-    ``on_receipt`` is called with each receipt before it is answered 200; ``refuse_next`` answers so many receipts with
-    ``refuse_status`` first, ``drop_next`` closes so many connections after reading and without an answer, ``lose_next`` keeps
-    so many receipts and then does the same: they arrived, and nobody hears of it.
+    The server keeps every receipt it accepts, and calls ``on_receipt`` with each one before it
+    answers 200. Three counters inject faults. ``refuse_next`` is the number of receipts that are
+    answered with ``refuse_status``. ``drop_next`` is the number of receipts that are read and not
+    kept: the connection is closed without an answer. ``lose_next`` is the number of receipts that
+    are kept before the connection is closed without an answer: they arrived, but the peer is not
+    notified.
     """
 
     on_receipt: Callable[[ForeignReceipt], None] | None = None
     receipts: list[ForeignReceipt] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    """What came in and was no receipt."""
+    """Descriptions of requests that were no valid receipt."""
     refuse_next: int = 0
     refuse_status: int = 503
     drop_next: int = 0
@@ -143,7 +165,7 @@ class ReceiptsServer:
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
     async def start(self) -> None:
-        """Listen on a free port of the loopback."""
+        """Listen on a port of the loopback address: a free port at first, later the same one."""
         self._server = await asyncio.start_server(
             self._serve, "127.0.0.1", self.port, limit=HEAD_MAX
         )
@@ -171,7 +193,7 @@ class ReceiptsServer:
         await self.stop()
 
     def url(self, queue: str = "private$/order_queue$", query: str = "") -> str:
-        """The URL of one of our queues."""
+        """Return the URL of one of the sender's own queues."""
         return f"http://127.0.0.1:{self.port}/msmq/{queue}{query}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -180,7 +202,8 @@ class ReceiptsServer:
             while await self._one(reader, writer):
                 pass
         except (OSError, EOFError):
-            pass  # the peer went away between two receipts
+            # The peer closed the connection between two receipts.
+            pass
         except (NoAnswerError, ValueError, asyncio.LimitOverrunError) as error:
             self.faults.append(f"{type(error).__name__}: {error}")
         finally:
@@ -188,7 +211,10 @@ class ReceiptsServer:
             writer.close()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Read one request and answer it; False when the connection shall end."""
+        """Read one request and answer it; return False when the connection must be closed.
+
+        Raises :class:`ValueError` if the request is no receipt.
+        """
         start, headers = await _read_head(reader)
         length = int(headers["content-length"]) if "content-length" in headers else -1
         if not 0 <= length <= CONTENT_MAX:

@@ -1,11 +1,13 @@
-"""The sender's own record: what went out, what was answered, what was receipted, and what the sender may conclude.
+"""The sender's own record of a run: what was sent, answered, receipted and acknowledged.
 
-Every line is written when the thing happens, so that the record outlives whatever is killed. The judgement at the end is
-computed from this record and the rows that landed; nothing else knows how many there should be.
+Every line is written when the event happens, so that the record survives the kill of any process.
+The verdict at the end is computed from this record and the stored rows alone.
 
-When is a message *acknowledged*? A regular or durable one: at its first complete ``200`` ([MC-MQSRM] 3.1.7.2.5). A stream
-message: when a stream receipt covers it, or at a ``200`` to a send that began after everything before it in the stream was
-acknowledged. (A ``200`` alone says little there: a refused position is answered 200 too, 3.1.5.1.6.3.)
+When is a message *acknowledged*? A regular or durable message is acknowledged by its first complete
+``200`` ([MC-MQSRM] 3.1.7.2.5). A stream message is acknowledged by a stream receipt that covers it.
+A ``200`` also acknowledges a stream message if everything before it in the stream was acknowledged
+when the send began. Otherwise a ``200`` proves little, because the receiver answers 200 also for a
+position that it refuses (3.1.5.1.6.3).
 """
 
 from __future__ import annotations
@@ -25,40 +27,40 @@ Kind = Literal["regular", "durable", "stream"]
 
 
 def digest(body: bytes) -> str:
-    """How the ledger remembers a body."""
+    """Return the form in which the ledger stores a body: 24 hexadecimal digits of its SHA-256."""
     return hashlib.sha256(body).hexdigest()[:24]
 
 
 @dataclass(slots=True, kw_only=True)
 class Entry:
-    """The fate of one message. Times are monotonic seconds; ``None``: it has not happened."""
+    """The fate of one message. Times are monotonic seconds; ``None`` means not yet."""
 
     key: Key
     queue: str
     kind: Kind
     body: str
-    """:func:`digest` of the body."""
+    """:func:`digest` of the message body."""
     stream_id: str | None = None
     position: int = 0
     attempts: int = 0
     first_sent_at: float | None = None
     answered_at: float | None = None
-    """The first 200."""
+    """Time of the first answer 200."""
     acknowledged_at: float | None = None
     receipted_at: float | None = None
-    """A stream receipt that covers it, or its delivery receipt."""
+    """Time of the delivery receipt, or of a stream receipt that covers the message."""
     refused: int | None = None
-    """A status that made the sender delete it."""
+    """Status of the answer that made the sender delete the message."""
     wants_receipt: bool = False
 
     @property
     def id(self) -> str:
-        r"""``{guid}\number``."""
+        r"""Return the identifier of the message: ``{guid}\number``."""
         return f"{{{self.key[0]}}}\\{self.key[1]}"
 
 
 class Landed(NamedTuple):
-    """A row that came out at the other end, as far as the judgement needs it."""
+    """A row that was stored at the receiver, with the fields that the judge needs."""
 
     queue: str
     epoch: str
@@ -66,39 +68,42 @@ class Landed(NamedTuple):
     lineage: str
     uniquifier: int
     body: str
-    """:func:`digest` of the body."""
+    """:func:`digest` of the row's body."""
     stream_id: str | None
     stream_sequence: int | None
 
     @property
     def key(self) -> Key:
-        """The same key as the ledger's."""
+        """Return the key of the row, the same as in the ledger."""
         return self.lineage, self.uniquifier
 
     @property
     def id(self) -> str:
-        r"""``{guid}\number``."""
+        r"""Return the identifier of the row's message: ``{guid}\number``."""
         return f"{{{self.lineage}}}\\{self.uniquifier}"
 
 
 @dataclass(slots=True)
 class Ledger:
-    """All senders of one run write into one ledger. ``path``: also as JSON lines into this file."""
+    """Records all senders of one run.
+
+    With ``path`` the events are also written there as JSON lines.
+    """
 
     path: Path | None = None
     entries: dict[Key, Entry] = field(default_factory=dict)
     faults: Counter[str] = field(default_factory=Counter)
-    """Which faults were injected, and how often."""
+    """Name of an injected fault → how many times it was injected."""
     answers: Counter[str] = field(default_factory=Counter)
-    """Answers by status; ``none`` for a request without one."""
+    """Number of answers by status; ``none`` counts requests without an answer."""
     violations: list[str] = field(default_factory=list)
-    """What a receiver did that the document forbids."""
+    """Actions of a receiver that the document forbids."""
     stream_receipts: int = 0
     delivery_receipts: int = 0
     _file: IO[str] | None = None
 
     def write(self, event: str, **values: object) -> None:
-        """One line in the file."""
+        """Write one event to the file, if there is a file."""
         if self.path is None:
             return
         if self._file is None:
@@ -106,13 +111,13 @@ class Ledger:
         self._file.write(json.dumps({"at": round(time.time(), 4), "event": event, **values}) + "\n")
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, if one is open."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def sending(self, entry: Entry) -> None:
-        """Called before the first byte of each attempt goes out."""
+        """Record an attempt. Call this before the first byte of the attempt is sent."""
         entry.attempts += 1
         if entry.first_sent_at is None:
             entry.first_sent_at = time.monotonic()
@@ -126,7 +131,11 @@ class Ledger:
         self.write("sent", id=entry.key, attempt=entry.attempts, **where)
 
     def answered(self, entry: Entry, status: int | None, *, conclusive: bool) -> None:
-        """An attempt ended with this status, or without one. ``conclusive``: a 200 means that it was accepted."""
+        """Record that an attempt ended with ``status``, or without an answer (``None``).
+
+        ``conclusive`` means that a 200 proves the message accepted. A 4xx other than 408 and 429
+        marks the message as refused.
+        """
         self.answers["none" if status is None else str(status)] += 1
         self.write("answered", id=entry.key, status=status)
         if status == 200:
@@ -138,37 +147,37 @@ class Ledger:
             entry.refused = status
 
     def acknowledged(self, entry: Entry) -> None:
-        """From now on the message must land, exactly once."""
+        """Record the acknowledgement of a message: the message must be stored exactly once."""
         if entry.acknowledged_at is None:
             entry.acknowledged_at = time.monotonic()
             self.write("acknowledged", id=entry.key)
 
     def receipted(self, entry: Entry, at: float) -> None:
-        """A receipt covers the message."""
+        """Record that a receipt covers the message, which also acknowledges it."""
         if entry.receipted_at is None:
             entry.receipted_at = at
             self.write("receipted", id=entry.key)
         self.acknowledged(entry)
 
     def fault(self, name: str) -> None:
-        """A fault was injected."""
+        """Count and write down a fault that was injected."""
         self.faults[name] += 1
         self.write("fault", name=name)
 
     def violation(self, text: str) -> None:
-        """The receiver broke a rule of the document."""
+        """Record that the receiver broke a rule of the document."""
         self.violations.append(text)
         self.write("violation", text=text)
 
     @property
     def sent(self) -> int:
-        """Messages of which at least one byte may have gone out."""
+        """Return the number of messages of which at least one byte may have been sent."""
         return len(self.entries)
 
     def count(
         self, fate: Literal["acknowledged_at", "receipted_at", "refused"], kind: Kind | None = None
     ) -> int:
-        """How many messages have met this fate."""
+        """Return how many messages have met this fate, of one kind or of all kinds."""
         return sum(
             getattr(entry, fate) is not None
             for entry in self.entries.values()
@@ -176,12 +185,12 @@ class Ledger:
         )
 
     def of_kind(self, kind: Kind) -> Iterator[Entry]:
-        """The entries of one kind."""
+        """Return the entries of one kind."""
         return (entry for entry in self.entries.values() if entry.kind == kind)
 
 
 def receipt_delays(entries: Iterable[Entry]) -> list[float]:
-    """Seconds from the first 200 of each receipted stream message to the receipt that covers it."""
+    """Return the seconds from the first 200 of each receipted stream message to its receipt."""
     return [
         entry.receipted_at - entry.answered_at
         for entry in entries

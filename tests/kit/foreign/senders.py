@@ -1,9 +1,11 @@
-"""The sending queue manager of [MC-MQSRM] 3.1.7.2: outgoing queues, streams, timers; and the faults a network adds.
+"""The sending queue manager of [MC-MQSRM] 3.1.7.2, with the faults that a network adds.
 
-:class:`ForeignQueueManager` owns the identity, the counters and the ledger. :class:`MessageSender` sends regular and
-durable messages over several connections. A stream has its own module, ``stream_sender``.
+:class:`ForeignQueueManager` has the identity, the counters and the ledger. :class:`MessageSender`
+sends regular and durable messages over several connections. Streams have their own module,
+``stream_sender``.
 
-Faults are drawn from a seeded generator, so that two runs with one seed inject the same ones in the same places.
+Faults are drawn from a seeded generator, so that two runs with the same seed inject the same faults
+in the same places.
 """
 
 from __future__ import annotations
@@ -33,89 +35,113 @@ from tests.kit.foreign.ledger import Entry, Ledger, digest
 WINDOWS_RESEND_TABLE = (30.0,) * 3 + (300.0,) * 3 + (1800.0,) * 3 + (21_600.0,)
 """Seconds between two sends of an unreceipted stream message ([MC-MQSRM] appendix A <18>)."""
 FAST_RESEND_TABLE = (1.2, 1.2, 1.2, 2.0, 2.0, 2.0, 3.0)
-"""The same shape for tests. The first is longer than the 0.5 s a receiver waits before its receipt."""
+"""A resend table of the same shape for tests, in seconds.
+
+The first value is longer than the 0.5 s that a receiver waits before it sends a receipt.
+"""
 FAST_RETRANSMISSION_TIMEOUT = 0.25
-"""Seconds before a message without an answer is sent again; Windows' timer is coarser, tests are short."""
+"""Seconds before a message without an answer is sent again.
+
+Windows' timer is longer; this one is for short tests.
+"""
 GHOSTS_MAX = 400
-"""How many old POSTs a sender remembers to send again one day."""
+"""Most old POSTs that a sender keeps to send them again later. Further ones are not kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """How often each fault is injected, as a chance between 0 and 1 for each message."""
+    """Probability of each fault, from 0 to 1, for each message."""
 
     lost_reply: float = 0.0
-    """The request goes out whole, the socket is closed before the answer is read."""
+    """The request is sent completely, and the socket is closed before the answer is read."""
     duplicate: float = 0.0
-    """The same POST at once on a second connection."""
+    """The same POST is sent at the same time on a second connection."""
     reorder: float = 0.0
-    """This message goes out after its successor, on another connection."""
+    """The message is sent after its successor.
+
+    A stream message is swapped with its successor. Another message is delayed for a short time.
+    """
     ghost: float = 0.0
-    """An old POST, perhaps of an earlier stream, is sent again."""
+    """An old POST is sent again, perhaps one of an earlier stream."""
     expire: float = 0.0
-    """A stream message expires unsent: its position stays empty, and ``<previous>`` of the next one says so."""
+    """A stream message expires unsent.
+
+    Its position stays empty, and ``<previous>`` of the next message states so.
+    """
 
 
 NO_FAULTS = Faults()
 
 
 class StreamReceiptListener(Protocol):
-    """Whoever sends a stream and wants to hear of its receipts."""
+    """A sender of streams that is notified of their receipts."""
 
     def receipted(self, receipt: ForeignReceipt) -> None:
-        """A receipt that names one of its streams arrived."""
+        """Handle a receipt that names one of the sender's streams."""
 
 
 @dataclass(slots=True)
 class ForeignQueueManager:
-    """A sending queue manager: its identity, its counters, where it sends to and where it wants its receipts."""
+    """A sending queue manager: its identity and counters, the receiver, and the receipts URL."""
 
     endpoint: Callable[[], tuple[str, int]]
-    """Host and port of the receiver, asked at each dial: a restarted receiver may have moved."""
+    """Returns host and port of the receiver.
+
+    It is called at each connect, because a restarted receiver may have a new port.
+    """
     ledger: Ledger
     receipts_url: str = ""
-    """``sendReceiptsTo`` of our streams."""
+    """URL of the queue for receipts: the ``sendReceiptsTo`` of our streams."""
     guid: str = field(default_factory=lambda: str(uuid.uuid4()))
     seed: int = 0
     host_name: str | None = None
-    """The host in ``<to>``; default: the endpoint's."""
+    """Host in ``<to>``. The default is the host of the endpoint."""
     reply_timeout: float = REPLY_TIMEOUT
     retransmission_timeout: float = FAST_RETRANSMISSION_TIMEOUT
     resend_table: tuple[float, ...] = FAST_RESEND_TABLE
     message_id_ordinal: int = 1
-    """MessageIdOrdinal of 3.1.1.1.5."""
+    """MessageIdOrdinal of 3.1.1.1.5: number of the next message."""
     stream_id_ordinal: int = 1
-    """StreamIdOrdinal of 3.1.1.1.5."""
+    """StreamIdOrdinal of 3.1.1.1.5: ordinal of the next stream."""
     streams: dict[str, StreamReceiptListener] = field(default_factory=dict)
-    """By stream id: who wants to hear of a receipt."""
+    """Stream id → the sender that is notified of receipts for the stream."""
     awaiting_delivery: dict[str, Entry] = field(default_factory=dict)
-    """By ``uuid:N@GUID``: messages that asked for a delivery receipt."""
+    """``uuid:N@GUID`` → entry of a message that requested a delivery receipt."""
     started_at: int = field(default_factory=lambda: int(time.time()))
     tls: ssl.SSLContext | None = None
-    """Send over HTTPS, with these authorities and this certificate."""
+    """TLS settings, with trusted authorities and our certificate.
+
+    With this value messages are sent over HTTPS.
+    """
 
     def queue_url(self, queue: str) -> str:
-        """Where a queue of the receiver is: what goes into ``<to>``."""
+        """Return the URL of a queue of the receiver, as ``<to>`` has it."""
         host, port = self.endpoint()
         scheme = "http" if self.tls is None else "https"
         return f"{scheme}://{self.host_name or host}:{port}/msmq/{queue}"
 
     def wire(self) -> Wire:
-        """A new connection."""
+        """Return a new connection to the receiver."""
         return Wire(self.endpoint, reply_timeout=self.reply_timeout, tls=self.tls)
 
     def next_id(self) -> int:
-        """The next MessageIdOrdinal; never used twice."""
+        """Return the next MessageIdOrdinal. No value is used twice."""
         self.message_id_ordinal += 1
         return self.message_id_ordinal - 1
 
     def next_stream_id(self) -> int:
-        """A stream number: start time in the high half, ordinal in the low half (2.2.5.3.1)."""
+        """Return a new stream number (2.2.5.3.1).
+
+        The start time is in its high half, the ordinal in its low half.
+        """
         self.stream_id_ordinal += 1
         return self.started_at << 32 | self.stream_id_ordinal - 1
 
     def on_receipt(self, receipt: ForeignReceipt) -> None:
-        """A receipt came to one of our queues: find out for what, and whether it may say so (2.2.5.4, 2.2.5.6)."""
+        """Assign a receipt to its stream or message, and check its fields (2.2.5.4, 2.2.5.6).
+
+        Each broken rule is recorded in the ledger as a violation.
+        """
         if receipt.headers.get("content-type", "").split(";")[0].strip() != "text/xml":
             self.ledger.violation(
                 f"a receipt is text/xml, not {receipt.headers.get('content-type')!r} (chapter 4)"
@@ -147,7 +173,7 @@ class ForeignQueueManager:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message in an outgoing queue: its bytes are fixed, whatever happens to it (2.2.5.1.2: sentAt never changes)."""
+    """A message in an outgoing queue. Its bytes never change (2.2.5.1.2: sentAt never changes)."""
 
     message: ForeignMessage
     raw: bytes
@@ -155,17 +181,18 @@ class Outgoing:
 
     @property
     def position(self) -> int:
-        """``<current>``, 0 without a stream."""
+        """Return ``<current>`` of the message, or 0 without a stream."""
         return self.message.stream.current if self.message.stream else 0
 
 
 def outgoing(message: ForeignMessage, queue: str, dialect: Dialect) -> Outgoing:
-    """Serialise a message and open its entry (which reaches the ledger at the first send)."""
+    """Serialise a message and create its entry, which enters the ledger at the first send."""
     kind = "stream" if message.stream else "durable" if message.durable else "regular"
     entry = Entry(
         key=(message.lineage, message.uniquifier),
         queue=queue,
-        kind=kind,  # type: ignore[arg-type]  # one of the three literals by construction
+        # ``kind`` is one of the three literals by construction.
+        kind=kind,  # type: ignore[arg-type]
         body=digest(message.body),
         stream_id=message.stream.id if message.stream else None,
         position=message.stream.current if message.stream else 0,
@@ -175,7 +202,7 @@ def outgoing(message: ForeignMessage, queue: str, dialect: Dialect) -> Outgoing:
 
 
 class Copies:
-    """Second copies of a POST, sent beside the ordinary traffic, each on a connection of its own."""
+    """Sends second copies of POSTs alongside the normal traffic, each on its own connection."""
 
     def __init__(self, manager: ForeignQueueManager) -> None:
         self._manager = manager
@@ -183,7 +210,7 @@ class Copies:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, item: Outgoing, *, conclusive: bool) -> None:
-        """Send the same POST now. ``conclusive``: its 200 means that the message was accepted."""
+        """Send the same POST now. ``conclusive`` means that its 200 proves the message accepted."""
 
         async def copy() -> None:
             wire = self._manager.wire()
@@ -198,12 +225,12 @@ class Copies:
         self._keep(copy())
 
     def remember(self, raw: bytes) -> None:
-        """Keep a POST that is done with, for :meth:`ghost`."""
+        """Keep a POST whose delivery is finished, for :meth:`ghost`."""
         if len(self._old) < GHOSTS_MAX:
             self._old.append(raw)
 
     def ghost(self, dice: random.Random) -> None:
-        """Send one of the remembered POSTs again; whatever the answer is, it tells the sender nothing."""
+        """Send one of the kept POSTs again, and ignore its answer, which proves nothing."""
 
         async def copy(raw: bytes) -> None:
             wire = self._manager.wire()
@@ -225,13 +252,16 @@ class Copies:
         await asyncio.gather(*self._tasks)
 
     def cancel(self) -> None:
-        """Give up what is still on its way."""
+        """Cancel the copies that are still in flight."""
         for task in self._tasks:
             task.cancel()
 
 
 class MessageSender:
-    """Regular and durable messages to one queue, over ``connections`` wires at once: their order is nobody's promise."""
+    """Sends regular and durable messages to one queue, over several connections at once.
+
+    No order is promised between these messages.
+    """
 
     def __init__(
         self,
@@ -253,7 +283,7 @@ class MessageSender:
         self._copies = Copies(manager)
 
     def write(self, body: bytes, *, durable: bool, label: str = "foreign") -> Outgoing:
-        """The next message, serialised and numbered."""
+        """Create the next message, with its number and its serialised bytes."""
         manager = self.manager
         wants = self._random.random() < self.delivery_receipts
         message = ForeignMessage(
@@ -272,7 +302,11 @@ class MessageSender:
         return item
 
     async def run(self, bodies: Iterable[tuple[bytes, bool]], *, rate: float) -> None:
-        """Send each body (and whether it is durable) at ``rate`` a second; return when each was answered 200 or refused."""
+        """Send all ``bodies`` at ``rate`` messages a second.
+
+        Each item of ``bodies`` is a body and whether the message is durable. The method returns
+        when every message was answered 200 or refused.
+        """
         pending: asyncio.Queue[Outgoing | None] = asyncio.Queue(maxsize=self.connections * 2)
         workers = [asyncio.create_task(self._work(pending)) for _ in range(self.connections)]
         begun = time.monotonic()
@@ -298,7 +332,11 @@ class MessageSender:
             await wire.close()
 
     async def deliver(self, wire: Wire, item: Outgoing) -> None:
-        """Send one message until it is answered (3.1.7.2.5): 200 and 4xx end it, anything else is tried again."""
+        """Send one message until a 200 or a refusal answers it (3.1.7.2.5).
+
+        A 4xx other than 408 and 429 is a refusal. After any other answer, or none, the message is
+        sent again.
+        """
         ledger, dice, faults = self.manager.ledger, self._random, self.faults
         if dice.random() < faults.reorder:
             ledger.fault("reorder")

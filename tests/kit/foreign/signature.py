@@ -1,7 +1,8 @@
-"""Signatures written as [MC-MQSRM] 3.1.7.2.4 says, and keys to write them with.
+"""Writes signatures as [MC-MQSRM] 3.1.7.2.4 describes them, and has the keys for them.
 
-RSA is done with nothing but integers, so that the queue manager's library is not asked about itself; and a 512-bit key, the
-size that the document speaks of, can be made by hand only. The numbers of these keys stand below: they are no secrets.
+RSA is computed with plain integers, so that the queue manager's library is not checked against
+itself. A 512-bit key, the size that the document mentions, can only be made this way. The numbers
+of the keys are in this module: these keys are no secrets.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from srmp_spark.testing.foreign.messages import Dialect, ForeignMessage, Post, p
 
 NAMESPACE = "http://www.w3.org/2000/02/xmldsig#"
 Sign = Callable[[bytes], bytes]
-"""The bytes of a signature over the bytes given."""
+"""Returns the signature of the given bytes."""
 Edit = Callable[[str], str]
 
 _E = 65_537
@@ -51,7 +52,10 @@ a7K+6hjrxuLM8/mO7MC+zzRbcucc50KsmclA4b7IH6bpGz92Rf2OMrL39topWvnv0oWLsXZHFR25piIw
 cZrSVQC0oZt+oEvSwJbrK0xz4hsX1/wAAuNNAAJRw/FLNBP+mdtbhKUj8GU33ffKKRh6UJBHJNfPyCXs9GGghTIRNhQc0Q==
 """,
 }
-"""p, q and g by length, a blank line between them; to find them would take longer than all tests of signatures."""
+"""Length in bits → p, q and g, separated by blank lines.
+
+The numbers are fixed because finding them would take longer than all tests of signatures.
+"""
 
 _RSA_PRIMES = {
     512: """
@@ -86,12 +90,16 @@ In+JxonqZ1sg9mOJOAZXVoWRfm+BsX45PLUbyi3lP9tBqIM5z5uAbpVym+PRMBY3cs4uKW3crE2qo3WG
 XWerzP5j+5oSXQseF5wyHJw22sDzvDIlc+qd4qvALRPjbKhZ22l5bi9soOQZadP9Ev7/KUzQwsC56OoiFc74piIBMHBHrQ==
 """,
 }
-"""p and q by length, a blank line between them: the same keys in each run, and a prime of 2,048 bits takes seconds to find."""
+"""Length in bits → p and q, separated by a blank line.
+
+The primes are fixed so that each run has the same keys, and because finding a prime of 2,048 bits
+takes seconds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """A key pair."""
+    """A key pair: the function that signs, and the public key in PEM form."""
 
     sign: Sign
     public_pem: bytes
@@ -99,7 +107,10 @@ class Signer:
 
 @lru_cache
 def rsa_signer(bits: int = 1024, *, algorithm: str = "sha1", little_endian: bool = False) -> Signer:
-    """PKCS #1 v1.5; ``little_endian`` as Windows' CryptoAPI gives it out."""
+    """Return a signer for RSA with PKCS #1 v1.5 padding.
+
+    With ``little_endian`` the signature has the byte order of Windows' CryptoAPI.
+    """
     p, q = (
         int.from_bytes(base64.b64decode(number), "big")
         for number in _RSA_PRIMES[bits].split("\n\n")
@@ -121,7 +132,10 @@ def rsa_signer(bits: int = 1024, *, algorithm: str = "sha1", little_endian: bool
 
 @lru_cache
 def dsa_signer(bits: int = 1024, *, raw: bool = True) -> Signer:
-    """``raw``: r and s one after the other; else DER. The key is another one in each run."""
+    """Return a signer for DSA, with a new key in each process.
+
+    With ``raw`` a signature is r and s, one after the other; otherwise it is in DER form.
+    """
     p, q, g = (
         int.from_bytes(base64.b64decode(number), "big")
         for number in _DSA_PARAMETERS[bits].split("\n\n")
@@ -130,7 +144,8 @@ def dsa_signer(bits: int = 1024, *, raw: bool = True) -> Signer:
     length = (q.bit_length() + 7) // 8
 
     def sign(data: bytes) -> bytes:
-        signature = key.sign(data, hashes.SHA1())  # noqa: S303  # the document's hash
+        # The document demands SHA-1.
+        signature = key.sign(data, hashes.SHA1())  # noqa: S303
         if not raw:
             return signature
         r, s = decode_dss_signature(signature)
@@ -140,7 +155,7 @@ def dsa_signer(bits: int = 1024, *, raw: bool = True) -> Signer:
 
 
 def signed_info(message: ForeignMessage, algorithm: str = "sha1") -> str:
-    """``<SignedInfo>``, string by string."""
+    """Return the ``<SignedInfo>`` element of a message, built from strings."""
     s = [f'<SignedInfo><SignatureMethod Algorithm="{NAMESPACE}dsa"></SignatureMethod>']
     for name, part in (("body", message.body), ("extension", message.extension)):
         if part:
@@ -163,10 +178,10 @@ def signed_post(
     after: Edit = str,
     dialect: Dialect = Dialect.EXAMPLES,
 ) -> Post:
-    """The request with a signature.
+    """Return the request of a message with a signature.
 
-    ``canonical`` makes what is signed of ``<SignedInfo>``; ``before`` changes ``<SignedInfo>`` before it is signed, ``after``
-    the whole element afterwards.
+    ``canonical`` turns ``<SignedInfo>`` into the text that is signed. ``before`` changes
+    ``<SignedInfo>`` before it is signed. ``after`` changes the whole signature element afterwards.
     """
     info = before(signed_info(message, algorithm))
     value = base64.b64encode(sign(canonical(info).encode())).decode()

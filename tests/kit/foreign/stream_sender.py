@@ -1,12 +1,14 @@
 """One outgoing queue with its stream: [MC-MQSRM] 3.1.7.2.3 and the timers of 3.1.2.2, 3.1.6.2.
 
-A message gets its position when the application hands it over. It stays in the outgoing queue, whatever the HTTP answer
-was, until a stream receipt covers it. When the Stream Receipt Wait Timer fires, everything that was sent and is not
-covered goes out again. When all of a stream is covered, the next message starts a new stream with a higher number
+A message gets its position when the application passes the message to the sender. The message stays
+in the outgoing queue, whatever the HTTP answer was, until a stream receipt covers it. When the
+Stream Receipt Wait Timer fires, every message that was sent and is not covered is sent again. When
+all messages of a stream are covered, the next message starts a new stream with a higher number
 (3.1.1.2).
 
-The document lets ``ResendIntervalIndex`` grow at each receipt (3.1.5.1.8.2) and does not say that it grows at a time-out;
-its appendix does (<18>). Here it grows at a time-out and falls back at progress.
+The document lets ``ResendIntervalIndex`` grow at each receipt (3.1.5.1.8.2) and does not say that
+the index grows at a time-out. Its appendix <18> does say so. Here the index grows at a time-out and
+is reset at progress.
 """
 
 from __future__ import annotations
@@ -33,25 +35,31 @@ from tests.kit.foreign.senders import (
 )
 
 STREAM_WINDOW = 25
-"""Stream messages sent and not yet receipted before the sender waits; keeps a resend round short."""
+"""Most stream messages that are sent and not yet receipted.
+
+At the limit the sender waits. A small window keeps a round of resends short.
+"""
 IDLE_POLL = 0.05
-"""Seconds between two looks at the timer when there is nothing to send."""
+"""Seconds between two checks of the timer when there is nothing to send."""
 
 
 class SeenReceipt(NamedTuple):
-    """One receipt beside what it covered, for the tests of its timing."""
+    """One receipt with the times of the messages that it covered, for tests of receipt timing."""
 
     stream_id: str
     last_ordinal: int
     at: float
     last_sent_at: float
-    """When the message of ``last_ordinal`` was first sent."""
+    """Time at which the message of ``last_ordinal`` was first sent."""
     oldest_acknowledged_at: float | None
-    """When the first message that this receipt newly covers was answered 200 in order; ``None``: not known."""
+    """Time at which the first message that this receipt newly covers was answered 200 in order.
+
+    ``None`` if that is not known.
+    """
 
 
 class StreamSender:
-    """The messages of one application to one transactional queue."""
+    """Sends the messages of one application to one transactional queue."""
 
     def __init__(
         self,
@@ -69,31 +77,34 @@ class StreamSender:
         self.dialect = dialect
         self.window = window
         self.gap = gap
-        """Seconds between two first sends."""
+        """Seconds of pause after each first send."""
         self.seen: list[SeenReceipt] = []
         self.streams_started = 0
         self._random = random.Random(f"{manager.seed}/{queue}/{manager.guid}/stream")
         self._copies = Copies(manager)
         self._waiting: list[Outgoing] = []
-        """Handed over, not yet sent."""
+        """Messages that were enqueued and not yet sent."""
         self._sent: dict[int, Outgoing] = {}
-        """Sent, not yet covered by a receipt, by position."""
+        """Position → message that was sent and that no receipt covers yet."""
         self._all: dict[int, Outgoing] = {}
-        """Every message of the live stream, by position."""
+        """Position → message, for every message of the live stream."""
         self._stream_number = 0
         self._position = 0
         self._last_kept = 0
-        """The highest position that was handed over and did not expire: ``<previous>`` of the next message."""
+        """Highest position that was enqueued and did not expire.
+
+        This is the ``<previous>`` of the next message.
+        """
         self._accepted_through = 0
-        """Everything up to here is known to be accepted."""
+        """Highest position up to which everything is known to be accepted."""
         self._resend_at: float | None = None
         self._resend_index = 0
         self._closed = False
 
-    # -- the application's side
+    # --- methods for the application --------------------------------------------------------------
 
     def enqueue(self, body: bytes, *, label: str = "foreign stream", last: bool = True) -> Outgoing:
-        """Hand a message over: it gets its identifier, its stream and its position (3.1.7.2.3)."""
+        """Enqueue a message: it gets its identifier, its stream and its position (3.1.7.2.3)."""
         manager = self.manager
         if not self._waiting and not self._sent:
             self._start_stream()
@@ -115,7 +126,8 @@ class StreamSender:
             label=label,
             sent_at=int(time.time()),
             body=body,
-            durable=True,  # 2.2.5.2.1: MUST be present with a stream
+            # The element MUST be present with a stream (2.2.5.2.1).
+            durable=True,
             stream=stream,
             priority=0,
             first_in_transaction=True,
@@ -128,12 +140,12 @@ class StreamSender:
         return item
 
     def close(self) -> None:
-        """No more messages: :meth:`run` returns when all are receipted."""
+        """Declare that no more messages follow. :meth:`run` then returns when all are receipted."""
         self._closed = True
 
     @property
     def unreceipted(self) -> int:
-        """How many messages of this queue no receipt covers yet."""
+        """Return the number of messages of this queue that no receipt covers yet."""
         return len(self._waiting) + len(self._sent)
 
     def _start_stream(self) -> None:
@@ -143,10 +155,10 @@ class StreamSender:
         self.streams_started += 1
         self.manager.streams[f"uid:{self.manager.guid}\\{self._stream_number}"] = self
 
-    # -- the wire's side
+    # --- sending ----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Send, resend, and return after :meth:`close` when a receipt covers every message."""
+        """Send and resend messages. Return after :meth:`close` when receipts cover all of them."""
         wire = self.manager.wire()
         try:
             while self._waiting or self._sent or not self._closed:
@@ -178,14 +190,16 @@ class StreamSender:
             self._waiting.pop(0)
             self._sent[item.position] = item
             await self._deliver(wire, item)
-        if self._resend_at is None:  # "started after sending the first message" (3.1.2.2)
+        # The timer is "started after sending the first message" (3.1.2.2).
+        if self._resend_at is None:
             self._restart_timer()
 
     async def _resend(self, wire: Wire) -> None:
-        """3.1.6.2: retransmit everything that awaits a stream receipt."""
+        """Send again every message that awaits a stream receipt (3.1.6.2)."""
         self._resend_index = min(self._resend_index + 1, len(self.manager.resend_table) - 1)
         for position in sorted(self._sent):
-            item = self._sent.get(position)  # a receipt may arrive meanwhile
+            # A receipt may arrive during the sends before and remove the message.
+            item = self._sent.get(position)
             if item is not None:
                 self.manager.ledger.fault("resent for want of a receipt")
                 await self._deliver(wire, item)
@@ -197,7 +211,10 @@ class StreamSender:
         )
 
     async def _deliver(self, wire: Wire, item: Outgoing) -> None:
-        """Send one message until it is answered. A 200 proves acceptance only for the next in order."""
+        """Send one message until it is answered 200 or refused, or a receipt covers it.
+
+        A 200 proves that the message was accepted only if everything before it in the stream was.
+        """
         ledger, dice, entry = self.manager.ledger, self._random, item.entry
         if dice.random() < self.faults.ghost:
             self._copies.ghost(dice)
@@ -223,14 +240,20 @@ class StreamSender:
                     return
             lose = False
             await asyncio.sleep(self.manager.retransmission_timeout)
-        if entry.refused is not None:  # 3.1.7.2.5: a 400 deletes the message
+        # A 400 deletes the message (3.1.7.2.5).
+        if entry.refused is not None:
             self._sent.pop(item.position, None)
 
     def receipted(self, receipt: ForeignReceipt) -> None:
-        """3.1.5.1.8.1 and .3: everything up to ``lastOrdinal`` is done with, if the receipt is of the live stream."""
+        """Remove all messages up to ``lastOrdinal`` from the queue (3.1.5.1.8.1, 3.1.5.1.8.3).
+
+        A receipt of a stream other than the live one is ignored. A receipt for a message that was
+        never sent is recorded as a violation.
+        """
         last, ledger = receipt.last_ordinal, self.manager.ledger
         if receipt.stream_id != f"uid:{self.manager.guid}\\{self._stream_number}" or last is None:
-            return  # a late copy about a stream that is over
+            # The receipt is a late copy, for a stream that is over.
+            return
         item = self._all.get(last)
         if item is None or item.entry.first_sent_at is None:
             ledger.violation(f"{receipt.stream_id}: a receipt for {last}, which was never sent")

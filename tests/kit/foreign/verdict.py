@@ -1,8 +1,8 @@
-"""The judgement: the ledger on one side, the rows that landed on the other, and nothing that knows the answer.
+"""Judges a run by comparing the ledger with the stored rows, and nothing else.
 
-Lost, unexpected, doubled and disordered come from the package's one oracle. Three things are added that only a sender's
-ledger can tell: a body that changed on the way, a row of a message that was refused, and two messages that
-landed in the other order although the first was answered before the second was sent.
+The package's common oracle finds lost, unexpected, doubled and disordered messages. The judge adds
+checks that need a sender's ledger: a changed body, a row of a refused message, and two messages
+that were stored in reverse order although the first was acknowledged before the second was sent.
 """
 
 from __future__ import annotations
@@ -15,37 +15,41 @@ from tests.kit.foreign.ledger import Entry, Landed, Ledger
 from tests.kit.oracle import Oracle
 
 BACKSLASH = "\\"
-"""Between the GUID and the number of a stream id (2.2.5.3.1)."""
+"""Separator between the GUID and the number of a stream id (2.2.5.3.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What went wrong, by kind; all empty means that every promise was kept."""
+    """Faults of a run, by kind. If all are empty, every promise was kept."""
 
     sent: int
     acknowledged: int
     landed: int
     lost: tuple[str, ...]
-    """Acknowledged, and no row."""
+    """Messages that were acknowledged and have no row."""
     unexpected: tuple[str, ...]
-    """A row of a message that was never sent."""
+    """Rows of messages that were never sent."""
     doubled: tuple[str, ...]
     disordered: tuple[str, ...]
-    """The row that came too late or too early: in its stream, or against an answer that the sender had seen."""
+    """Rows in the wrong order within their stream, or in time.
+
+    A row is out of order in time if its message was acknowledged before a message was sent whose
+    row comes first.
+    """
     gaps: tuple[str, ...]
-    """A stream row before which a message that was sent is missing."""
+    """Sent stream messages that have no row, although a later message of the stream has one."""
     altered: tuple[str, ...]
-    """Another body or another queue than was sent."""
+    """Rows with another body, queue or stream position than was sent."""
     refused: tuple[str, ...]
     """Messages that the receiver refused for good."""
     reused: tuple[tuple[str, str, int], ...]
     """(epoch, queue, sequence) of more than one row."""
     violations: tuple[str, ...]
-    """What the receiver did that the document forbids."""
+    """Actions of the receiver that the document forbids."""
 
     @property
     def ok(self) -> bool:
-        """True when nothing is wrong."""
+        """Return whether nothing is wrong."""
         faults = (
             self.lost,
             self.unexpected,
@@ -59,7 +63,7 @@ class Verdict:
         return not any(faults) and not self.violations
 
     def complaint(self) -> str:
-        """What is wrong, in one text with the first examples of each kind; empty when all is well."""
+        """Return a text with the first examples of each kind of fault, or an empty text."""
         kinds = (
             "lost",
             "unexpected",
@@ -80,7 +84,7 @@ class Verdict:
 
 
 def judge(ledger: Ledger, rows: Iterable[Landed]) -> Verdict:
-    """Hold what landed against what was sent and acknowledged."""
+    """Compare the stored rows with the messages that were sent and acknowledged."""
     ordered = sorted(rows, key=lambda row: (row.queue, row.epoch, row.sequence))
     oracle = Oracle()
     for entry in sorted(ledger.entries.values(), key=_stream_order):
@@ -111,7 +115,10 @@ def judge(ledger: Ledger, rows: Iterable[Landed]) -> Verdict:
 
 
 def _stream_of(entry: Entry) -> str | None:
-    """All streams of one sending queue manager to one queue are one order ([MC-MQSRM] 3.1.1.2)."""
+    """Return the name of the order that a message belongs to, or ``None`` outside a stream.
+
+    All streams of one sending queue manager to one queue are one order ([MC-MQSRM] 3.1.1.2).
+    """
     return (
         None
         if entry.stream_id is None
@@ -133,7 +140,11 @@ def _is_altered(row: Landed, ledger: Ledger) -> bool:
 
 
 def _disordered_in_time(ledger: Ledger, ordered: Sequence[Landed]) -> Iterator[str]:
-    """A message that was answered before another one was first sent has the lower sequence in the same queue."""
+    """Yield the messages with a row too late for the times of the ledger.
+
+    Such a message was acknowledged before another message of the same queue was first sent, and its
+    row comes after that message's row.
+    """
     latest_send: dict[str, float] = {}
     for row in ordered:
         entry = ledger.entries.get(row.key)
@@ -147,7 +158,7 @@ def _disordered_in_time(ledger: Ledger, ordered: Sequence[Landed]) -> Iterator[s
 
 
 def _gaps(ledger: Ledger, seen: set[str]) -> Iterator[str]:
-    """The sent messages of each stream that are missing below its highest landed position."""
+    """Yield the sent messages of each stream that are missing below its highest stored position."""
     streams: dict[str, list[Entry]] = {}
     for entry in ledger.of_kind("stream"):
         streams.setdefault(str(entry.stream_id), []).append(entry)

@@ -1,8 +1,10 @@
-"""Fuzzing for minutes: random mutants of all parsers on all cores, led by coverage; each finding becomes a file of the corpus.
+"""Fuzzes all parsers for minutes on all cores, with random mutants and led by coverage.
 
-make fuzz MINUTES=60
-python -m tests.kit.fuzz --target envelope --number 4711     # one mutant of the curated list, judged and shown
-python -m tests.kit.fuzz --target envelope --file FILE       # a finding, again
+Each finding is saved as a file of the corpus.
+
+    make fuzz MINUTES=60
+    python -m tests.kit.fuzz --target envelope --number 4711     # judge one mutant of the list
+    python -m tests.kit.fuzz --target envelope --file FILE       # judge a saved finding again
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ CORPUS = Path("tests/fuzz/corpus")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line; exit code 1 if there was a finding."""
+    """Run the command line; the exit code is 1 if there was a finding, otherwise 0."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.kit.fuzz", description=(__doc__ or "").partition("\n")[0]
     )
@@ -101,5 +103,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    multiprocessing.set_start_method("spawn")  # each process has loops of its own
+    # Each process must create its own event loops, so it must not be forked.
+    multiprocessing.set_start_method("spawn")
     sys.exit(main())

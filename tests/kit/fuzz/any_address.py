@@ -1,8 +1,10 @@
-"""A network of one process, in which every address of the world is this host: who connects where is seen, and nobody is called.
+"""A network inside one process, in which every IP address belongs to this host.
 
-A network namespace of its own, with the one route ``local 0.0.0.0/0 dev lo`` (and ``::/0``): any address can be bound, any can
-be connected to, name servers are whoever answers on their address, and the kernel counts each connection that was begun. Linux;
-root, or a kernel that lets users make namespaces.
+The tests see each connection attempt, and no real host is contacted. The process moves into a
+network namespace of its own with the single route ``local 0.0.0.0/0 dev lo`` (and ``::/0``). There
+any address can be bound and connected to, a name server can listen on any address, and the kernel
+counts each connection that was begun. This needs Linux, and root or a kernel that lets users create
+namespaces.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
 _RTM_NEWROUTE = 24
 _NLM_FLAGS = 0x1 | 0x4 | 0x200 | 0x400
-"""REQUEST, ACK, EXCL, CREATE."""
+"""NLM_F_REQUEST, NLM_F_ACK, NLM_F_EXCL and NLM_F_CREATE of rtnetlink(7)."""
 _RT_TABLE_LOCAL = 255
 _RTPROT_BOOT = 3
 _RT_SCOPE_HOST = 254
@@ -35,7 +37,10 @@ _RTA_OIF = 4
 
 
 def enter() -> None:
-    """Move this process there; before it has threads. Raises :class:`OSError` where that is not allowed."""
+    """Move this process into such a network. Call it before the process starts threads.
+
+    Raises :class:`OSError` if the system does not allow that.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     flags = _CLONE_NEWNET if os.geteuid() == 0 else _CLONE_NEWNET | _CLONE_NEWUSER
     if libc.unshare(flags):
@@ -68,7 +73,7 @@ def enter() -> None:
 
 
 def is_possible() -> bool:
-    """Whether :func:`enter` would work, tried in a child."""
+    """Return whether :func:`enter` would succeed, by calling it in a child process."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -82,7 +87,10 @@ def is_possible() -> bool:
 
 
 def connections_begun() -> int:
-    """TCP connections that anybody here has begun, answered or not (``ActiveOpens`` of the kernel)."""
+    """Return the number of TCP connections that were begun in this network, answered or not.
+
+    The number is ``ActiveOpens`` of the kernel.
+    """
     names, values = (
         line.split()
         for line in Path("/proc/self/net/snmp").read_text().splitlines()
@@ -92,12 +100,15 @@ def connections_begun() -> int:
 
 
 class NameServer:
-    """Answers A queries at the addresses of ``/etc/resolv.conf``; a name's answers follow one another, the last one stays."""
+    """Answers A queries at the addresses of ``/etc/resolv.conf``.
+
+    Each name has a list of answers. Each query gets the next one, and the last answer repeats.
+    """
 
     def __init__(self, names: Mapping[str, Sequence[Sequence[str]]]) -> None:
         self._names = names
         self.asked: Counter[str] = Counter()
-        """A queries for each name."""
+        """Name → number of A queries for the name."""
         lines = [line.split() for line in Path("/etc/resolv.conf").read_text().splitlines()]
         for address in [line[1] for line in lines if line[:1] == ["nameserver"]] or ["127.0.0.1"]:
             bound = socket.socket(
@@ -140,17 +151,20 @@ class NameServer:
 
 
 class Called(NamedTuple):
-    """A connection that somebody made."""
+    """One connection that was accepted by :class:`Everywhere`."""
 
     address: str
     port: int
     at: float
-    """Monotonic seconds."""
+    """Time of the connection in monotonic seconds."""
     request: bytes
 
 
 class Everywhere:
-    """Listens on some ports of every address; answers 302 to targets with ``redirect`` in them and 200 to all others."""
+    """Listens on some ports of every address and records each request.
+
+    A request whose target contains ``redirect`` is answered 302, every other one 200.
+    """
 
     def __init__(self, ports: Sequence[int]) -> None:
         self.calls: list[Called] = []

@@ -1,7 +1,7 @@
-"""Mutants of binary input: numbers where lengths and counts are, changes that keep every other byte where it was.
+"""Mutants of binary input: changed lengths and counts, and changes that keep other bytes in place.
 
-The changes of :mod:`.mutators` are for texts: they insert and delete, which shifts all that follows and ends at the first
-length.
+The changes of :mod:`.mutators` are for texts. They insert and delete bytes, which shifts everything
+that follows, so that a binary parser stops at the first length.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ NUMBERS = (
     2**63,
     2**64 - 1,
 )
-"""Where lengths, counts and offsets end, in every width; 0x8000021B is the one of CVE-2023-21554."""
+"""Limits of lengths, counts and offsets in every width. 0x8000021B is the number of CVE-2023-21554.
+"""
 LENGTH_MAX = 200_000
-"""Bytes of a mutant."""
+"""Most bytes of a mutant. A longer mutant is cut."""
 
 
 def mutate(data: bytes, seeds: Sequence[bytes], rng: Random) -> bytes:
-    """``data`` with one to four changes."""
+    """Return ``data`` with one to four random changes."""
     for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 4))):
         data = _change(data, seeds, rng)[:LENGTH_MAX]
     return data
@@ -66,7 +67,8 @@ def _change(data: bytes, seeds: Sequence[bytes], rng: Random) -> bytes:
         return rng.choice(seeds)
     kind = rng.random()
     at = rng.randrange(len(data))
-    if kind < 0.4:  # a number, mostly where one can be
+    # A number is written, mostly at an offset where a number can be.
+    if kind < 0.4:
         size = rng.choice((1, 2, 4, 4, 4, 8))
         at -= at % min(size, 4) if rng.random() < 0.8 else 0
         near = int.from_bytes(data[at : at + size], "little") + rng.choice((-1, 1))
@@ -92,8 +94,12 @@ def _change(data: bytes, seeds: Sequence[bytes], rng: Random) -> bytes:
 
 
 def mutants(name: str, seeds: Sequence[bytes], count: int = MUTANTS) -> Iterator[bytes]:
-    """The list of a target: its seeds, then changes of them; from its name, so the same everywhere."""
+    """Yield ``count`` inputs of a target: first its seeds, then changes of them.
+
+    The changes follow from ``name`` alone, so they are the same on every machine.
+    """
     yield from seeds[:count]
     for number in range(len(seeds), count):
-        rng = Random(f"{name} {number}")  # a text: hashed by SHA-512, the same in every process
+        # ``Random`` hashes a text by SHA-512, so the seed is the same in every process.
+        rng = Random(f"{name} {number}")
         yield mutate(rng.choice(seeds), seeds, rng)

@@ -1,7 +1,8 @@
-"""Which steps from line to line an input takes: what leads the long run to inputs that reach new code.
+"""Finds the steps from line to line that an input takes, which lead the long run to new code.
 
-``sys.settrace`` on the few files of one target: a parser that is mostly regular expressions has few lines, so this costs a
-third of the speed and needs no compiler. A regular expression is one line, whatever it does: that part stays blind.
+The module uses ``sys.settrace`` on the few files of one target. A parser that consists mostly of
+regular expressions has few lines, so tracing costs a third of the speed and needs no compiler. A
+regular expression is one line whatever it matches, so its inner branches are not seen.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import Any
 from tests.kit.fuzz.judge import Outcome
 
 Step = tuple[str, int, int]
-"""File, line before, line."""
+"""A step: file, line before, line."""
 
 
 class Coverage:
-    """The steps seen so far in ``files``."""
+    """Collects the steps that were seen in ``files``."""
 
     def __init__(self, files: frozenset[str]) -> None:
         self._files = files
@@ -26,7 +27,7 @@ class Coverage:
         self._now: set[Step] = set()
 
     def watch(self, function: Callable[[], Outcome]) -> Outcome:
-        """Run ``function`` and note its steps."""
+        """Run ``function``, record its steps, and return its result."""
         self._now = set()
         before = sys.gettrace()
         sys.settrace(self._called)
@@ -36,18 +37,22 @@ class Coverage:
             sys.settrace(before)
 
     def is_new(self) -> bool:
-        """Whether the last run took a step that none took before; they count as seen from now on."""
+        """Return whether the last run took a step that no run before took.
+
+        The steps of the last run count as seen afterwards.
+        """
         new = self._now - self.seen
         self.seen |= new
         return bool(new)
 
-    def _called(self, frame: FrameType, event: str, _argument: Any) -> Any:  # noqa: ANN401  # the signature of settrace
+    # ``Any`` is in the signature that settrace demands.
+    def _called(self, frame: FrameType, event: str, _argument: Any) -> Any:  # noqa: ANN401
         file = frame.f_code.co_filename
         if file not in self._files:
             return None
         steps, last = self._now, -frame.f_lineno
 
-        def stepped(frame: FrameType, event: str, _argument: Any) -> Any:  # noqa: ANN401  # the signature of settrace
+        def stepped(frame: FrameType, event: str, _argument: Any) -> Any:  # noqa: ANN401
             nonlocal last
             if event == "line":
                 steps.add((file, last, frame.f_lineno))

@@ -1,6 +1,8 @@
-"""The list of mutants that every run of the tests goes through: from a seed, so the same on every machine and in every Python.
+"""The list of mutants that every test run judges.
 
-A mutant is known by its target and its number; ``python -m tests.kit.fuzz --target envelope --number 4711`` shows it.
+The mutants follow from a seed, so they are the same on every machine and in every Python version. A
+mutant is identified by its target and its number: ``python -m tests.kit.fuzz --target envelope
+--number 4711`` shows one.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from tests.kit.fuzz.judge import Finding, Target, Worst, judge
 from tests.kit.fuzz.mutators import Mutator
 
 MUTANTS = 10_000
-"""For each parser (T16)."""
+"""Inputs in the list of each parser (T16)."""
 
 
 @cache
@@ -25,33 +27,34 @@ def _mutator(seeds: tuple[bytes, ...], tokens: tuple[bytes, ...]) -> Mutator:
 
 
 def mutator_of(target: Target) -> Mutator:
-    """The changes that fit a target."""
+    """Return the mutator with the seeds and tokens of a target."""
     return _mutator(tuple(target.seeds), tuple(target.tokens))
 
 
 def mutant(target: Target, number: int) -> bytes:
-    """Input ``number`` of a target's list: first its seeds as they are, then changes of them."""
+    """Return input ``number`` of a target's list: first its seeds as they are, then mutants."""
     if number < len(target.seeds):
         return target.seeds[number]
-    rng = Random(f"{target.name} {number}")  # a text: hashed by SHA-512, the same in every process
+    # ``Random`` hashes a text by SHA-512, so the seed is the same in every process.
+    rng = Random(f"{target.name} {number}")
     return mutator_of(target).mutate(rng.choice(target.seeds), rng)
 
 
 def mutants(target: Target, count: int = MUTANTS) -> Iterator[bytes]:
-    """The list."""
+    """Yield the first ``count`` inputs of a target's list."""
     return (mutant(target, number) for number in range(count))
 
 
 @dataclass(slots=True)
 class Report:
-    """What became of many inputs."""
+    """The results of many inputs."""
 
     runs: int = 0
     accepted: int = 0
     worst: Worst = field(default_factory=Worst)
     findings: list[Finding] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
-    """Refusals by what they say."""
+    """Refusal, by its text → how many times it was given."""
 
     def __str__(self) -> str:
         worst = self.worst
@@ -63,7 +66,10 @@ class Report:
 
 
 def run(target: Target, inputs: Iterable[bytes], *, memory_every: int = 1) -> Report:
-    """Judge each input; the memory of every ``memory_every``-th (0: of none)."""
+    """Judge each input and return the report.
+
+    The peak of memory is measured for every ``memory_every``-th input, or for none if that is 0.
+    """
     report = Report()
     for number, data in enumerate(inputs):
         memory = bool(memory_every) and number % memory_every == 0
@@ -79,5 +85,8 @@ def run(target: Target, inputs: Iterable[bytes], *, memory_every: int = 1) -> Re
 
 
 def saved(corpus: Path, target: Target) -> list[Path]:
-    """Findings of earlier runs (``tests/fuzz/corpus/<target>``), replayed for ever."""
+    """Return the saved findings of earlier runs (``tests/fuzz/corpus/<target>``).
+
+    The tests judge these findings again in every run.
+    """
     return sorted((corpus / target.name).glob("*.bin"))

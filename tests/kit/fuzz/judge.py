@@ -1,4 +1,8 @@
-"""One input for one parser, judged by the pass figures of T16: only refusal or acceptance, 50 ms, eight times its memory."""
+"""Judges one input of one parser by the limits of T16.
+
+The parser may only accept or refuse the input, within 50 ms and eight times the memory of the
+input.
+"""
 
 from __future__ import annotations
 
@@ -13,45 +17,53 @@ from random import Random
 from typing import Any, NamedTuple
 
 SECONDS_MAX = 0.05
-"""CPU time for one input."""
+"""Most CPU time for one input, in seconds. More is a finding of kind ``slow``."""
 MEMORY_TIMES_MAX = 8
-"""Bytes at the peak for each byte of input …"""
+"""Most bytes at the peak for each byte of input, or :data:`MEMORY_FLOOR` if that is more."""
 MEMORY_FLOOR = 1_048_576
-"""… or this, whichever is more: 2,000 elements (ELEMENTS_MAX) of four bytes each are small on the wire and large as objects."""
+"""Bytes at the peak that are always allowed.
+
+For example, 2,000 elements (ELEMENTS_MAX) of four bytes each are small on the wire and large as
+objects.
+"""
 
 
 class Outcome(NamedTuple):
-    """What a parser made of an input; two runs are compared by it."""
+    """The result of a parser for an input. Two runs are compared by it."""
 
     accepted: bool
     value: Any
-    """A result, or the refusal as (status, section)."""
+    """The parsed value, or the refusal as (status, section)."""
 
 
 class ViolationError(AssertionError):
-    """Something that must hold did not: two ways of reading that differ, a result out of its limits."""
+    """A rule was broken: two ways of reading differ, or a result is out of its limits."""
 
 
 class HangError(BaseException):
-    """The alarm of the long run rang; no parser may catch it."""
+    """Raised by the alarm of the long run. A parser must not catch it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A parser under attack."""
+    """One parser, with its valid inputs and the rules for its results."""
 
     name: str
     seeds: Sequence[bytes]
     tokens: Sequence[bytes]
     parse: Callable[[bytes], Outcome]
-    """Reads an input, catches what the parser may raise and nothing else; this is timed."""
+    """Parses an input. It catches only the errors that the parser may raise. Its time is measured.
+    """
     check: Callable[[bytes, Outcome, Random], None]
-    """What else must hold of it. Raises :class:`ViolationError`."""
+    """Checks the further rules of an outcome. Raises :class:`ViolationError`."""
     files: frozenset[str] = frozenset()
-    """Whose lines lead the long run to new inputs."""
+    """Files whose lines lead the long run to new inputs."""
     memory_times: int = MEMORY_TIMES_MAX
     is_slow: bool = False
-    """An input is a whole conversation: the tests judge a tenth of the list, ``make fuzz`` goes on."""
+    """Whether an input is a whole conversation.
+
+    The tests then judge a tenth of the list, and ``make fuzz`` judges more.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +72,10 @@ class Finding:
 
     target: str
     kind: str
-    """``slow``, ``memory``, ``violation``, ``hang``, ``died``, or the name of an exception."""
+    """Kind of finding, or the name of an unexpected exception.
+
+    The kinds are ``slow``, ``memory``, ``violation``, ``hang`` and ``died``.
+    """
     data: bytes
     detail: str
 
@@ -73,7 +88,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Worst:
-    """The most that any input took, for the log of a run."""
+    """The most time and memory that any input took, for the log of a run."""
 
     seconds: float = 0.0
     memory: int = 0
@@ -91,17 +106,17 @@ def judge(
     worst: Worst | None = None,
     watched: Runner | None = None,
 ) -> tuple[Outcome | None, Finding | None]:
-    """Run ``data`` through ``target``; the finding, if there is one. The same each time: how it is cut comes from ``data``.
+    """Run ``data`` through ``target`` and return the outcome and the finding, if there is one.
 
-    ``memory`` measures the peak in a second run. ``watched`` runs the first one, under a tracer: its time is only a reason to
-    look again.
+    The verdict is the same each time, because the ways to cut the input follow from ``data``.
+    ``memory`` measures the peak in a second run. ``watched`` runs the parser under a tracer in the
+    first run. If that run is too slow, the input is measured again without the tracer.
     """
     worst = worst or Worst()
     try:
         outcome, seconds = _timed(target, data, watched)
-        for _ in range(
-            2
-        ):  # a garbage collection of all the run's objects, or the tracer, may have fallen into it
+        # A garbage collection of all the run's objects, or the tracer, may have taken the time.
+        for _ in range(2):
             if seconds <= SECONDS_MAX:
                 break
             outcome, again = _timed(target, data, None)
@@ -124,7 +139,8 @@ def judge(
         return None, Finding(target.name, "violation", data, str(error))
     except HangError:
         return None, Finding(target.name, "hang", data, "the alarm rang")
-    except (Exception, RecursionError) as error:  # whatever a parser lets out is the finding
+    # Every exception that a parser does not catch is a finding.
+    except (Exception, RecursionError) as error:
         where = "".join(traceback.format_exception(error)[-4:])
         return None, Finding(target.name, type(error).__name__, data, where)
     return outcome, None
@@ -137,7 +153,10 @@ def _timed(target: Target, data: bytes, watched: Runner | None) -> tuple[Outcome
 
 
 def _peak(target: Target, data: bytes) -> int:
-    """Bytes that ``parse`` holds at once at most. Expat allocates through Python here, so its memory is in it."""
+    """Return the most bytes that ``parse`` holds at once.
+
+    Expat allocates its memory through Python here, so its memory is included.
+    """
     begun = not tracemalloc.is_tracing()
     if begun:
         tracemalloc.start()
@@ -152,7 +171,10 @@ def _peak(target: Target, data: bytes) -> int:
 
 
 def growth(target: Target, inputs: Sequence[bytes], rounds: int = 3) -> int:
-    """Blocks of memory that the last of ``rounds`` over the same inputs left behind: what is cached has been cached by then."""
+    """Return the memory blocks that the last of ``rounds`` runs over ``inputs`` left behind.
+
+    Caches are already full in the last round, so remaining growth is a leak.
+    """
     before = 0
     for _ in range(rounds):
         gc.collect()

@@ -1,4 +1,7 @@
-"""The long run: one process for each core, a pool of inputs for each parser that grows with what reaches new lines."""
+"""The long run of the fuzzer: one process for each core, and a growing pool of inputs.
+
+Each parser has a pool. An input that reaches new lines joins the pool.
+"""
 
 from __future__ import annotations
 
@@ -25,24 +28,34 @@ from tests.kit.fuzz.mutators import LENGTH_MAX
 from tests.kit.fuzz.targets import all_targets
 
 HANG_SECONDS = 10.0
-"""For one input with all its checks."""
+"""Most seconds for one input with all its checks.
+
+After that time an alarm ends it with a finding of kind ``hang``.
+"""
 TURN_SECONDS = 2.0
-"""How long a process stays with one parser."""
+"""Seconds that a process spends on one parser before it turns to the next."""
 REPORT_SECONDS = 10.0
 POOL_MAX = 2_000
-"""Inputs kept for each parser."""
+"""Most inputs in the pool of each parser. At the limit a random input that is no seed is removed.
+"""
 MEMORY_EVERY = 64
-"""Peaks are measured for one input in so many: tracing allocations costs most of the speed."""
+"""Number of inputs of which one has its peak of memory measured.
+
+Tracing the allocations of every input would cost most of the speed.
+"""
 GROWTH_MAX = 64 * 1024 * 1024
-"""Bytes that a process may grow after its first turn through all parsers: more is a leak."""
+"""Most bytes by which a process may grow after its first turns through all parsers.
+
+More is a leak and fails the run.
+"""
 SHRINK_SECONDS = 5.0
 FINDINGS_MAX = 20
-"""Of one kind at one parser; what comes after them is counted, not kept."""
+"""Most findings of one kind that are saved for one parser. Further ones are counted only."""
 
 
 @dataclass(slots=True)
 class _Message:
-    """What a process tells."""
+    """The report of a worker process after one turn."""
 
     worker: int
     runs: Counter[str] = field(default_factory=Counter)
@@ -53,7 +66,7 @@ class _Message:
 
 
 def _resident() -> int:
-    """Bytes of this process in memory."""
+    """Return the resident memory of this process in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
@@ -65,7 +78,7 @@ def _ring(_number: int, _frame: object) -> None:
 
 
 class _Worker:
-    """One process."""
+    """Fuzzes all chosen parsers in turn, in one process."""
 
     def __init__(
         self,
@@ -88,7 +101,7 @@ class _Worker:
         self._findings: list[Finding] = []
 
     def run(self, end: float, out: Any) -> None:  # noqa: ANN401  # a queue
-        """Until ``end`` (``time.time``)."""
+        """Fuzz until ``end``, a value of ``time.time``, and put a report into ``out`` each turn."""
         signal.signal(signal.SIGALRM, _ring)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         turn = self._number
@@ -129,13 +142,14 @@ class _Worker:
         try:
             watched = coverage.watch if coverage is not None else None
             return judge(target, data, memory=memory, watched=watched)[1]
-        except HangError:  # it rang a moment late
+        # The alarm rang after ``judge`` had left its own handler.
+        except HangError:
             return Finding(target.name, "hang", data, "the alarm rang")
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _shrunk(self, target: Target, finding: Finding) -> Finding:
-        """The same finding from fewer bytes, as far as some seconds take it."""
+        """Return the same finding with fewer bytes, as far as :data:`SHRINK_SECONDS` allow."""
         end = time.time() + SHRINK_SECONDS
         size = len(finding.data) // 2
         while size and time.time() < end and finding.kind != "hang":
@@ -151,7 +165,10 @@ class _Worker:
         return finding
 
     def _note(self, name: str, data: bytes) -> None:
-        """For whoever finds this process dead."""
+        """Store the current input in shared memory for the parent.
+
+        If this process dies, the parent reports that input as a finding.
+        """
         text = f"{name}\n".encode() + data[:LENGTH_MAX]
         self._current[: 8 + len(text)] = len(text).to_bytes(8, "big") + text
 
@@ -170,7 +187,7 @@ def _work(
 
 
 def save(corpus: Path, finding: Finding) -> Path:
-    """The finding as a file that the tests replay; what it was stands beside it."""
+    """Save a finding as a file that the tests judge again, and return its path."""
     folder = corpus / finding.target
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{finding.kind.lower()}-{hashlib.sha256(finding.data).hexdigest()[:16]}.bin"
@@ -179,7 +196,7 @@ def save(corpus: Path, finding: Finding) -> Path:
 
 
 class _Run:
-    """The parent's side: counts, progress, findings."""
+    """The parent's side of a run: counts, progress and findings."""
 
     def __init__(self, corpus: Path) -> None:
         self._corpus = corpus
@@ -193,7 +210,7 @@ class _Run:
         self.grown = 0
 
     def take(self, message: _Message, targets: int) -> None:
-        """What one process tells."""
+        """Add the report of a worker process."""
         self.runs.update(message.runs)
         for name, steps in message.steps.items():
             self.steps[name] = max(steps, self.steps.get(name, 0))
@@ -206,14 +223,14 @@ class _Run:
             self.found(finding)
 
     def found(self, finding: Finding) -> None:
-        """Keep it and say so."""
+        """Count a finding; save and print it unless there are too many of its kind."""
         key = finding.target, finding.kind
         self.kinds[key] += 1
         if self.kinds[key] <= FINDINGS_MAX:
             say(f"\nFOUND {finding}\n  saved as {save(self._corpus, finding)}")
 
     def progress(self) -> str:
-        """One line."""
+        """Return one line with the progress of the run."""
         seconds = max(time.time() - self._begin, 0.001)
         total = self.runs.total()
         return (
@@ -225,7 +242,7 @@ class _Run:
 
 
 def say(text: str) -> None:
-    """To stdout, at once."""
+    """Write a line to stdout and flush it."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -233,7 +250,10 @@ def say(text: str) -> None:
 def fuzz(
     names: Sequence[str], samples: Path, corpus: Path, *, minutes: float, jobs: int, seed: int
 ) -> int:
-    """Fuzz ``names`` for ``minutes``; exit code 1 if something was found."""
+    """Fuzz the targets ``names`` for ``minutes`` in ``jobs`` processes.
+
+    Return the exit code: 1 if something was found or a process grew too much, otherwise 0.
+    """
     context = multiprocessing.get_context("spawn")
     out = context.Queue()
     end = time.time() + minutes * 60

@@ -1,7 +1,9 @@
-"""The RemoteRead server under attack: whole conversations, with an owner that does at once whatever the server asks.
+"""Fuzzes the RemoteRead server with whole conversations.
 
-An input is a row of calls, each ``opnum u8 · bits u8 · length u16 · stub``. Bits: 1 NDR64, 2 the other one of two clients, 4
-six minutes pass first, 8 a message comes first, 16 the client is gone afterwards, 32 the last transaction is committed.
+The owner of the queues in this module carries out each effect of the server at once. An input is a
+sequence of calls, each ``opnum u8 · bits u8 · length u16 · stub``. The bits are: 1 NDR64; 2 the
+second of two clients; 4 six minutes pass before the call; 8 a message arrives before the call; 16
+the client disconnects after the call; 32 the last transaction is committed.
 """
 
 from __future__ import annotations
@@ -57,14 +59,17 @@ from tests.kit.fuzz.judge import Outcome, ViolationError
 
 CALL = Struct("<BBH")
 CALLS_MAX = 40
-"""Of one input: a changed length makes many of a few."""
+"""Most calls of one input, because a changed length can turn a few calls into many.
+
+Further calls are ignored.
+"""
 _NDR64, _OTHER, _LATER, _CAME, _GONE, _COMMIT = 1, 2, 4, 8, 16, 32
 _PRIORITIES = (3, 7, 3, 0)
 _CONTEXT = 0x5EED
 
 
 class _Queue:
-    """What the owner knows of it."""
+    """The owner's view of one queue."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -73,19 +78,19 @@ class _Queue:
         self.left: set[int] = set()
 
     def floor(self) -> int:
-        """Nothing is trimmed."""
+        """Return 0, because no message is trimmed."""
         return 0
 
     def is_behind(self) -> bool:
-        """All is told at once."""
+        """Return False, because every change is reported at once."""
         return False
 
     def has_left(self, sequence: int) -> bool:
-        """For good."""
+        """Return whether the message has left the queue for good."""
         return sequence in self.left
 
     def add(self, priority: int) -> Came:
-        """A message comes."""
+        """Add an arriving message and return its run."""
         self.priorities.append(priority)
         return Came(priority, len(self.priorities), len(self.priorities))
 
@@ -113,10 +118,10 @@ class Conversation:
         self.opened = 0
         self._transaction: bytes | None = None
 
-    # --- the owner
+    # --- the owner --------------------------------------------------------------------------------
 
     def do(self, effects: list[Effect]) -> None:
-        """All of them, and what follows."""
+        """Carry out all effects, and every effect that follows from them."""
         for effect in effects:
             self._do(effect)
 
@@ -175,10 +180,10 @@ class Conversation:
         for to, run in came:
             self.do(self.server.came(to, [run], self.now))
 
-    # --- the clients
+    # --- the clients ------------------------------------------------------------------------------
 
     def call(self, number: int, opnum: int, bits: int, stub: bytes) -> None:
-        """One call, with what its bits say."""
+        """Make one call, with the events that its bits demand."""
         server, which = self.server, bool(bits & _OTHER)
         if bits & _LATER:
             self.wait(360.0)
@@ -198,12 +203,12 @@ class Conversation:
             self.do(server.outcome(self._transaction, committed=True))
 
     def gone(self, which: bool) -> None:
-        """kill -9 of a client."""
+        """Disconnect a client as kill -9 of the client does."""
         self.do(self.server.calls_gone(which, range(CALLS_MAX + 1)))
         self.do(self.server.run_down(self.groups.leave(self.clients[which]), self.now))
 
     def wait(self, seconds: float) -> None:
-        """Time passes."""
+        """Let ``seconds`` pass and run the timers that expire meanwhile."""
         end = self.now + seconds
         while (due := self.server.timer()) is not None and due <= end:
             self.now = max(self.now, due)
@@ -211,7 +216,10 @@ class Conversation:
         self.now = end
 
     def left_over(self) -> int:
-        """Messages that nobody took: all of them are there when both clients are gone and every transaction is over."""
+        """Disconnect both clients, end all transactions, and return the number of messages left.
+
+        Raises :class:`ViolationError` if a queue is still open then.
+        """
         for which in (False, True):
             self.gone(which)
         self.wait(1_000.0)
@@ -219,7 +227,10 @@ class Conversation:
         return sum(len(queue.priorities) - len(queue.left) for queue in self.queues.values())
 
     def drained(self) -> int:
-        """What a new client receives."""
+        """Return the number of messages that a new client can receive from all queues.
+
+        Raises :class:`ViolationError` if a received message cannot be ended.
+        """
         found = 0
         for queue in self.queues:
             self.clients[0] = self.groups.join(0, "192.0.2.1")
@@ -289,14 +300,14 @@ def _talk(data: bytes) -> Conversation:
 
 
 def parse_conversation(data: bytes) -> Outcome:
-    """Accepted: a message left its queue."""
+    """Run a conversation; the outcome is accepted if a message left its queue."""
     conversation = _talk(data)
     left = {name: tuple(sorted(queue.left)) for name, queue in conversation.queues.items()}
     return Outcome(any(left.values()), (left, conversation.answers))
 
 
 def check_conversation(data: bytes, _outcome: Outcome, _rng: Random) -> None:
-    """Whatever was said, no message is lost, doubled or locked for ever."""
+    """Check that no message is lost, doubled or locked forever after the conversation."""
     conversation = _talk(data)
     left = conversation.left_over()
     found = conversation.drained()
@@ -304,7 +315,7 @@ def check_conversation(data: bytes, _outcome: Outcome, _rng: Random) -> None:
 
 
 def conversations() -> Sequence[bytes]:
-    """Seeds: what a client does, in both syntaxes."""
+    """Return the seeds: typical conversations of a client, in both transfer syntaxes."""
     orders, retry = (
         queue_format_of(rf"DIRECT=OS:host\private$\{name}") for name in ("orders", "orders;retry")
     )
@@ -317,7 +328,8 @@ def conversations() -> Sequence[bytes]:
     tx, at = b"a transaction id", rebuilt(2, priority=7)
     enlist = (12, EnlistRequest(tx, b"token", orders))
 
-    def start(request: int = 1, opnum: int = 7, **more: Any) -> tuple[int, Parameters]:  # noqa: ANN401  # fields of the request
+    # ``more`` are fields of the request.
+    def start(request: int = 1, opnum: int = 7, **more: Any) -> tuple[int, Parameters]:  # noqa: ANN401
         return opnum, StartReceiveRequest(first, request_id=request, **more)
 
     talks: list[list[tuple[int, Parameters]]] = [

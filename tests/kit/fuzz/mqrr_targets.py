@@ -1,5 +1,8 @@
-"""The parsers of remote read under attack: packets, stubs both ways, both ends of a connection, the endpoint mapper, NTLM, and
-the server of a queue with whole conversations."""
+"""Fuzz targets of remote read, with the rules for their results.
+
+The targets are packets, stubs in both directions, both ends of a connection, the endpoint mapper,
+NTLM, and the server of a queue with whole conversations.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,13 @@ from tests.kit.fuzz.judge import Outcome, Target, ViolationError
 from tests.kit.fuzz.mqrr_conversation import check_conversation, parse_conversation
 
 REASON_MAX = 400
-"""Characters of a refusal: one short line, never the payload."""
+"""Most characters of a refusal: one short line that never contains the payload."""
 CHECKED_AGAIN = 0.2
-"""Of the inputs: to write a packet and read it again, or to cut a stream into bytes, takes ten times as long as to read it."""
+"""Share of the inputs that are checked twice.
+
+Writing a packet and reading it again, or cutting a stream into bytes, takes ten times as long as
+reading it.
+"""
 NTLM_ACCOUNT, NTLM_PASSWORD = ("EXAMPLE", "reader"), "right and proper"
 SETTINGS = ServerSettings(interfaces={REMOTE_READ: frozenset(METHODS)}, port=2103)
 
@@ -51,9 +58,14 @@ def _demand(holds: bool, what: str) -> None:
 
 
 def _same_again(packet: MessagePacket) -> None:
-    """What was read can be written, and is read as the same; what nobody may send is refused by name. A whole one is a row."""
+    """Check that a parsed packet can be encoded and is parsed again as the same packet.
+
+    A packet that must not be sent has to be refused with :class:`LocalProtocolError`. A complete
+    packet must also be convertible to a row.
+    """
     if not packet.missing:
-        repr(message_of(packet)).encode()  # UnicodeEncodeError: a text that no column can hold
+        # A text that no column can hold raises UnicodeEncodeError here.
+        repr(message_of(packet)).encode()
     try:
         data = packet.encode()
     except LocalProtocolError:
@@ -67,7 +79,7 @@ def _same_again(packet: MessagePacket) -> None:
 
 
 def parse_packet(data: bytes) -> Outcome:
-    """A full packet."""
+    """Parse a complete message packet."""
     try:
         return Outcome(True, parse_message_packet(data))
     except RemoteProtocolError as error:
@@ -75,13 +87,16 @@ def parse_packet(data: bytes) -> Outcome:
 
 
 def check_packet(_data: bytes, outcome: Outcome, rng: Random) -> None:
-    """See :func:`_same_again`."""
+    """Check some accepted packets with :func:`_same_again`."""
     if outcome.accepted and rng.random() < CHECKED_AGAIN:
         _same_again(outcome.value)
 
 
 def parse_received(data: bytes) -> Outcome:
-    """One byte for the syntax, then the answer of a read: its stub, its sections, its packet."""
+    """Parse the answer of a read: stub, sections, and packet.
+
+    The first byte of the input selects the transfer syntax.
+    """
     try:
         response = decode_start_receive_response(data[1:], NDR64 if data[:1] == b"\1" else NDR)
         return Outcome(
@@ -92,7 +107,7 @@ def parse_received(data: bytes) -> Outcome:
 
 
 def check_received(data: bytes, outcome: Outcome, rng: Random) -> None:
-    """Sections are no larger than what came; the packet holds together."""
+    """Check that the sections are no larger than the stub, and that the packet is consistent."""
     if outcome.accepted:
         response, packet = outcome.value
         _demand(
@@ -106,12 +121,12 @@ def check_received(data: bytes, outcome: Outcome, rng: Random) -> None:
 
 
 def _method(data: bytes) -> tuple[Any, Any]:
-    """(method, syntax) that the first two bytes name."""
+    """Return the method and the transfer syntax that the first two bytes select."""
     return METHODS[sorted(METHODS)[data[0] % len(METHODS)]], NDR64 if data[1] & 1 else NDR
 
 
 def parse_stub(data: bytes) -> Outcome:
-    """Two bytes for method and syntax, then the stub of a request."""
+    """Parse the stub of a request; the first two bytes select method and transfer syntax."""
     if len(data) < 2:
         return Outcome(False, "no method")
     method, syntax = _method(data)
@@ -122,7 +137,7 @@ def parse_stub(data: bytes) -> Outcome:
 
 
 def check_stub(data: bytes, outcome: Outcome, _rng: Random) -> None:
-    """Parameters that were read can be written, and are read as the same."""
+    """Check that parsed parameters can be encoded and are parsed again as the same parameters."""
     if outcome.accepted:
         method, syntax = _method(data)
         _demand(
@@ -140,7 +155,11 @@ def _server() -> ServerConnection:
 
 
 def _heard(pieces: Iterable[bytes]) -> Outcome:
-    """What a server makes of a stream: its state, what it answers, the calls it would carry out."""
+    """Feed a stream to a server and return its outcome.
+
+    The outcome has the server's state, its answers, the calls that it would carry out, and the
+    types of its events.
+    """
     connection = _server()
     events = [event for piece in pieces for event in connection.receive(piece, 0.0)]
     calls = [event[:5] for event in events if hasattr(event, "opnum")]
@@ -151,7 +170,7 @@ def _heard(pieces: Iterable[bytes]) -> Outcome:
 
 
 def parse_server(data: bytes) -> Outcome:
-    """All that a client sends on one connection."""
+    """Feed a server with all that a client sends on one connection."""
     return _heard([data])
 
 
@@ -178,7 +197,7 @@ def _answered(pieces: Iterable[bytes]) -> Outcome:
 
 
 def parse_client(data: bytes) -> Outcome:
-    """All that a server sends to a client that bound and made a call."""
+    """Feed a client, which has bound and made a call, with all that a server sends."""
     return _answered([data])
 
 
@@ -188,19 +207,19 @@ def _pieces(data: bytes, rng: Random) -> list[bytes]:
 
 
 def check_server(data: bytes, outcome: Outcome, rng: Random) -> None:
-    """However the bytes are cut, the server hears and says the same."""
+    """Check that the server reports and answers the same however the bytes are cut."""
     if rng.random() < CHECKED_AGAIN:
         _demand(_heard(_pieces(data, rng)) == outcome, "cut into pieces it is another conversation")
 
 
 def check_client(data: bytes, outcome: Outcome, rng: Random) -> None:
-    """However the bytes are cut, the client hears the same."""
+    """Check that the client reports the same however the bytes are cut."""
     if rng.random() < CHECKED_AGAIN:
         _demand(_answered(_pieces(data, rng)) == outcome, "cut into pieces it is another answer")
 
 
 def parse_map(data: bytes) -> Outcome:
-    """What an endpoint mapper answers."""
+    """Parse the answer of an endpoint mapper."""
     try:
         return Outcome(True, decode_map_response(data))
     except RemoteProtocolError as error:
@@ -208,7 +227,7 @@ def parse_map(data: bytes) -> Outcome:
 
 
 def check_map(_data: bytes, outcome: Outcome, _rng: Random) -> None:
-    """A port has 16 bits."""
+    """Check that each port of an accepted answer has 16 bits."""
     if outcome.accepted:
         _demand(
             all(0 <= tower.port <= 0xFFFF for tower in outcome.value.towers),
@@ -223,7 +242,7 @@ def _accounts(domain: str, user: str) -> tuple[Account, ...]:
 
 
 def ntlm_legs() -> tuple[bytes, bytes, bytes]:
-    """The three messages of a client that is let in."""
+    """Return the three NTLM messages of a client that signs in successfully."""
     client = _initiator()
     negotiate = client.step(b"")
     challenge = _acceptor().step(negotiate)
@@ -242,7 +261,7 @@ def _acceptor() -> NtlmAcceptor:
 
 
 def parse_ntlm(data: bytes) -> Outcome:
-    """One byte for the leg, then a message of NTLM."""
+    """Parse an NTLM message; the first byte selects which of the three messages it is."""
     reader = (parse_negotiate, parse_challenge, parse_authenticate)[data[0] % 3 if data else 0]
     try:
         return Outcome(True, reader(data[1:]))
@@ -256,7 +275,10 @@ def parse_ntlm(data: bytes) -> Outcome:
 
 
 def check_ntlm(data: bytes, _outcome: Outcome, rng: Random) -> None:
-    """Who changes a byte of what proves the password, or of what was said before it, is not let in."""
+    """Check that no changed message lets a client sign in.
+
+    A change may be in the proof of the password or in an earlier message.
+    """
     if rng.random() >= CHECKED_AGAIN:
         return
     negotiate, challenge, authenticate = ntlm_legs()
@@ -278,7 +300,7 @@ def check_ntlm(data: bytes, _outcome: Outcome, rng: Random) -> None:
 
 
 def mqrr_targets(seeds: dict[str, Sequence[bytes]]) -> list[Target]:
-    """All of them; ``seeds`` by name."""
+    """Return all targets of this module; ``seeds`` has their valid inputs by target name."""
     functions = {
         "packet": (parse_packet, check_packet),
         "received": (parse_received, check_received),

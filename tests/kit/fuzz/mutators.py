@@ -1,6 +1,8 @@
-"""From good bytes to bad ones: changes of bytes, of markup, of numbers, and repaired lengths to get past the first check.
+"""Turns valid bytes into invalid ones: changes of bytes, markup and numbers.
 
-Everything follows from the random generator that is handed in: a mutant is known by its target and its number.
+Lengths are often repaired afterwards, so that a mutant passes the first check of a parser. Every
+change follows from the given random generator, so a mutant is identified by its target and its
+number.
 """
 
 from __future__ import annotations
@@ -10,9 +12,12 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 LENGTH_MAX = 80_000
-"""Bytes of a mutant: above ENVELOPE_MAX and HEAD_MAX, so that both can be passed."""
+"""Most bytes of a mutant.
+
+The limit is above ENVELOPE_MAX and HEAD_MAX, so that mutants can exceed both.
+"""
 REPEATS_MAX = 3_000
-"""How often a piece is repeated at most."""
+"""A piece is repeated fewer times than this."""
 
 _NUMBERS = (
     str(number).encode()
@@ -53,7 +58,10 @@ NUMBERS = (
     b"\xc2\xb2",
     b"1_0",
 )
-"""Where lengths, positions and identifiers end; and digits that Python's ``int`` knows and the wire must not."""
+"""Limits of lengths, positions and identifiers, and malformed numbers.
+
+Some have digits that Python's ``int`` accepts and the wire format must not.
+"""
 
 ANYWHERE = (
     b"",
@@ -99,7 +107,7 @@ ANYWHERE = (
     b"{",
     b"}",
 )
-"""What every parser may stumble over."""
+"""Tokens that may confuse any parser."""
 
 MARKUP = (
     b"<",
@@ -149,7 +157,7 @@ MARKUP = (
     b"20070231T000000",
     b"\xc2\xa40\xc2\xa4",
 )
-"""Words of XML and of SRMP."""
+"""Tokens of XML and SRMP."""
 
 HTTP = (
     b"POST ",
@@ -192,7 +200,7 @@ HTTP = (
     b"Retry-After: 1\r\n",
     b"Srmp-Reason: x\r\n",
 )
-"""Words of HTTP and MIME."""
+"""Tokens of HTTP and MIME."""
 
 JSON = (
     b"null",
@@ -218,7 +226,7 @@ JSON = (
     b"\xef\xbb\xbf{}",
     b'"\\ud83d\\ude00"',
 )
-"""Words of the API."""
+"""Tokens of the management API: JSON and query strings."""
 
 _DIGITS = re.compile(rb"[0-9]+")
 _LENGTH = re.compile(rb"(content-length:[ \t]*)[0-9]+", re.IGNORECASE)
@@ -228,7 +236,7 @@ Change = Callable[[bytes, Random], bytes]
 
 
 class Mutator:
-    """The changes for one target: ``seeds`` to splice with, ``tokens`` to put in."""
+    """Changes inputs of one target. ``seeds`` are spliced in, ``tokens`` are inserted."""
 
     def __init__(self, seeds: Sequence[bytes], tokens: Sequence[bytes]) -> None:
         self._seeds = tuple(seeds)
@@ -254,12 +262,12 @@ class Mutator:
         )
 
     def mutate(self, data: bytes, rng: Random) -> bytes:
-        """``data`` with one to four changes, the lengths in it often put right again."""
+        """Return ``data`` with one to four changes; its lengths are often corrected afterwards."""
         for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 4))):
             data = rng.choice(self._changes)(data, rng)[:LENGTH_MAX]
         return with_true_lengths(data) if rng.random() < 0.4 else data
 
-    # --- the changes: each takes bytes and gives bytes ------------------------------------------------------------------
+    # --- the changes: each takes bytes and returns changed bytes ----------------------------------
 
     def _span(self, data: bytes, rng: Random) -> tuple[int, int]:
         at = rng.randrange(len(data) + 1)
@@ -274,7 +282,10 @@ class Mutator:
         return data[:at] + rng.choice(self._tokens) + data[end:]
 
     def _text(self, data: bytes, rng: Random) -> bytes:
-        """Another text in an element, or another line: what leaves the rest as it was gets further."""
+        """Replace the text of an element, or the value of a header line, and keep the rest.
+
+        Such an input often passes more checks of a parser.
+        """
         mark = b"</" if b"</" in data else b"\r\n"
         pieces = data.split(mark)
         number = rng.randrange(len(pieces))
@@ -321,7 +332,10 @@ class Mutator:
         return data[:at] if rng.random() < 0.7 else data[at:]
 
     def _many(self, data: bytes, rng: Random) -> bytes:
-        """A piece many times, rarely: it is what limits are for, and it is slow."""
+        """Repeat a piece of the input, rarely thousands of times.
+
+        Limits exist for such inputs. They are rare because they are slow.
+        """
         at, end = self._span(data, rng)
         piece = rng.choice((data[at:end], rng.choice(self._tokens)))
         times = rng.choice((3, 10, 40, 120)) if rng.random() < 0.9 else rng.randrange(REPEATS_MAX)
@@ -333,7 +347,10 @@ class Mutator:
 
 
 def with_true_lengths(data: bytes) -> bytes:
-    """``data`` with the Content-Length of each MIME part, and of an HTTP head before it, as long as what follows it."""
+    """Return ``data`` with correct Content-Length fields.
+
+    The fields of each MIME part and of an HTTP head before the parts are corrected.
+    """
     found = _BOUNDARY.search(data)
     if found is not None:
         first, *parts = data.split(b"--" + found[1])

@@ -1,7 +1,7 @@
-"""The reader of PGM packets under attack.
+"""Fuzzes the decoder of PGM packets.
 
-Nearly every change of a packet is found by its checksum, so the checksum is put right again before it is read: as an attacker
-would.
+The checksum would reveal nearly every change of a packet. So the checksum is corrected before the
+packet is decoded, as an attacker would do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from srmp_spark.pgm.wire.packets import (
 from tests.kit.fuzz.judge import Outcome, Target, ViolationError
 
 REASON_MAX = 200
-"""Characters of a refusal: one short line, never the payload."""
+"""Most characters of a refusal: one short line that never contains the payload."""
 SECTION = "RFC 3208 "
 SAMPLES = "openpgm_packets.txt"
 
@@ -60,11 +60,11 @@ TOKENS = (
     b"\x00\x00\x00\x00",
     b"\x00\x00\x0b\xb8",
 )
-"""Options, address families, and numbers where lengths and windows end."""
+"""Options, address families, and numbers at the limits of lengths and windows."""
 
 
 def written() -> list[bytes]:
-    """Of each type one that OpenPGM does not send."""
+    """Return one packet of each type and form that OpenPGM does not send."""
     tsi, port, source, group = (
         Tsi(b"\x0a\x0b\x0c\x0d\x0e\x0f", 0x1234),
         7500,
@@ -96,14 +96,17 @@ def written() -> list[bytes]:
 
 
 def seeds(directory: Path) -> list[bytes]:
-    """``directory`` is ``tests/data/pgm``."""
+    """Return the valid packets: those of OpenPGM in ``directory``, and ours.
+
+    ``directory`` is ``tests/data/pgm``.
+    """
     return [
         bytes.fromhex(line.split()[1]) for line in (directory / SAMPLES).read_text().splitlines()
     ] + written()
 
 
 def summed(packet: bytes) -> bytes:
-    """``packet`` with its checksum right."""
+    """Return ``packet`` with a correct checksum."""
     if len(packet) < 8:
         return packet
     return (
@@ -114,7 +117,7 @@ def summed(packet: bytes) -> bytes:
 
 
 def parse(data: bytes) -> Outcome:
-    """One packet."""
+    """Decode one packet after correcting its checksum."""
     try:
         return Outcome(True, decode(summed(data)))
     except RemoteProtocolError as error:
@@ -131,7 +134,10 @@ def parse(data: bytes) -> Outcome:
 
 
 def check(data: bytes, outcome: Outcome, rng: Random) -> None:
-    """What was read can be written and is read the same; with its own checksum it is refused, or nothing else."""
+    """Check that an accepted packet can be encoded and is decoded again as the same packet.
+
+    With its original checksum the packet must be refused, or be decoded as the same packet.
+    """
     if outcome.accepted and decode(encode(outcome.value)) != outcome.value:
         raise ViolationError(
             f"written and read again: {decode(encode(outcome.value))}, before: {outcome.value}"
@@ -147,7 +153,7 @@ def check(data: bytes, outcome: Outcome, rng: Random) -> None:
 
 
 def target(directory: Path) -> Target:
-    """The reader; ``directory`` is ``tests/data/pgm``."""
+    """Return the target of this module. ``directory`` is ``tests/data/pgm``."""
     files = frozenset(
         str(module.__file__) for module in (addresses, decoder, encoder, options, packets)
     )

@@ -1,7 +1,8 @@
-"""A receiver and a source of PGM under attack: a conversation of packets, each with the time since the one before.
+"""Fuzzes a receiver and a source of PGM with conversations.
 
-Whatever is said to them, every number of a session is told once and in order, no limit is passed, what they send can be read,
-and they come to rest when nobody says anything any more.
+A conversation is a list of packets, each with the time since the packet before. For every input,
+each number of a session is reported once and in order. No limit is exceeded, and every packet that
+is sent can be decoded. Both sides come to rest after the last packet.
 """
 
 from __future__ import annotations
@@ -38,11 +39,14 @@ from tests.kit.fuzz.judge import Outcome, Target, ViolationError
 from tests.kit.fuzz.pgm_packets import summed
 
 RECORD = Struct("!BH")
-"""Hundredths of a second since the packet before, and octets of the packet."""
+"""Record of a packet: hundredths of a second since the packet before, and length in octets."""
 TICK_S = 0.01
 PACKETS_MAX = 200
 POLLS_MAX = 5_000
-"""Until both are at rest: a session of these settings has 64 numbers with 12 timers each."""
+"""Most polls until both sides are at rest.
+
+With these settings a session has 64 numbers with 12 timers each. At the limit the check fails.
+"""
 
 TSI, PORT = Tsi(b"\x0a\x0b\x0c\x0d\x0e\x0f", 0x1234), 7500
 SOURCE, GROUP = nla_of("10.99.0.1"), nla_of("239.192.9.1")
@@ -60,7 +64,7 @@ SENDING = SourceSettings(txw_secs=4.0, txw_adv_secs=1.0, txw_adv_ivl=1.0, txw_ma
 
 
 def written(steps: Iterable[tuple[int, Packet]]) -> bytes:
-    """A conversation: (hundredths of a second, packet) each."""
+    """Return a conversation as bytes, from pairs of (hundredths of a second, packet)."""
     return b"".join(
         RECORD.pack(ticks, len(octets)) + octets
         for ticks, octets in ((t, encode(p)) for t, p in steps)
@@ -76,7 +80,7 @@ def _data(number: int, trail: int = 0, **more: Any) -> Data:  # noqa: ANN401  # 
 
 
 def seeds(directory: Path) -> list[bytes]:
-    """Conversations that make sense, and the packets of OpenPGM one after the other."""
+    """Return plausible conversations, and one with all packets of OpenPGM in sequence."""
     ncf = Nak(PacketType.NCF, TSI, PORT, 1, SOURCE, GROUP, Options(nak_list=(2, 3)))
     fragments = [
         (1, _data(n, options=Options(fragment=Fragment(4, 7 * (n - 4), 21)), payload=b"1234567"))
@@ -124,7 +128,10 @@ def seeds(directory: Path) -> list[bytes]:
 
 
 def packets(data: bytes) -> Iterator[tuple[float, bytes]]:
-    """(seconds, packet with its checksum right) of a conversation, whatever its lengths say."""
+    """Yield (seconds, packet with a correct checksum) of a conversation.
+
+    Wrong lengths in the input are accepted: a packet may then be short or empty.
+    """
     at = 0
     for _ in range(PACKETS_MAX):
         if len(data) - at < RECORD.size:
@@ -136,7 +143,7 @@ def packets(data: bytes) -> Iterator[tuple[float, bytes]]:
 
 
 class Conversation:
-    """The two, and all that they said."""
+    """A receiver and a source, and all their outputs."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -149,7 +156,7 @@ class Conversation:
         self.polls = 0
 
     def hear(self, octets: bytes) -> None:
-        """One packet to both."""
+        """Pass one packet to the receiver and to the source."""
         try:
             packet = decode(octets)
         except RemoteProtocolError:
@@ -159,7 +166,7 @@ class Conversation:
         self.out += self.source.receive(packet, self.now)
 
     def wait(self, until: float) -> None:
-        """Let time pass."""
+        """Advance the time to ``until`` and run the timers that expire before."""
         while self.polls < POLLS_MAX:
             timers = [
                 at
@@ -176,7 +183,7 @@ class Conversation:
 
 
 def parse(data: bytes) -> Outcome:
-    """A conversation, then the source closes, and both come to rest."""
+    """Run a conversation, close the source, and wait until both sides are at rest."""
     conversation = Conversation()
     for seconds, octets in packets(data):
         conversation.wait(conversation.now + seconds)
@@ -189,7 +196,7 @@ def parse(data: bytes) -> Outcome:
 
 
 def check(data: bytes, outcome: Outcome, rng: Random) -> None:
-    """The promises."""
+    """Check that both sides are at rest and that each number was reported once and in order."""
     conversation: Conversation = outcome.value
     if (
         conversation.polls >= POLLS_MAX
@@ -220,7 +227,7 @@ def check(data: bytes, outcome: Outcome, rng: Random) -> None:
 
 
 def target(directory: Path) -> Target:
-    """Both; ``directory`` is ``tests/data/pgm``."""
+    """Return the target of this module. ``directory`` is ``tests/data/pgm``."""
     modules = (assembler, receive_window, receiver, repair_queue, repairs, session, source)
     files = frozenset(str(module.__file__) for module in modules)
     return Target(

@@ -1,7 +1,8 @@
-"""Parsers that read a connection: the same bytes whole, one by one and cut anywhere must give the same events.
+"""Parsers that read a connection: the same bytes must give the same events however they are cut.
 
-The real protocol objects run in a loop of their own, with a transport that keeps what is written and an inbox that answers
-later, as the journal does. No socket is made.
+The bytes are fed whole, one by one, and in random pieces. The real protocol objects run in a loop
+of their own, with a transport that records all writes. The inbox answers later, as the journal
+does. No socket is opened.
 """
 
 from __future__ import annotations
@@ -24,16 +25,22 @@ from srmp_spark.srmp.codec.http_head import check_target
 from tests.kit.fuzz.judge import Outcome, ViolationError
 
 ONE_BY_ONE_MAX = 1_200
-"""Bytes of an input that is also fed one by one; a longer one only in pieces, which takes a hundredth of the time."""
+"""Most bytes of an input that is also fed byte by byte.
+
+A longer input is fed in pieces only, which takes a hundredth of the time.
+"""
 TURNS_MAX = 20_000
-"""Turns of the loop until a connection that still has something to do counts as hung."""
+"""Most turns of the loop for a connection that still has something to do.
+
+At the limit the connection counts as hung.
+"""
 _STATUS = re.compile(rb"HTTP/1\.1 ([0-9]{3}) ")
 
 Pieces = Sequence[bytes]
 
 
 def cut(data: bytes, rng: Random) -> list[bytes]:
-    """``data`` in up to eight pieces."""
+    """Return ``data`` cut into at most eight pieces at random places."""
     places = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randrange(1, 8)))
     return [
         piece
@@ -43,14 +50,17 @@ def cut(data: bytes, rng: Random) -> list[bytes]:
 
 
 def one_by_one(data: bytes) -> list[bytes]:
-    """Byte by byte."""
+    """Return the single bytes of ``data``."""
     return [data[at : at + 1] for at in range(len(data))]
 
 
 def check_pieces(
     read: Callable[[Pieces], Outcome], data: bytes, whole: Outcome, rng: Random
 ) -> None:
-    """Raises :class:`ViolationError` if some way to cut ``data`` gives other events than ``whole``."""
+    """Check that every way to cut ``data`` gives the outcome ``whole``.
+
+    Raises :class:`ViolationError` if one does not.
+    """
     ways = [cut(data, rng), cut(data, rng)]
     if len(data) <= ONE_BY_ONE_MAX:
         ways.append(one_by_one(data))
@@ -69,11 +79,14 @@ def _shown(outcome: Outcome) -> str:
     return repr(outcome.value)[:400]
 
 
-# --- chunked bodies -----------------------------------------------------------------------------------------------------------
+# --- chunked bodies -------------------------------------------------------------------------------
 
 
 def read_chunked(pieces: Pieces) -> Outcome:
-    """Content and rest of a chunked body; what is not finished is its content so far."""
+    """Parse a chunked body; the outcome has its content and the offset of the rest.
+
+    The outcome of an unfinished body has the content so far.
+    """
     body = ChunkedBody()
     fed = 0
     try:
@@ -87,11 +100,11 @@ def read_chunked(pieces: Pieces) -> Outcome:
     return Outcome(False, ("unfinished", bytes(body.content)))
 
 
-# --- the SRMP port ------------------------------------------------------------------------------------------------------------
+# --- the SRMP port --------------------------------------------------------------------------------
 
 
 class _Transport:
-    """Keeps what is written."""
+    """Records all writes of a connection."""
 
     def __init__(self) -> None:
         self.written = bytearray()
@@ -124,7 +137,10 @@ class _Transport:
 
 
 class _Inbox:
-    """Takes what a queue manager without queues would take, and answers a turn of the loop later."""
+    """Accepts what a queue manager without queues would accept.
+
+    The inbox answers one turn of the loop later.
+    """
 
     def __init__(self) -> None:
         self.posts: list[tuple[bytes, bytes, bytes, int]] = []
@@ -143,11 +159,12 @@ class _Inbox:
 
     def _acknowledge(self, connection: Sender) -> None:
         self.waiting -= 1
-        connection.acknowledge(cast("Any", None))  # the endpoint does not look into the proof
+        # The endpoint does not read the proof.
+        connection.acknowledge(cast("Any", None))
 
 
 class SrmpPort:
-    """Connections of an endpoint, one after the other."""
+    """Runs connections of an SRMP endpoint, one after another."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -160,7 +177,11 @@ class SrmpPort:
         )
 
     def read(self, pieces: Pieces) -> Outcome:
-        """The posts that were taken and the statuses that were answered; 100 is left out: it depends on what came already."""
+        """Feed a connection; the outcome has the accepted posts and the statuses of the answers.
+
+        Status 100 is left out, because it depends on how many bytes have arrived already. Raises
+        :class:`ViolationError` if the endpoint keeps bytes or the connection afterwards.
+        """
         return self._loop.run_until_complete(self._read(pieces))
 
     async def _read(self, pieces: Pieces) -> Outcome:
@@ -169,7 +190,9 @@ class SrmpPort:
         connection = self._endpoint.connection()
         connection.connection_made(cast("asyncio.Transport", transport))
         for piece in pieces:
-            if transport.paused:  # else at once, before what was put off: bytes come when they come
+            # Without a pause the next piece arrives at once, before scheduled callbacks run,
+            # because a peer may send at any time.
+            if transport.paused:
                 await self._settle(lambda: transport.paused and not transport.ended)
             if transport.ended:
                 break
@@ -196,7 +219,11 @@ class SrmpPort:
         return Outcome(200 in statuses, (tuple(inbox.posts), statuses))
 
     async def _settle(self, busy: Callable[[], bool]) -> None:
-        """Until nothing is under way, and two turns more: what was put off by ``call_soon`` runs in them."""
+        """Run the loop until ``busy`` is false, and two turns longer.
+
+        In these two turns the callbacks of ``call_soon`` run. Raises :class:`ViolationError` after
+        :data:`TURNS_MAX` turns.
+        """
         for _ in range(TURNS_MAX):
             if not busy():
                 break
@@ -207,12 +234,12 @@ class SrmpPort:
             await asyncio.sleep(0)
 
     def close(self) -> None:
-        """End the loop."""
+        """Drain the endpoint and close the loop."""
         self._loop.run_until_complete(self._endpoint.drain(0.1))
         self._loop.close()
 
 
-# --- answers of peers ---------------------------------------------------------------------------------------------------------
+# --- answers of peers -----------------------------------------------------------------------------
 
 
 class _Owner:
@@ -228,7 +255,11 @@ class _Owner:
 
 
 def read_answers(pieces: Pieces) -> Outcome:
-    """The answers to two requests of the sending side, and that their end is told once."""
+    """Feed the sending side with the answers to two requests; return the answers that it reports.
+
+    Raises :class:`ViolationError` if it reports more than two answers, or the end of the connection
+    twice.
+    """
     owner, transport = _Owner(), _Transport()
     exchange = Exchange(cast("Any", owner))
     exchange.connection_made(cast("asyncio.Transport", transport))
@@ -252,13 +283,16 @@ def read_answers(pieces: Pieces) -> Outcome:
 
 
 class ReceiptPosts:
-    """The answer to one receipt."""
+    """Feeds the client that posts a receipt with an answer."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
 
     def read(self, pieces: Pieces) -> Outcome:
-        """Status and reason, or why there is none."""
+        """Feed the answer to one receipt; the outcome has status and reason, or ``failed``.
+
+        Raises :class:`ViolationError` if the connection ended and the caller got no result.
+        """
         return self._loop.run_until_complete(self._read(pieces))
 
     async def _read(self, pieces: Pieces) -> Outcome:
@@ -281,5 +315,5 @@ class ReceiptPosts:
         return Outcome(True, (answer.status, answer.reason))
 
     def close(self) -> None:
-        """End the loop."""
+        """Close the event loop of this object."""
         self._loop.close()

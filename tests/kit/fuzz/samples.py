@@ -1,4 +1,7 @@
-"""Good inputs to begin with: the saved POSTs and envelopes of the documents, and what an independent sender writes."""
+"""Valid inputs for the fuzzer.
+
+The inputs are the saved samples of the documents, and messages of an independent sender.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ _ENVELOPE = re.compile(rb"<se:Envelope.*</se:Envelope>", re.DOTALL)
 
 
 def saved(directory: Path) -> list[bytes]:
-    """Every file of ``directory`` (``tests/data/srmp``) that holds an envelope, in the order of their names."""
+    """Return the content of every file of ``directory`` that holds an envelope, in name order.
+
+    ``directory`` is ``tests/data/srmp``.
+    """
     return [
         data
         for path in sorted(directory.iterdir())
@@ -24,7 +30,7 @@ def saved(directory: Path) -> list[bytes]:
 
 
 def messages() -> Iterator[ForeignMessage]:
-    """One message of each kind that is read differently."""
+    """Yield one message of each kind that is parsed differently."""
     stream = ForeignStream(
         guid=GUID,
         ordinal=4_839_986_701_558_349_830,
@@ -76,12 +82,12 @@ def messages() -> Iterator[ForeignMessage]:
 
 
 def posts() -> list[bytes]:
-    """Whole HTTP requests in all three dialects of the document."""
+    """Return complete HTTP requests for all messages in all three dialects of the document."""
     return [post(message, dialect).raw for message in messages() for dialect in Dialect]
 
 
 def envelopes(directory: Path) -> list[bytes]:
-    """The XML of all of them; the saved ones first."""
+    """Return the XML envelopes of all samples, the saved ones first, without duplicates."""
     found = [
         match[0]
         for data in (*saved(directory), *posts())

@@ -1,9 +1,13 @@
-"""Clients that are slow on purpose (slowloris, T18): a byte in ten seconds of a head, of a body; no answer read; nothing said.
+"""Clients that are slow on purpose (slowloris, T18).
 
-    python -m tests.kit.fuzz.slow_clients HOST PORT KIND,KIND… CONNECTIONS SECONDS    # "ready", later one JSON line
+Clients of kind ``head`` and ``body`` send one byte in ten seconds. Clients of kind ``answers`` read
+no answer, and clients of kind ``idle`` send nothing.
 
-A process of its own, so that the healthy client beside it is measured and not the attack. Whoever is cut off comes again, so
-the number of connections stays.
+    python -m tests.kit.fuzz.slow_clients HOST PORT KIND,KIND… CONNECTIONS SECONDS
+
+The process prints "ready", and at the end one JSON line. It is a process of its own, so that the
+test measures its healthy client without the load of the attack. A client that is disconnected
+connects again, so the number of connections stays the same.
 """
 
 from __future__ import annotations
@@ -22,26 +26,30 @@ from srmp_spark.testing.foreign.messages import ForeignMessage, post
 
 KINDS = ("idle", "head", "body", "answers")
 BYTE_SECONDS = 10.0
-"""From one byte to the next."""
+"""Seconds between two bytes of a slow client."""
 CONNECTING_MAX = 200
-"""Connections that are opened at once: more would only fill the backlog."""
+"""Most connections that are opened at the same time. More would only fill the server's backlog."""
 ANSWERS_REQUESTS = 500
-"""Requests in one piece of those who never read an answer; they go on until nothing can be sent any more, once each: more often
-it would be a flood and not slowness."""
+"""Requests that a client which reads no answers sends in one piece.
+
+Such a client sends pieces until its connection blocks, and connects only once. Connecting again
+would make the attack a flood instead of slow clients.
+"""
 
 
 class Summary(TypedDict):
-    """What became of one kind."""
+    """The results of all clients of one kind."""
 
     opened: int
     ended: dict[str, int]
-    """How connections ended: a status, or ``cut`` without one."""
+    """How the server ended a connection → count: the status of its answer, or ``cut`` without one.
+    """
     first: float
-    """Seconds of its life when the first was ended …"""
+    """Shortest life of a connection that the server ended, in seconds."""
     last: float
-    """… and the longest life of one that was ended."""
+    """Longest life of a connection that the server ended, in seconds."""
     failed: int
-    """Could not connect."""
+    """Number of connection attempts that failed."""
 
 
 class _Kind:
@@ -52,7 +60,7 @@ class _Kind:
         self.lives: list[float] = []
 
     def summary(self) -> Summary:
-        """For the report."""
+        """Return the results of this kind."""
         lives = self.lives or [0.0]
         return {
             "opened": self.opened,
@@ -74,23 +82,22 @@ def _request() -> bytes:
 
 
 def _sent_of(kind: str) -> tuple[bytes, bytes]:
-    """What is sent at once, and what follows byte by byte."""
+    """Return the bytes that are sent at once, and the bytes that are sent one by one."""
     raw = _request()
     head = raw[: raw.index(b"\r\n\r\n") + 4]
     if kind == "head":
         return raw[:1], raw[1:]
     if kind == "body":
         return head + raw[len(head) : len(head) + 100], raw[len(head) + 100 :]
-    empty = re.sub(
-        rb"Content-Length: [0-9]+", b"Content-Length: 0", head
-    )  # refused with 400, and the connection stays
+    # A request without content is refused with 400, and the connection stays open.
+    empty = re.sub(rb"Content-Length: [0-9]+", b"Content-Length: 0", head)
     return (empty * ANSWERS_REQUESTS, b"") if kind == "answers" else (b"", b"")
 
 
 async def _live(
     kind: _Kind, endpoint: tuple[str, int], end: float, connecting: asyncio.Semaphore
 ) -> None:
-    """One attacker: connect, be slow, be cut off, come again."""
+    """Run one slow client until ``end``; connect again when the server disconnects it."""
     at_once, slowly = _sent_of(kind.name)
     loop = asyncio.get_running_loop()
     while time.monotonic() < end:
@@ -119,11 +126,12 @@ async def _live(
 async def _until_cut_off(
     kind: str, connection: socket.socket, at_once: bytes, slowly: bytes, end: float
 ) -> str:
-    """How the peer ended the connection; empty if it did not until ``end``."""
+    """Return how the server ended the connection, or an empty text if it did not until ``end``."""
     loop = asyncio.get_running_loop()
     sending = asyncio.ensure_future(_send(connection, at_once, slowly))
     try:
-        if kind == "answers":  # reads nothing; what tells the end is that nothing can be sent
+        # This kind reads nothing. It notices the end of the connection when a send fails.
+        if kind == "answers":
             done, _ = await asyncio.wait([sending], timeout=max(0.0, end - time.monotonic()))
             return "cut" if done and sending.exception() is not None else ""
         data = await asyncio.wait_for(
@@ -147,7 +155,8 @@ async def _send(connection: socket.socket, at_once: bytes, slowly: bytes) -> Non
     for at in range(len(slowly)):
         await asyncio.sleep(BYTE_SECONDS)
         await loop.sock_sendall(connection, slowly[at : at + 1])
-    while at_once and not slowly:  # answers
+    # Clients of kind "answers" send their requests again and again.
+    while at_once and not slowly:
         await loop.sock_sendall(connection, at_once)
     await asyncio.Event().wait()
 
@@ -155,7 +164,10 @@ async def _send(connection: socket.socket, at_once: bytes, slowly: bytes) -> Non
 async def attack(
     endpoint: tuple[str, int], names: list[str], connections: int, seconds: float
 ) -> dict[str, Summary]:
-    """All of them until ``seconds`` have passed; says "ready" when the first connections are made."""
+    """Run all slow clients for ``seconds`` and return the results of each kind.
+
+    The function prints "ready" when as many connections were opened as requested.
+    """
     kinds = [_Kind(name) for name in names]
     connecting = asyncio.Semaphore(CONNECTING_MAX)
     end = time.monotonic() + seconds
@@ -172,7 +184,7 @@ async def attack(
 
 
 def main(arguments: list[str]) -> int:
-    """The command line."""
+    """Run the command line and return 0."""
     host, port, names, connections, seconds = arguments
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(

@@ -1,8 +1,9 @@
-"""Two hundred requests that two readers of HTTP could end in two places, each with a second request behind it (T18).
+"""Two hundred requests that two HTTP parsers could end at different places (T18).
 
-A shape is a good message with one thing about its framing changed, and a *hidden* good message directly behind it. RFC 9112
-leaves three outcomes: the framing is ambiguous or malformed, so nothing is taken and the connection ends (``NONE``); it is
-clear, so both are messages (``BOTH``); or it is clear and the connection ends after the first (``FIRST``).
+A shape is a valid message with one change of its framing, and a *hidden* valid message directly
+after it. RFC 9112 leaves three outcomes. ``NONE``: the framing is ambiguous or malformed, so no
+message is accepted and the connection ends. ``BOTH``: the framing is clear, so both messages are
+accepted. ``FIRST``: the framing is clear, and the connection ends after the first message.
 """
 
 from __future__ import annotations
@@ -19,29 +20,32 @@ _CL = re.compile(rb"Content-Length: ([0-9]+)\r\n")
 
 
 class Shape(NamedTuple):
-    """Bytes for one connection; its messages have the numbers ``2 * number`` and, the hidden one, one more."""
+    """The bytes of one connection.
+
+    The first message has the number ``2 * number``, and the hidden message the number after it.
+    """
 
     number: int
     name: str
     raw: bytes
     taken: int
-    """NONE, FIRST or BOTH."""
+    """Which messages must be accepted: NONE, FIRST or BOTH."""
 
 
 class _Parts(NamedTuple):
     head: bytes
-    """Without Content-Length and without the blank line."""
+    """The head without Content-Length and without the blank line."""
     length: bytes
-    """The true Content-Length."""
+    """The true Content-Length of ``content``."""
     content: bytes
     hidden: bytes
 
     def with_length(self, field: bytes) -> bytes:
-        """By a field for the length."""
+        """Return the request with ``field``, a header field for the length."""
         return self.head + field + b"\r\n" + self.content + self.hidden
 
     def chunked(self, field: bytes = b"Transfer-Encoding: chunked\r\n") -> bytes:
-        """As one chunk."""
+        """Return the request with its content as one chunk."""
         return self.head + field + b"\r\n" + self.chunks() + self.hidden
 
     def chunks(
@@ -51,7 +55,7 @@ class _Parts(NamedTuple):
         last: bytes = b"0\r\n\r\n",
         line_end: bytes = b"\r\n",
     ) -> bytes:
-        """One chunk and the end."""
+        """Return the content as one chunk, followed by the last chunk."""
         return (
             (b"%x" % len(self.content) if size is None else size)
             + line_end
@@ -113,7 +117,10 @@ _TE_VALUES = (
     b"\r\n chunked",
 )
 _TE_ALONE_IS_CLEAR = frozenset((b"chunked", b"Chunked", b"CHUNKED", b"  chunked", b"\tchunked"))
-"""Blanks behind it would be clear as well; we refuse them, and nobody sends them."""
+"""Values that are clear without a Content-Length.
+
+Trailing blanks would be clear as well; our server refuses them, because no real client sends them.
+"""
 
 
 def _length_and_encoding(p: _Parts) -> Iterator[tuple[str, bytes, int]]:
@@ -250,7 +257,8 @@ def _line_ends(p: _Parts) -> Iterator[tuple[str, bytes, int]]:
         yield f"CR CR LF after {line!r}", good[:at] + b"\r" + good[at:] + rest, NONE
         yield f"a NUL after {line!r}", good[:at] + b"\x00" + good[at:] + rest, NONE
         if at != ends[0]:
-            spared = line.startswith(b"Content-Type")  # chapter 4 prints it folded
+            # Chapter 4 of [MC-MQSRM] shows this field folded.
+            spared = line.startswith(b"Content-Type")
             yield (
                 f"a fold after {line!r}",
                 good[:at] + b"\r\n x" + good[at:] + rest,
@@ -380,7 +388,10 @@ def _request_lines(p: _Parts) -> Iterator[tuple[str, bytes, int]]:
 
 
 def shapes() -> list[Shape]:
-    """The list. Each shape is built of messages of its own, so that what is stored tells which was taken."""
+    """Return the list of all shapes.
+
+    Each shape has messages of its own, so that the stored messages show which shapes were accepted.
+    """
     makers = (_length_and_encoding, _names_of_fields, _lengths, _line_ends, _chunks, _request_lines)
     found: list[Shape] = []
     for make in makers:

@@ -1,10 +1,11 @@
-"""Whom does a queue manager call because a message says so? (T19)
+"""Finds out which hosts a queue manager contacts because a message names them (T19).
 
-    python -m tests.kit.fuzz.ssrf DIRECTORY            # one JSON line
-    python -m tests.kit.fuzz.ssrf DIRECTORY PATTERN…   # the same under an operator who allows what he should not
+    python -m tests.kit.fuzz.ssrf DIRECTORY            # prints one JSON line
+    python -m tests.kit.fuzz.ssrf DIRECTORY PATTERN…   # also allows the URLs of each PATTERN
 
-A real ``serve`` in a network where every address answers (:mod:`.any_address`). A sender asks for receipts to each of a
-hundred URLs, in each of the three places of a message; the kernel counts the connections that are begun, whoever answers.
+A real ``serve`` runs in a network where every address answers (:mod:`.any_address`). A sender
+requests receipts to each of a hundred URLs, in each of the three places of a message. The kernel
+counts the connections that are begun, whatever host answers.
 """
 
 from __future__ import annotations
@@ -40,40 +41,50 @@ from tests.kit.fuzz.url_shapes import (
 )
 
 PORTS = (80, 443, PORT, 1, 9, 22, 25, 135, 445, 1801, 3389, 6379, 65_535)
-"""Where calls are seen with their address; on all others only their number."""
+"""Ports on which each connection is recorded with its address.
+
+Connections to all other ports are only counted.
+"""
 PLACES = ("delivery", "commitment", "stream")
 SETTLE_SECONDS = 4.0
-"""Two attempts of each receipt with the resend table below, and the stream receipts' half second."""
+"""Seconds in which all receipts of the URLs are sent.
+
+The time covers two attempts of each receipt with the resend table below, and the half second before
+a stream receipt.
+"""
 FLOOD = 500
-"""Messages whose receipts go to one host, in less time than its rate takes."""
+"""Number of messages whose receipts go to one host.
+
+They are sent in less time than the receipts need at the rate limit.
+"""
 FLOOD_SECONDS = 4.0
 
 
 class Found(TypedDict):
-    """What happened."""
+    """The results of an attack."""
 
     begun: int
-    """Connections begun in this network …"""
+    """Connections that were begun in this network."""
     ours: int
-    """… of these by the sender …"""
+    """Connections among ``begun`` that the sender of the test made."""
     seen: int
-    """… and taken by a listener."""
+    """Connections among ``begun`` that a listener accepted."""
     outside: list[str]
-    """Calls at addresses that nothing allows."""
+    """Connections to addresses that no rule allows."""
     places: dict[str, int]
-    """Messages that were taken, by where their URL stood."""
+    """Place of the URL → number of accepted messages."""
     called: dict[str, int]
-    """Calls by target."""
+    """Address and request line → number of connections."""
     rebound: int
-    """How often the name was looked up that changes its address."""
+    """Number of look-ups of the name that changes its address."""
     per_message: int
-    """Receipts for one message of the flood at most."""
+    """Most receipts that one message of the flood caused."""
     flood: int
-    """Receipts of the flood that came in FLOOD_SECONDS."""
+    """Receipts of the flood that arrived within :data:`FLOOD_SECONDS`."""
 
 
 class _Sender:
-    """One connection of a sender, from its own address."""
+    """One connection of a sender that has an address of its own."""
 
     def __init__(self, endpoint: tuple[str, int]) -> None:
         self._connection = socket.create_connection(
@@ -83,7 +94,10 @@ class _Sender:
         self.taken: Counter[str] = Counter()
 
     def send(self, place: str, url: str) -> None:
-        """A message that names ``url`` in ``place``; a refusal is as good as anything: nobody is called for it."""
+        """Send a message that names ``url`` in ``place``, and count it if it is accepted.
+
+        A refusal is allowed, because then no host is contacted.
+        """
         self._number += 1
         lineage = f"0a0b0c0d-1111-2222-3333-{self._number:012x}"
         to = f"http://{QUEUE_MANAGER}/msmq/private$/{'streams' if place == 'stream' else 'orders'}"
@@ -112,7 +126,11 @@ class _Sender:
 
 
 def attack(directory: Path, more_allowed: Sequence[str] = ()) -> Found:
-    """All of it, in a network of our own; with ``more_allowed`` patterns, the test of the test, without the flood."""
+    """Run the whole attack in a network of its own and return the results.
+
+    With ``more_allowed`` patterns the attack checks that the test can fail; then the flood is left
+    out.
+    """
     enter()
     names, everywhere = NameServer(NAMES), Everywhere(PORTS)
     queues = ["private$/orders", "private$/streams:transactional"]

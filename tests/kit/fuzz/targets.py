@@ -1,4 +1,7 @@
-"""Every parser that reads what a stranger sent, with what it may raise and what must hold of what it accepts."""
+"""Fuzz targets: every parser of bytes from unauthenticated clients, with its rules.
+
+Each target states which errors its parser may raise and what must hold of an accepted value.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +56,9 @@ from tests.kit.fuzz.pieces import (
 from tests.kit.plain_reading import read_envelope
 
 STATUSES = frozenset((400, 408, 411, 413, 414, 415, 417, 431, 501, 505, 405))
-"""What a request may be refused with for its bytes."""
+"""Statuses with which a request may be refused because of its bytes."""
 REASON_MAX = 400
-"""Characters of a refusal: one short line, never the payload."""
+"""Most characters of a refusal: one short line that never contains the payload."""
 
 
 def _files(*modules: ModuleType) -> frozenset[str]:
@@ -81,7 +84,7 @@ def _demand(holds: bool, what: str) -> None:
         raise ViolationError(what)
 
 
-# --- HTTP ---------------------------------------------------------------------------------------------------------------------
+# --- HTTP -----------------------------------------------------------------------------------------
 
 HEAD = (
     b"POST /msmq/private$/orders HTTP/1.1\r\nHost: machine2\r\n"
@@ -115,7 +118,7 @@ def _head_state(head: RequestHead) -> tuple[Any, ...]:
 
 
 def parse_head(data: bytes) -> Outcome:
-    """A head up to its blank line."""
+    """Parse a request head up to its blank line."""
     end = data.find(b"\r\n\r\n") + 4
     head = data[:end] if end >= 4 else data + b"\r\n\r\n"
     try:
@@ -125,7 +128,11 @@ def parse_head(data: bytes) -> Outcome:
 
 
 def check_head(data: bytes, outcome: Outcome, rng: Random) -> None:
-    """Windows' own head is read the same quickly; no beginning of a good head is refused; readers find its Content-Type."""
+    """Check that all readers of a head agree, and that no prefix of a valid head is refused.
+
+    The quick reader of Windows' own head must give the same result as the general one, and
+    stored-message readers must find the same Content-Type.
+    """
     quick = RequestHead.of_windows(data)
     if quick is not None:
         _demand(
@@ -176,13 +183,13 @@ def _connection_seeds() -> list[bytes]:
     ]
 
 
-# --- MIME, envelope, values -------------------------------------------------------------------------------------------------
+# --- MIME, envelope, values -----------------------------------------------------------------------
 
 _layouts = LearnedLayouts(read_fields)
 
 
 def _content_seeds(directory: Path) -> list[bytes]:
-    """``Content-Type`` value, blank line, content."""
+    """Return the samples as ``Content-Type`` value, blank line, content."""
     found = []
     for data in (*samples.saved(directory), *samples.posts()):
         head, blank, content = data.partition(b"\r\n\r\n")
@@ -197,7 +204,7 @@ def _content_of(data: bytes) -> tuple[bytes, bytes]:
 
 
 def parse_mime(data: bytes) -> Outcome:
-    """Where the parts are."""
+    """Find the parts of a multipart message."""
     try:
         return Outcome(True, mime.split(*_content_of(data)))
     except RemoteProtocolError as error:
@@ -205,7 +212,7 @@ def parse_mime(data: bytes) -> Outcome:
 
 
 def check_mime(data: bytes, outcome: Outcome, rng: Random) -> None:
-    """The parts lie in the content, one behind the other, within their limits."""
+    """Check that the parts lie in the content, in order and within their limits."""
     if not outcome.accepted:
         return
     parts = outcome.value
@@ -223,8 +230,9 @@ def check_mime(data: bytes, outcome: Outcome, rng: Random) -> None:
 
 
 def parse_envelope(data: bytes) -> Outcome:
-    """The XML reader alone: what all other ways are compared with."""
-    if len(data) > ENVELOPE_MAX:  # mime.split lets none through
+    """Parse an envelope with the plain XML reader, to which all faster readers are compared."""
+    # ``mime.split`` refuses such an envelope, so the reader never gets one.
+    if len(data) > ENVELOPE_MAX:
         return Outcome(False, "ENVELOPE_MAX")
     try:
         return Outcome(True, read_envelope(data))
@@ -233,7 +241,11 @@ def parse_envelope(data: bytes) -> Outcome:
 
 
 def check_envelope(data: bytes, outcome: Outcome, rng: Random) -> None:
-    """Windows' layout and learned layouts give the same or pass on; what was read can be written and read again."""
+    """Check that the faster readers of an envelope agree with the plain one.
+
+    A reader for a Windows layout or for a learned layout gives the same message, or leaves the
+    envelope to the plain reader. An accepted message can also be encoded and decoded again.
+    """
     if len(data) > ENVELOPE_MAX:
         return
     fast = read_windows_envelope(b"(" + data + b")", 1, len(data) + 1)
@@ -243,7 +255,8 @@ def check_envelope(data: bytes, outcome: Outcome, rng: Random) -> None:
     )
     with contextlib.suppress(UnicodeDecodeError):
         text = data.decode()
-        for _ in range(2):  # the first may learn the layout, the second uses it
+        # The first reading may learn the layout, the second one uses it.
+        for _ in range(2):
             try:
                 learned = Outcome(True, message_of(_layouts.read(text), b"", None))
             except RemoteProtocolError as error:
@@ -256,7 +269,11 @@ def check_envelope(data: bytes, outcome: Outcome, rng: Random) -> None:
 
 
 def check_again(message: Message) -> None:
-    """``decode(encode(message))`` is the message, but for what Windows always writes. What we never send is refused by name."""
+    """Check that ``decode(encode(message))`` is the same message.
+
+    Fields that Windows always writes may be added. A message that we never send must be refused
+    with :class:`LocalProtocolError`.
+    """
     try:
         content_type, content = encode(message, boundary="b")
     except LocalProtocolError:
@@ -273,7 +290,7 @@ def check_again(message: Message) -> None:
 
 
 def parse_message(data: bytes) -> Outcome:
-    """A stored POST as a reader decodes it."""
+    """Decode a stored POST as a reader of messages does."""
     try:
         message, parts = decode_parts(*_content_of(data))
     except RemoteProtocolError as error:
@@ -282,7 +299,7 @@ def parse_message(data: bytes) -> Outcome:
 
 
 def check_message(data: bytes, outcome: Outcome, rng: Random) -> None:
-    """Decoding is a function of the bytes, whatever was learned meanwhile."""
+    """Check that decoding depends on the bytes alone, whatever layouts were learned meanwhile."""
     _demand(parse_message(data) == outcome, "decoded again, it is another message")
     if outcome.accepted:
         message = outcome.value[0]
@@ -310,7 +327,7 @@ NAMES: dict[str, Callable[[str], Any]] = {
     "queue url": names.parse_queue_url,
     "receipt url": split_receipt_url,
 }
-"""What may raise :class:`ValueError`; their callers word the refusal."""
+"""Parsers that may raise :class:`ValueError`. Their callers write the text of the refusal."""
 VALUE_SEEDS = (
     b"20070608T023719",
     b"20380119T031407",
@@ -341,7 +358,7 @@ def _value(parse: Callable[[str], Any], text: str) -> Outcome:
 
 
 def parse_values(data: bytes) -> Outcome:
-    """One text by every parser of a text: name → value."""
+    """Parse one text by every parser of a single text; the outcome is name → value."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -354,11 +371,12 @@ def parse_values(data: bytes) -> Outcome:
     for name, parse in NAMES.items():
         with contextlib.suppress(ValueError):
             found[name] = parse(text)
-    return Outcome(len(found) > 2, found)  # "to" and "via" take nearly everything
+    # "to" and "via" accept nearly every text, so they do not count.
+    return Outcome(len(found) > 2, found)
 
 
 def check_values(data: bytes, outcome: Outcome, rng: Random) -> None:
-    """What can be written is written as it was read; names are canonical the second time."""
+    """Check that values are written as they were read, and that names are canonical."""
     if not isinstance(outcome.value, dict):
         return
     found, text = outcome.value, data.decode()
@@ -392,7 +410,7 @@ def check_values(data: bytes, outcome: Outcome, rng: Random) -> None:
         _demand(found["receipt url"] == found["url"], "two readings of a URL")
 
 
-# --- the API ------------------------------------------------------------------------------------------------------------------
+# --- the API --------------------------------------------------------------------------------------
 
 API_SEEDS = (
     b'after=1&to=20&epoch=abc&max_rows=100\n{"epoch":"e","from":1,"holder":{"pid":1,"host":"h"}}',
@@ -403,11 +421,15 @@ API_SEEDS = (
 
 
 API_MEMORY_TIMES = 40
-"""``[],`` is three bytes of JSON and a list of 64. Callers are on this host or hold a token; REQUEST_BODY_MAX is their end."""
+"""Most bytes of memory for each byte of input: ``[],`` has three bytes as JSON and 64 as a list.
+
+More than elsewhere is allowed, because callers are on this host or have a token, and
+REQUEST_BODY_MAX limits the input.
+"""
 
 
 def parse_api(data: bytes) -> Outcome:
-    """A query string, a newline, a JSON body: by the functions that every route uses."""
+    """Parse a query string, a newline and a JSON body, with the functions that every route uses."""
     query, _, body = data.partition(b"\n")
 
     async def receive() -> dict[str, Any]:
@@ -436,7 +458,7 @@ def _finished(waits: Any) -> Any:  # noqa: ANN401  # a coroutine that has nothin
 
 
 def check_api(data: bytes, outcome: Outcome, rng: Random) -> None:
-    """What was read can be told again; so can a refusal."""
+    """Check that an accepted JSON value can be written in an answer."""
     if outcome.accepted:
         api_http.Response.json(outcome.value[2])
 
@@ -465,7 +487,11 @@ ANSWERS = (
 
 
 def all_targets(directory: Path) -> Iterable[Target]:
-    """Every parser; ``directory`` holds the saved samples (``tests/data/srmp``), its neighbour ``pgm`` those of PGM."""
+    """Yield the targets of all parsers except those of remote read.
+
+    ``directory`` has the saved samples of SRMP (``tests/data/srmp``). Its neighbours ``pgm`` and
+    ``wsrm`` have those of the other protocols.
+    """
     port, receipts = SrmpPort(), ReceiptPosts()
     contents = _content_seeds(directory)
     chunks = [

@@ -1,6 +1,7 @@
-"""A hundred URLs that a message may ask its receipts to, and none of which may be called (T19).
+"""A hundred URLs for receipts that a queue manager must never contact (T19).
 
-The sender is 192.0.2.7; the queue manager 192.0.2.1; names end in ``.test`` and are answered by the test's own name server.
+The sender is 192.0.2.7, and the queue manager 192.0.2.1. Host names end in ``.test`` and are
+resolved by the test's own name server.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ NAMES: dict[str, list[list[str]]] = {
     "none.test": [[]],
     f"{SENDER}%1.evil.test": [[VICTIM]],
 }
-"""What the name server says, one answer after the other."""
+"""Host name → the answers of the name server, one after another."""
 
 _LOOPBACK = (
     "http://127.0.0.1/q",
@@ -142,10 +143,10 @@ _SCHEMES = (
 )
 
 FORBIDDEN = (*_LOOPBACK, *_LINK_LOCAL, *_PRIVATE, *_PUBLIC, *_ODD_PORTS, *_MISLEADING, *_SCHEMES)
-"""None of them may cause a connection."""
+"""URLs none of which may cause a connection."""
 
 ALLOWED_PATTERN = f"http://203.0.113.5:{PORT}/msmq/*"
-"""What the operator of the test allows."""
+"""URL pattern that the operator allows in the test."""
 ALLOWED = (
     f"http://{SENDER}:{PORT}/msmq/own",
     f"http://{SENDER}:{PORT}/redirect",
@@ -154,6 +155,9 @@ ALLOWED = (
     f"http://private-and-own.test:{PORT}/msmq/own",
     f"http://203.0.113.5:{PORT}/msmq/pattern",
 )
-"""The sender's own address, also behind a name, and the pattern: these are called, so the test can see a call."""
+"""URLs that may be contacted: the sender's own address, also by a name, and the pattern.
+
+They show that the test can see a connection.
+"""
 MAY_BE_CALLED = frozenset(((SENDER, PORT), ("203.0.113.5", PORT)))
-"""Addresses and ports that this allows."""
+"""Addresses and ports to which :data:`ALLOWED` may lead."""

@@ -1,7 +1,8 @@
-"""Messages of WS-ReliableMessaging under attack: the codec, and both roles behind it.
+"""Fuzzes the codec of WS-ReliableMessaging and both roles behind the codec.
 
-What the codec takes goes to a destination and to a source that are in the middle of the sequence that the good messages are of.
-They may refuse it, and then say so in a message that can be written and read; nothing else may come out of them.
+A message that the codec accepts is passed to a destination and to a source. Each of them is in the
+middle of the sequence that the valid messages belong to. They may refuse the message with another
+message, which can be encoded and decoded. They must not raise any error.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ from tests.kit.fuzz.mutators import MARKUP
 from tests.kit.wsrm.oracle import Commit, Store
 
 REASON_MAX = 400
-"""Characters of a refusal: one short line, never the payload."""
+"""Most characters of a refusal: one short line that never contains the payload."""
 OURS = "urn:uuid:1"
-"""The sequence that both roles have."""
+"""Identifier of the sequence of both roles."""
 TOKENS = (
     *MARKUP,
     b"<r:Identifier>urn:uuid:1</r:Identifier>",
@@ -84,7 +85,7 @@ _ENVELOPE = re.compile(rb"<(?:\w+:)?Envelope.*?</(?:\w+:)?Envelope>", re.DOTALL)
 
 
 def _written() -> list[bytes]:
-    """One of each kind, of the sequence that both roles have."""
+    """Return one encoded message of each kind, for the sequence of both roles."""
     found = []
     for rm, addressing, soap in (
         (RmVersion.V1_0, AddressingVersion.V2004_08, SoapVersion.V1_1),
@@ -133,7 +134,10 @@ def _written() -> list[bytes]:
 
 
 def seeds(directory: Path) -> list[bytes]:
-    """``directory`` is ``tests/data/wsrm``: one captured message of each kind, and ours."""
+    """Return the valid messages: a captured message of each kind, and ours.
+
+    ``directory`` is ``tests/data/wsrm``.
+    """
     kept = (
         "wcf_",
         "cxf_wire_rm11_",
@@ -148,7 +152,7 @@ def seeds(directory: Path) -> list[bytes]:
 
 
 def parse(data: bytes) -> Outcome:
-    """One message."""
+    """Decode one message of WS-ReliableMessaging."""
     try:
         return Outcome(True, decode(data))
     except RemoteProtocolError as error:
@@ -166,14 +170,19 @@ def parse(data: bytes) -> Outcome:
 
 
 def check(data: bytes, outcome: Outcome, rng: Random) -> None:
-    """What was read can be written and says the same; both roles live on."""
+    """Check an accepted message with the encoder and both roles.
+
+    The message must be decoded again as the same message after it was encoded. Both roles must
+    survive it.
+    """
     if not outcome.accepted:
         return
     message: SoapMessage = outcome.value
     try:
         written = encode(message)
     except LocalProtocolError:
-        written = b""  # what we never send, such as a fault of a version that does not have it
+        # We never send such a message, for example a fault that its version does not have.
+        written = b""
     if written:
         again = decode(written)
         if _plain(again) != _plain(message):
@@ -183,7 +192,11 @@ def check(data: bytes, outcome: Outcome, rng: Random) -> None:
 
 
 def _plain(message: SoapMessage) -> SoapMessage:
-    """Without what another version of SOAP spells otherwise: a fault; the Body, which may have got a declaration."""
+    """Return the message without the parts that differ between versions of SOAP.
+
+    These are a fault, refused headers, the version, and the Body, which may have got a namespace
+    declaration.
+    """
     content = None if isinstance(message.content, Fault) else message.content
     return replace(message, content=content, body=b"", refused=(), rm=None)
 
@@ -241,7 +254,7 @@ def _to_a_source(message: SoapMessage) -> None:
 
 
 def target(directory: Path) -> Target:
-    """The codec and what is behind it."""
+    """Return the target of the codec and both roles. ``directory`` is ``tests/data/wsrm``."""
     modules = (decoder, encoder, fault_reader, rm_reader, values, xml_tree, xml_writer)
     files = frozenset(str(module.__file__) for module in modules)
     return Target("wsrm", seeds(directory), TOKENS, parse, check, files)

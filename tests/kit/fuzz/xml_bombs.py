@@ -1,9 +1,10 @@
-"""XML that is small on the wire and large in a parser (T17), and a process that measures what each costs us.
+"""XML that is small on the wire and large in a parser (T17), and the measurement of its cost.
 
-    python -m tests.kit.fuzz.xml_bombs    # one JSON line for each bomb and way: what became of it, ms, bytes, events
+    python -m tests.kit.fuzz.xml_bombs    # one JSON line for each bomb and way
 
-Each bomb comes twice: at the size of the list, which the limits stop before a parser sees it, and cut to what they let
-through, which the parser must stand.
+A line has the result, CPU time in milliseconds, bytes of memory, and audit events. Most bombs have
+two sizes. The first is the size of the list, which our limits refuse before a parser sees the bomb.
+The second is the largest size that the limits let through, which the parser must survive.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from srmp_spark.testing.foreign.messages import envelope as envelope_of
 from tests.kit.fuzz import samples
 
 MILLISECONDS_MAX = 50
-"""CPU time until a bomb is refused."""
+"""Most CPU time until a bomb is refused, in milliseconds."""
 BYTES_MAX = 10 * 1_048_576
-"""Above what the process held when the bomb had been read into memory."""
+"""Most bytes of memory in addition to those that the process held after it had read the bomb."""
 PIECE = 4_096
-"""Bytes of a piece: Expat before 2.6.0 looks at an unfinished token again with each."""
+"""Bytes of a piece. Expat before 2.6.0 parses an unfinished token again with each piece."""
 WATCHED = (
     "open",
     "socket",
@@ -42,11 +43,11 @@ WATCHED = (
     "http",
     "ctypes.dlopen",
 )
-"""Audit events that no message may cause, by their beginnings."""
+"""Beginnings of the names of audit events that no message may cause."""
 
 
 class Measured(TypedDict):
-    """What one bomb did."""
+    """The result of one bomb sent in one way."""
 
     name: str
     way: str
@@ -58,12 +59,12 @@ class Measured(TypedDict):
 
 
 class Bomb(NamedTuple):
-    """One document."""
+    """One XML document of the list."""
 
     name: str
     xml: bytes
     accepted: bool = False
-    """Harmless at the size that fits: it may be a message."""
+    """Whether the document may be accepted, because it is harmless at the size that fits."""
 
 
 def _good() -> bytes:
@@ -71,7 +72,7 @@ def _good() -> bytes:
 
 
 def _inside(piece: bytes) -> bytes:
-    """A good envelope with ``piece`` as a header entry."""
+    """Return a valid envelope with ``piece`` as a header entry."""
     return _good().replace(b"</se:Header>", piece + b"</se:Header>")
 
 
@@ -132,7 +133,11 @@ _SIZED: dict[str, tuple[Callable[[int], bytes], int, int]] = {
         63_000,
     ),
 }
-"""How each is made of a number, the number of the list, and the largest that fits ENVELOPE_MAX."""
+"""Name of a bomb → (builder, number of the list, number that fits).
+
+The builder makes the bomb from a number. The last number is the largest for which the bomb fits
+into ENVELOPE_MAX.
+"""
 MAY_PASS = frozenset(
     (
         "a token as a label",
@@ -145,11 +150,14 @@ MAY_PASS = frozenset(
         "namespaces",
     )
 )
-"""Within the limits these are ordinary text, or an unknown header entry, and cost no more than any other envelope."""
+"""Bombs that may be accepted at the size that fits.
+
+They are ordinary text or an unknown header entry then, and cost no more than any other envelope.
+"""
 
 
 def bombs() -> Iterator[Bomb]:
-    """The list of T17."""
+    """Yield the list of T17."""
     yield Bomb("billion laughs", _billion_laughs())
     declared = b'<!DOCTYPE x [<!ENTITY e SYSTEM "%b">]>'
     yield Bomb("an external entity, file", _with_label(b"&e;", declared % b"file:///etc/hostname"))
@@ -192,7 +200,10 @@ def bombs() -> Iterator[Bomb]:
 
 
 def as_multipart(xml: bytes) -> bytes:
-    """The content of a message with this envelope, its lengths true; boundary ``b``."""
+    """Return the content of a message with the envelope ``xml`` and correct lengths.
+
+    The boundary is ``b``.
+    """
     body = (
         b"\r\nContent-Type: application/octet-stream\r\nContent-Length: "
         b"1\r\nContent-Id: body@x\r\n\r\nx"
@@ -203,11 +214,11 @@ def as_multipart(xml: bytes) -> bytes:
     )
 
 
-# --- the child ----------------------------------------------------------------------------------------------------------------
+# --- the child ------------------------------------------------------------------------------------
 
 
 def _highest() -> int:
-    """Bytes that the process held at most since :func:`_reset`."""
+    """Return the most bytes that the process held since :func:`_reset`."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -215,16 +226,17 @@ def _highest() -> int:
 
 
 def _reset() -> None:
-    """Begin a new high-water mark (proc(5), clear_refs)."""
+    """Reset the high-water mark of the process's memory (proc(5), clear_refs)."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def measure(
     content_type: bytes, content: bytes, *, chunked: bool = False, name: str = "", way: str = ""
 ) -> Measured:
-    """Decode in this process and see what it takes; ``chunked``: in pieces of 4 KiB of ``Transfer-Encoding: chunked`` first.
+    """Decode a message in this process and return its cost.
 
-    Once a process: an audit hook stays.
+    With ``chunked`` the content is first read in pieces of 4 KiB of ``Transfer-Encoding: chunked``.
+    Call this once a process, because an audit hook cannot be removed.
     """
     wire = (
         b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in _pieces(content)) + b"0\r\n\r\n"
@@ -278,7 +290,7 @@ def _pieces(data: bytes) -> Iterator[bytes]:
 
 
 def _apart(work: Callable[[], Measured]) -> Measured:
-    """``work`` in a process of its own: what one bomb leaves behind helps or harms no other."""
+    """Run ``work`` in a child process, so that no bomb changes the measurement of another one."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -299,8 +311,12 @@ MULTIPART = b'multipart/related; boundary="b"; type=text/xml'
 
 
 def measure_all() -> Iterator[Measured]:
-    """Every bomb as a bare envelope, as a part, and, if the port lets so much in, as a part in chunks of 4 KiB."""
-    decode(b"text/xml", _good())  # what is made once is no part of a bomb's price
+    """Yield the cost of every bomb, each as a bare envelope and as a part of a message.
+
+    If the message is small enough for the port, the bomb is also measured as chunks of 4 KiB.
+    """
+    # Objects that are created once must not count as the cost of the first bomb.
+    decode(b"text/xml", _good())
     for bomb in bombs():
         content = as_multipart(bomb.xml)
         yield _apart(partial(measure, b"text/xml", bomb.xml, name=bomb.name, way="text/xml"))

@@ -1,1 +1,5 @@
-"""A simulated multicast group: a real source, real receivers, a bad network, and an oracle that believes none of them."""
+"""Tools for tests of PGM: a simulated multicast group, and peers for interoperability.
+
+The simulation runs a real source and real receivers on a bad network. An oracle judges the packets
+without trusting either side.
+"""

@@ -1,4 +1,7 @@
-"""A multicast group that loses single packets and bursts, doubles, delays, reorders and damages them, link by link."""
+"""A simulated multicast group.
+
+Each link loses packets and bursts, and doubles, delays, reorders and damages packets.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +15,24 @@ HEALTHY_DELAY_S = 0.001
 BURST_S_MAX = 1.5
 
 Deliver = Callable[[bytes, str], None]
-"""Takes a packet and the name of the host that it came from."""
+"""Receives a packet and the name of the host that sent it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFaults:
-    """How bad the network is; probabilities are per packet and link."""
+    """How bad the network is. Probabilities apply to each packet on each link."""
 
     loss: float = 0.0
     burst: float = 0.0
-    """That a packet begins a burst, in which a link loses everything for a while."""
+    """Probability that a packet begins a burst, in which the link loses everything for a while."""
     duplicate: float = 0.0
     damage: float = 0.0
     delay: float = 0.005
-    """Mean of an exponential, in seconds: neighbours overtake each other."""
+    """Mean of the exponentially distributed delay, in seconds. Packets can overtake each other."""
 
     @classmethod
     def drawn(cls, random: Random) -> GroupFaults:
-        """One network of a seed."""
+        """Return random faults, drawn from the generator of a seed."""
         return cls(
             loss=random.choice((0.0, random.uniform(0.0, 0.3))),
             burst=random.choice((0.0, 0.0, random.uniform(0.0, 0.02))),
@@ -40,35 +43,35 @@ class GroupFaults:
 
 
 class Group:
-    """Hosts by name. :attr:`faults` may be set to ``None`` to heal it."""
+    """Connects hosts by name. Set :attr:`faults` to ``None`` to heal the network."""
 
     def __init__(self, clock: SimClock, random: Random, faults: GroupFaults | None) -> None:
         self._clock = clock
         self._random = random
         self.faults = faults
         self.spares: Callable[[bytes], bool] = lambda packet: False
-        """Packets that nothing happens to."""
+        """Returns whether a packet is exempt from faults."""
         self._hosts: dict[str, Deliver] = {}
         self._down_until: dict[tuple[str, str], float] = {}
         self.lost = 0
 
     def join(self, name: str, deliver: Deliver) -> None:
-        """From now on ``name`` hears the group."""
+        """Register the host ``name``: each packet for the host is passed to ``deliver``."""
         self._hosts[name] = deliver
 
     def cut(self, name: str, seconds: float) -> None:
-        """Nothing reaches ``name`` for a while."""
+        """Drop all packets to ``name`` for the next ``seconds``."""
         for other in self._hosts:
             self._down_until[other, name] = self._clock.now + seconds
 
     def multicast(self, sender: str, packet: bytes) -> None:
-        """To all but the sender."""
+        """Send a packet to all hosts except the sender."""
         for name in self._hosts:
             if name != sender:
                 self.unicast(sender, name, packet)
 
     def unicast(self, sender: str, name: str, packet: bytes) -> None:
-        """To one."""
+        """Send a packet to one host, subject to the faults. Do nothing if the host is unknown."""
         if name not in self._hosts:
             return
         faults, random, clock = self.faults, self._random, self._clock

@@ -1,10 +1,11 @@
-"""Our PGM and others' on one wire: OpenPGM's ``pgmpeer``, libzmq, and tshark as the judge of our packets.
+"""Interoperability of our PGM with OpenPGM's ``pgmpeer`` and libzmq, on one wire.
 
     make interop-pgm                                        # all of it, some minutes; needs no root
     python -m tests.kit.pgm.interop --case raw send 5000 "5 %"
 
-Each case is one encapsulation, one direction, one size and one way to lose packets. It holds if every APDU arrives, in order,
-with its content. The last line says how many did.
+Each case is one encapsulation, one direction, one size and one way to lose packets. A case holds if
+every APDU arrives, in order, with its content. Wireshark's tshark checks our packets. The last line
+of the output states how many cases hold.
 """
 
 from __future__ import annotations
@@ -37,19 +38,26 @@ OURS = [sys.executable, "-m", "tests.kit.pgm.peer"]
 SIZES = (100, 1_000, 5_000, 20_000)
 COUNTS = {100: 400, 1_000: 300, 5_000: 120, 20_000: 40}
 RATE = 1_400_000
-"""Octets a second. From 1.5 MB/s on OpenPGM's bucket is 1 ms of the rate, and it never sends an APDU that is larger."""
+"""Send rate in octets a second.
+
+Above 1.5 MB/s OpenPGM's token bucket holds 1 ms of the rate, and OpenPGM never sends an APDU that
+is larger than the bucket.
+"""
 RUN_SECONDS = 60.0
 HEAD_START = 0.6
-"""Until a receiver hears: OpenPGM's asks for nothing that was sent before."""
+"""Seconds between the start of the receiver and of the sender.
+
+OpenPGM's receiver requests nothing that was sent before it joined.
+"""
 
 
 class Case(NamedTuple):
-    """One run."""
+    """One combination of encapsulation, direction, APDU size and loss."""
 
     pgm: str
-    """``raw`` or ``udp``."""
+    """Encapsulation of the run: ``raw`` or ``udp``."""
     direction: str
-    """``send``: we do."""
+    """``send``: our program sends. ``recv``: our program receives."""
     size: int
     loss: str
 
@@ -61,7 +69,7 @@ class Case(NamedTuple):
 
     @property
     def udp_port(self) -> int | None:
-        """The port of UDP encapsulation."""
+        """Return the port of UDP encapsulation, or ``None`` for raw PGM."""
         return UDP_PORT if self.pgm == "udp" else None
 
 
@@ -69,14 +77,14 @@ ALL = tuple(Case(*each) for each in product(("raw", "udp"), ("send", "recv"), SI
 
 
 class Outcome(NamedTuple):
-    """What both sides said."""
+    """The JSON summaries that sender and receiver printed."""
 
     sent: dict[str, Any]
     received: dict[str, Any]
 
     @property
     def problem(self) -> str | None:
-        """What is wrong; ``None``: every APDU came, in order, whole."""
+        """Return what is wrong, or ``None`` if every APDU arrived whole and in order."""
         sent, got = self.sent, self.received
         wrong = {
             name: got[name]
@@ -89,7 +97,7 @@ class Outcome(NamedTuple):
 
 
 def ours(role: str, case: Case, at: str, *more: str) -> list[str]:
-    """Our peer's command."""
+    """Return the command that runs our peer in ``role`` on the interface ``at``."""
     encapsulation = "raw" if case.udp_port is None else f"udp:{case.udp_port}"
     return [
         *OURS,
@@ -105,14 +113,17 @@ def ours(role: str, case: Case, at: str, *more: str) -> list[str]:
 
 
 def theirs(role: str, case: Case, at: str, *more: str) -> list[str]:
-    """OpenPGM's."""
+    """Return the command that runs OpenPGM's ``pgmpeer`` in ``role`` on the interface ``at``."""
     udp = [] if case.udp_port is None else ["-U", str(case.udp_port)]
     return [str(openpgm.build()), role, "-n", f"{at};{GROUP}", *udp, *more]
 
 
 def run_both(receiving: list[str], sending: list[str], seconds: float = RUN_SECONDS) -> Outcome:
-    """Start one, then the other; their summaries. Raises :class:`RuntimeError` if one of them has none, and
-    :class:`subprocess.TimeoutExpired` if one of them runs on after ``seconds``."""
+    """Start the receiver, then the sender, and return the summaries of both.
+
+    Raises :class:`RuntimeError` if one of them prints no summary. Raises
+    :class:`subprocess.TimeoutExpired` if one of them runs longer than ``seconds``.
+    """
     with tempfile.TemporaryFile("w+") as errors:
         receiver = subprocess.Popen(receiving, stdout=subprocess.PIPE, stderr=errors, text=True)  # noqa: S603
         try:
@@ -142,7 +153,10 @@ def run_both(receiving: list[str], sending: list[str], seconds: float = RUN_SECO
 
 
 def _until_ready(receiver: subprocess.Popen[str], errors: IO[str]) -> None:
-    """Until our receiver says that it hears: on a busy machine OpenPGM's sender was done before it was there."""
+    """Wait until our receiver reports that it listens, or until it exits.
+
+    Otherwise OpenPGM's sender may be done on a busy machine before our receiver listens.
+    """
     end = time.monotonic() + RUN_SECONDS
     while time.monotonic() < end and receiver.poll() is None:
         if "ready" in Path(f"/proc/self/fd/{errors.fileno()}").read_text():
@@ -151,7 +165,7 @@ def _until_ready(receiver: subprocess.Popen[str], errors: IO[str]) -> None:
 
 
 def run_case(hosts: TwoHosts, case: Case) -> Outcome:
-    """One run of the matrix: the receiver is over there, where packets are lost."""
+    """Run one case. The receiver runs on the other host, where the packets are lost."""
     hosts.lose(case.loss, case.udp_port, GROUP)
     count, size, rate = str(COUNTS[case.size]), str(case.size), str(RATE)
     if case.direction == "send":
@@ -159,14 +173,18 @@ def run_case(hosts: TwoHosts, case: Case) -> Outcome:
         sending = ours("send", case, HERE, "--count", count, "--size", size, "--rate", rate)
     else:
         receiving = ours("recv", case, THERE)
-        # Half of what is missing comes with each round of NAKs
+        # With the loss "first RDATA" each round of NAKs repairs only half of the missing packets,
+        # so the sender must answer NAKs for longer.
         linger = "6000" if case.loss == "first RDATA" else "2500"
         sending = theirs("send", case, HERE, "-c", count, "-s", size, "-r", rate, "-L", linger)
     return run_both([*hosts.there(), *receiving], sending)
 
 
 def run_profile(hosts: TwoHosts, direction: str) -> Outcome:
-    """The constants of [MC-MQSRM] 2.1.3.1 on both sides: 70 KB/s, an SPM each 0.5 s; 5 % are lost."""
+    """Run a session with the constants of [MC-MQSRM] 2.1.3.1 on both sides and 5 % loss.
+
+    The rate is 70 KB/s, with an SPM every 0.5 s.
+    """
     case = Case("raw", direction, 20_000, "5 %")
     hosts.lose(case.loss, case.udp_port, GROUP)
     if direction == "send":
@@ -196,7 +214,11 @@ def run_profile(hosts: TwoHosts, direction: str) -> Outcome:
 
 
 def run_zmq(hosts: TwoHosts, pgm: str) -> str | None:
-    """What a ZeroMQ publisher says comes to us; sent again by us, a ZeroMQ subscriber gets it. What is wrong, or ``None``."""
+    """Check that we receive what a ZeroMQ publisher sends, and that a subscriber receives our copy.
+
+    Our receiver stores the APDUs of the publisher, and our sender sends these APDUs again to a
+    ZeroMQ subscriber. Return what is wrong, or ``None``.
+    """
     hosts.lose("1 %", UDP_PORT if pgm == "udp" else None, GROUP)
     scheme, count = ("epgm" if pgm == "udp" else "pgm"), 200
     port = UDP_PORT if pgm == "udp" else PORT
@@ -260,7 +282,10 @@ def run_zmq(hosts: TwoHosts, pgm: str) -> str | None:
 
 
 def run_tshark(hosts: TwoHosts, pgm: str) -> str | None:
-    """A session of ours with losses, decoded by Wireshark: nothing malformed, checksums good. What is wrong, or ``None``."""
+    """Check with Wireshark the packets of one of our sessions that has losses.
+
+    No packet may be malformed, and every checksum must be good. Return what is wrong, or ``None``.
+    """
     case = Case(pgm, "send", 5_000, "every 10th")
     with tempfile.TemporaryDirectory() as folder:
         capture = Path(folder) / "session.pcapng"
@@ -304,7 +329,7 @@ def run_tshark(hosts: TwoHosts, pgm: str) -> str | None:
         ).stdout.splitlines()
     rows = [(line.split("\t") + [""] * 4)[:4] for line in lines]
     kinds = {row[0] for row in rows}
-    # Wireshark 4.0 writes the checksum itself into that field, too, and its verdict behind it.
+    # Wireshark 4.0 writes the checksum itself into that field, and its verdict after a comma.
     bad = [row for row in rows if row[1].split(",")[-1] not in ("1", "Good") or row[2]]
     wanted = {"0x00", "0x04", "0x05", "0x0a"}
     if not wanted <= kinds:
@@ -313,7 +338,7 @@ def run_tshark(hosts: TwoHosts, pgm: str) -> str | None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Everything; 0 if all of it holds."""
+    """Run the chosen cases, or all; return 0 if all hold, 1 if not, 2 if a tool is missing."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -387,7 +412,7 @@ def _others(hosts: TwoHosts) -> list[tuple[str, Any]]:
     return found
 
 
-def _problem(work: Any) -> str | None:  # noqa: ANN401  # any of them
+def _problem(work: Any) -> str | None:  # noqa: ANN401  # any function without arguments
     try:
         found: str | None = work()
     except (RuntimeError, subprocess.SubprocessError) as error:

@@ -1,4 +1,4 @@
-"""OpenPGM's ``pgmpeer`` (tests/pgm/peers): built where libpgm is, and how it is called."""
+"""OpenPGM's ``pgmpeer`` (``tests/pgm/peers``): builds the program where libpgm is installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BUILD_SECONDS = 120.0
 
 
 def flags() -> list[str] | None:
-    """What the compiler needs for libpgm; ``None``: there is no libpgm, or no compiler."""
+    """Return the compiler flags for libpgm, or ``None`` if libpgm or a compiler is missing."""
     if shutil.which("cc") is None or shutil.which("pkg-config") is None:
         return None
     asked = subprocess.run(
@@ -30,7 +30,10 @@ def flags() -> list[str] | None:
 
 
 def build() -> Path:
-    """The program, built once for each version of its source. Raises :class:`RuntimeError` where it cannot be built."""
+    """Return the path of the ``pgmpeer`` program, building it once per version of its source.
+
+    Raises :class:`RuntimeError` if OpenPGM is missing or the build fails.
+    """
     found = flags()
     if found is None:
         raise RuntimeError(f"OpenPGM is missing: apt-get install {PACKAGES}")
@@ -51,7 +54,7 @@ def build() -> Path:
 
 
 def has_zmq() -> bool:
-    """Whether Debian's libzmq with PGM is here."""
+    """Return whether Debian's libzmq with PGM is installed."""
     code = "import sys, zmq; sys.exit(not zmq.has('pgm'))"
     try:
         return (

@@ -1,10 +1,11 @@
-"""What must hold of a session, judged from the packets and events alone.
+"""States what must hold of a PGM session, judged from its packets and events alone.
 
-1. *Told once, in order*: every number from the first on is in exactly one APDU or one loss, and nothing else is told.
-2. *True*: an APDU is what the application sent, octet by octet, under the numbers that it left with.
-3. *Justified*: a loss has a reason that is true: the source's window has passed it, the retries were made, ...
-4. *Complete*: when all is over everything is told, and no memory is kept.
-5. *Bounded*: no rate and no window is passed; SPMs come in time; the trail waits for pending NAKs.
+1. *Once and in order*: every number from the first on is in exactly one APDU or one loss, and no
+other number is reported. 2. *True*: an APDU is what the application sent, octet by octet, under the
+numbers that the source used for it. 3. *Justified*: a loss has a reason that is true: the source's
+window has passed the number, the retries were made, and so on. 4. *Complete*: at the end everything
+is reported, and no memory is kept. 5. *Bounded*: no rate and no window is exceeded, SPMs are sent
+in time, and the trail waits for pending NAKs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ROUNDING = 1e-6
 
 
 class Meter:
-    """A token bucket, written once more: how far a rate is passed."""
+    """A second implementation of a token bucket, which detects that a rate is exceeded."""
 
     def __init__(self, rate: float, size: float) -> None:
         self._rate, self._size = rate, size
@@ -40,31 +41,31 @@ class Meter:
         self._at = 0.0
 
     def add(self, count: float, now: float) -> bool:
-        """Whether ``count`` is within the rate."""
+        """Count ``count`` units at ``now``, and return whether the rate is still kept."""
         self._level = max(0.0, self._level - (now - self._at) * self._rate) + count
         self._at = now
         return self._level <= self._size + self._rate * ROUNDING
 
 
 class SourceLedger:
-    """What the source sent."""
+    """Records what the source sent, and checks it."""
 
     def __init__(self, settings: SourceSettings, first: int) -> None:
         self.settings = settings
         self.problems: list[str] = []
         self.apdus: list[bytes] = []
-        """In the order of the application."""
+        """APDUs in the order in which the application sent them."""
         self.ranges: list[tuple[int, int]] = []
-        """The numbers of each APDU that left wholly."""
+        """First and last sequence number of each APDU that was sent completely."""
         self.apdu_of: dict[int, int] = {}
         self.sent_at: dict[int, float] = {}
         self.lead = first - 1
         self.trail = first
         self.pending: set[int] = set()
         self.healed_at: float | None = None
-        """When the faults ended."""
+        """Time at which the faults ended, in seconds, or ``None``."""
         self.octets = 0
-        """All packets together."""
+        """Octets of all data packets and SPMs together."""
         self._begin = first
         self._octets = 0
         size = max(settings.txw_max_rte * settings.token_bucket, settings.tpdu_max)
@@ -73,10 +74,10 @@ class SourceLedger:
         self._spm_at: float | None = None
         self._data_since_spm = 0
         self.slack_s = 3 * size / settings.txw_max_rte
-        """How late an SPM may be because it waits for tokens."""
+        """Seconds that an SPM may be late because it waits for tokens."""
 
     def packet(self, octets: bytes, now: float) -> None:
-        """The source multicast this."""
+        """Check and record a packet that the source multicast at ``now``."""
         packet = decode(octets)
         if isinstance(packet, Nak):
             if not self._ncfs.add(1, now):
@@ -138,14 +139,17 @@ class SourceLedger:
         self.trail = max(self.trail, trail)
 
     def asked(self, numbers: Sequence[int], trail: int) -> None:
-        """A NAK for these (of the wire) reached the source, which answers; its window begins at ``trail`` by now."""
+        """Record that a NAK reached the source, for ``numbers`` as they stand in the packet.
+
+        The window of the source begins at ``trail``; numbers before it stay unanswered.
+        """
         for number in (unwrap(each, self.lead) for each in numbers):
             if trail <= number <= self.lead:
                 self.pending.add(number)
 
 
 class ReceiverLedger:
-    """What a receiver told and sent."""
+    """Records what one receiver reported and sent, and checks it."""
 
     def __init__(self, name: str, source: SourceLedger, settings: ReceiverSettings) -> None:
         self.name = name
@@ -160,14 +164,14 @@ class ReceiverLedger:
             LossReason.INCOMPLETE,
             LossReason.JOINED,
         }
-        """Reasons that this run can have."""
+        """Reasons for a loss that this run can have."""
         self.problems: list[str] = []
         self._source = source
         self._lost: dict[int, LossReason] = {}
         self._naks = Meter(settings.nak_rate_max, max(1.0, settings.nak_rate_max * 0.1))
 
     def output(self, output: Output, now: float) -> None:
-        """The receiver gave this out."""
+        """Check and record one output of the receiver."""
         if isinstance(output, Unicast):
             self._nak(output.packet, now)
         elif isinstance(output, SessionOpened):
@@ -241,7 +245,11 @@ class ReceiverLedger:
                 )
 
     def _was_there_long_enough(self, number: int, now: float) -> bool:
-        """Three cycles of NAK generation, and the time to send all of the window twice."""
+        """Return whether the packet ``number`` could have been repaired since the faults ended.
+
+        The limit is 5 seconds, three cycles of NAK generation, and the time to send everything
+        twice.
+        """
         source, settings = self._source, self.settings
         healed_at = source.healed_at
         if healed_at is None:
@@ -253,7 +261,7 @@ class ReceiverLedger:
         )
 
     def verdict(self) -> list[str]:
-        """When all is over."""
+        """Return all problems of this receiver. Call it after the run."""
         problems = list(dict.fromkeys(self.problems))
         if self.first is not None and self.ended is None:
             problems.append(
@@ -271,7 +279,11 @@ class ReceiverLedger:
         return [f"{self.name}: {problem}" for problem in problems]
 
     def _check_part(self, number: int, reason: LossReason) -> list[str]:
-        """A packet that came and is told as lost: another one of its APDU must be lost, or sent before the first."""
+        """Check a number that was lost because its APDU is incomplete or began before the join.
+
+        Another packet of the same APDU must be lost, or must have been sent before the first packet
+        of the session. Return the problems.
+        """
         place = self._source.apdu_of[number]
         if place >= len(self._source.ranges):
             return []

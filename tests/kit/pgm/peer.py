@@ -1,10 +1,11 @@
-"""Our engines with sockets and nothing else: a source or a receiver as a process, like OpenPGM's ``pgmpeer``.
+"""Runs our PGM source or receiver as a process, like OpenPGM's ``pgmpeer``.
 
     python -m tests.kit.pgm.peer recv --interface 10.99.0.2 --address 239.192.9.1:7500 --pgm raw
-    python -m tests.kit.pgm.peer send --interface 10.99.0.1 --address 239.192.9.1:7500 --pgm raw --count 100
+    python -m tests.kit.pgm.peer send --interface 10.99.0.1 --address 239.192.9.1:7500 --pgm raw
 
-An APDU is two 64-bit numbers (which one, how many) and a fixed pattern, as ``pgmpeer`` makes and checks it. The last line is a
-JSON object with the names that ``pgmpeer`` has.
+The process consists of our engines and sockets and nothing else. An APDU is two 64-bit numbers (its
+index and the total count) and a fixed pattern, as ``pgmpeer`` makes and checks it. The last line of
+the output is a JSON object with the same names as in ``pgmpeer``.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ from srmp_spark.queue_manager.multicast.sockets import (
 _NUMBERS = struct.Struct("!QQ")
 _PATTERN = bytes(range(256)) * 260
 WAIT_MAX_S = 0.05
-"""Longest sleep: the ends of a run are looked for."""
+"""Longest sleep in seconds, after which the conditions for the end of the run are checked again."""
 QUEUED_OCTETS = 262_144
-"""What the source is given ahead of what leaves."""
+"""Octets that the sender queues in the source ahead of what is sent."""
 
 
 def apdu_number(index: int, count: int, size: int) -> bytes:
-    """The APDU ``index`` of ``count``; at least 16 octets."""
+    """Return the APDU ``index`` of ``count``, with ``size`` octets but at least 16."""
     return _NUMBERS.pack(index, count) + _PATTERN[16:size]
 
 
@@ -72,7 +73,7 @@ def _usage(began: float, ended: float, messages: int, octets: int) -> dict[str, 
 
 
 class Sending:
-    """A source that sends a number of APDUs, answers for a while, and ends."""
+    """Runs a source that sends a number of APDUs, answers NAKs for a while, and ends."""
 
     def __init__(self, args: argparse.Namespace, interface: Interface) -> None:
         self._args = args
@@ -109,7 +110,7 @@ class Sending:
         )
 
     def run(self) -> dict[str, Any]:
-        """The summary."""
+        """Send everything and return the summary."""
         args = self._args
         self._for(args.start)
         began = time.monotonic()
@@ -166,7 +167,7 @@ class Sending:
 
 
 class Receiving:
-    """A receiver that checks what comes, until all has or nothing comes any more."""
+    """Runs a receiver that checks APDUs until all have arrived or none arrives any longer."""
 
     def __init__(self, args: argparse.Namespace, interface: Interface) -> None:
         self._args = args
@@ -191,7 +192,7 @@ class Receiving:
         self._chance = SystemRandom().random
 
     def run(self) -> dict[str, Any]:
-        """The summary."""
+        """Receive until the end of the run and return the summary."""
         args = self._args
         print("ready", file=sys.stderr, flush=True)
         started = last = time.monotonic()
@@ -260,7 +261,7 @@ class Receiving:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one; 0."""
+    """Run the chosen role, print its summary, and return 0."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

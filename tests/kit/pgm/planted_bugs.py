@@ -1,8 +1,9 @@
-"""Bugs that somebody could write one day, to see that the simulator catches them (``tests/pgm``).
+"""Planted bugs which the simulator must find (``tests/pgm``).
 
-Each is a source or a receiver with one fault; the docstring says what it does to whom.
+Each class is a source or a receiver with one fault. The docstring of the class states the faulty
+behaviour.
 """
-# ruff: noqa: D102  # the class says what is wrong with its one method
+# ruff: noqa: D102  # the docstring of each class states what its methods do wrong
 
 from __future__ import annotations
 
@@ -21,18 +22,18 @@ from srmp_spark.pgm.sending.transmit_window import Sent, TransmitWindow
 from srmp_spark.pgm.wire.packets import Data, Nak, Packet
 from srmp_spark.pgm.wire.sequence import wrap
 
-# --- receivers --------------------------------------------------------------------------------------------------------------
+# --- receivers ------------------------------------------------------------------------------------
 
 
 class SilentGap(Assembler):
-    """What is lost is passed over without a word."""
+    """Skips lost packets without reporting a loss."""
 
     def flush(self) -> None:
         self._loss = None
 
 
 class LossOneShort(Assembler):
-    """The last number of a range is left out."""
+    """Leaves out the last number of a lost range."""
 
     def flush(self) -> None:
         super().flush()
@@ -42,7 +43,7 @@ class LossOneShort(Assembler):
 
 
 class HalfAnApdu(Assembler):
-    """A loss within an APDU is told, and its rest is told as the whole."""
+    """Reports a loss within an APDU, and then delivers the rest of the APDU as a whole one."""
 
     def lost(self, first: int, last: int, reason: LossReason) -> None:
         of, octets = self._of, bytes(self._octets)
@@ -52,7 +53,7 @@ class HalfAnApdu(Assembler):
 
 
 class AnyOrder(ReceiveWindow):
-    """What comes is told at once, and once more in its turn."""
+    """Delivers each packet at once, and again in its turn."""
 
     def receive(self, number: int, trail: int, data: Data, now: float) -> bool:
         taken = super().receive(number, trail, data, now)
@@ -62,7 +63,7 @@ class AnyOrder(ReceiveWindow):
 
 
 class LateCopiesKept(ReceiveWindow):
-    """A copy of what was told is kept for nobody."""
+    """Keeps in memory a late copy of a packet that was delivered already."""
 
     def receive(self, number: int, trail: int, data: Data, now: float) -> bool:
         taken = super().receive(number, trail, data, now)
@@ -73,21 +74,21 @@ class LateCopiesKept(ReceiveWindow):
 
 
 class TrailTooFar(ReceiveWindow):
-    """The trail itself is given up: the oldest packet that can still be repaired."""
+    """Discards the packet at the trail, the oldest packet that can still be repaired."""
 
     def move(self, trail: int, lead: int, now: float) -> None:
         super().move(min(trail + 1, max(lead, self.lead) + 1), lead, now)
 
 
 class NeverForgets(ReceiveWindow):
-    """What was told is still counted: after a while the limits are full of nothing."""
+    """Never reduces the memory charge after delivery, so that the limits fill up."""
 
     def _charge(self, octets: int) -> None:
         super()._charge(max(octets, 0))
 
 
 class GivesUpAtOnce(Repairs):
-    """One time-out, and the number is lost."""
+    """Treats a number as lost after a single time-out."""
 
     def _timed_out(self, number: int, repair: Repair, now: float, back_off_until: float) -> None:
         repair.ncf_retries = repair.data_retries = 100
@@ -95,7 +96,7 @@ class GivesUpAtOnce(Repairs):
 
 
 class NeverAsks(Repairs):
-    """NAKs are counted and not sent."""
+    """Counts NAKs and sends none."""
 
     def due(self, now: float) -> list[list[int]]:
         super().due(now)
@@ -103,7 +104,7 @@ class NeverAsks(Repairs):
 
 
 class AsksForWhatCame(Repairs):
-    """What came is asked for all the same."""
+    """Sends a NAK for packets that were received."""
 
     came: tuple[int, ...] = ()
 
@@ -117,7 +118,7 @@ class AsksForWhatCame(Repairs):
 
 
 class ConfirmedIsReceived(Repairs):
-    """Once confirmed, a number is waited for without end."""
+    """Stops the timer of a number when an NCF confirms it, and waits forever."""
 
     def heard(self, number: int, event: RepairEvent, now: float) -> None:
         super().heard(number, event, now)
@@ -126,7 +127,7 @@ class ConfirmedIsReceived(Repairs):
 
 
 class NakFlood(Repairs):
-    """No limit for NAKs, and one packet for each number."""
+    """Sends NAKs without a rate limit, one packet for each number."""
 
     def due(self, now: float) -> list[list[int]]:
         self._bucket.rate = self._bucket.size = 1e9
@@ -134,7 +135,7 @@ class NakFlood(Repairs):
 
 
 class FinEndsAtOnce(IncomingSession):
-    """With OPT_FIN the session is over, whatever is missing."""
+    """Ends the session at OPT_FIN even if packets are missing."""
 
     def _finishing(self, last: int) -> None:
         super()._finishing(last)
@@ -143,7 +144,7 @@ class FinEndsAtOnce(IncomingSession):
 
 
 class WrapForgotten(IncomingSession):
-    """Numbers are compared as they stand in the packet: the session stops at 2^32."""
+    """Compares sequence numbers without unwrapping them: the session stops at 2^32."""
 
     def data(self, data: Data, now: float) -> None:
         if self.window is None or data.sequence_number >= self.window.next:
@@ -151,7 +152,7 @@ class WrapForgotten(IncomingSession):
 
 
 class AnySource(Receiver):
-    """A session is known by its TSI alone: a stranger's packets are taken for the source's."""
+    """Identifies a session by its TSI alone, so that another host's packets are accepted."""
 
     def receive(self, packet: Packet, source: bytes, now: float) -> list[Output]:
         for session in self:
@@ -160,25 +161,25 @@ class AnySource(Receiver):
         return super().receive(packet, source, now)
 
 
-# --- sources ----------------------------------------------------------------------------------------------------------------
+# --- sources --------------------------------------------------------------------------------------
 
 
 class PendingForgotten(TransmitWindow):
-    """The trail passes numbers that somebody just asked for."""
+    """Moves the trail past numbers for which a NAK is pending."""
 
     def advance(self, now: float, is_pending: Callable[[int], bool]) -> None:
         super().advance(now, lambda number: False)
 
 
 class WindowTooShort(TransmitWindow):
-    """Each advance drops everything."""
+    """Drops the whole window at each advance."""
 
     def advance(self, now: float, is_pending: Callable[[int], bool]) -> None:
         super().advance(now + 1e6, is_pending)
 
 
 class LeadOneAhead(TransmitWindow):
-    """The window says that it sent one packet more."""
+    """Reports a lead that is one packet further than the source has sent."""
 
     def append(self, sent: Sent) -> None:
         super().append(sent)
@@ -188,7 +189,7 @@ class LeadOneAhead(TransmitWindow):
 
 
 class RepairsEachNak(RepairQueue):
-    """A number that waits already is sent once more for each NAK."""
+    """Sends a waiting repair once more for each NAK."""
 
     def request(self, number: int, now: float) -> bool:
         if number in self._pending:
@@ -197,21 +198,21 @@ class RepairsEachNak(RepairQueue):
 
 
 class RepairsTheNext(RepairQueue):
-    """The packet after the one that is missing is sent."""
+    """Repairs the packet after the one that is missing."""
 
     def request(self, number: int, now: float) -> bool:
         return super().request(number + 1 if self._window.get(number + 1) else number, now)
 
 
 class NoBucket(Source):
-    """Everything leaves at once."""
+    """Sends everything at once, without a token bucket."""
 
     def _take(self, octets: int, now: float) -> bool:
         return True
 
 
 class NoSpms(Source):
-    """After the first one an SPM comes only with a heartbeat of minutes."""
+    """Sends no further SPM for a minute after each SPM."""
 
     def _spm(self, now: float) -> Multicast | None:
         packet = super()._spm(now)
@@ -221,7 +222,7 @@ class NoSpms(Source):
 
 
 class NakOfTheOtherHalf(Source):
-    """A NAK's number is not unwrapped: after 2^32 nothing is repaired."""
+    """Ignores NAKs after number 2^32, so that nothing is repaired."""
 
     def receive(self, packet: Packet, now: float) -> list[Multicast]:
         if isinstance(packet, Nak) and self.window.lead >= 2**32:
@@ -230,7 +231,7 @@ class NakOfTheOtherHalf(Source):
 
 
 class FinWithoutDraining(Source):
-    """Whoever closes loses what waits."""
+    """Discards the waiting data when the source is closed."""
 
     def close(self, now: float) -> None:
         self._waiting.clear()

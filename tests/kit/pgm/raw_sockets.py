@@ -1,4 +1,4 @@
-"""Tells whether tests of PGM may use raw IP."""
+"""Finds out whether tests of PGM may use raw IP."""
 
 from __future__ import annotations
 

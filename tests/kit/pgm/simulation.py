@@ -1,10 +1,12 @@
-"""One multicast session in a few milliseconds: one seed, one run, the same run every time.
+"""Simulates one multicast session in a few milliseconds; one seed always gives the same run.
 
-1. Everything (settings, network, messages, who joins when, how it ends, who storms) is drawn from ``Random(seed)``.
-2. With faults on, the source sends and up to three receivers listen; hosts are cut off, NAKs storm, strangers send.
-3. The faults end, then the source closes, resets, or falls silent. Every receiver must come to an end.
-4. The oracle (:mod:`.oracle`) judges each packet and event as it happens, and the whole at the end. In *gentle* runs only new
-   data are lost, windows are long and limits wide: then nothing at all may be lost for good.
+1. Everything is drawn from ``Random(seed)``: settings, network, messages, the time at which each
+receiver joins, the end of the session, and storms of NAKs. 2. While faults are on, the source sends
+and up to three receivers listen. Hosts are cut off, NAKs storm, and a foreign host sends packets.
+3. The faults end. Then the source closes, resets, or falls silent. Every receiver must reach an
+end. 4. The oracle (:mod:`.oracle`) judges each packet and event as it happens, and the whole run at
+the end. In *gentle* runs only new data are lost, windows are long and limits wide: then no data may
+be lost for good.
 
     python -m tests.kit.pgm.simulation --seeds 10000
     python -m tests.kit.pgm.simulation --seed 4711 --trace
@@ -40,10 +42,13 @@ from tests.kit.pgm.oracle import ReceiverLedger, SourceLedger
 from tests.kit.sim_clock import SimClock
 
 APDUS_MAX = 30
-"""Per run: small runs find faults in fewer seconds than long ones."""
+"""Most APDUs of one run. Small runs find faults in less time than long ones."""
 SPAN_S_MAX = 8.0
 END_S_MAX = 900.0
-"""After the faults: the longest window, the silence of a session, and all retries are over by then."""
+"""Longest time that a run may take after the faults, in seconds.
+
+The longest window, the silence that ends a session, and all retries fit into this time.
+"""
 STEPS_MAX = 200_000
 SEEDS_PER_REPORT = 200
 
@@ -59,7 +64,7 @@ ODATA = int(PacketType.ODATA)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one seed."""
+    """The result of one seed: problems, number of steps, and how often each event happened."""
 
     seed: int
     problems: list[str] = field(default_factory=list)
@@ -69,7 +74,7 @@ class Outcome:
 
     @property
     def clean(self) -> bool:
-        """Nothing is wrong."""
+        """Return whether the run has no problem."""
         return not self.problems
 
     def __str__(self) -> str:
@@ -79,7 +84,7 @@ class Outcome:
 
 
 class Simulation:
-    """One run."""
+    """Simulates the session of one seed."""
 
     def __init__(
         self,
@@ -121,7 +126,7 @@ class Simulation:
         self._heard: Counter[tuple[str, int]] = Counter()
         self._schedule()
 
-    # --- what is drawn --------------------------------------------------------------------------------------------------
+    # --- drawing the run --------------------------------------------------------------------------
 
     def _draw_source_settings(self) -> SourceSettings:
         random = self.random
@@ -145,7 +150,9 @@ class Simulation:
         random = self.random
         fast = random.choice((1.0, 0.1))
         if self.gentle and self.source_settings.txw_max_rte < 1e6:
-            fast = 1.0  # all retries would be made before so slow a source has sent the repairs that were asked for at once
+            # With faster timers all retries would be over before so slow a source has sent
+            # the requested repairs.
+            fast = 1.0
         is_small = not self.gentle and random.random() < 0.15
         return ReceiverSettings(
             nak_rb_ivl=(0.01 * fast, 0.05 * fast),
@@ -196,7 +203,7 @@ class Simulation:
         )
         return random.randbytes(size)
 
-    # --- hosts ----------------------------------------------------------------------------------------------------------
+    # --- hosts ------------------------------------------------------------------------------------
 
     def _note(self, text: str) -> None:
         if self._log is not None:
@@ -310,10 +317,10 @@ class Simulation:
         if when is not None:
             self._arm(name, when, partial(self._poll_receiver, name))
 
-    # --- trouble --------------------------------------------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------
 
     def _storm(self, left: int) -> None:
-        """Somebody asks for everything, again and again."""
+        """Send a NAK for random numbers, and schedule ``left - 1`` more of them."""
         random, window = self.random, self.source.window
         numbers = [
             wrap(random.randint(window.trail - 3, window.lead + 3))
@@ -338,7 +345,10 @@ class Simulation:
             self.clock.after(random.expovariate(500.0), self._storm, left - 1)
 
     def _stranger(self, left: int) -> None:
-        """Another host uses the same TSI: a session of its own, and none of ours."""
+        """Send a packet from another host that uses the same TSI; schedule ``left - 1`` more.
+
+        These packets belong to a session of their own, and none of them to ours.
+        """
         random = self.random
         number = random.getrandbits(32)
         packet = random.choice(
@@ -377,10 +387,10 @@ class Simulation:
             self.source.close(self.clock.now)
         self._poll_source()
 
-    # --- the run --------------------------------------------------------------------------------------------------------
+    # --- the run ----------------------------------------------------------------------------------
 
     def run(self, seed: int) -> Outcome:
-        """All of it."""
+        """Run the simulation to its end and return the outcome."""
         clock, steps = self.clock, 0
         deadline = clock.now + self.span + END_S_MAX
         while steps < STEPS_MAX and clock.now < deadline and not self._all_ended() and clock.step():
@@ -446,10 +456,13 @@ def run(
     digest: bool = False,
     log: Callable[[str], None] | None = None,
 ) -> Outcome:
-    """One seed. ``digest``: with the SHA-256 of the log, which must depend on nothing but the seed."""
+    """Run one seed and return its outcome.
+
+    With ``digest`` the outcome has the SHA-256 of the log, which must depend on the seed alone.
+    """
     sha = hashlib.sha256()
     if digest:
-        log = lambda line: sha.update(line.encode())  # noqa: E731  # one word for it is enough
+        log = lambda line: sha.update(line.encode())  # noqa: E731  # a def would say no more
     outcome = Simulation(
         seed, source_class=source_class, receiver_class=receiver_class, log=log
     ).run(seed)
@@ -459,7 +472,7 @@ def run(
 
 
 def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome]]:
-    """(runs, marks, steps, the first run that is not clean) of ``seeds``; stops at a fault."""
+    """Run ``seeds`` until one fails; return (runs, marks, steps, [the failed outcome] or [])."""
     marks: Counter[str] = Counter()
     runs = steps = 0
     for seed in seeds:
@@ -478,7 +491,11 @@ def _say(text: str) -> None:
 
 
 def simulate(first: int, count: int, jobs: int) -> int:
-    """Run ``count`` seeds from ``first``; exit code 1 at the first that fails, with the command that repeats it."""
+    """Run ``count`` seeds from ``first``, and return the exit code.
+
+    The exit code is 1 at the first seed that fails, and the command that repeats this seed is
+    printed.
+    """
     begin = time.perf_counter()
     marks: Counter[str] = Counter()
     runs = steps = 0
@@ -506,7 +523,7 @@ def simulate(first: int, count: int, jobs: int) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line and return its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.kit.pgm.simulation",
         description=(__doc__ or "").partition("\n")[0],

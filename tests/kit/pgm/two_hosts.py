@@ -1,10 +1,11 @@
-"""Two hosts on one wire without root: network namespaces in a user namespace, joined by a veth pair, and losses on it.
+"""Two hosts on one wire without root: two network namespaces joined by a veth pair.
 
-    python -m tests.kit.pgm.two_hosts COMMAND …     # runs COMMAND in such a namespace (``unshare -rn``)
+    python -m tests.kit.pgm.two_hosts COMMAND …     # runs COMMAND in a new namespace
 
-Inside, :class:`TwoHosts` makes the second host. Losses are nftables rules where packets arrive: they hit what the other side
-sent, whoever that is. A pack of UDP_SEGMENT crosses a veth pair as one; ``gso_max_segs 1`` has it cut before, so that rules see
-packets.
+Both namespaces are in one user namespace (``unshare -rn``). Inside, :class:`TwoHosts` makes the
+second host. Losses are nftables rules on the receiving host: they drop packets that the other side
+sent. A batch of packets sent with UDP_SEGMENT crosses a veth pair as one packet. The option
+``gso_max_segs 1`` splits the batch first, so that the rules see single packets.
 """
 
 from __future__ import annotations
@@ -31,45 +32,52 @@ RULES = {
     "every NCF": ("{type} 0x0a drop", "{type} 0x04 numgen inc mod 10 3 drop"),
     "first RDATA": ("{type} 0x05 numgen inc mod 2 0 drop", "{type} 0x04 numgen inc mod 10 3 drop"),
 }
-"""Name → nftables expressions. Who drops NCFs or RDATA drops every tenth ODATA too, or there were none."""
+"""Name of a loss → its nftables expressions.
+
+The rules that drop NCFs or RDATA also drop every tenth ODATA, because without lost data no NCF or
+RDATA is sent.
+"""
 
 
 def missing_tools() -> list[str]:
-    """What this machine lacks."""
+    """Return the names of the required tools that this machine lacks."""
     return [tool for tool in TOOLS if shutil.which(tool) is None]
 
 
 def is_inside() -> bool:
-    """Whether this process is in a namespace of its own."""
+    """Return whether this process runs in a network namespace of its own."""
     return os.environ.get(_INSIDE) == "1"
 
 
 def may_unshare() -> bool:
-    """Whether the kernel lets us have one."""
-    done = subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False)  # noqa: S607  # of the system
+    """Return whether the kernel allows this user to create a network namespace."""
+    # ``unshare`` is a program of the system.
+    done = subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False)  # noqa: S607
     return done.returncode == 0
 
 
 def inside(command: list[str]) -> list[str]:
-    """``command`` as it runs in a namespace of its own."""
+    """Return the command line that runs ``command`` in a network namespace of its own."""
     return ["unshare", "-rn", "env", f"{_INSIDE}=1", *command]
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # our own words
+    # All arguments are written in this module.
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
 
 
 class TwoHosts:
-    """This namespace and another one. ``with TwoHosts() as hosts: …``"""
+    """Joins this namespace with a second one. Use it as ``with TwoHosts() as hosts: …``."""
 
     def __init__(self) -> None:
         assert is_inside(), "run it by two_hosts.inside()"
         self._holder: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> TwoHosts:
-        self._holder = holder = subprocess.Popen(["unshare", "-n", "sleep", "86400"])  # noqa: S607  # of the system
+        # ``unshare`` is a program of the system.
+        self._holder = holder = subprocess.Popen(["unshare", "-n", "sleep", "86400"])  # noqa: S607
         ours, end = Path("/proc/self/ns/net").readlink(), time.monotonic() + READY_SECONDS
         while Path(f"/proc/{holder.pid}/ns/net").readlink() == ours:
             if time.monotonic() > end:
@@ -107,12 +115,16 @@ class TwoHosts:
             self._holder.wait()
 
     def there(self) -> list[str]:
-        """What to put before a command that is to run on the other host."""
+        """Return the prefix for a command that is to run on the other host."""
         assert self._holder is not None
         return ["nsenter", "-t", str(self._holder.pid), "-n"]
 
     def lose(self, loss: str, udp_port: int | None, group: str, *, here: bool = False) -> None:
-        """From now on packets to ``group`` are lost so (:data:`RULES`) where they arrive."""
+        """Replace the loss rules for packets to ``group`` on the receiving host.
+
+        ``loss`` is a name of :data:`RULES`. ``udp_port`` is the port of UDP encapsulation, or
+        ``None`` for raw PGM. With ``here`` the rules apply on this host instead of the other one.
+        """
         at = [] if here else self.there()
         subprocess.run(  # noqa: S603
             [*at, "nft", "delete", "table", "ip", "loss"], capture_output=True, check=False
@@ -136,4 +148,5 @@ class TwoHosts:
 
 
 if __name__ == "__main__":
-    sys.exit(subprocess.run(inside(sys.argv[1:]), check=False).returncode)  # noqa: S603  # what we were asked for
+    # The command is the caller's own.
+    sys.exit(subprocess.run(inside(sys.argv[1:]), check=False).returncode)  # noqa: S603

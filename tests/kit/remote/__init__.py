@@ -1,1 +1,4 @@
-"""A remote queue manager that is read by us: as the documents describe one, with faults, other readers and bad manners."""
+"""A remote queue manager for tests of the reader, written from the documents alone.
+
+The remote queue manager injects faults, has other readers, and can be hostile.
+"""

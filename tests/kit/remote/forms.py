@@ -1,4 +1,7 @@
-"""Forms in which a remote queue manager may hand a message out: whole, in two sections, or so that it cannot be read."""
+"""Forms in which a remote queue manager may encode a message in an answer.
+
+A message is sent whole, in two sections, or in a form that a reader cannot parse.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,17 @@ from srmp_spark.mqrr.packets.sections import SectionBuffer, SectionType
 from srmp_spark.mqrr.packets.trailers import REQUIRED_TRAILERS
 
 READABLE_FORMS = ("whole", "two")
-"""A reader makes a row of these."""
+"""Forms of which a reader makes a row."""
 UNREADABLE_FORMS = ("first", "short", "octets", "none")
-"""A reader leaves these where they are: the second section missing, a size that is wrong, no packet, no section."""
+"""Forms that a reader cannot parse: it leaves these messages in their queue.
+
+``first``: the second section is missing. ``short``: the size of the packet is wrong. ``octets``:
+random octets instead of a packet. ``none``: no section at all.
+"""
 
 
 def sections_in(form: str, packet: bytes) -> tuple[SectionBuffer, ...]:
-    """Return ``packet`` as an answer has it in ``form``."""
+    """Return the sections of an answer that carries ``packet`` in ``form``."""
     if form == "none":
         return ()
     if form == "octets":
@@ -33,7 +40,11 @@ def sections_in(form: str, packet: bytes) -> tuple[SectionBuffer, ...]:
 
 
 def in_two_sections(packet: bytes) -> tuple[SectionBuffer, ...]:
-    """Return the whole body in a first section, which is no packet, and the headers behind it in a second one."""
+    """Return ``packet`` as two sections.
+
+    The first section holds the start of the packet and the whole body, and is no complete packet.
+    The second section holds the headers that follow the body.
+    """
     found = parse_message_packet(packet)
     encoded = MessagePacket(
         base=found.base, user=found.user, properties=found.properties, trailers=REQUIRED_TRAILERS

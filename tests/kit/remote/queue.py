@@ -1,7 +1,8 @@
-"""A remote queue as [MS-MQRR] 3.1.4 and [MS-MQDMPR] 3.1.7 describe one, written from the document and not from our server.
+"""A remote queue as [MS-MQRR] 3.1.4 and [MS-MQDMPR] 3.1.7 describe it.
 
-It loses answers, carries calls out and says nothing, keeps the locks of connections that are gone until it misses them, and has
-other readers.
+The queue is written from the documents and shares no code with our server. The queue loses answers,
+carries out calls without answering, and has other readers. It keeps the locks of a broken
+connection until it notices that the connection is gone.
 """
 
 from __future__ import annotations
@@ -28,61 +29,61 @@ INVALID_HANDLE, INVALID_PARAMETER, ALREADY_RECEIVED = 0xC00E0007, 0xC00E0006, 0x
 
 
 class ForeignQueue:
-    """The queue manager that has it."""
+    """One queue of a foreign queue manager, with its messages and locks."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.sequence = 0
         self.messages: dict[int, tuple[int, int]] = {}
-        """lookup identifier → (number, priority)."""
+        """Lookup identifier → (number, priority)."""
         self.locks: dict[int, tuple[int, int]] = {}
-        """lookup identifier → (connection, request)."""
+        """Lookup identifier → (connection, request)."""
         self.handed: dict[tuple[int, int], int] = {}
-        """(connection, request) → number: of every lock that ever was."""
+        """(connection, request) → message number, for every lock that was ever granted."""
         self.taken_by_us: list[int] = []
         self.stolen: list[int] = []
         self.unanswered_ends: set[int] = set()
-        """Messages of which an End was sent and its answer did not arrive."""
+        """Numbers of messages for which an End was sent and the answer did not arrive."""
         self.connections = 0
         self.loops = False
-        """Whether each cursor shows the head of the queue again and again."""
+        """Whether each cursor returns the head of the queue again and again."""
 
     def put(self) -> None:
-        """Take a message of any priority from somebody."""
+        """Add a new message of random priority to the queue."""
         self.sequence += 1
         priority = self.rng.randrange(8)
         self.messages[(7 - priority) << 56 | self.sequence] = self.sequence, priority
 
     def first(self) -> int | None:
-        """Return the lookup identifier of the first message that nobody has locked."""
+        """Return the lookup identifier of the first unlocked message, or ``None``."""
         return min((each for each in self.messages if each not in self.locks), default=None)
 
     def steal(self) -> None:
-        """Another reader receives whatever is first, or any other message."""
+        """Receive the first unlocked message, or any unlocked message, as another reader would."""
         free = [each for each in self.messages if each not in self.locks]
         if free:
             taken = self.rng.choice([min(free), self.rng.choice(free)])
             self.stolen.append(self.messages.pop(taken)[0])
 
     def hold(self) -> None:
-        """Another reader locks a message for a while."""
+        """Lock a random unlocked message as another reader would."""
         free = [each for each in self.messages if each not in self.locks]
         if free:
             self.locks[self.rng.choice(free)] = -1, 0
 
     def expire(self) -> None:
-        """A lock ends by itself (the cleanup timer), perhaps while its End is on its way."""
+        """End a random lock, as the cleanup timer does, perhaps while its End is in flight."""
         if self.locks:
             del self.locks[self.rng.choice(sorted(self.locks))]
 
     def miss(self, connection: int | None = None) -> None:
-        """Rundown of connections that are gone, or of the other readers (``None``)."""
+        """Release all locks of one lost connection, or of the other readers if it is ``None``."""
         gone = -1 if connection is None else connection
         for lookup_id in [each for each, (owner, _) in self.locks.items() if owner == gone]:
             del self.locks[lookup_id]
 
     def packet(self, lookup_id: int) -> bytes:
-        """Write the packet of a message, whose body is its number."""
+        """Return the encoded packet of a message; its body contains the message number."""
         number, priority = self.messages[lookup_id]
         return MessagePacket(
             base=BaseHeader(priority=priority),
@@ -96,29 +97,36 @@ class ForeignQueue:
         ).encode()
 
     def sections(self, lookup_id: int) -> tuple[SectionBuffer, ...]:
-        """A message as an answer has it; a hostile queue has another method here."""
+        """Return a message as the sections of an answer. A hostile queue replaces this method."""
         packet = self.packet(lookup_id)
         return (SectionBuffer(0, len(packet), packet),)
 
 
 async def a_while(rng: random.Random) -> None:
-    """Whatever else is under way comes first, or does not."""
+    """Let other tasks of the loop run first, zero to three times at random."""
     for _ in range(rng.randrange(4)):
         await asyncio.sleep(0)
 
 
 class KilledError(BaseException):
-    """kill -9."""
+    """Ends a call because the process that made the call was killed (kill -9)."""
 
 
 class Connection:
-    """One, with faults; after the first fault it is gone."""
+    """One connection to the queue, with faults. After the first fault the connection is gone."""
 
     is_dead: Callable[[], bool] = staticmethod(lambda: False)
-    """Whether the process that has it was killed: then whatever of it still runs here says nothing any more."""
+    """Return whether the process that owns the connection was killed.
+
+    Calls on the connection then raise :class:`KilledError`.
+    """
 
     def __init__(self, queue: ForeignQueue, faults: float | None) -> None:
-        """``faults``: how likely each call is to be the last; ``None``: nothing happens, and there are no other readers."""
+        """Connect to ``queue``.
+
+        ``faults`` is the probability that a call fails and ends the connection. With ``None`` no
+        fault happens, and no other reader acts.
+        """
         self._lively, faults = faults is not None, faults or 0.0
         self._queue = queue
         queue.connections += 1
@@ -128,8 +136,12 @@ class Connection:
         self._cursor = -1
         self.calls_at_once = queue.rng.choice((1, 8, 64))
 
-    async def call(self, opnum: int, asked: Any, wait_s: float = 0.0) -> Any:  # noqa: ANN401  # parameters and answer of any method
-        """Carry a call out, or lose it or its answer. Raises :class:`LostError`, :class:`NotSentError`."""
+    async def call(self, opnum: int, asked: Any, wait_s: float = 0.0) -> Any:  # noqa: ANN401  # of any method
+        """Carry out a call, or lose the call or its answer.
+
+        Raises :class:`LostError` if the call or its answer is lost, :class:`NotSentError` if the
+        connection is gone already, and :class:`KilledError` if the calling process was killed.
+        """
         queue, rng = self._queue, self._queue.rng
         del wait_s
         await a_while(rng)
@@ -138,7 +150,8 @@ class Connection:
         if self._gone:
             raise NotSentError("gone")
         fault = rng.random()
-        if fault < self._faults / 2:  # the call never arrived
+        # In the first half of the fault range the call itself never arrives.
+        if fault < self._faults / 2:
             self._gone = True
             if opnum == 9:
                 self.note_end(asked.request_id)
@@ -148,19 +161,20 @@ class Connection:
         answer = self.carry_out(opnum, asked)
         if self._lively and rng.random() < 0.1:
             rng.choice((queue.steal, queue.put, queue.hold, queue.miss, queue.expire))()
-        if fault < self._faults:  # its answer did not
+        # In the second half the call was carried out, and its answer never arrives.
+        if fault < self._faults:
             self._gone = True
             raise LostError("after")
         return answer
 
     def note_end(self, request: int) -> None:
-        """Note that an End of this request has no answer."""
+        """Record that an End of this request gets no answer."""
         number = self._queue.handed.get((self.number, request))
         if number is not None:
             self._queue.unanswered_ends.add(number)
 
-    def carry_out(self, opnum: int, asked: Any) -> Any:  # noqa: ANN401  # the same
-        """Do what a call asks for, and return its answer."""
+    def carry_out(self, opnum: int, asked: Any) -> Any:  # noqa: ANN401  # of any method
+        """Execute one call on the queue and return its answer."""
         queue = self._queue
         if opnum == 2:
             return HandleRequest(ContextHandle(0, self.number.to_bytes(16, "big")))
@@ -186,7 +200,7 @@ class Connection:
             return StatusResponse(OK)
         return self._start(asked)
 
-    def _start(self, asked: Any) -> StartReceiveResponse:  # noqa: ANN401  # the same
+    def _start(self, asked: Any) -> StartReceiveResponse:  # noqa: ANN401  # of any method
         queue = self._queue
         if asked.action in (0x40000010, 0x40000020):
             found: int | None = asked.lookup_id

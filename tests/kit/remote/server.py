@@ -1,8 +1,10 @@
-"""The foreign queue behind a port: connections that end between start and end, answers of End that are lost, other readers, a
-machine that is switched off.
+"""The foreign queue as a server on a TCP port.
 
-What it does is written from the document (:mod:`.queue`); the PDUs are made by our RPC core, which other people's
-clients have checked (test_peers.py).
+Connections end between start and end of a receive, answers of End are lost, other readers act, and
+the machine is switched off.
+
+The behaviour of the queue is written from the document (:mod:`.queue`). The PDUs are made by our
+RPC core, which clients of other vendors have checked (``test_peers.py``).
 """
 
 from __future__ import annotations
@@ -25,13 +27,16 @@ Result = TypeVar("Result")
 
 END = 9
 LINGER_SECONDS = 0.05
-"""A connection that ends is read so long, and nothing is carried out: what Ends were on their way is noted for the judge."""
+"""How long a closing connection is still read, in seconds.
+
+Calls that arrive then are not carried out. Each End among them is recorded for the judge.
+"""
 ROUND_SECONDS = 0.01
-"""Between two acts of the other readers and senders."""
+"""Seconds between two actions of the other readers and senders."""
 
 
 class Faults:
-    """How likely each is."""
+    """Probability of each fault, from 0 to 1."""
 
     def __init__(
         self, *, before: float = 0.0, after: float = 0.0, end_lost: float = 0.0, thief: float = 0.0
@@ -40,21 +45,27 @@ class Faults:
 
 
 class ForeignServer:
-    """In a thread of its own. ``faults`` and ``arriving`` may be set at any time."""
+    """Serves a foreign queue in a thread of its own.
+
+    ``faults`` and ``arriving`` may be set at any time.
+    """
 
     def __init__(self, seed: int) -> None:
         self.queue = ForeignQueue(random.Random(seed))
         self.faults = Faults()
         self.arriving = 0
-        """Messages that still come, a few at a time, with random priorities."""
+        """Number of messages that still arrive, a few at a time, with random priorities."""
         self.away_after_end = False
-        """Whether it is away, until it is switched on, as soon as an answer of End was lost."""
+        """Whether the server goes away after it lost an answer of End, until :meth:`switch_on`."""
         self.instead: Callable[[asyncio.Transport, CallReceived], bool] = lambda transport, call: (
             False
         )
-        """Whether a call was answered in the transport itself, by a test that is hostile."""
+        """Answers a call on the transport in place of the queue.
+
+        Returns whether the call was answered. Hostile tests set this function.
+        """
         self.through: Callable[[bytes], bytes] = lambda data: data
-        """What becomes of the bytes of answers on their way, by a test that is hostile."""
+        """Changes the bytes of answers before they are sent. Hostile tests set this function."""
         self.opened = 0
         self.port = 0
         self.loop = asyncio.new_event_loop()
@@ -77,11 +88,11 @@ class ForeignServer:
         self.loop.close()
 
     def switch_on(self) -> None:
-        """Listen, on the port that it had."""
+        """Listen on the same port as before, or on a free port the first time."""
         asyncio.run_coroutine_threadsafe(self._listen(), self.loop).result(10)
 
     def switch_off(self) -> None:
-        """As kill -9 of it: connections and locks are gone, messages stay."""
+        """Drop all connections and locks, as kill -9 of the queue manager does. Messages stay."""
         asyncio.run_coroutine_threadsafe(self._off(), self.loop).result(10)
 
     def look(self, what: Callable[[ForeignQueue], Result]) -> Result:
@@ -161,7 +172,7 @@ class _Connection(asyncio.Protocol):
         if self not in self._server.connections:
             return
         self._server.connections.discard(self)
-        # Rundown: the machine notices at once, or after a while.
+        # The queue manager notices the lost connection (rundown) at once or after a while.
         after = self._server.queue.rng.choice((0.0, 0.0, 0.3)) if self._server.faults.thief else 0.0
         self._server.loop.call_later(after, self._server.queue.miss, self._queue.number)
 

@@ -1,4 +1,4 @@
-"""The command line: ``python -m tests.kit.wayout``."""
+"""The command line ``python -m tests.kit.wayout``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from tests.kit.wayout.letters import LettersLife
 from tests.kit.wayout.life import Life
 
 RATIO_MAX = 1.1
-"""The rows of good destinations may take this much longer beside those in trouble."""
+"""Largest allowed ratio of delivery times to good destinations.
+
+The times with other destinations in trouble are divided by the times without them.
+"""
 JUDGED = ("mean", "p50", "p99")
 SEEDS_AT_ONCE = 50
 
 
 def live(seeds: range) -> tuple[Counter[str], list[str]]:
-    """Live these seeds, messages and dead letters; return what happened and what is wrong."""
+    """Simulate these seeds, with messages and with dead letters; return (events, problems)."""
     marks: Counter[str] = Counter()
     wrong = []
     for seed in seeds:
@@ -61,7 +64,7 @@ def _day(traffic: Traffic) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run seeds, or a day; return the exit code."""
+    """Run the seeds, or the day of traffic, and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.kit.wayout", description="the way out in virtual time"
     )

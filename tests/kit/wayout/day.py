@@ -1,8 +1,10 @@
-"""A day of traffic to a thousand destinations of which a tenth is in trouble: what do the others notice?
+"""A day of traffic to a thousand destinations, a tenth of which is in trouble.
 
-The same traffic is sent twice: to the good destinations alone, and to all of them. Each row has the same time, destination and
-answer in both, so the difference of its way is the work of the others. Destinations in trouble are dead (nobody listens),
-black-holed (packets are swallowed), silent, slow (late answers), or refuse everything (503, or 400), a sixth of them each.
+The simulation measures how far the destinations in trouble delay the others. The same traffic is
+sent twice: to the good destinations alone, and to all destinations. Each row has the same time,
+destination and answer in both runs. So a difference in delivery time is caused by the destinations
+in trouble. These are dead (connections are refused), black-holed (packets are swallowed), silent,
+slow (late answers), or refuse everything with 503 or with 400; a sixth of them each.
 """
 
 from __future__ import annotations
@@ -21,27 +23,30 @@ from tests.kit.wayout.virtual_loop import VirtualLoop, run_virtual
 
 TROUBLES = ("refused", "never", "silent", "late", "503", "400")
 WARM_UP_S = 120.0
-"""Rows of the first minutes are not counted: a destination is in trouble once its first attempt has failed."""
+"""Seconds at the start whose rows are not measured.
+
+A destination counts as in trouble only after its first attempt has failed.
+"""
 DRAIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What is sent."""
+    """The traffic of one run."""
 
     destinations: int = 1_000
     troubled_share: float = 0.1
     seconds: float = 86_400.0
     pause_s: float = 60.0
-    """Mean time between two batches for one destination, of one to three rows."""
+    """Mean seconds between two batches for one destination. A batch has one to three rows."""
     connections: int = 1_000
-    """As many as the sender process may have."""
+    """Most connections that the sender process may open."""
     seed: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """How long rows took to good destinations, from their commit to their arrival, in seconds."""
+    """Delivery times of rows to good destinations, in seconds from commit to arrival."""
 
     rows: int
     mean: float
@@ -51,7 +56,7 @@ class Ways:
     most: float
 
     def ratios(self, alone: Ways) -> dict[str, float]:
-        """How much longer than ``alone``, for each figure."""
+        """Return the ratio of each figure to the same figure of ``alone``."""
         return {
             name: getattr(self, name) / getattr(alone, name)
             for name in ("mean", "p50", "p99", "p999", "most")
@@ -124,7 +129,10 @@ class _Day:
         await self._rig.dispatcher.connections.stop()
 
     def _sweep(self) -> None:
-        """Take the arrivals from the peers, which would keep them for the day."""
+        """Move the arrivals from the peers to the results.
+
+        Otherwise the peers would keep all rows of the day.
+        """
         for address in self._good:
             peer = self._net.peers[address]
             for name, at in peer.taken:
@@ -155,7 +163,7 @@ def _ways(found: list[float]) -> Ways:
 
 
 def compare(traffic: Traffic) -> tuple[Ways, Ways]:
-    """Return how long rows took to the good destinations: alone, and beside those in trouble."""
+    """Return the delivery times to the good destinations: alone, and with all destinations."""
     alone = _ways(_Day(traffic, with_troubled=False).run())
     together = _ways(_Day(traffic, with_troubled=True).run())
     assert alone.rows == together.rows, "the same rows were sent"

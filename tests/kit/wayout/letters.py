@@ -1,12 +1,14 @@
-"""One seed, one life of dead letters that are handed to the queues of applications, with kills of either process.
+"""Simulates, for one seed, dead letters that are delivered to the queues of applications.
 
-The main process's :class:`~srmp_spark.queue_manager.queues.dead_letters.DeadLetters` and the outbox's
-:class:`~srmp_spark.store.outbox.tables.letter_cursors.LetterCursors` run as they are;
-queues, letters and the command between the two
-processes are simulated. Letters die for several queues, each of which is paused or full at times. What must be true:
+The main process's :class:`~srmp_spark.queue_manager.queues.dead_letters.DeadLetters` and the
+outbox's :class:`~srmp_spark.store.outbox.tables.letter_cursors.LetterCursors` run as they are. The
+queues, the letters and the commands between the two processes are simulated. Either process is
+killed at times. Messages become dead letters for several queues, each of which is paused or full at
+times. Two rules must hold:
 
-- in the end each letter is a row of its queue once, in the order in which they died;
-- a letter for a queue that takes messages is a row within :data:`LATE_S`, whatever becomes of other queues.
+- At the end each letter is one row of its queue, in the order in which the letters died.
+- A letter for a queue that accepts messages is a row within :data:`LATE_S`, whatever happens to
+  other queues.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ from srmp_spark.store.outbox.tables.schema import ADDED, DDL
 from tests.kit.wayout.virtual_loop import VirtualLoop, run_virtual
 
 LATE_S = 2 * RETRY_SECONDS
-"""Longest way of a letter into a queue that takes it: it may have been held a moment ago, and each other queue has its turn."""
+"""Longest time in seconds until a letter is stored in a queue that accepts it.
+
+The queue may have been held a moment ago, and every other queue has its turn.
+"""
 TROUBLE_S = 120.0
 END_S = 120.0
 LETTERS_MAX = 40
@@ -38,7 +43,7 @@ GUID = "aaaaaaaa-0000-4000-8000-000000000009"
 
 
 class _Tables:
-    """The outbox's database, as :class:`LetterCursors` has it."""
+    """The outbox's database in memory, as :class:`LetterCursors` uses it."""
 
     def __init__(self) -> None:
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
@@ -54,7 +59,7 @@ class _Tables:
         self.connection.execute("COMMIT")
 
     def bury(self, target: str) -> int:
-        """Make a group of dead letters of one message."""
+        """Insert a group of dead letters that holds one message, and return its number."""
         self.letters_for.add(target)
         cursor = self.connection.execute(
             "INSERT INTO moved(fate, destination, kind, stream_ordinal, base, serials, "
@@ -70,7 +75,7 @@ class _Tables:
 
 @dataclass(slots=True)
 class _Queue:
-    """A queue of an application."""
+    """One queue of an application."""
 
     rows: list[int] = field(default_factory=list)
     died: dict[int, float] = field(default_factory=dict)
@@ -81,15 +86,15 @@ class _Queue:
 
 @dataclass(slots=True)
 class LettersLife:
-    """One run."""
+    """One run of the simulation with dead letters."""
 
     seed: int
     problems: list[str] = field(default_factory=list)
     marks: Counter[str] = field(default_factory=Counter)
-    """How often each interesting thing happened."""
+    """Event name → how many times the event happened."""
 
     def run(self, planted: AbstractContextManager[object] | None = None) -> LettersLife:
-        """Live; ``planted``: a bug that is there meanwhile."""
+        """Run the simulation; ``planted`` is a bug that is active meanwhile. Return this object."""
         log = logging.getLogger("srmp_spark")
         level = log.level
         log.setLevel(logging.CRITICAL)
@@ -103,7 +108,7 @@ class LettersLife:
 
 
 class _SimDeadLetters(DeadLetters):
-    """The main process's side, whose queues are simulated."""
+    """The main process's dead-letter delivery, with simulated queues."""
 
     living: _Living
 
@@ -158,10 +163,10 @@ class _Living:
         self._letters.start()
         self._letters.wake()
 
-    # --- what happens -----------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
     async def _die(self) -> None:
-        """Make some messages dead letters, as the sender process tells."""
+        """Turn some messages into dead letters, and wake the delivery as the sender does."""
         for _ in range(self._random.choice((1, 1, 3))):
             name = self._random.choice(list(self._queues))
             self._queues[name].died[self._tables.bury(name)] = self._loop.time()
@@ -189,10 +194,13 @@ class _Living:
             await self._letters.close()
             self._start()
 
-    # --- what the two processes ask each other ----------------------------------------------------------------
+    # --- commands between the processes -----------------------------------------------------------
 
     async def ask_long(self, command: dict[str, Any], *, seconds: float) -> dict[str, Any]:
-        """As the sender process answers."""
+        """Answer a command as the sender process does.
+
+        Raises :class:`ApiError` while the sender process is away after a kill.
+        """
         await asyncio.sleep(0.001)
         if self._loop.time() < self._sender_is_away_until:
             raise ApiError(503, "sender-unavailable", "the sender process is being restarted")
@@ -203,7 +211,10 @@ class _Living:
         return {"id": number, "messages": [{"number": number}]}
 
     async def store(self, name: str, numbers: list[int]) -> str | None:
-        """As the engine: each identifier is a row once; return why there is no room now."""
+        """Store messages as the engine does: each identifier becomes a row once.
+
+        Return ``"paused"`` if the queue accepts none now, otherwise ``None``.
+        """
         queue = self._queues[name]
         if queue.is_shut:
             self._life.marks["held"] += 1
@@ -218,7 +229,7 @@ class _Living:
                 self._life.marks["stored"] += 1
         return None
 
-    # --- what must be true ------------------------------------------------------------------------------------
+    # --- rules ------------------------------------------------------------------------------------
 
     def _judge(self) -> None:
         for name, queue in self._queues.items():

@@ -1,14 +1,17 @@
-"""One seed, one life of the way out: many destinations, some of them in trouble, and what no trouble of one may do to another.
+"""Simulates, for one seed, the sending side with many destinations, some of them in trouble.
 
-Everything is drawn from the seed. Batches name a few destinations each, and so many in all that records of queues must be
-forgotten. Then the trouble ends. What must be true:
+The rules state what the trouble of one destination must not do to another. Everything is drawn from
+the seed. Each batch has rows for a few destinations. There are so many destinations in all that
+records of queues must be forgotten. Then the trouble ends. Three rules must hold:
 
-- no batch is refused, and each of its rows is taken by its destination once, or is a dead letter because it was refused
-  (400), because an operator dropped what waits, or in a *crowd* because there was no room for one more destination;
-- the rows of one queue of a good destination arrive in their order, and none is sent twice as a whole; the order of a stream
-  holds at every destination;
-- a row for a good destination arrives within :data:`LATE_S`, unless its line is slow: another row's 400, another destination's
-  trouble, and a first address that swallows packets are no reason to wait.
+- No batch is refused, and each of its rows is accepted by its destination once. Otherwise the row
+  is a dead letter: because it was refused (400), because an operator dropped the waiting rows, or
+  in a *crowd* because there was no room for one more destination.
+- The rows of one queue of a good destination arrive in order, and none is sent twice as a whole.
+  The order of a stream holds at every destination.
+- A row for a good destination arrives within :data:`LATE_S`, unless its line is slow. Another
+  row's 400, another destination's trouble, and a first address that swallows packets are no
+  reason to wait.
 """
 
 from __future__ import annotations
@@ -31,13 +34,16 @@ from tests.kit.wayout.rig import WRITE_S, Limits, Rig, simulated
 from tests.kit.wayout.virtual_loop import VirtualLoop, run_virtual
 
 LATE_S = 5.0
-"""Longest way of a row to a good destination: twice the time after which a slow connection makes way, and its answer."""
+"""Longest time in seconds until a row arrives at a good destination.
+
+The time is twice the time after which a slow connection is evicted, and the time of the answer.
+"""
 BATCHES_MAX = 25
 TROUBLE_S_MAX = 300.0
 END_S = 7_200.0
-"""Within this time after the trouble all must be sent: some retransmission time-outs."""
+"""Seconds after the trouble within which all must be sent: several retransmission time-outs."""
 DROP_SHARE = 0.15
-"""Of the batches, with a drop beside them."""
+"""Share of the batches that are committed at the same time as an operator's drop."""
 LARGE_BYTES_MAX = 4_000_000
 POISON_SHARE = 0.25
 ROOM = {
@@ -47,7 +53,7 @@ ROOM = {
     "srmp.sender.RECORDS_MAX": 44,
     "srmp.outgoing_room.OTHERS_MAX": 24,
 }
-"""Limits that a life reaches: records are forgotten in it, and only in a crowd is there no room."""
+"""Limits that are small enough to be reached: records are forgotten, but there is room for all."""
 CROWD = {**ROOM, "srmp.outgoing_room.OTHERS_MAX": 4}
 TROUBLES = ("refused", "never", "silent", "503", "late")
 
@@ -60,11 +66,15 @@ class Destination:
     address: str
     peer: Peer
     trouble: str = ""
-    """Of :data:`TROUBLES`, ``line`` for a slow line, ``two`` for a first address that swallows packets; empty: none."""
+    """Kind of trouble, or empty for none.
+
+    The value is one of :data:`TROUBLES`, ``line`` for a slow line, or ``two`` for a host whose
+    first address swallows packets.
+    """
 
     @property
     def is_good(self) -> bool:
-        """Whether its rows have no reason to come late or twice."""
+        """Return whether rows for this destination have no reason to arrive late or twice."""
         return self.trouble in ("", "two")
 
 
@@ -78,15 +88,15 @@ class _Row:
 
 @dataclass(slots=True)
 class Life:
-    """One run."""
+    """One run of the sending side with messages."""
 
     seed: int
     problems: list[str] = field(default_factory=list)
     marks: Counter[str] = field(default_factory=Counter)
-    """How often each interesting thing happened."""
+    """Event name → how many times the event happened."""
 
     def run(self, planted: AbstractContextManager[object] | None = None) -> Life:
-        """Live; ``planted``: a bug that is there meanwhile."""
+        """Run the simulation; ``planted`` is a bug that is active meanwhile. Return this object."""
         return _Living(self).run(planted or nullcontext())
 
 
@@ -180,17 +190,25 @@ class _Living:
         await rig.dispatcher.connections.stop()
 
     async def _drop(self, key: QueueKey) -> None:
-        """Give up, as an operator does, what waits for a destination, beside a commit that may be for the same one."""
+        """Drop the rows that wait for a destination, as an operator does.
+
+        The drop runs alongside a commit that may be for the same destination.
+        """
         self._dropped.add(key)
         self._dropped.add(QueueKey(key.destination, "plain" if key.kind == "stream" else "stream"))
         self._life.marks["drop"] += 1
         await asyncio.sleep(self._random.uniform(0.0, 4 * WRITE_S))
         command = {"op": "operate", "action": "drop", "destination": key.destination}
-        with suppress(ApiError):  # nothing is there
+        # The operation is refused if nothing waits for the destination.
+        with suppress(ApiError):
             await operate(self._rig.dispatcher, self._rig.loop, command)
 
     async def _commit(self, number: int, beside: _Row | None = None) -> None:
-        """Commit a batch for some destinations, and perhaps for the one that is dropped meanwhile."""
+        """Commit a batch for some destinations.
+
+        ``beside`` is a row of the destination that is being dropped at the same time. The batch
+        often has a row for that destination, too.
+        """
         random = self._random
         rows: dict[QueueKey, list[str]] = {}
         if beside is not None and random.random() < 0.8:
@@ -224,7 +242,7 @@ class _Living:
         self._rows.append(_Row(key, destination, name, self._rig.loop.time()))
         return name
 
-    # --- what must be true ------------------------------------------------------------------------------------
+    # --- rules ------------------------------------------------------------------------------------
 
     def _judge(self) -> None:
         life, dead = self._life, self._rig.outbox.dead
@@ -238,7 +256,8 @@ class _Living:
             queues.setdefault(row.key, []).append(row)
         for key, rows in queues.items():
             if not rows[0].destination.is_good and key.kind == "plain":
-                continue  # what has no answer goes again, behind what was answered
+                # A row without an answer is sent again, after rows that were answered.
+                continue
             wanted = [row.name for row in rows if row.name not in dead]
             names = set(wanted)
             arrived = [name for name, _ in rows[0].destination.peer.taken if name in names]

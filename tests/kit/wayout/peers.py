@@ -1,7 +1,9 @@
 """Simulated destinations, and the connections to them.
 
-A peer takes messages as [MC-MQSRM] has it: a message outside a stream when it arrives, a stream message when it is the next one
-or ``<previous>`` allows the gap, with a stream receipt half a second later. What it does beside that is its :class:`Manner`.
+A peer accepts messages as [MC-MQSRM] describes. A message outside a stream is accepted when it
+arrives. A stream message is accepted if it is the next one or if ``<previous>`` allows the gap, and
+a stream receipt follows half a second later. All other behaviour is set by the peer's
+:class:`Manner`.
 """
 
 from __future__ import annotations
@@ -15,26 +17,27 @@ from srmp_spark.message import Message
 from srmp_spark.srmp.sending.outgoing_effects import Send
 
 RECEIPT_S = 0.5
-"""[MC-MQSRM] 3.1.6.3: a stream receipt waits this long after a message."""
+"""Seconds after a stream message until its receipt is sent ([MC-MQSRM] 3.1.6.3)."""
 BODY_BYTES = 100
 
 
 @dataclass(slots=True)
 class Manner:
-    """How a destination behaves. Every field has the value of a good one."""
+    """How a destination behaves. The defaults are those of a good destination."""
 
     latency_s: float = 0.01
-    """From here to there."""
+    """Seconds from the sender to the destination, one way."""
     answer_s: float = 0.02
-    """From the last byte of a request to its answer."""
+    """Seconds from the last byte of a request to its answer."""
     bytes_per_s: float = 10e6
-    """What its line takes."""
+    """Bytes a second that the line transfers."""
     connects: str = "yes"
-    """``yes``; ``refused``: nobody listens there; ``never``: packets are swallowed."""
+    """``yes``: connects. ``refused``: no process listens there. ``never``: packets are swallowed.
+    """
     answers: bool = True
-    """False: it takes everything and says nothing."""
+    """If False, the destination reads everything and never answers."""
     status: Callable[[str], int] = field(default=lambda row: 200)
-    """The answer to each row; only a row that is answered 200 is taken."""
+    """Returns the status of the answer to a row. Only a row that is answered 200 is accepted."""
 
 
 @dataclass(slots=True)
@@ -43,9 +46,9 @@ class Peer:
 
     manner: Manner
     taken: list[tuple[str, float]] = field(default_factory=list)
-    """Rows in the order in which they were taken, with the time."""
+    """Accepted rows and their times, in the order of acceptance."""
     seen: dict[str, int] = field(default_factory=dict)
-    """How often each row arrived as a whole."""
+    """Row → how many times the row arrived as a whole."""
     refused: set[str] = field(default_factory=set)
     """Rows that were answered 400."""
     ordinal: int = 0
@@ -54,19 +57,26 @@ class Peer:
 
 
 class Net:
-    """All peers, by address."""
+    """The network: all peers by address."""
 
     def __init__(self, on_receipt: Callable[[Peer, Message], object]) -> None:
-        """``on_receipt``: a stream receipt is sent, half a second after this message of a stream."""
+        """Create a network without peers.
+
+        ``on_receipt`` is called with a peer and a stream message when the peer sends its receipt,
+        half a second after the message.
+        """
         self.peers: dict[str, Peer] = {}
         self.sizes: dict[str, int] = {}
-        """Bytes of the rows that do not have :data:`BODY_BYTES`."""
+        """Row → size in bytes, for rows whose size is not :data:`BODY_BYTES`."""
         self._on_receipt = on_receipt
         self._on_the_way: dict[int, Message] = {}
         self._number = 0
 
     def request(self, send: Send) -> bytes:
-        """Return the POST of a message: its head says which, its body is as long as the message's."""
+        """Return the POST of a message.
+
+        Its head names the message by number; the body has its size.
+        """
         self._number += 1
         self._on_the_way[self._number] = send.message
         body = bytes(self.sizes.get(send.message.body.decode(), BODY_BYTES))
@@ -79,7 +89,10 @@ class Net:
     async def connect(
         self, protocol_factory: Callable[[], asyncio.Protocol], address: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """Connect to a peer; raises :class:`OSError` where nobody listens."""
+        """Connect to a peer, and return the transport and the protocol.
+
+        Raises :class:`OSError` if no process listens there. Waits forever if packets are swallowed.
+        """
         peer = self.peers[address]
         loop = asyncio.get_running_loop()
         if peer.manner.connects == "never":
@@ -93,7 +106,10 @@ class Net:
         return transport, protocol
 
     def arrived(self, peer: Peer, data: bytes) -> tuple[int, float] | None:
-        """Judge a whole request: return the status of the answer and when it begins its way back, or ``None`` for silence."""
+        """Handle a complete request.
+
+        Return the status of the answer and the seconds until it is sent, or ``None`` for no answer.
+        """
         number = int(data.partition(b"X-Row: ")[2].partition(b"\r\n")[0])
         message = self._on_the_way.pop(number)
         row = message.body.decode()
@@ -116,7 +132,8 @@ class Net:
         if place.id.ordinal > peer.ordinal and place.start:
             peer.ordinal, peer.number = place.id.ordinal, 0
         if place.id.ordinal != peer.ordinal:
-            return  # a late copy
+            # The message is a late copy of an earlier stream.
+            return
         if not peer.owes_receipt:
             peer.owes_receipt = True
             loop.call_later(RECEIPT_S, self._receipt, peer, message)
@@ -130,7 +147,7 @@ class Net:
 
 
 class SimTransport(asyncio.Transport):
-    """Our end of a simulated connection."""
+    """The sender's end of a simulated connection."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, net: Net, peer: Peer, protocol: asyncio.Protocol
@@ -138,23 +155,24 @@ class SimTransport(asyncio.Transport):
         super().__init__()
         self._loop, self._net, self._peer, self._protocol = loop, net, peer, protocol
         self._written_at = loop.time()
-        """When the line has taken everything."""
+        """Time at which the line will have transferred everything that was written."""
         self._closed = False
 
     @property
     def unsent_bytes(self) -> int:
-        """What the line has not taken."""
+        """Return the number of bytes that the line has not transferred."""
         return int(max(0.0, self._written_at - self._loop.time()) * self._peer.manner.bytes_per_s)
 
     def write(self, data: Any) -> None:  # noqa: ANN401  # asyncio's
-        """Send one request, as the exchange writes it."""
+        """Send one complete request, as the exchange writes it."""
         manner = self._peer.manner
         self._written_at = max(self._written_at, self._loop.time()) + len(data) / manner.bytes_per_s
         self._loop.call_at(self._written_at + manner.latency_s, self._arrive, bytes(data))
 
     def _arrive(self, data: bytes) -> None:
         if self._closed:
-            return  # the rest of it never left
+            # The connection was closed before the whole request was transferred.
+            return
         found = self._net.arrived(self._peer, data)
         if found is not None:
             status, after = found
@@ -166,15 +184,15 @@ class SimTransport(asyncio.Transport):
             self._protocol.data_received(answer)
 
     def is_closing(self) -> bool:
-        """Whether it is closed."""
+        """Return whether the connection is closed."""
         return self._closed
 
     def abort(self) -> None:
-        """Close; the exchange hears nothing of it, as it wants."""
+        """Close the connection without notifying the exchange, which expects no call."""
         self._closed = True
 
     close = abort
 
     def get_write_buffer_size(self) -> int:
-        """Nothing is kept here: it is on the line."""
+        """Return 0, because the simulated line holds all bytes."""
         return 0

@@ -1,6 +1,7 @@
-"""Bugs that were there, or could be one day, on the way out: :mod:`.life` and :mod:`.letters` must find each of them.
+"""Planted bugs of the sending side that :mod:`.life` and :mod:`.letters` must find.
 
-Each is a context manager that puts the bug in place of what is right, and its docstring says what a customer would have seen.
+Each function is a context manager that replaces correct code by the bug. Its docstring states what
+a customer would see. Some of these bugs were in the code once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from srmp_spark.store.outbox.tables.letter_cursors import LetterCursors
 
 @contextmanager
 def withdrawn_is_trouble() -> Iterator[None]:
-    """What was written down behind a refused message waits for the Retransmission Timer: three 400s of twelve take a minute."""
+    """Let messages that were written after a refused one wait for the Retransmission Timer.
+
+    Three answers 400 among twelve messages then cost a minute.
+    """
 
     def withdrawn(self: Dispatcher, send: Send) -> None:
         self.sender.failed(send, self._clock.monotonic(), left=False)
@@ -36,9 +40,12 @@ def withdrawn_is_trouble() -> Iterator[None]:
 
 @contextmanager
 def first_address_alone() -> Iterator[None]:
-    """A host of two families with a dead IPv6 is never reached."""
+    """Try only the first address of a host.
 
-    def first(addresses: Sequence[str], *rest: Any) -> Any:  # noqa: ANN401  # as connect_first has it
+    A host whose first address is a dead IPv6 address is then never reached.
+    """
+
+    def first(addresses: Sequence[str], *rest: Any) -> Any:  # noqa: ANN401  # of connect_first
         return address_race.connect_first(addresses[:1], *rest)
 
     with mock.patch.object(connections, "connect_first", first):
@@ -47,7 +54,11 @@ def first_address_alone() -> Iterator[None]:
 
 @contextmanager
 def time_counts_from_posting() -> Iterator[None]:
-    """A large message on a slow line is sent whole again and again, because each 200 comes too late."""
+    """Count the answer time from the start of a request instead of its last byte.
+
+    A large message on a slow line is then sent as a whole again and again, because each 200 arrives
+    too late.
+    """
 
     def overdue(self: Wire) -> str | None:
         is_old = (
@@ -63,7 +74,11 @@ def time_counts_from_posting() -> Iterator[None]:
 
 @contextmanager
 def nothing_is_forgotten() -> Iterator[None]:
-    """After as many destinations as there are records each row for another one is a dead letter: sending stops for good."""
+    """Never forget the record of an idle queue.
+
+    When all records are used, every row for a new destination becomes a dead letter: sending stops
+    for good.
+    """
 
     def forget_idle(
         self: Sender, count: int, may_forget: Callable[[QueueKey], bool]
@@ -80,7 +95,10 @@ def nothing_is_forgotten() -> Iterator[None]:
 
 @contextmanager
 def no_room_fails_the_batch() -> Iterator[None]:
-    """One row for a destination that finds no room fails the whole batch, and a stream query with it, for ever."""
+    """Let one row for a destination without room fail the whole batch.
+
+    A stream query that sends such a batch fails forever.
+    """
     commit = Dispatcher.commit
 
     async def checked(
@@ -100,7 +118,11 @@ def no_room_fails_the_batch() -> Iterator[None]:
 
 @contextmanager
 def drop_forgets_new_messages() -> Iterator[None]:
-    """``streams drop`` beside a commit to the same destination ends the sender process, with the outbox called damaged."""
+    """Let a drop forget a queue that has new messages.
+
+    ``streams drop`` during a commit to the same destination then ends the sender process, and the
+    outbox is reported as damaged.
+    """
     forget = Sender.forget
 
     def forgets(self: Sender, destination: str, kind: Kind) -> bool:
@@ -119,8 +141,11 @@ def drop_forgets_new_messages() -> Iterator[None]:
 
 @contextmanager
 def a_held_queue_holds_all() -> Iterator[None]:
-    """One paused or full deadLetterQueue holds up the dead letters of all applications, until retention deletes them."""
-    take = DeadLetters._take_group  # noqa: SLF001  # what is planted is inside
+    """Let one paused or full dead-letter queue hold up all queues after it.
+
+    The dead letters of these applications wait until retention deletes them.
+    """
+    take = DeadLetters._take_group  # noqa: SLF001  # the bug is planted inside the class
 
     async def taken(self: DeadLetters, name: str) -> bool:
         if any(other < name for other in self._held):
@@ -133,7 +158,10 @@ def a_held_queue_holds_all() -> Iterator[None]:
 
 @contextmanager
 def one_cursor_for_all() -> Iterator[None]:
-    """What was handed over of one queue counts for all: the letters of a queue that was paused meanwhile are never its rows."""
+    """Use the progress of one queue for all queues.
+
+    The letters of a queue that was paused meanwhile never become rows.
+    """
     handed = LetterCursors.handed
 
     def of_all(self: LetterCursors, queue: str, to: int) -> None:
@@ -146,7 +174,10 @@ def one_cursor_for_all() -> Iterator[None]:
 
 @contextmanager
 def handed_before_stored() -> Iterator[None]:
-    """The cursor goes on before the rows are stored: after a crash in between the letters are in the state table alone."""
+    """Advance the cursor before the rows are stored.
+
+    After a crash in between, the letters exist in the state table alone.
+    """
     following = LetterCursors.next
 
     def at_once(self: LetterCursors, queue: str) -> int | None:

@@ -1,4 +1,4 @@
-"""The dispatcher of the sender process between a simulated outbox and simulated peers."""
+"""Runs the dispatcher of the sender process between a simulated outbox and simulated peers."""
 
 from __future__ import annotations
 
@@ -39,14 +39,17 @@ from tests.kit.wayout.virtual_loop import VirtualLoop
 IDENTITY = "aaaaaaaa-0000-4000-8000-000000000009"
 RECEIPTS_URL = "http://here.example/msmq/private$/order_queue$"
 WRITE_S, READ_S = 0.005, 0.001
-"""A job of the outbox with a sync, and one without."""
+"""Seconds of an outbox job with a sync, and of a job without one."""
 
 _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
 class Batch:
-    """A batch to be committed (:class:`~srmp_spark.store.outbox.preparing.preparation.Prepared`): rows for queues."""
+    """A batch to be committed, with rows for queues.
+
+    It stands in for :class:`~srmp_spark.store.outbox.preparing.preparation.Prepared`.
+    """
 
     rows: Mapping[QueueKey, Sequence[str]]
     result: CommitResult | None = None
@@ -57,7 +60,7 @@ class Batch:
 
     @property
     def parts(self) -> list[Part]:
-        """What goes out, by queue."""
+        """Return the groups of messages of the batch, one for each queue."""
         return [
             Part(number, key, len(rows), False)
             for number, (key, rows) in enumerate(self.rows.items())
@@ -65,47 +68,50 @@ class Batch:
 
     @property
     def identifiers(self) -> int:
-        """How many messages there are."""
+        """Return the number of messages in the batch."""
         return sum(map(len, self.rows.values()))
 
     def step(self) -> bool:
-        """All of it is done at once."""
+        """Prepare the whole batch in one step, and return True."""
         self.result = CommitResult(self.identifiers, 0)
         return True
 
     def abort_step(self) -> bool:
-        """Nothing was written."""
+        """Return True, because nothing was written."""
         return True
 
     def numbered(
         self, ids_first: int, enqueued: Iterable[Enqueued], unsent: AbstractSet[int] = frozenset()
     ) -> Numbered:
-        """Return the batch with its numbers."""
+        """Return the batch with its identifiers and serials."""
         return Numbered(cast("Any", self), ids_first, tuple(enqueued), unsent)
 
 
 class SimOutboxTables(Synced[tuple[OutgoingChanges, Sequence[Numbered]]]):
-    """What the dispatcher asks of the outbox."""
+    """The part of the outbox that the dispatcher uses, in memory."""
 
     def __init__(self) -> None:
         super().__init__()
         self.messages: dict[QueueKey, dict[int, StoredMessage]] = {}
-        """Ascending serials."""
+        """Queue → its unfinished messages by ascending serial."""
         self.dead: dict[str, DeadLetter] = {}
         self.database = self
         self.damage = self
         self._identifiers = 0
 
     def text(self, _key: QueueKey) -> None:
-        """Nothing is damaged."""
+        """Return ``None``, because nothing is damaged."""
 
     @contextmanager
     def transaction(self) -> Iterator[mock.Mock]:
-        """How far receipts were read: nobody starts again here."""
+        """Yield a mock connection, to which the dispatcher writes how far receipts were read.
+
+        The position is not needed, because the simulated dispatcher never restarts.
+        """
         yield mock.Mock()
 
     def load(self, load: Load) -> list[StoredMessage]:
-        """Return the rows that ``load`` asks for."""
+        """Return the stored messages that ``load`` requests."""
         found: list[StoredMessage] = []
         for serial, stored in self.messages.get(load.key, {}).items():
             if serial > load.last or len(found) >= load.rows_max:
@@ -123,12 +129,15 @@ class SimOutboxTables(Synced[tuple[OutgoingChanges, Sequence[Numbered]]]):
         sent: object,
         sessions: object,
     ) -> Committed:
-        """Store messages and their ends."""
+        """Store new messages and the changes of older ones in one transaction."""
         self.begin((changes, batches))
         return self.finish()
 
     def apply(self, transaction: tuple[OutgoingChanges, Sequence[Numbered]]) -> None:
-        """As :meth:`srmp_spark.store.outbox.outbox.Outbox.write`, in the order in which that writes."""
+        """Apply a transaction in the same order as the real outbox writes.
+
+        See :meth:`srmp_spark.store.outbox.outbox.Outbox.write`.
+        """
         changes, batches = transaction
         anew = {QueueKey(row.destination, row.kind) for row in changes.queues}
         self._forget(key for key in changes.forgotten if key in anew)
@@ -184,16 +193,16 @@ class SimOutboxTables(Synced[tuple[OutgoingChanges, Sequence[Numbered]]]):
 
 
 class SimStoreThread:
-    """Jobs of the outbox, one after another."""
+    """Runs the jobs of the outbox one after another, in virtual time."""
 
     def __init__(self, loop: VirtualLoop, write: Callable[..., Committed]) -> None:
-        """``write``: the one job with a sync."""
+        """Create a thread without jobs. ``write`` is the only job with a sync."""
         self._loop = loop
         self._write = write
         self._free_at = 0.0
 
-    def run(self, job: Callable[[], _T], *, later: bool = False) -> Any:  # noqa: ANN401  # a future of the loop
-        """Do ``job`` when the ones before it are done."""
+    def run(self, job: Callable[[], _T], *, later: bool = False) -> Any:  # noqa: ANN401  # a future
+        """Run ``job`` when all earlier jobs are done, and return a future of its result."""
         future = self._loop.create_future()
         is_write = getattr(job, "func", None) == self._write
         self._free_at = max(self._free_at, self._loop.time()) + (WRITE_S if is_write else READ_S)
@@ -201,28 +210,29 @@ class SimStoreThread:
         return future
 
     @staticmethod
-    def _do(job: Callable[[], _T], future: Any) -> None:  # noqa: ANN401  # a future of the loop
+    def _do(job: Callable[[], _T], future: Any) -> None:  # noqa: ANN401  # a future
         if not future.cancelled():
             try:
                 future.set_result(job())
-            except Exception as error:  # as the thread hands it over
+            # The real thread passes every exception to the future, too.
+            except Exception as error:
                 future.set_exception(error)
 
     def die(self, doing: str, error: BaseException) -> NoReturn:
-        """End the run: this is a bug."""
+        """Raise :class:`AssertionError`, because a job that fails is a bug."""
         raise AssertionError(f"{doing}: {error!r}") from error
 
 
 @dataclass(slots=True)
 class Limits:
-    """Limits that a run makes smaller or larger than they are, by where they are read."""
+    """Limits that a run changes, by the name of the module attribute."""
 
     connections: int = 1_000
     names: Mapping[str, int] = field(default_factory=dict)
 
     @contextmanager
     def set(self) -> Iterator[None]:
-        """Let them count."""
+        """Apply the limits while the context is active."""
         with ExitStack() as stack:
             place = "srmp_spark.queue_manager.sender.http.connections"
             stack.enter_context(
@@ -234,7 +244,7 @@ class Limits:
 
 
 class Rig:
-    """All of it, in one loop. Make it inside of the loop."""
+    """Connects dispatcher, outbox and network in one loop. Create it inside the loop."""
 
     def __init__(self, loop: VirtualLoop, net: Net, *, settings: SenderSettings) -> None:
         self.loop = loop
@@ -261,7 +271,7 @@ class Rig:
         return first
 
     def read(self, after: int) -> Found:
-        """Return the order queue, as the dispatcher reads it."""
+        """Return the receipts after position ``after``, as the dispatcher reads the order queue."""
         found = self._receipts[after:]
         return Found(after + len(found), found, more=False)
 
@@ -282,7 +292,7 @@ class Rig:
     async def commit(
         self, rows: Mapping[QueueKey, Sequence[str]]
     ) -> CommittedBatch | SrmpSparkError:
-        """Commit a batch; return what the caller is told."""
+        """Commit a batch; return the result, or the error that the caller would get."""
         try:
             return await self.dispatcher.commit(lambda _at: cast("Any", Batch(rows)))
         except SrmpSparkError as error:
@@ -290,13 +300,16 @@ class Rig:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is left to send."""
+        """Return whether nothing is left to send."""
         return not self.outbox.messages and not self.sender.has_changes
 
 
 @contextmanager
 def simulated(net: Net, limits: Limits, resolve: Resolve | None = None) -> Iterator[None]:
-    """Let the sender process's connections be simulated, without its log; ``resolve``: the addresses of host names."""
+    """Replace the sender process's connections by simulated ones, and turn off its log.
+
+    ``resolve`` returns the addresses of host names.
+    """
     log = logging.getLogger("srmp_spark")
     level = log.level
     with ExitStack() as stack:
@@ -305,7 +318,8 @@ def simulated(net: Net, limits: Limits, resolve: Resolve | None = None) -> Itera
             mock.patch.object(Wire, "request", lambda _wire, send: net.request(send))
         )
         unsent = property(
-            lambda exchange: exchange._transport.unsent_bytes if exchange.usable else 0  # noqa: SLF001  # ours
+            # The transport is a :class:`~tests.kit.wayout.peers.SimTransport`.
+            lambda exchange: exchange._transport.unsent_bytes if exchange.usable else 0  # noqa: SLF001
         )
         stack.enter_context(mock.patch.object(Exchange, "unsent_bytes", unsent))
         if resolve is not None:

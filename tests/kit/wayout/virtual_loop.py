@@ -1,4 +1,4 @@
-"""An event loop in which no time passes: when nothing is ready its clock moves to the next timer."""
+"""An event loop in virtual time: when nothing is ready, its clock jumps to the next timer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 START_S = 1_000.0
-"""The clock's first reading: nobody may count on zero."""
+"""First reading of the clock in seconds. It is not 0, so that no code can rely on 0."""
 START_UTC_US = 1_800_000_000_000_000
 
 _T = TypeVar("_T")
@@ -17,11 +17,11 @@ Connect = Callable[
     [Callable[[], asyncio.Protocol], str, int],
     Awaitable[tuple[asyncio.Transport, asyncio.Protocol]],
 ]
-"""Makes a simulated connection: the protocol's factory, an address, a port."""
+"""Makes a simulated connection from a protocol factory, an address and a port."""
 
 
 class _NoSelector(selectors.SelectSelector):
-    """Waits for no file: it moves the clock instead."""
+    """Waits for no file descriptor; it advances the clock instead."""
 
     now = START_S
 
@@ -35,24 +35,27 @@ class _NoSelector(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """The loop. It is the :class:`~srmp_spark.clock.Clock` of what runs in it, too."""
+    """The event loop with virtual time.
+
+    The loop is also the :class:`~srmp_spark.clock.Clock` of the code that runs in it.
+    """
 
     def __init__(self, connect: Connect) -> None:
         self._virtual = _NoSelector()
         self._make_connection = connect
         super().__init__(self._virtual)
         self.bugs: list[str] = []
-        """Exceptions that nobody caught."""
+        """Descriptions of exceptions that no code caught."""
         self.set_exception_handler(self._note_bug)
 
     def time(self) -> float:
-        """Seconds of virtual time."""
+        """Return the virtual time in seconds."""
         return self._virtual.now
 
     monotonic = time
 
     def utc(self) -> int:
-        """Microseconds since 1970, UTC."""
+        """Return the virtual time in microseconds since 1970, UTC."""
         return START_UTC_US + int((self._virtual.now - START_S) * 1_000_000)
 
     async def create_connection(
@@ -62,7 +65,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         port: Any = None,  # noqa: ANN401  # asyncio's
         **_: Any,  # noqa: ANN401  # asyncio's
     ) -> Any:  # noqa: ANN401  # asyncio's
-        """Connect to a simulated peer; TLS is not simulated."""
+        """Connect to a simulated peer. TLS is not simulated."""
         return await self._make_connection(protocol_factory, host, port)
 
     def run_in_executor(  # type: ignore[override]
@@ -71,11 +74,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         func: Callable[..., _T],
         *args: Any,  # noqa: ANN401  # asyncio's
     ) -> asyncio.Future[_T]:
-        """Call ``func`` now: threads have no part in virtual time."""
+        """Call ``func`` immediately, because threads do not run in virtual time."""
         future: asyncio.Future[_T] = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # as a thread would hand it over
+        # A thread would pass every exception to the future, too.
+        except Exception as error:
             future.set_exception(error)
         return future
 
@@ -86,7 +90,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 def run_virtual(
     connect: Connect, main: Callable[[VirtualLoop], Coroutine[Any, Any, _T]]
 ) -> tuple[_T, list[str]]:
-    """Run ``main`` in a loop of its own; return its result, and what nobody caught."""
+    """Run ``main`` in a new loop; return its result, and the exceptions that no code caught."""
     loop = VirtualLoop(connect)
     asyncio.set_event_loop(loop)
     try:

@@ -1,1 +1,5 @@
-"""WS-ReliableMessaging simulated: both roles, a network that loses, doubles and reorders, crashes, a consumer that stops."""
+"""A simulation of WS-ReliableMessaging with both roles on a bad network.
+
+The network loses, doubles and reorders messages. Both sides crash, and the consumer stops for a
+while.
+"""

@@ -1,4 +1,4 @@
-"""A client of the simulator: one sequence of ours, its store, and the way its messages go."""
+"""A client of the simulator: one of our sources, its stored state, and its network path."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Versions = tuple[SoapVersion, AddressingVersion, RmVersion]
 
 
 class World(Protocol):
-    """What a client needs of the simulation."""
+    """The part of the simulation that a client uses."""
 
     clock: SimClock
     marks: Counter[str]
@@ -34,17 +34,17 @@ class World(Protocol):
     store: Store
 
     def note(self, text: str) -> None:
-        """For ``--trace``."""
+        """Write a line to the trace."""
 
     def travel(self, message: SoapMessage, arrive: Callable[[SoapMessage], None]) -> None:
-        """Over the network."""
+        """Carry ``message`` over the network, and call ``arrive`` with each copy that arrives."""
 
     def post(self, message: SoapMessage, answer: Callable[[SoapMessage | None], None]) -> None:
-        """At the destination."""
+        """Deliver a request to the destination; ``answer`` receives the response or ``None``."""
 
 
 class Client:
-    """Sends ``messages`` in one sequence and ends it."""
+    """Sends ``messages`` in one sequence and ends the sequence."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Client:
 
     @property
     def is_over(self) -> bool:
-        """The sequence ended and nothing more is to be sent."""
+        """Return whether the sequence has ended and nothing is left to send."""
         return (
             self.source is not None
             and self.source.state in OVER
@@ -88,7 +88,7 @@ class Client:
         )
 
     def begin(self) -> None:
-        """All messages are there, the network decides when they leave."""
+        """Enqueue all messages, request the end of the sequence, and send what may be sent."""
         now = self._world.clock.now
         self.source = self._source_class(self.settings, f"urn:uuid:create-{self.name}", now)
         if self._messages:
@@ -97,7 +97,10 @@ class Client:
         self._poll()
 
     def crash(self) -> None:
-        """It dies between two steps; each step is stored before anything of it leaves."""
+        """Kill the client between two steps and restore its source from the stored row.
+
+        Each step is stored before any of its messages is sent, so no step is lost.
+        """
         if self.source is None:
             return
         now = self._world.clock.now
@@ -110,7 +113,7 @@ class Client:
         self._poll()
 
     def body(self, number: int) -> bytes:
-        """Of a message."""
+        """Return the body of message ``number``."""
         return f"<m>{self.name}/{number}</m>".encode()
 
     def _poll(self) -> None:
@@ -154,11 +157,12 @@ class Client:
             self.judge.check(self._world.clock.now)
 
     def _answered(self, life: int, message: SoapMessage | None) -> None:
-        if life == self._life and message is not None:  # else: the connection died with the client
+        # An answer to an earlier life is lost, because its connection ended with the client.
+        if life == self._life and message is not None:
             self.heard(message)
 
     def heard(self, message: SoapMessage) -> None:
-        """A message of the destination."""
+        """Handle a message from the destination."""
         if self.source is None:
             return
         now = self._world.clock.now
@@ -187,7 +191,10 @@ class Client:
                 problems.append(f"{self.name}: {event.reason}")
 
     def verdict(self, store: Store) -> list[str]:
-        """At the end: each message once and in order."""
+        """Return the problems found at the end: each message must be one row, in order.
+
+        The sequence must also have ended as TERMINATED, with every message acknowledged.
+        """
         source = self.source
         if source is None:
             return [f"{self.name} never began"]

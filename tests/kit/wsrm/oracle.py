@@ -1,4 +1,7 @@
-"""What must hold, said without the engines' words: of a store, of what an acknowledgement says, of what is on its way."""
+"""States what must hold of a store, of acknowledgements, and of messages in flight.
+
+The rules are written without the terms of the engines.
+"""
 
 from __future__ import annotations
 
@@ -9,31 +12,34 @@ from srmp_spark.wsrm.receiving.destination_effects import Changes, Delivery, Seq
 from tests.kit.sim_disk import Synced
 
 ASK_SLACK = 0.001
-"""Seconds that a poll may be late: the agenda of the simulator has no others."""
+"""Seconds that a poll may be late. The agenda of the simulator causes no longer delays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One transaction: rows, and the sequences they are of."""
+    """One transaction: new rows, and the changes of their sequences."""
 
     deliveries: list[Delivery]
     changes: Changes
 
 
 class Store(Synced[Commit]):
-    """A queue on a disk: rows in their order, and how many of them the consumer took."""
+    """A queue on a simulated disk: rows in order, and the number of rows that the consumer took."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rows: list[tuple[str, int, bytes]] = []
-        """(sequence, number, body)."""
+        """Stored rows as (sequence identifier, message number, body)."""
         self.sequences: dict[str, SequenceRow] = {}
         self.accepted: dict[str, int] = {}
-        """Of each sequence there ever was; a LastMessage of 1.0 has no row."""
+        """Sequence identifier → number of accepted messages, for every sequence that ever existed.
+
+        A LastMessage of version 1.0 counts here and has no row.
+        """
         self.processed = 0
 
     def apply(self, transaction: Commit) -> None:
-        """It is synced."""
+        """Add a transaction that was synced to the stored state."""
         self.rows += [
             (each.identifier, each.number, each.message.body) for each in transaction.deliveries
         ]
@@ -45,29 +51,32 @@ class Store(Synced[Commit]):
 
     @property
     def waiting(self) -> int:
-        """Rows that the consumer has not taken."""
+        """Return the number of rows that the consumer has not taken."""
         return len(self.rows) - self.processed
 
 
 @dataclass(slots=True)
 class SourceJudge:
-    """One sequence at its source: what it may send by what it has heard."""
+    """Judges which messages one source may send after the acknowledgements so far."""
 
     name: str
     window: int
     interval: float
     problems: list[str]
     heard: int = 0
-    """How many messages the best acknowledgement so far held. Ours hold 1 to n."""
+    """Number of messages that the best acknowledgement so far covered.
+
+    Our acknowledgements always cover 1 to n.
+    """
     value: int = ABSENT
-    """The BufferRemaining of the last one that was not behind."""
+    """BufferRemaining of the last acknowledgement that was not outdated."""
     sent: int = 0
     last_ask: float = 0.0
     zero_since: float | None = None
     marks: dict[str, int] = field(default_factory=dict)
 
     def acknowledged(self, ack: SequenceAcknowledgement, now: float) -> None:
-        """It arrives."""
+        """Record an acknowledgement that arrived at ``now``."""
         count = ack.ranges[-1][1] if ack.ranges else 0
         if count < self.heard:
             self.marks["old acknowledgement"] = self.marks.get("old acknowledgement", 0) + 1
@@ -82,7 +91,7 @@ class SourceJudge:
         self.value = ack.buffer_remaining
 
     def sends(self, number: int) -> None:
-        """``number`` leaves for the first time."""
+        """Check a message that is sent for the first time."""
         if number != self.sent + 1:
             self.problems.append(f"{self.name}: {number} leaves after {self.sent}")
         self.sent = number
@@ -97,7 +106,7 @@ class SourceJudge:
             )
 
     def asks(self, now: float) -> None:
-        """An AckRequested by itself."""
+        """Check an AckRequested that is sent in a message of its own."""
         self.last_ask = now
         if self.value != 0:
             self.problems.append(
@@ -105,7 +114,7 @@ class SourceJudge:
             )
 
     def check(self, now: float) -> None:
-        """Did it ask in time?"""
+        """Check that the source polled in time while the destination reported no room."""
         if self.zero_since is not None and now - self.last_ask > self.interval + ASK_SLACK:
             self.problems.append(
                 f"{self.name}: the destination said 0, and nobody asked for "
@@ -115,7 +124,7 @@ class SourceJudge:
 
 
 def judge_acknowledgement(ack: SequenceAcknowledgement, store: Store, buffer: int) -> list[str]:
-    """One that leaves the destination now."""
+    """Return the problems of an acknowledgement that the destination sends now."""
     problems = []
     stored = store.accepted.get(ack.identifier, 0)
     if ack.nacks or len(ack.ranges) > 1 or (ack.ranges and ack.ranges[0][0] != 1):

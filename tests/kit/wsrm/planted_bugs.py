@@ -1,8 +1,9 @@
-"""Bugs that somebody could write one day, to see that the simulator catches them (``tests/wsrm``).
+"""Planted bugs which the simulator must find (``tests/wsrm``).
 
-Each is a source or a destination with one fault; the docstring says what it does to whom.
+Each class is a source or a destination, or a part of one, with one fault. The docstring of the
+class states the faulty behaviour.
 """
-# ruff: noqa: D102  # the class says what is wrong with its one method
+# ruff: noqa: D102  # the docstring of each class states what its methods do wrong
 
 from __future__ import annotations
 
@@ -33,11 +34,11 @@ from srmp_spark.wsrm.sending.source import Source, SourceRow
 from srmp_spark.wsrm.sending.source_effects import Event, SourceSettings, Transmit
 from srmp_spark.wsrm.sending.source_effects import Output as SourceOutput
 
-# --- flow control at the source ---------------------------------------------------------------------------------------------
+# --- flow control at the source -------------------------------------------------------------------
 
 
 class NoQuota(Polling):
-    """Any value above 0 lets everything out."""
+    """Sends all messages as soon as BufferRemaining is above 0."""
 
     __slots__ = ()
 
@@ -46,7 +47,7 @@ class NoQuota(Polling):
 
 
 class OneTooMany(Polling):
-    """The value itself is on its way, and one more."""
+    """Has one message more in flight than BufferRemaining allows."""
 
     __slots__ = ()
 
@@ -55,7 +56,7 @@ class OneTooMany(Polling):
 
 
 class SendsWhilePolling(Polling):
-    """0 starts the timer and stops nothing."""
+    """Starts the timer when BufferRemaining is 0, and sends on."""
 
     __slots__ = ()
 
@@ -64,7 +65,7 @@ class SendsWhilePolling(Polling):
 
 
 class NeverPolls(Polling):
-    """Whoever misses the acknowledgement with room waits for ever."""
+    """Never polls. If the acknowledgement with new room is lost, the source waits forever."""
 
     __slots__ = ()
 
@@ -73,7 +74,7 @@ class NeverPolls(Polling):
 
 
 class PollsOnce(Polling):
-    """The timer is not started again."""
+    """Polls once and does not restart the timer."""
 
     __slots__ = ()
 
@@ -85,7 +86,7 @@ class PollsOnce(Polling):
 
 
 class PollsOn(Polling):
-    """Room does not stop the timer."""
+    """Does not stop the timer when the destination reports room."""
 
     __slots__ = ()
 
@@ -102,7 +103,7 @@ class PollsOn(Polling):
 
 
 class MissingIsZero(Polling):
-    """A destination without the element stops everything."""
+    """Treats an acknowledgement without BufferRemaining as BufferRemaining 0, and stops sending."""
 
     __slots__ = ()
 
@@ -110,11 +111,11 @@ class MissingIsZero(Polling):
         super().seq_ack_received(max(buffer_remaining, 0), now)
 
 
-# --- sources ----------------------------------------------------------------------------------------------------------------
+# --- sources --------------------------------------------------------------------------------------
 
 
 class OldAcknowledgementCounts(Source):
-    """The BufferRemaining of an acknowledgement that was overtaken is believed."""
+    """Uses the BufferRemaining of an acknowledgement that a newer one has overtaken."""
 
     def _acknowledged(self, ack: SequenceAcknowledgement, now: float) -> list[Event]:
         if self._takes_back(ack.ranges):
@@ -123,7 +124,7 @@ class OldAcknowledgementCounts(Source):
 
 
 class NewestBelieved(Source):
-    """Each acknowledgement says what is on its way, older ones too."""
+    """Computes the messages in flight from each acknowledgement, outdated ones included."""
 
     def _takes_back(self, ranges: tuple[Range, ...]) -> bool:
         return False
@@ -139,7 +140,7 @@ class NewestBelieved(Source):
 
 
 class NeverSendsAgain(Source):
-    """What is lost is lost."""
+    """Never resends a message that was lost."""
 
     def poll(
         self,
@@ -153,7 +154,7 @@ class NeverSendsAgain(Source):
 
 
 class PollingForgotten(Source):
-    """After a restart it sends before it has asked."""
+    """Sends after a restart without polling first."""
 
     @classmethod
     def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> Source:
@@ -161,7 +162,7 @@ class PollingForgotten(Source):
 
 
 class EndsEarly(Source):
-    """The end waits for what waits, and not for what is on its way."""
+    """Ends the sequence when all messages were sent, without waiting for those in flight."""
 
     def _end(self, now: float) -> list[Event]:
         if self.state.name == "ENDING" and self.sent == self.assigned:
@@ -170,7 +171,7 @@ class EndsEarly(Source):
 
 
 class NumbersUsedTwice(Source):
-    """A restart goes on with a number that may have left."""
+    """Continues after a restart with a number that may have been sent already."""
 
     @classmethod
     def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> Source:
@@ -181,23 +182,24 @@ class NumbersUsedTwice(Source):
         return super().restored(settings, row._replace(sent=sent, in_flight=in_flight), now)
 
 
-# --- sequences and destinations ---------------------------------------------------------------------------------------------
+# --- sequences and destinations -------------------------------------------------------------------
 
 
 class AcknowledgesWhatItDecided(InboundSequence):
-    """An acknowledgement does not wait for the sync."""
+    """Acknowledges messages before the sync has made them durable."""
 
     __slots__ = ()
 
     def acknowledgement(self, buffer_remaining: int) -> SequenceAcknowledgement:
         if self.durable is not None:
-            self.durable = Durable.__new__(Durable)  # past the proof
+            # ``__new__`` avoids the proof of a commit that the constructor demands.
+            self.durable = Durable.__new__(Durable)
             self.durable.number = self.accepted
         return super().acknowledgement(buffer_remaining)
 
 
 class AcknowledgesWhatItHolds(InboundSequence):
-    """What waits behind a gap is acknowledged, and only in memory."""
+    """Acknowledges messages after a gap, which are held in memory only."""
 
     __slots__ = ()
 
@@ -210,7 +212,7 @@ class AcknowledgesWhatItHolds(InboundSequence):
 
 
 class AnyOrder(InboundSequence):
-    """What waits behind a gap is delivered before what it waits for."""
+    """Delivers held messages before the message that filled the gap."""
 
     __slots__ = ()
 
@@ -219,7 +221,7 @@ class AnyOrder(InboundSequence):
 
 
 class DeliversTwice(InboundSequence):
-    """What was held is delivered when it comes again, too."""
+    """Treats a copy of a held message, or of the last accepted one, as a new message."""
 
     __slots__ = ()
 
@@ -228,7 +230,7 @@ class DeliversTwice(InboundSequence):
 
 
 class GapsAccepted(InboundSequence):
-    """A message that comes too early is the next one."""
+    """Accepts a message after a gap as if it were the next one."""
 
     __slots__ = ()
 
@@ -237,7 +239,7 @@ class GapsAccepted(InboundSequence):
 
 
 class CopiesLowerTheValue(Destination):
-    """Each copy takes room."""
+    """Reduces the room of the queue for each copy of a message."""
 
     held_back = 0
 
@@ -261,7 +263,7 @@ class CopiesLowerTheValue(Destination):
 
 
 class NeverTellsOfRoom(Destination):
-    """Whoever was told 0 must ask."""
+    """Sends no acknowledgement when room returns, so that each source must poll."""
 
     def set_room(self, room: int) -> list[Output]:
         super().set_room(room)
@@ -269,7 +271,7 @@ class NeverTellsOfRoom(Destination):
 
 
 class RoomOfYesterday(FlowControlObject):
-    """SET_BUFFER_REMAINING only raises the value."""
+    """Lets SET_BUFFER_REMAINING raise the value and never lower it."""
 
     __slots__ = ()
 
@@ -278,7 +280,7 @@ class RoomOfYesterday(FlowControlObject):
 
 
 class NoBufferRemaining(InboundSequence):
-    """Acknowledgements without the element."""
+    """Sends every acknowledgement without the BufferRemaining element."""
 
     __slots__ = ()
 
@@ -288,7 +290,7 @@ class NoBufferRemaining(InboundSequence):
 
 
 class CreatesTwice(Destination):
-    """A repeated CreateSequence makes a second sequence."""
+    """Creates a second sequence when a CreateSequence is repeated."""
 
     def receive(
         self,
@@ -305,7 +307,7 @@ class CreatesTwice(Destination):
 
 
 class RestartForgets(Destination):
-    """What was accepted before a restart is accepted once more."""
+    """Forgets the last accepted message of each sequence at a restart, and accepts its copy."""
 
     def restore(
         self,
@@ -321,14 +323,15 @@ class RestartForgets(Destination):
 
 
 class SilentToAddresses(Destination):
-    """Nobody with an address ever hears what arrived."""
+    """Sends no acknowledgement to sources that have an address of their own."""
 
     def poll(self, now: float, utc: int) -> list[Output]:
         super().poll(now, utc)
         return []
 
     def committed(self, received: object, proof: Committed, now: float) -> list[list[Output]]:
-        answers = super().committed(received, proof, now)  # type: ignore[arg-type]  # as it came
+        # ``received`` is passed on as it was received.
+        answers = super().committed(received, proof, now)  # type: ignore[arg-type]
         return [[each for each in outputs if isinstance(each, Respond)] for outputs in answers]
 
 

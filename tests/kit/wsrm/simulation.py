@@ -1,11 +1,12 @@
-"""Reliable sessions in a few milliseconds: one seed, one run, the same run every time.
+"""Simulates reliable sessions in a few milliseconds; one seed always gives the same run.
 
-1. Everything (versions, network, clients, how fast the consumer is, when it stops, who crashes) is drawn from ``Random(seed)``.
-2. With faults on, one to three of our sources send to our destination. Requests and answers are lost, doubled and held up;
-   either side dies, and what its store has is there again; the consumer stops and goes on, so that the room of the queue is 0
-   for a while.
-3. The faults end, and the consumer works. Every message must be a row, and every sequence must end.
-4. The oracle (:mod:`.oracle`) judges each acknowledgement when it leaves and arrives, each message when it leaves, each commit.
+1. Everything is drawn from ``Random(seed)``: versions, network, clients, the speed of the consumer,
+the time at which it stops, and crashes. 2. While faults are on, one to three of our sources send to
+our destination. Requests and answers are lost, doubled and delayed. Either side crashes and is
+restored from its store. The consumer stops and continues, so that the room of the queue is 0 for a
+while. 3. The faults end, and the consumer works. Every message must become a row, and every
+sequence must end. 4. The oracle (:mod:`.oracle`) judges each acknowledgement when it is sent and
+when it arrives, each message when it is sent, and each commit.
 
     python -m tests.kit.wsrm.simulation --seeds 10000
     python -m tests.kit.wsrm.simulation --seed 4711 --trace
@@ -43,10 +44,13 @@ from tests.kit.wsrm.client import Client
 from tests.kit.wsrm.oracle import Commit, Store, judge_acknowledgement
 
 MESSAGES_MAX = 25
-"""Per client: small runs find faults in fewer seconds than long ones."""
+"""Most messages of one client. Small runs find faults in less time than long ones."""
 SPAN_S_MAX = 120.0
 END_S_MAX = 1_200.0
-"""After the faults: the longest pause between two tries is a minute, and a sequence has three steps to its end."""
+"""Longest time that a run may take after the faults, in seconds.
+
+The longest pause between two attempts is a minute, and a sequence ends in three steps.
+"""
 STEPS_MAX = 100_000
 SEEDS_PER_REPORT = 500
 
@@ -60,7 +64,7 @@ VERSIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one seed."""
+    """The result of one seed: problems, number of steps, and how often each event happened."""
 
     seed: int
     problems: list[str] = field(default_factory=list)
@@ -70,7 +74,7 @@ class Outcome:
 
     @property
     def clean(self) -> bool:
-        """Nothing is wrong."""
+        """Return whether the run has no problem."""
         return not self.problems
 
     def __str__(self) -> str:
@@ -81,16 +85,16 @@ class Outcome:
 
 @dataclass(slots=True)
 class Faults:
-    """What the network does to a message."""
+    """Faults of the network: probability of loss and of a copy, and the delay of each message."""
 
     loss: float
     double: float
     delay: float
-    """Seconds at most."""
+    """Longest delay of a message in seconds."""
 
 
 class Simulation:
-    """One run."""
+    """Simulates the sessions of one seed."""
 
     def __init__(
         self,
@@ -112,18 +116,21 @@ class Simulation:
         )
         self.buffer = random.choice((1, 2, 2, 3, 5, 8))
         self.in_bytes = random.random() < 0.2
-        """Each message is written and read again: slower, and the codec has tests of its own."""
+        """Whether each message is encoded and decoded on its way.
+
+        Few runs do so, because it is slower and the codec has tests of its own.
+        """
         self.is_silent = random.random() < 0.15
-        """The destination is of a peer that knows no BufferRemaining."""
+        """Whether the destination acts as a peer that does not know BufferRemaining."""
         self.is_strict = random.random() < 0.15
-        """… or of one that drops what comes while the queue is full."""
+        """Whether the destination acts as a peer that drops messages while its queue is full."""
         self.settings = DestinationSettings(buffer=self.buffer, held_max=random.choice((0, 1, 64)))
         self._destination_class = destination_class
         self._identifiers = count(1)
         self.store = Store()
         self.destination = self._new_destination()
         self.life = 0
-        """Of the destination: what belongs to an earlier one is gone."""
+        """Counts the restarts of the destination. A timer or sync of an earlier life is ignored."""
         self._batch: list[tuple[Received, Callable[[SoapMessage | None], None]]] = []
         self.span = random.uniform(1.0, SPAN_S_MAX)
         self.is_consuming = False
@@ -135,11 +142,11 @@ class Simulation:
         self._schedule()
 
     def note(self, text: str) -> None:
-        """For ``--trace``."""
+        """Write a line to the trace, if there is one."""
         if self.log is not None:
             self.log(f"{self.clock.now:12.4f} {text}")
 
-    # --- what is drawn --------------------------------------------------------------------------------------------------
+    # --- drawing the run --------------------------------------------------------------------------
 
     def _new_destination(self) -> Destination:
         return self._destination_class(
@@ -175,10 +182,10 @@ class Simulation:
             clock.after(random.uniform(0.0, self.span), self._stop_consuming)
         clock.after(self.span, self._heal)
 
-    # --- the network ----------------------------------------------------------------------------------------------------
+    # --- the network ------------------------------------------------------------------------------
 
     def travel(self, message: SoapMessage, arrive: Callable[[SoapMessage], None]) -> None:
-        """One way, in bytes or as it is: it may be lost, doubled, overtaken."""
+        """Carry a message one way over the network, which may lose, double or reorder it."""
         if self.in_bytes:
             message = decode(encode(message))
         faults, random = self.faults, self.random
@@ -194,10 +201,10 @@ class Simulation:
                 random.uniform(0.001, 0.01 if faults is None else faults.delay), arrive, message
             )
 
-    # --- the destination ------------------------------------------------------------------------------------------------
+    # --- the destination --------------------------------------------------------------------------
 
     def post(self, message: SoapMessage, answer: Callable[[SoapMessage | None], None]) -> None:
-        """A request arrives at the destination; ``answer`` is the way back."""
+        """Deliver a request to the destination; ``answer`` receives the response or ``None``."""
         destination, header = self.destination, message.sequence
         if self.is_strict and header is not None and self.store.waiting >= self.buffer:
             known = destination.get(header.identifier)
@@ -266,7 +273,10 @@ class Simulation:
                 self.travel(message, self.clients[name].heard)
 
     def _set_room(self) -> list[Output]:
-        """The queue tells its room. Whoever has an address and was told 0 must hear of it now."""
+        """Report the room of the queue to the destination, and return the destination's outputs.
+
+        Every source that has an address and was last sent BufferRemaining 0 must be notified now.
+        """
         waits = {
             each.identifier
             for each in self.destination
@@ -295,7 +305,10 @@ class Simulation:
             self._poll()
 
     def _crash(self) -> None:
-        """Power loss: what was being written is there, or is not."""
+        """Crash the destination as a power loss does, and restore it from the store.
+
+        A transaction that is being written is either there as a whole or not at all.
+        """
         self.note("the destination dies")
         self.marks["destination died"] += 1
         self.marks["died while it wrote"] += self.store.busy
@@ -309,7 +322,7 @@ class Simulation:
         self._say(self._set_room())
         self._arm()
 
-    # --- the consumer -----------------------------------------------------------------------------------------------------
+    # --- the consumer -----------------------------------------------------------------------------
 
     def _start_consuming(self) -> None:
         if not self.is_consuming:
@@ -336,10 +349,10 @@ class Simulation:
         self.faults = None
         self._start_consuming()
 
-    # --- the run --------------------------------------------------------------------------------------------------------
+    # --- the run ----------------------------------------------------------------------------------
 
     def run(self, seed: int) -> Outcome:
-        """All of it."""
+        """Run the simulation to its end and return the outcome."""
         clock, steps = self.clock, 0
         deadline = clock.now + self.span + END_S_MAX
         while steps < STEPS_MAX and clock.now < deadline and not self._all_over() and clock.step():
@@ -370,10 +383,13 @@ def run(
     digest: bool = False,
     log: Callable[[str], None] | None = None,
 ) -> Outcome:
-    """One seed. ``digest``: with the SHA-256 of the log, which must depend on nothing but the seed."""
+    """Run one seed and return its outcome.
+
+    With ``digest`` the outcome has the SHA-256 of the log, which must depend on the seed alone.
+    """
     sha = hashlib.sha256()
     if digest:
-        log = lambda line: sha.update(line.encode())  # noqa: E731  # one word for it is enough
+        log = lambda line: sha.update(line.encode())  # noqa: E731  # a def would say no more
     outcome = Simulation(
         seed, source_class=source_class, destination_class=destination_class, log=log
     ).run(seed)
@@ -383,7 +399,7 @@ def run(
 
 
 def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome]]:
-    """(runs, marks, steps, the first run that is not clean) of ``seeds``; stops at a fault."""
+    """Run ``seeds`` until one fails; return (runs, marks, steps, [the failed outcome] or [])."""
     marks: Counter[str] = Counter()
     runs = steps = 0
     for seed in seeds:
@@ -402,7 +418,11 @@ def _say(text: str) -> None:
 
 
 def simulate(first: int, total: int, jobs: int) -> int:
-    """Run ``total`` seeds from ``first``; exit code 1 at the first that fails, with the command that repeats it."""
+    """Run ``total`` seeds from ``first``, and return the exit code.
+
+    The exit code is 1 at the first seed that fails, and the command that repeats this seed is
+    printed.
+    """
     begin = time.perf_counter()
     marks: Counter[str] = Counter()
     runs = steps = 0
@@ -431,7 +451,7 @@ def simulate(first: int, total: int, jobs: int) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line and return its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.kit.wsrm.simulation",
         description=(__doc__ or "").partition("\n")[0],
