@@ -176,8 +176,8 @@ def test_it_waits_and_dies_for_itself(desk: Desk) -> None:
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "one queue twice": ({"destination": f"{A},DIRECT={A.replace('orders', 'ORDERS')}"}, r"row 0: destination names .* twice"),
-    "multicast among them": ({"destination": f"{A},MULTICAST=234.1.1.1:8001"}, "row 0: .*multicast address beside other"),
-    "WS-RM among them": ({"destination": f"{A},wsrm:http://h/x"}, "service, wsrm:URL, beside other"),
+    "multicast among them": ({"destination": f"{A},MULTICAST=234.1.1.1:8001"}, "row 0: .*multicast address alongside other"),
+    "WS-RM among them": ({"destination": f"{A},wsrm:http://h/x"}, "service, wsrm:URL, alongside other"),
     "one without HTTP": ({"destination": f"{A},DIRECT=OS:h\\private$\\q"}, "not a destination"),
     "a public queue": ({"destination": f"{A},PUBLIC=caf195ea-615c-4264-ae08-11a4e60194c0"}, "not a destination"),
     "a blank in a name": ({"destination": f"{A},http://h/msmq/private$/a b"}, "white space separates"),

@@ -124,7 +124,7 @@ def test_only_what_this_query_made_and_nobody_used_is_taken_back(
     )
     with pytest.raises(
         RemoteQueueError,
-        match="taken back" if is_made and not in_use else "stays and is tried again",
+        match="was removed" if is_made and not in_use else "stays and is tried again",
     ):
         waited(clock, made, QUEUE._replace(is_made=is_made))
     assert made.removed == ([("h", "private$\\q")] if is_made and not in_use else [])
