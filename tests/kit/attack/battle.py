@@ -112,7 +112,7 @@ class Battle:
             self.worst[what] = max(self.worst[what], seconds)
         return report
 
-    # --- judging ------------------------------------------------------------------------------------------------------------
+    # --- judging ----------------------------------------------------------------------------------
 
     async def look(self) -> Finding | None:
         """Ask the process, its log and the witness."""
@@ -164,7 +164,7 @@ class Battle:
             )
         return None
 
-    # --- attacking ----------------------------------------------------------------------------------------------------------
+    # --- attacking --------------------------------------------------------------------------------
 
     async def attack(
         self, seed: int, ports: Sequence[str], until: float, progress: Callable[[Battle], None]

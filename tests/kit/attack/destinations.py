@@ -55,7 +55,7 @@ class Destinations:
             return f"wsrm:http://127.0.0.1:{self.bad.port}/bad{number}"
         return f"http://127.0.0.1:{self.bad.port}/msmq/private$/bad{number}"
 
-    # --- what must have become of it ----------------------------------------------------------------------------------------
+    # --- what must have become of it --------------------------------------------------------------
 
     def ask(self, queue: str, count: int) -> list[int]:
         """Return the next numbers for a queue; they may arrive from now on."""

@@ -186,7 +186,7 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._data = bytearray()
 
-    # --- asyncio ------------------------------------------------------------------------------------------------------------
+    # --- asyncio ----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -224,7 +224,7 @@ class _Connection(asyncio.Protocol):
         del self._data[: end + 4 + length]
         return fields, content
 
-    # --- answers ------------------------------------------------------------------------------------------------------------
+    # --- answers ----------------------------------------------------------------------------------
 
     def _answer(self, fields: str, content: bytes) -> None:
         what, rng = self._server.behaviour, self._server.rng

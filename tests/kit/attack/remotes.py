@@ -92,7 +92,7 @@ class HostileRemote:
 
         queue.sections = sections  # type: ignore[method-assign]  # what an instance does instead
 
-    # --- what it does -------------------------------------------------------------------------------------------------------
+    # --- what it does -----------------------------------------------------------------------------
 
     def put(self, count: int, form: str, *, at_the_head: bool) -> None:
         """Let messages come, all in one form, before or behind all others."""
@@ -174,7 +174,7 @@ class HostileRemote:
             )
         return True
 
-    # --- what must have become of it ----------------------------------------------------------------------------------------
+    # --- what must have become of it --------------------------------------------------------------
 
     def problem(self, api: str, token: str, epoch: str) -> Finding | None:
         """Return what is missing or doubled in the target: call again later, it may still be on its way."""

@@ -116,7 +116,7 @@ class Witness:
     def _saw(self, what: str, seconds: float) -> None:
         self.worst[what] = max(self.worst.get(what, 0.0), seconds)
 
-    # --- /healthz -----------------------------------------------------------------------------------------------------------
+    # --- /healthz ---------------------------------------------------------------------------------
 
     async def _healthz(self) -> None:
         pauses, raw = self._pauses, http_request("GET", "/healthz", b"", {"Host": "127.0.0.1"})
@@ -173,7 +173,7 @@ class Witness:
     def _no_answer(self) -> str:
         return f"no answer ({self._trouble})"
 
-    # --- a sender of SRMP -----------------------------------------------------------------------------------------------------
+    # --- a sender of SRMP -------------------------------------------------------------------------
 
     async def _srmp(self) -> None:
         number, pauses = self.acknowledged + 1, self._pauses
@@ -207,7 +207,7 @@ class Witness:
             self._found("refused", f"a good sender's message: {status}", pauses)
             await asyncio.sleep(0.2)
 
-    # --- a client of WS-ReliableMessaging ------------------------------------------------
+    # --- a client of WS-ReliableMessaging ---------------------------------------------------------
 
     async def _wsrm(self) -> None:
         pauses, patience = self._pauses, Patience(OPTIONAL_MAX, self._pid)
@@ -257,7 +257,7 @@ class Witness:
         raw = http_request("POST", f"/wsrm/{SHARED}", content, headers)
         return (await self._timed("wsrm", raw, WHO_WSRM, OPTIONAL_MAX))[0]
 
-    # --- a client of remote read --------------------------------------------------------------
+    # --- a client of remote read ------------------------------------------------------------------
 
     async def _rpc(self, port: str) -> None:
         """Bind, and be answered."""
@@ -288,7 +288,7 @@ class Witness:
             pauses,
         )
 
-    # --- a reader of the queue that everybody sends to ------------------------------------
+    # --- a reader of the queue that everybody sends to --------------------------------------------
 
     async def _read(self) -> None:
         """Mark everything in :data:`SHARED` as received, as a query does that keeps up."""

@@ -106,7 +106,7 @@ class WayOut:
                 self.result.faults = dict(proxy.faults)
         return self.result
 
-    # --- a batch of rows, and a kill -----------------------------------------------------------------------------------------
+    # --- a batch of rows, and a kill --------------------------------------------------------------
 
     def send_back(self, spark: SparkSession, proxy: LossyProxy) -> None:
         """The oldest rows of the table as one write, whose sender is killed on the way."""
@@ -146,7 +146,7 @@ class WayOut:
         )
         self.sender.restart()
 
-    # --- an hour, twice ------------------------------------------------------------------------------------------------------
+    # --- an hour, twice ---------------------------------------------------------------------------
 
     def replay_an_hour(self, spark: SparkSession, proxy: LossyProxy) -> None:
         """The hour that begins with the oldest row."""
@@ -201,7 +201,7 @@ class WayOut:
         with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
             return replay.replay(spark, Selection.of(args), running.sink_options(args), args)
 
-    # --- the two ends --------------------------------------------------------------------------------------------------------
+    # --- the two ends -----------------------------------------------------------------------------
 
     def rows(self) -> list[Row]:
         """What the table holds, read without Spark."""

@@ -188,7 +188,7 @@ class Drill:
         self._judge(reader, application)
         return self.outcome
 
-    # --- traffic ----------------------------------------------------------------------------------------------------------
+    # --- traffic ----------------------------------------------------------------------------------
 
     def _orders(self) -> Iterator[tuple[bytes, bool]]:
         for number in itertools.count(1):
@@ -205,7 +205,7 @@ class Drill:
             await asyncio.sleep(1 / RATE)
         stream.close()
 
-    # --- the loss, and what an operator does ---------------------------------------------------------------------------------
+    # --- the loss, and what an operator does ------------------------------------------------------
 
     def _restore_beside_the_living(self) -> None:
         """By mistake: the queue manager answers, the restore is refused, and the traffic goes on as if nothing had been."""
@@ -297,7 +297,7 @@ class Drill:
             time.sleep(0.2)
         self.outcome.faults.append(f"the reader stands at {reader.positions()}: {reader.failure}")
 
-    # --- the judgement ------------------------------------------------------------------------------------------------------
+    # --- the judgement ----------------------------------------------------------------------------
 
     def _judge(self, reader: Reader, application: Application) -> None:
         found = self.outcome

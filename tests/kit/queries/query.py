@@ -189,7 +189,7 @@ class Query:
         """Return whether Spark asks for the initial offset: no batch is committed, and none but the first was planned."""
         return not self.commits and len(self.offsets) <= 1
 
-    # --- a life -------------------------------------------------------------------------------------------------------
+    # --- a life -----------------------------------------------------------------------------------
 
     def start(self, asked: Asked) -> None:
         """Begin a process."""
@@ -329,7 +329,7 @@ class Query:
         life.todo = "plan"
         return True
 
-    # --- where it begins ----------------------------------------------------------------------------------------------
+    # --- where it begins --------------------------------------------------------------------------
 
     def _seen(self, life: Life) -> dict[Log, Seen]:
         world, asked = self._world, life.asked
@@ -371,7 +371,7 @@ class Query:
             starting if isinstance(starting, str) else dict(starting).get(log.queue, "unreceived")
         )
 
-    # --- what it must say ---------------------------------------------------------------------------------------------
+    # --- what it must say -------------------------------------------------------------------------
 
     def _misspelt(self, life: Life) -> Iterator[str]:
         world, asked = self._world, life.asked

@@ -169,7 +169,7 @@ class SparkQuery(Query):
         """Return true: the reader's log is that of a process of Spark."""
         return True
 
-    # --- one run ------------------------------------------------------------------------------------------------------
+    # --- one run ----------------------------------------------------------------------------------
 
     def _run(self, asked: Asked, *, fails: bool) -> bool:
         """Return whether it went well."""

@@ -302,7 +302,7 @@ class StoredQueueManager:
         found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         return Answer(sent[0]["status"], found, b"".join(event["body"] for event in sent[1:]))
 
-    # --- what is true of it, for who judges ---------------------------------------------------------------------------
+    # --- what is true of it, for who judges -------------------------------------------------------
 
     def end(self, queue: str) -> int:
         """Return the last sequence of a queue."""

@@ -114,7 +114,7 @@ class Truth:
         """Return the rows of a queue that are there."""
         return frozenset(row for row in self.rows if row.log == log)
 
-    # --- what happens -------------------------------------------------------------------------------------------------
+    # --- what happens -----------------------------------------------------------------------------
 
     def arrived(self, rows: Rows) -> None:
         """Note that messages are stored."""
@@ -184,7 +184,7 @@ class Truth:
         processed = {row for rows in batches for row in rows if row.log in logs}
         self._must.setdefault(consumer, set()).update(processed)
 
-    # --- what must hold -----------------------------------------------------------------------------------------------
+    # --- what must hold ---------------------------------------------------------------------------
 
     def check_marks(self, consumer: str, marks: Rows) -> None:
         """Judge what a consumer has received of the rows that are there."""

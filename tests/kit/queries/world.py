@@ -161,7 +161,7 @@ class World:
         self._labels: dict[Row, str] = {}
         self._used = {CONSUMERS[0]}
 
-    # --- names --------------------------------------------------------------------------------------------------------
+    # --- names ------------------------------------------------------------------------------------
 
     def full_name(self, queue: str) -> str:
         """Return the name of a queue as its queue manager knows it."""
@@ -188,7 +188,7 @@ class World:
         """Return whether a line of the log tells this of a queue."""
         return any(what in line and self.full_name(log.queue) in line for line in self.log)
 
-    # --- what there is ------------------------------------------------------------------------------------------------
+    # --- what there is ----------------------------------------------------------------------------
 
     def is_away(self, queue_manager: str) -> bool:
         """Return whether no client reaches it."""
@@ -211,7 +211,7 @@ class World:
             row for row in rows if any(first <= row.sequence <= last for first, last in runs)
         )
 
-    # --- what happens -------------------------------------------------------------------------------------------------
+    # --- what happens -----------------------------------------------------------------------------
 
     def client(self, queue_manager: str) -> QueueManagerClient:
         """Return a client of a queue manager."""
@@ -331,7 +331,7 @@ class World:
             found = self.queries[name] = self._make_query(self, name)
         return found
 
-    # --- the end ------------------------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def settle(self) -> None:
         """Let everything come to rest, and judge. Raises :class:`BrokenPromiseError`."""
