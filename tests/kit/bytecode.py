@@ -3,8 +3,8 @@
 ``make setup`` runs this module once. A worker's path begins with ``pyspark.zip`` and the archive of
 Py4J, and these archives hold only sources. Python does not save the compiled file of a module that
 it imports from an archive. Therefore each worker, each planner of a data source and each runner of
-a stream compiles PySpark again. This costs each of a test's processes more than a second of CPU,
-and the tests start hundreds of processes. When an archive holds the compiled file next to a
+a stream compiles PySpark again. The compilation costs each process of a test more than a second of
+CPU, and the tests start hundreds of processes. When an archive holds the compiled file next to a
 module's source, Python uses the compiled file. A traceback still shows the source.
 """
 

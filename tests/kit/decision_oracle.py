@@ -20,8 +20,7 @@ class DecisionOracle:
         self.problems: list[str] = []
         self._decided: dict[tuple[str, int], tuple[Undecided, Reason]] = {}
         self._told: dict[tuple[str, str, int], dict[tuple[object, int], int]] = {}
-        """Maps (receipt kind, message) to a map from (stream, position) to the receipt's own
-        identifier.
+        """By (receipt kind, message): the receipt's own identifier by (stream, position).
 
         The stream is None for a commitment receipt.
         """

@@ -1,7 +1,8 @@
 """A short model of what a queue manager's outbox promises (DESIGN promise 5).
 
-The model covers stages, commits, identities and order. It has no disk and sends no messages. It is
-simple on purpose, because the sink is tested against it and a real outbox can be compared with it.
+The model covers stages, commits, identities and order. The model has no disk and sends no messages.
+The model is simple on purpose, because the sink is tested against it and a real outbox can be
+compared with it.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class OverloadIs400(SimQueueManager):
 
 
 class OwedReceiptsForgotten(SimQueueManager):
-    """Keeps owed delivery receipts only in memory. After a crash they are never sent."""
+    """Keeps owed delivery receipts only in memory. After a crash these receipts are never sent."""
 
     def crash(self, survives: bool) -> None:
         self.disk.owed.clear()
@@ -113,7 +113,7 @@ class ToldBeforeMarkSynced(SimQueueManager):
 
 
 class DecisionsForgotten(SimQueueManager):
-    """Stores a mark without the receipts that follow from it. After a crash they are never sent."""
+    """Stores a mark without the receipts that follow from it. After a crash no receipt is sent."""
 
     def crash(self, survives: bool) -> None:
         super().crash(survives)
@@ -137,7 +137,7 @@ class _KeptUndecided(SimDisk):
 
 
 class DecidedTwice(SimQueueManager):
-    """Keeps rows as undecided after their receipt was sent.
+    """Keeps rows as undecided after the receipts about these rows were sent.
 
     A purge after a crash sends a second receipt that contradicts the first one.
     """

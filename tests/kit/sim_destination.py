@@ -4,10 +4,10 @@ The sections are [MC-MQSRM] 3.1.5.1.6.3 and 3.1.6.3. This peer lives on the simu
 network; the peer with sockets is :mod:`tests.kit.foreign.destination`. The model keeps only the
 rules and shares no line with the receiving half of the package.
 
-The peer's faults are drawn from the seed. It drops a request before or after it accepts the
-message. It answers 500, 502 and 503. It sends receipts late, twice, for another stream, or for more
-messages than it received. It stops and starts again with its earlier state. It refuses messages
-whose key contains ``poison`` with 400 each time.
+The peer's faults are drawn from the seed. The peer drops a request before or after it accepts the
+message, or answers 500, 502 or 503. The peer sends receipts late, twice, for another stream, or for
+more messages than it received. The peer stops and starts again with its earlier state. Messages
+whose key contains ``poison`` are refused with 400 each time.
 
 As printed, the peer ignores the repeat of a message wholly. A sender that loses a receipt of this
 peer waits for the next message, or forever.

@@ -2,7 +2,7 @@
 
 The simulation finds messages that are sent twice, lost, or left out without an error.
 
-1. A schedule is drawn from ``Random(seed)``. It is a query with one to three sinks, which share the
+1. A schedule is drawn from ``Random(seed)``: a query with one to three sinks, which share the
    query's application or have one each. The rows have keys, positions, both or neither. Each sink
    makes messages of the same source rows, with the same or different content. A micro-batch runs,
    fails before, in or after a commit, and runs again, with its earlier content or with another one.

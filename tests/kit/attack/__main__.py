@@ -1,17 +1,21 @@
 """Attack a running queue manager for minutes with requests at every port.
 
-make attack MINUTES=10 python -m tests.kit.attack --minutes 5 --seed 4711 --port wsrm --port rpc
-python -m tests.kit.attack --replay tests/attack/findings/FILE.json
+  make attack MINUTES=10
+  python -m tests.kit.attack --minutes 5 --seed 4711 --port wsrm --port rpc
+  python -m tests.kit.attack --replay tests/attack/findings/FILE.json
 
---plant breaks a repaired fault again, which the attack must find:
+With --plant the target has a repaired fault again, which the attack must find. The target of
+attack-planted plants all of these bugs, one after the other.
 
-python -m tests.kit.attack --plant wsrm-other-version make attack-planted MINUTES=5
-# all of them, one after the other
+  python -m tests.kit.attack --plant wsrm-other-version
+  make attack-planted MINUTES=5
 
-A finding is played again at a new process, shortened for at most ten minutes, and saved; then `make
-test` replays it. Exit code 0: no finding. 1: a finding; with --plant the finding that belongs to
-the planted bug. 2: with --plant, no finding or another one. With --every-plant the exit code is 0
-if each bug was found by a finding that belongs to it, else 1.
+A finding is played again at a new process, shortened for at most ten minutes, and saved. From then
+on, make test replays it. Exit codes:
+
+  0  no finding; with --every-plant each bug was found by a finding that belongs to the bug
+  1  a finding, with --plant one that belongs to the bug; with --every-plant a bug was missed
+  2  with --plant: no finding, or only a finding that does not belong to the bug
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ def flipped(rng: Random) -> bytes:
 def truncated(rng: Random) -> bytes:
     """Return a good stage that ends too early.
 
-    At least 16 bytes are cut off, because the end marker of eight bytes may be missing in a good
-    stage.
+    More than 16 bytes are cut off, because a stage may be accepted without its end marker of eight
+    bytes.
     """
     data = _plain(rng)
     return data[: rng.randrange(len(data) - 16)]

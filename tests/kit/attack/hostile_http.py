@@ -131,7 +131,7 @@ class HostileServer:
     """A hostile HTTP server on one port of two loopback addresses."""
 
     def __init__(self, astray: str) -> None:
-        """``astray`` is the URL to which redirects lead; the sender must not follow them."""
+        """Prepare the server; redirects lead to ``astray``, a URL that the sender must not call."""
         self.astray = astray
         self._kept = KeptPort()
         self.port = self._kept.number
@@ -330,7 +330,7 @@ def _head(status: int, rng: Random) -> bytes:
 def _lies(message: Incoming, rng: Random) -> list[Owed]:
     """Return false receipts for a message.
 
-    They name positions that are too high, other streams, or messages that were never sent.
+    The receipts name positions that are too high, other streams, or messages that were never sent.
     """
     place = message.stream
     to = message.delivery_receipt_to or (place.receipts_to if place else None)

@@ -1,9 +1,9 @@
 """Hostile remote queue managers, from which the target's subscriptions read.
 
 A remote queue manager is hostile for some steps and honest for the rest. When it is honest, every
-readable message must become one row. This holds whatever the remote queue manager did before, and
-whatever messages stay at the head of its queue. Faults that follow from bytes that were changed in
-transit do not count against the reader.
+readable message must become one row. This rule holds whatever the remote queue manager did before,
+and whatever messages stay at the head of its queue. Faults that follow from bytes that were changed
+in transit do not count against the reader.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class HostileRemote:
     """One remote queue, with the target's queue that receives its messages."""
 
     def __init__(self, mode: str) -> None:
-        """``mode`` is the subscription's mode: ``move`` or ``copy``."""
+        """Prepare the remote queue for a subscription with ``mode``: ``move`` or ``copy``."""
         self.mode = mode
         self.local = f"private$/{mode}d"
         self.server = ForeignServer(seed=1)

@@ -1,8 +1,8 @@
 """``make demo``: the whole of srmp-spark in about four minutes.
 
 The processes that carry the messages are killed in the middle of the transfer. The demo does not
-know the right result in advance. It reads both ends of each transfer afterwards, and the closing
-table compares them. The modules in the order of reading:
+know the right result in advance. Both ends of each transfer are read afterwards, and the closing
+table compares the ends. The modules in the order of reading:
 
 - :mod:`.run`: the command; it prepares a folder and then runs both transfers;
 - :mod:`.way_in`: foreign senders send over a bad network to the queue manager, and Spark
@@ -13,6 +13,6 @@ table compares them. The modules in the order of reading:
 - :mod:`.results`: the closing table, and which of its figures are wrong;
 - :mod:`.console`: the lines that are printed meanwhile.
 
-``jobs/demo.py`` starts the demo. The foreign senders keep the ledger of the first transfer; they
-are in :mod:`tests.kit.foreign`.
+``jobs/demo.py`` starts the demo. The foreign senders keep the ledger of the first transfer; these
+senders are in :mod:`tests.kit.foreign`.
 """

@@ -5,8 +5,8 @@
         proxy.faults  # the faults so far
 
 The proxy reads whole HTTP/1.1 requests with a ``Content-Length`` and passes them on one at a time.
-It closes the connection when it loses a request or a reply. It reads nothing but the lengths. The
-n-th request has the same fate in every run with one seed.
+When the proxy loses a request or a reply, the proxy closes the connection. The proxy reads nothing
+but the lengths. The n-th request has the same fate in every run with one seed.
 """
 
 from __future__ import annotations

@@ -84,7 +84,10 @@ class Query:
                 self.kill9()
 
     def check(self) -> None:
-        """Raise :class:`SystemExit` if the job ended by itself; its text ends with the log's end."""
+        """Raise :class:`SystemExit` if the job ended by itself.
+
+        The error's text holds the exit code and the end of the job's log.
+        """
         if self.process is not None and self.process.poll() is not None:
             tail = self.log.read_text(errors="replace")[-2000:]
             raise SystemExit(

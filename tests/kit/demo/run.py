@@ -1,10 +1,10 @@
 """Run the demo: send messages in and rows out again, and print a closing table of both ends.
 
 A queue manager (``srmp-spark serve``) and a Spark query (``jobs/ingest.py``) start as separate
-processes. They are killed with -9 while messages are in flight (:mod:`tests.kit.demo.way_in`). Then
-rows of the table are sent as a stream to a second queue manager. Replies are lost, and the sender
-is killed. At the end one hour of the table is replayed twice under one name
-(:mod:`tests.kit.demo.way_out`).
+processes. Both processes are killed with -9 while messages are in flight
+(:mod:`tests.kit.demo.way_in`). Then rows of the table are sent as a stream to a second queue
+manager. Replies are lost, and the sender is killed. At the end one hour of the table is replayed
+twice under one name (:mod:`tests.kit.demo.way_out`).
 """
 
 from __future__ import annotations

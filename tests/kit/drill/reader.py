@@ -1,8 +1,8 @@
 """A reader that keeps its own positions, like a Spark query with a checkpoint.
 
-The reader keeps the positions even when the queue manager loses its disk. It goes from epoch to
-epoch as :meth:`srmp_spark.spark.reading.logs.Logs.advance` does, and records each row under its
-place.
+The reader keeps the positions even when the queue manager loses its disk. The reader goes from
+epoch to epoch as :meth:`srmp_spark.spark.reading.logs.Logs.advance` does, and records each row
+under its place.
 """
 
 from __future__ import annotations

@@ -166,8 +166,8 @@ def _in_turn(
 ) -> list[T]:
     """Make the calls one after the other and return their results.
 
-    This function replaces :func:`srmp_spark.spark.reading.parallel.gather`. It stops after a result
-    that is ``enough``.
+    This function replaces :func:`srmp_spark.spark.reading.parallel.gather`. A result that is
+    ``enough`` ends the calls.
     """
     results: list[T] = []
     for call in calls:

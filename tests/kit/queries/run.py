@@ -1,6 +1,7 @@
 """Run schedules, judge each of them, and shorten a schedule that fails.
 
-python -m tests.kit.queries --schedules 10000 python -m tests.kit.queries --seed 4711
+python -m tests.kit.queries --schedules 10000
+python -m tests.kit.queries --seed 4711
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Planted bugs: repaired faults that are broken again in the attacked process.
 
-They show that the attack finds such faults. Python itself loads ``sitecustomize.py`` of this folder
-when the folder is in ``PYTHONPATH``. The module plants the bug that :data:`VARIABLE` names. No
-other code loads this package. Without both variables nothing is changed.
+The bugs show that the attack finds such faults. Python itself loads ``sitecustomize.py`` of this
+folder when the folder is in ``PYTHONPATH``. The module plants the bug that :data:`VARIABLE` names.
+No other code loads this package. Without both variables nothing is changed.
 """
 
 from __future__ import annotations

@@ -217,8 +217,8 @@ def sizes_of_stages() -> None:
 def _believe_offsets(*, is_fatal: bool = False) -> None:
     """Remove the check of offsets.
 
-    With ``is_fatal`` the process ends when numpy finds a wrong offset. This imitates a wrong offset
-    that Arrow does not find.
+    With ``is_fatal`` the process ends when numpy finds a wrong offset. The end of the process
+    imitates the effect of a wrong offset that Arrow does not find.
     """
     from srmp_spark.store.outbox import stage_file
 

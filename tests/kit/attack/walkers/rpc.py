@@ -85,7 +85,7 @@ class RpcWalker:
     is_awaited = False
 
     def __init__(self, port: str) -> None:
-        """``port`` is ``rpc`` or ``mapper``."""
+        """Make the walker for ``port``: ``rpc`` or ``mapper``."""
         self.port = port
 
     def plan(self, rng: Random) -> Sequence[Step]:
