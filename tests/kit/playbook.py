@@ -71,8 +71,8 @@ def stream_message(
 ) -> Message:
     """Return the message at position ``current`` of a stream.
 
-    The first message of a stream carries ``<start>``. If ``previous`` is absent, it is ``current``
-    - 1.
+    The first message of a stream carries ``<start>``. If ``previous`` is absent, the message names
+    the position before ``current``.
     """
     start = current == 1 if start is None else start
     position = StreamPosition(

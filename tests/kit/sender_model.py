@@ -1,7 +1,7 @@
 """A sending queue manager, written from the document alone, for the simulator.
 
 The sections are [MC-MQSRM] 3.1.7.2, 3.1.6 and 3.1.5.1.8. The model shares no line with the sending
-half of the package. Two implementations that read the same text and agree are evidence.
+half of the package. Two independent implementations of the same text that agree are evidence.
 
 - 3.1.7.2.5: A 200 ends a regular or durable message. A stream message is kept until a stream
   receipt covers it. A 400 deletes the message. After any other answer everything in the queue is
@@ -185,7 +185,7 @@ class SenderModel:
         self.pump()
 
     def accepted(self, item: Outgoing) -> None:
-        """Remove the message, because the peer answered 200."""
+        """Remove the message and record it as acknowledged, because the peer answered 200."""
         if item in self.queue:
             self._remove(item)
         self.oracle.acknowledged(item.key)

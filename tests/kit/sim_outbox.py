@@ -3,7 +3,7 @@
 The object lives through crashes and restarts. The loop does the dispatcher's work in short form:
 collect messages, commit, carry out the effects of
 :meth:`~srmp_spark.srmp.sending.sender.Sender.poll`, and report results. The object also watches
-each message that it sends: a repeated message must be identical to the first one.
+each message that is sent: a message that is sent again must keep its identifier and its place.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class SimOutbox(Synced[OutboxTransaction]):
         ]
 
     def read(self, load: Load, count: int) -> list[StoredMessage]:
-        """Return up to ``count`` messages that ``load`` requests."""
+        """Return up to ``count`` of the messages that a :class:`Load` requests."""
         messages = self.messages.get(load.key, {})
         return [
             StoredMessage(s, messages[s]) for s in sorted(messages) if load.after < s <= load.last

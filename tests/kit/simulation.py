@@ -116,7 +116,7 @@ class Simulation:
         self._lowest_offset_us = self.clock.utc_offset_us
         """The lowest of all offsets of the wall clock so far, in microseconds.
 
-        The queue manager may distrust a clock that was set forward for an hour.
+        The queue manager may distrust, for up to an hour, a clock that was set forward.
         """
         self.oracle = Oracle()
         self.net = SimNet(self.clock, random, NetFaults.drawn(random))

@@ -110,7 +110,11 @@ class Demo:
 
 
 def main(ingest: Path) -> int:
-    """Run the demo and return the exit code, which reports a wrong figure in the closing table."""
+    """Run the demo and return the exit code.
+
+    The code is DONE, CHECK_FAILED if a figure in the closing table is wrong, or USAGE if Java is
+    missing or unsuitable.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

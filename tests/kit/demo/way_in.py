@@ -1,9 +1,9 @@
 """The first half of the demo: SRMP messages over real HTTP into a Delta table.
 
 A sender that was written from the document alone sends regular, durable and stream messages. On the
-network it loses replies, repeats and reorders messages, and sends late copies. The queue manager is
-killed with -9 and restarted twice, the Spark query once. At the end the sender's ledger is compared
-with the Delta table. Nothing else knows how many rows are right.
+network the sender loses replies, repeats and reorders messages, and sends late copies. The queue
+manager is killed with -9 and restarted twice, the Spark query once. At the end the sender's ledger
+is compared with the Delta table. Nothing else knows how many rows are right.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class WayIn:
         self.kills: list[str] = []
 
     def run(self) -> InResult:
-        """Start the query, send, kill, wait for the rows, and return the judged result."""
+        """Start the query, run traffic and kills, wait for the rows, and return the result."""
         try:
             self.query.start()
             self.console.wait_for(self.query_state)

@@ -49,8 +49,8 @@ KILL_AT = 0.2
 PATIENCE: dict[str, Any] = {"resend_table": "1,1,2,5", "retransmission_timeout": 0.25}
 """Flags of the sending queue manager.
 
-They set the seconds until unacknowledged messages are sent again, and until a broken connection is
-tried again. The defaults, 30 and 20, are made for days, but a demo lasts minutes.
+The flags set the seconds until unacknowledged messages are sent again, and until a broken
+connection is tried again. The defaults, 30 and 20, are made for days, but a demo lasts minutes.
 """
 STALL_MAX = 90.0
 """Seconds without progress at the other end after which the demo waits no longer."""

@@ -1,6 +1,6 @@
 """The common part of players that send messages out of the target.
 
-It has calls with all rights, good messages, and the check that they arrived.
+The module has calls with all rights, good messages, and the check that the messages arrived.
 """
 
 from __future__ import annotations

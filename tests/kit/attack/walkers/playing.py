@@ -1,6 +1,6 @@
 """The common part of all walkers and players.
 
-It draws steps, keeps connections by name, and sends requests of HTTP.
+The module draws steps, keeps connections by name, and sends requests of HTTP.
 """
 
 from __future__ import annotations

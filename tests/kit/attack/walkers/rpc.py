@@ -347,7 +347,10 @@ def _flood_of(raw: bytes, count: int, most: int) -> list[bytes]:
 
 
 def bind_pdu(level: int, auth: int, kind: PduType = PduType.BIND) -> bytes:
-    """Return a bind of remote read, with a token that signs nobody in if ``level`` is not 0."""
+    """Return a bind of remote read, with a sign-in token that is invalid if ``level`` is not 0.
+
+    If ``level`` is 0, the bind has no token.
+    """
     contexts = tuple(offers(REMOTE_READ, (NDR, NDR64), 3))
     trailer = AuthTrailer(auth, level, 0, b"NTLMSSP\0" + bytes(24)) if level else None
     body = Bind(FRAGMENT_MAX, FRAGMENT_MAX, 0, contexts).encode()
