@@ -62,19 +62,19 @@ FIELDS = {
 LOADED_MAX = 10_000
 _OUTBOX = "srmp_spark.store.outbox."
 LARGE = {
-    "row_numbers.ROWS_AT_ONCE": 2,
-    "sorted_runs.ROWS_AT_ONCE": 2,
-    "sorted_runs.MERGE_BYTES": 40,
-    "preparation.PART_ROWS_MAX": 2,
-    "writes.CHUNK_BYTES": 1,
+    "preparing.row_numbers.ROWS_AT_ONCE": 2,
+    "preparing.sorted_runs.ROWS_AT_ONCE": 2,
+    "preparing.sorted_runs.MERGE_BYTES": 40,
+    "preparing.preparation.PART_ROWS_MAX": 2,
+    "tables.writes.CHUNK_BYTES": 1,
     "stage_file.CHUNK_ROWS": 2,
-    "identities.CHUNK_ROWS": 2,
-    "identities.BLOCKS_AT_ONCE": 1,
-    "packing.GROUP_ROWS": 3,
-    "ordering.BUCKET_BYTES": 150,
-    "ordering.DEAL_BYTES": 1,
-    "leftovers.GROUPS_AT_ONCE": 1,
-    "leftovers.CONTENTS_AT_ONCE": 1,
+    "preparing.identities.CHUNK_ROWS": 2,
+    "preparing.identities.BLOCKS_AT_ONCE": 1,
+    "preparing.packing.GROUP_ROWS": 3,
+    "preparing.ordering.BUCKET_BYTES": 150,
+    "preparing.ordering.DEAL_BYTES": 1,
+    "preparing.leftovers.GROUPS_AT_ONCE": 1,
+    "preparing.leftovers.CONTENTS_AT_ONCE": 1,
 }
 """Limits with which a few rows are a batch of several shares, parts, files and transactions."""
 

@@ -44,11 +44,11 @@ ROOM = {
     "queue_manager.sender.dispatcher.DESTINATIONS_MAX": 24,
     "queue_manager.sender.dispatcher.FORGOTTEN_AT_ONCE": 2,
     "queue_manager.sender.dispatcher.BATCH_RECORDS_MAX": 40,
-    "srmp.sender.RECORDS_MAX": 44,
-    "srmp.outgoing_room.OTHERS_MAX": 24,
+    "srmp.sending.sender.RECORDS_MAX": 44,
+    "srmp.sending.outgoing_room.OTHERS_MAX": 24,
 }
 """Limits that a life reaches: records are forgotten in it, and only in a crowd is there no room."""
-CROWD = {**ROOM, "srmp.outgoing_room.OTHERS_MAX": 4}
+CROWD = {**ROOM, "srmp.sending.outgoing_room.OTHERS_MAX": 4}
 TROUBLES = ("refused", "never", "silent", "503", "late")
 
 
