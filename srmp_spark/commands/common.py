@@ -1,4 +1,4 @@
-"""What the commands share: how to reach the queue manager, and how to print."""
+"""Connect the commands to the queue manager, and print their results."""
 
 from __future__ import annotations
 
@@ -25,14 +25,20 @@ if TYPE_CHECKING:
 Commands = argparse._SubParsersAction  # noqa: SLF001  # argparse gives the type no public name
 
 RETRY_SECONDS = 5.0
-"""How long a command waits for a queue manager that does not answer; Spark waits longer, a person does not."""
+"""Longest time that a command tries to reach the queue manager, in seconds.
+
+Then the command ends with exit code 3. A person waits for less time than Spark does.
+"""
 
 CELL_WIDTH_MAX = 60
-"""Characters of a table's cell."""
+"""Most characters of one cell of a table.
+
+Longer text is cut and ends with ``…``, so that a row fits on a screen.
+"""
 
 
 def add_connection_flags(parser: argparse.ArgumentParser) -> None:
-    """``--api``, ``--token-file``, ``--table``."""
+    """Add ``--api``, ``--token-file``, ``--allow-plain-token`` and ``--table`` to ``parser``."""
     parser.add_argument(
         "--api",
         metavar="URL",
@@ -51,8 +57,12 @@ def add_connection_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def connect(args: argparse.Namespace) -> QueueManagerClient:
-    """The client that the flags and the environment name. Raises :class:`ConfigurationError`."""
-    from srmp_spark.client.api import QueueManagerClient  # requests takes a while to load
+    """Return a client for the queue manager that the flags and the environment name.
+
+    Raises :class:`ConfigurationError` if the URL or the token cannot be used.
+    """
+    # Imported here, because loading requests takes a while.
+    from srmp_spark.client.api import QueueManagerClient
 
     return QueueManagerClient(
         *address(args), retry_seconds=RETRY_SECONDS, allow_plain_token=args.allow_plain_token
@@ -60,7 +70,10 @@ def connect(args: argparse.Namespace) -> QueueManagerClient:
 
 
 def connect_outgoing(args: argparse.Namespace) -> OutgoingClient:
-    """The same, for what goes out."""
+    """Return a client for outgoing messages of the queue manager that the flags name.
+
+    Raises :class:`ConfigurationError` if the URL or the token cannot be used.
+    """
     from srmp_spark.client.outgoing_messages import OutgoingClient
 
     return OutgoingClient(
@@ -69,7 +82,11 @@ def connect_outgoing(args: argparse.Namespace) -> OutgoingClient:
 
 
 def address(args: argparse.Namespace) -> tuple[str, str | None]:
-    """URL and token. Raises :class:`ConfigurationError`."""
+    """Return the URL of the API and the token, from the flags or the environment.
+
+    The token is ``None`` if neither has one. Raises :class:`ConfigurationError` if ``--token-file``
+    cannot be read, other users can read it, or its content is no token.
+    """
     url = args.api or os.environ.get("SRMP_SPARK_API") or f"http://{DEFAULT_API}"
     token = os.environ.get("SRMP_SPARK_TOKEN")
     try:
@@ -82,7 +99,11 @@ def address(args: argparse.Namespace) -> tuple[str, str | None]:
 
 
 def to_json(value: Any) -> Any:  # noqa: ANN401  # a cell of a row
-    """A cell as JSON: bytes as base64, times as RFC 3339 UTC."""
+    """Return a cell as a JSON value.
+
+    Bytes become base64, times RFC 3339 in UTC, and decimals integers. Other values stay as they
+    are.
+    """
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, datetime):
@@ -95,7 +116,7 @@ def to_json(value: Any) -> Any:  # noqa: ANN401  # a cell of a row
 
 
 def line(value: Mapping[str, Any]) -> str:
-    """One JSON object on one line."""
+    """Return ``value`` as one JSON object on one line."""
     return json.dumps(
         {key: to_json(cell) for key, cell in value.items()},
         ensure_ascii=False,
@@ -110,7 +131,11 @@ def emit(
     columns: Iterable[str] | None = None,
     whole: bool = False,
 ) -> None:
-    """Print rows: a JSON object per line, flushed, or a table of ``columns``; ``whole``: its cells are sentences, not cut."""
+    """Print ``rows`` as one JSON object a line, or as a table of ``columns`` if ``table`` is true.
+
+    The default of ``columns`` is every key of the rows. A table cuts its cells at
+    :data:`CELL_WIDTH_MAX` characters unless ``whole`` is true. Standard output is flushed.
+    """
     if not table:
         for row in rows:
             print(line(row))

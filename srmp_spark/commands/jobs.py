@@ -1,7 +1,7 @@
 """``ingest``, ``replay`` and ``backfill``: the jobs as commands of an installation.
 
-They have the code, the flags and the exit codes of the scripts of the same names, which
-``spark-submit`` takes.
+The commands have the code, the flags and the exit codes of the scripts of the same names.
+``spark-submit`` runs the scripts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from srmp_spark.jobs import backfill, ingest, replay
 
 
 def add_commands(commands: Commands[Any]) -> None:
-    """Add the three."""
+    """Add the commands ``ingest``, ``replay`` and ``backfill`` to ``commands``."""
     parser = commands.add_parser(
         "ingest", help="write queues into a Delta table, each message once (with Spark)"
     )

@@ -1,4 +1,4 @@
-"""``send``, ``peek`` and ``receive``: messages from the command line."""
+"""``send``, ``peek`` and ``receive``: send and read messages from the command line."""
 
 from __future__ import annotations
 
@@ -38,11 +38,14 @@ if TYPE_CHECKING:
     from srmp_spark.client.outgoing_messages import OutgoingClient
 
 RANGE_ROWS = 10_000
-"""Rows asked for at once: peek shows the first ones while the rest is still being read."""
+"""Most rows of one request. ``peek`` prints the first rows while it still reads the others."""
 RECEIVE_MAX = 10_000
-"""What ``receive`` takes without ``--max``: it must hold the rows to sort them by priority."""
+"""Most rows that ``receive`` returns without ``--max``.
+
+All of them are in memory at once, to be sorted by priority.
+"""
 SEND_MESSAGES = 1_000
-"""Messages of ``--lines`` sent in one call."""
+"""Most messages of ``--lines`` in one request."""
 
 _TABLE_COLUMNS = ("sequence", "arrived_at", "message_id", "priority", "label", "body_text")
 _SENT = ("message_id", "destination", "stream_id", "stream_sequence", "state")
@@ -54,11 +57,15 @@ _RELIABLE = (
 )
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _DEFAULT_PORTS = frozenset((80, 443))
-"""A URL without a port means the queue manager of its host; any other port but ours is another one on this host."""
+"""Ports of URLs without a port.
+
+Such a URL means the queue manager of its host. Any other port that is not ours belongs to another
+queue manager of the host.
+"""
 
 
 def add_commands(commands: Commands[Any]) -> None:
-    """Add the three."""
+    """Add the commands ``send``, ``peek`` and ``receive`` to ``commands``."""
     parser = commands.add_parser("send", help="put messages into a queue")
     parser.add_argument(
         "--destination",
@@ -160,7 +167,7 @@ def _seconds(text: str) -> float:
     raise argparse.ArgumentTypeError(f"a number of seconds from 0 on, not {text!r}")
 
 
-# --- send -----------------------------------------------------------------------------------------------------------------
+# --- send -----------------------------------------------------------------------------------------
 
 
 def _send(args: argparse.Namespace) -> int:
@@ -225,7 +232,12 @@ def _send_away(
     batch: list[dict[str, Any]],
     deadline: float | None,
 ) -> set[tuple[str, str, str]]:
-    """To another queue manager; destination, kind and state of what is not acknowledged."""
+    """Send ``batch`` to another queue manager, print the answers, and return the unfinished ones.
+
+    The result holds destination, kind and state of each message that is not acknowledged. With
+    ``deadline`` (of ``time.monotonic``) the call waits until every message has ended or the
+    deadline passes.
+    """
     answers = client.send_away([{"destination": args.destination, **message} for message in batch])
     if deadline is not None:
         _wait(client, answers, deadline)
@@ -251,7 +263,10 @@ def _send_away(
 
 
 def _wait(client: OutgoingClient, answers: list[dict[str, Any]], deadline: float) -> None:
-    """Until all have ended, or it is time. They have one kind."""
+    """Wait until every message of ``answers`` has ended or the deadline passes.
+
+    The states in ``answers`` are updated. The messages of one destination must have one kind.
+    """
     waiting = [answer for answer in answers if answer["serial"] is not None]
     for destination in dict.fromkeys(answer["destination"] for answer in waiting):
         _wait_for(
@@ -260,7 +275,7 @@ def _wait(client: OutgoingClient, answers: list[dict[str, Any]], deadline: float
 
 
 def _wait_for(waiting: list[dict[str, Any]], client: OutgoingClient, deadline: float) -> None:
-    """The same for messages to one destination."""
+    """Wait like :func:`_wait`, for messages of one destination and kind."""
     while waiting:
         left = deadline - time.monotonic()
         serials = [answer["serial"] for answer in waiting]
@@ -274,26 +289,29 @@ def _wait_for(waiting: list[dict[str, Any]], client: OutgoingClient, deadline: f
 
 
 def _local_destination(destination: str, client: QueueManagerClient) -> str | None:
-    """The queue of ours that the destination names; ``None`` for a URL of somebody else.
+    """Return our queue that ``destination`` names, or ``None`` if another queue manager has it.
 
-    Raises :class:`ConfigurationError` for a name that no message over HTTP can go to.
+    ``None`` also stands for a name that only the queue manager can judge. Raises
+    :class:`ConfigurationError` for a name that no message over HTTP can reach.
     """
-    if (
-        len(format_names(destination)) > 1
-    ):  # each of them by HTTP, also one that is ours; the queue manager judges them
+    # The queue manager judges each of several names, and sends over HTTP to all of them, also to
+    # its own queues.
+    if len(format_names(destination)) > 1:
         return None
     try:
         if multicast_address(destination) is not None:
             return None
         if reliable_url(destination) is not None:
-            canonical_outgoing(destination)  # what the queue manager would say of it
+            # Raise the error of the queue manager before anything is sent.
+            canonical_outgoing(destination)
             return None
     except ValueError as error:
         raise ConfigurationError(f"--destination {destination}: {error}") from None
     other = f"--destination {destination}: give the URL of the queue, like http://HOST/msmq/private$/NAME"
     url = destination[7:] if destination[:7].upper() == "DIRECT=" else destination
     if "://" not in url:
-        if url[:4].upper() == "OS:.":  # MSMQ's way to say "this computer"
+        # MSMQ writes "OS:." for this computer.
+        if url[:4].upper() == "OS:.":
             return local_queue_name(url[3:])
         if url is not destination or "=" in url:
             raise ConfigurationError(other)
@@ -301,7 +319,9 @@ def _local_destination(destination: str, client: QueueManagerClient) -> str | No
     try:
         address = parse_queue_url(url)
     except ValueError:
-        return None  # somebody else's web server may have any path; what is no URL the queue manager refuses
+        # The web server of another host may have any path. The queue manager refuses a text that
+        # is no URL.
+        return None
     listening = [parse_queue_url(f"{each}/msmq/any") for each in client.status()["listening"]]
     if address.host not in {each.host for each in listening} and address.host not in _LOCAL_HOSTS:
         return None
@@ -333,35 +353,42 @@ def _bodies(args: argparse.Namespace) -> Iterator[bytes]:
     else:
         try:
             yield body_of(args.body_type, args.body)
-        except UnicodeEncodeError:  # an argument that is not in the locale's encoding
+        # The argument has bytes that are no text in the encoding of the locale.
+        except UnicodeEncodeError:
             raise ConfigurationError("--body is not text; --body-file takes any bytes") from None
 
 
 def _open(name: str) -> Any:  # noqa: ANN401  # a binary file, or standard input
     if name == "-":
-        return open(sys.stdin.fileno(), "rb", closefd=False)  # a descriptor; the caller closes it
+        # The caller closes the file; the descriptor of standard input stays open.
+        return open(sys.stdin.fileno(), "rb", closefd=False)
     try:
         return Path(name).open("rb")
     except OSError as error:
         raise ConfigurationError(f"{name}: {error.strerror}") from None
 
 
-# --- peek and receive ---------------------------------------------------------------------------------------------------
+# --- peek and receive -----------------------------------------------------------------------------
 
 
 def _rows(
     client: QueueManagerClient, queue: str, after: int, limit: int | None
 ) -> Iterator[dict[str, Any]]:
-    """Rows behind ``after`` in order, over all epochs that are left: what is there now, not what comes while we read."""
-    described = client.queue(queue)  # raises the refusal that says why
+    """Yield the rows of ``queue`` after the sequence ``after``, in order, over all epochs.
+
+    The end of the queue is read once at the start, so rows that arrive later are not yielded. At
+    most ``limit`` rows are yielded; ``None`` means no limit. Raises :class:`ApiError` if the queue
+    manager refuses, for example because there is no such queue.
+    """
+    described = client.queue(queue)
     to, at = described["last"], max(after, described["first"] - 1)
     left = limit
     ends = [epoch["first"] - 1 for epoch in described["epochs"][1:]] + [to]
     for epoch, end in zip(described["epochs"], ends, strict=True):
         at = max(at, epoch["first"] - 1)
-        while at < end and (
-            left is None or left > 0
-        ):  # an epoch that ends before ``after`` cannot be asked for it
+        # The queue manager refuses a range after the end of the epoch, so such an epoch is
+        # skipped.
+        while at < end and (left is None or left > 0):
             found = client.range(
                 queue,
                 epoch=epoch["epoch"],
@@ -394,7 +421,11 @@ def _read(
 
 
 def shape(row: dict[str, Any], body: str) -> dict[str, Any]:
-    """A row with its body in the form that ``--body`` asks for."""
+    """Return ``row`` with its body in the form that ``--body`` names.
+
+    ``base64`` keeps the bytes, ``text`` replaces them by the column ``body_text``, and ``none``
+    leaves body and text out.
+    """
     if body == "text":
         return {**row, "body": row["body_text"]}
     if body == "none":
@@ -446,7 +477,8 @@ def _receive(args: argparse.Namespace) -> int:
             limit, waiting, key=lambda row: (-(row["priority"] or 0), row["sequence"])
         )
         emit((shape(row, args.body) for row in rows), table=args.table, columns=_TABLE_COLUMNS)
-        # Only what has left this process is marked: a reader that closed our output has raised by now.
+        # Only printed rows are marked as received. If the reader of standard output had ended,
+        # emit would have raised.
         if rows:
             keeper.check()
             sequences = sorted(row["sequence"] for row in rows)

@@ -1,5 +1,7 @@
-"""Commands ``queues``, ``consumers``, ``purge``, ``give-up`` and ``status``: look at a queue manager, empty a
-queue, forget a consumer, give damaged rows up."""
+"""Show a queue manager, purge queues, delete consumers and discard damaged rows.
+
+The commands are ``queues``, ``consumers``, ``purge``, ``give-up`` and ``status``.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ if TYPE_CHECKING:
     from srmp_spark.client.api import QueueManagerClient
 
 MANY = 1_000
-"""Queues, or destinations of what goes out, beyond which ``status`` prints the summary: everything would be megabytes."""
+"""Most queues, or outgoing destinations, that ``status`` prints in full.
+
+Beyond it ``status`` prints the summary, because the whole would be megabytes.
+"""
 
 _QUEUE_COLUMNS = (
     "name",
@@ -54,7 +59,7 @@ _OUTGOING_COLUMNS = ("destination", "state", "stream_id", "queued", "last_error"
 
 
 def add_commands(commands: Commands[Any]) -> None:
-    """Add the five."""
+    """Add ``queues``, ``consumers``, ``purge``, ``give-up`` and ``status`` to ``commands``."""
     parser = commands.add_parser("queues", help="the queues, one a line")
     add_connection_flags(parser)
     parser.set_defaults(run=_queues)

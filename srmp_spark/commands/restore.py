@@ -1,4 +1,4 @@
-"""``restore``: a new data directory from the Delta state, after the disk was lost."""
+"""``restore``: make a new data directory from the Delta state after the disk was lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ then start the queue manager with serve and the same flags; see docs/troubleshoo
 
 
 def add_commands(commands: Commands[Any]) -> None:
-    """Add it."""
+    """Add the command ``restore`` to ``commands``."""
     parser = commands.add_parser(
         "restore",
         help="make a new data directory from the Delta state, when the disk is lost",
@@ -48,7 +48,8 @@ def add_commands(commands: Commands[Any]) -> None:
 
 
 def _restore(args: argparse.Namespace) -> int:
-    from srmp_spark.store.restore.report import Line  # deltalake takes a while to load
+    # Imported here, because loading deltalake takes a while.
+    from srmp_spark.store.restore.report import Line
     from srmp_spark.store.restore.restore import restore
 
     kept: list[dict[str, Any]] = []

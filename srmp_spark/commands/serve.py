@@ -12,7 +12,7 @@ from srmp_spark.queue_manager.configuration.config import add_flags, load
 
 
 def add_commands(commands: Commands[Any]) -> None:
-    """Add ``serve``."""
+    """Add the command ``serve`` to ``commands``."""
     parser = commands.add_parser(
         "serve",
         help="run a queue manager",

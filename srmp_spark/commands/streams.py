@@ -1,4 +1,4 @@
-"""``streams``: the streams that come in and go out, and what an operator decides about one."""
+"""``streams``: list incoming and outgoing streams, and apply an operator's decision to one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ actions on what goes out (--destination; --stream: only if this is the live one)
 
 
 def add_commands(commands: Commands[Any]) -> None:
-    """Add it."""
+    """Add the command ``streams`` to ``commands``."""
     parser = commands.add_parser(
         "streams",
         help="streams that come in and go out",
@@ -99,7 +99,7 @@ def _streams(args: argparse.Namespace) -> int:
 
 
 def _session(session: Mapping[str, Any] | None) -> str | None:
-    """A reliable session in a few words."""
+    """Return a reliable session as a short text for the table, or ``None`` without a session."""
     if session is None:
         return None
     room = session["buffer_remaining"]

@@ -1,4 +1,4 @@
-"""``subscribe``: which queues of other queue managers are read into ours ([MS-MQRR])."""
+"""``subscribe``: read queues of other queue managers into our queues ([MS-MQRR])."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 ACTIONS = ("add", "list", "remove", "resume")
 FIRST_SECONDS = 2.0
-"""How long ``add`` waits for the first attempt: a machine that is there answers within it, usually."""
+"""Longest wait of ``add`` for the first attempt, in seconds.
+
+A reachable machine usually answers within this time. After it the command reports that no answer
+has arrived yet and ends with exit code 0.
+"""
 POLL_SECONDS = 0.1
 _FLAGS = (
     "the flags are --host, --queue, --mode move|copy, --to, --username with "
@@ -38,9 +42,10 @@ COLUMNS = (
     "lag_seconds",
     "last_error",
 )
-PASSWORD_VARIABLE = "SRMP_SPARK_REMOTE_PASSWORD"  # noqa: S105  # a name
+# The text is the name of an environment variable, no password.
+PASSWORD_VARIABLE = "SRMP_SPARK_REMOTE_PASSWORD"  # noqa: S105
 PASSWORD_MAX = 4_096
-"""Bytes of a password file; passwords of Windows have at most 256 characters."""
+"""Most bytes that are read of a password file. Passwords of Windows have at most 256 characters."""
 
 _HELP = f"""actions:
   add     read the remote queue --queue of --host from now on, until it is removed. Again with another --mode or
@@ -56,7 +61,7 @@ data directory that only its owner can read; to keep it elsewhere: [[subscriptio
 
 
 def add_commands(commands: Commands[Any]) -> None:
-    """Add it."""
+    """Add the command ``subscribe`` to ``commands``."""
     parser = commands.add_parser(
         "subscribe",
         help="read queues of other queue managers into ours (MQRR)",
@@ -137,7 +142,7 @@ def _subscribe(args: argparse.Namespace) -> int:
 
 
 def _connection_of(args: argparse.Namespace) -> str:
-    """Return the flags by which the same queue manager is reached again, for a command that a user copies."""
+    """Return the flags that reach the same queue manager, for a command that the user copies."""
     given = [("--api", args.api), ("--token-file", args.token_file)]
     flags = "".join(f" {flag} {shlex.quote(value)}" for flag, value in given if value)
     return flags + (" --allow-plain-token" if args.allow_plain_token else "")
@@ -193,9 +198,8 @@ def _add(
 
 
 def _client(args: argparse.Namespace) -> SubscriptionsClient:
-    from srmp_spark.client.subscriptions import (
-        SubscriptionsClient,
-    )  # requests takes a while to load
+    # Imported here, because loading requests takes a while.
+    from srmp_spark.client.subscriptions import SubscriptionsClient
 
     return SubscriptionsClient(
         *address(args), retry_seconds=RETRY_SECONDS, allow_plain_token=args.allow_plain_token
@@ -203,7 +207,12 @@ def _client(args: argparse.Namespace) -> SubscriptionsClient:
 
 
 def _password(args: argparse.Namespace) -> str | None:
-    """Never on the command line: other users of the machine read those."""
+    """Return the password of ``--password-file``, or of the environment if ``--username`` is given.
+
+    No flag takes the password itself, because other users of the machine can read command lines.
+    Raises :class:`ConfigurationError` if the file cannot be read, is no UTF-8, or can be read by
+    other users.
+    """
     if args.password_file is None:
         return os.environ.get(PASSWORD_VARIABLE) if args.username else None
     try:
