@@ -131,7 +131,7 @@ def emit(
     columns: Iterable[str] | None = None,
     whole: bool = False,
 ) -> None:
-    """Print ``rows`` as one JSON object a line, or as a table of ``columns`` if ``table`` is true.
+    """Print ``rows`` as JSON lines, or as a table of ``columns`` if ``table`` is true.
 
     The default of ``columns`` is every key of the rows. A table cuts its cells at
     :data:`CELL_WIDTH_MAX` characters unless ``whole`` is true. Standard output is flushed.

@@ -412,7 +412,7 @@ def _knock(url: UrlParts) -> Check:
 
 
 def _probe(url: UrlParts, queue: str, host: str, *, transactional: bool) -> Check:
-    """Send a real message that the queue manager judges and does not store, and return the check.
+    """Send a message that the queue manager judges and does not store; return the check.
 
     ``host`` is the host name in the message's destination and in the field ``Host``. A
     ``transactional`` probe is the first message of a stream.

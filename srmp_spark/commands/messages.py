@@ -232,7 +232,7 @@ def _send_away(
     batch: list[dict[str, Any]],
     deadline: float | None,
 ) -> set[tuple[str, str, str]]:
-    """Send ``batch`` to another queue manager, print the answers, and return the unfinished ones.
+    """Send ``batch`` to another queue manager, print the answers, return unfinished ones.
 
     The result holds destination, kind and state of each message that is not acknowledged. With
     ``deadline`` (of ``time.monotonic``) the call waits until every message has ended or the

@@ -45,7 +45,10 @@ COLUMNS = (
 # The text is the name of an environment variable, no password.
 PASSWORD_VARIABLE = "SRMP_SPARK_REMOTE_PASSWORD"  # noqa: S105
 PASSWORD_MAX = 4_096
-"""Most bytes that are read of a password file. Passwords of Windows have at most 256 characters."""
+"""Most bytes that are read of a password file.
+
+Passwords of Windows have at most 256 characters.
+"""
 
 _HELP = f"""actions:
   add     read the remote queue --queue of --host from now on, until it is removed. Again with another --mode or
@@ -207,11 +210,12 @@ def _client(args: argparse.Namespace) -> SubscriptionsClient:
 
 
 def _password(args: argparse.Namespace) -> str | None:
-    """Return the password of ``--password-file``, or of the environment if ``--username`` is given.
+    """Return the password of ``--password-file``, or else of the environment.
 
-    No flag takes the password itself, because other users of the machine can read command lines.
-    Raises :class:`ConfigurationError` if the file cannot be read, is no UTF-8, or can be read by
-    other users.
+    Without the flag, and without ``--username``, the result is ``None``. No flag takes the password
+    itself, because other users of the machine can read command lines. Raises
+    :class:`ConfigurationError` if the file cannot be read, is no UTF-8, or can be read by other
+    users.
     """
     if args.password_file is None:
         return os.environ.get(PASSWORD_VARIABLE) if args.username else None

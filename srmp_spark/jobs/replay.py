@@ -1,9 +1,9 @@
-"""``replay``: rows of a message table go out again as messages, exactly once for a name.
+"""``replay``: send rows of a message table again, exactly once for each ``--id``.
 
-A dry run reads the table and tells what would be sent. With ``--yes`` the same rows are sent batch by batch
-(:mod:`.ranges`), each row under its source position as identity and ``--id`` as application. So a job that is killed and
-started again with the same ``--id``, on whatever machine, sends nothing twice; what was noted as committed (:mod:`.done`)
-is passed over.
+A dry run reads the table and reports what would be sent. With ``--yes`` the job sends the same rows
+batch by batch (:mod:`.ranges`), each row under its source position as identity and ``--id`` as
+application. So a job that is killed and started again with the same ``--id``, on whatever machine,
+sends nothing twice. Batches that are recorded as committed (:mod:`.done`) are skipped.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ output:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of INTERFACE.md section 5."""
+    """Add the flags of INTERFACE.md section 5 to ``parser``."""
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.set_defaults(job="replay")
@@ -88,21 +88,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """``jobs/replay.py``."""
+    """Run ``jobs/replay.py`` and return its exit code."""
     parser = argparse.ArgumentParser(prog="replay.py", allow_abbrev=False)
     add_arguments(parser)
     return run(parser.parse_args(argv))
 
 
 def run(args: argparse.Namespace) -> int:
-    """The job with a Spark session of its own."""
+    """Run the job with a Spark session of its own and return its exit code."""
 
     def work() -> Outcome:
-        selection, options = (
-            Selection.of(args),
-            running.sink_options(args),
-        )  # before a JVM starts: usage is told at once
-        if args.yes:  # a dry run needs no queue manager
+        # Parsed before a JVM starts, so that errors of usage are reported at once.
+        selection, options = Selection.of(args), running.sink_options(args)
+        # A dry run needs no queue manager.
+        if args.yes:
             running.ask_queue_manager(options)
         selection.check_path()
         with running.spark_session("srmp replay", args.master) as spark:
@@ -114,12 +113,16 @@ def run(args: argparse.Namespace) -> int:
 def replay(
     spark: SparkSession, selection: Selection, options: SinkOptions, args: argparse.Namespace
 ) -> Outcome:
-    """Tell what would be sent; with ``--yes`` send it."""
+    """Report what would be sent; with ``--yes`` send the rows. Return the result."""
     return send_rows(selection.rows(spark), options, args)
 
 
 def send_rows(rows: DataFrame, options: SinkOptions, args: argparse.Namespace) -> Outcome:
-    """The rows of a table with source positions, to one destination."""
+    """Send rows with source positions to one destination, and return the result.
+
+    Without ``--yes`` nothing is sent: the result is a count. A signal ends the job after the batch
+    in progress.
+    """
     from srmp_spark.jobs import ranges
     from srmp_spark.jobs.sending import Outgoing, outgoing_columns
 
