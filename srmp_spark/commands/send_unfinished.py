@@ -32,7 +32,7 @@ REMEDIES: dict[str, str] = {
     "lets you in",
     "target": "is the URL right? Its path begins with /msmq/",
 }
-"""Code of ``Srmp-Reason`` → advice to the sender. ``doctor`` gives the advice to the receiver."""
+"""Code of ``Srmp-Reason`` → advice to the sender; ``doctor`` advises the receiver."""
 _MAYBE_NOT_MSMQ = frozenset((403, 404, 405))
 """HTTP statuses of a web server that has no MSMQ at this path."""
 _REFUSED = (
