@@ -17,8 +17,8 @@ The check for the original must be a **peek** by lookup identifier. A receive an
 MESSAGE_NOT_FOUND also for a locked message, and the lock may belong to our own old connection whose
 loss the server has not noticed. A reader that trusts this answer duplicates or loses the message.
 Before an End is sent, the store therefore records that it will be sent
-(``queue_manager/puller/moving_and_copying/sent_marks.py``). A restarted process cannot know whether an End was sent,
-and treats a stored copy as ``UNANSWERED``.
+(``queue_manager/puller/moving_and_copying/sent_marks.py``). A restarted process cannot know whether
+an End was sent, and treats a stored copy as ``UNANSWERED``.
 """
 
 from __future__ import annotations

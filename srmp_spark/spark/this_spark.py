@@ -22,7 +22,8 @@ def check_spark(name: str) -> None:
     found = _version()
     if _numbers(found) < LEAST:
         raise ConfigurationError(
-            f'format("{name}") needs Spark {LEAST[0]}.{LEAST[1]} or newer (latestOffset(start, limit), '
+            f'format("{name}") needs Spark {LEAST[0]}.{LEAST[1]} or newer '
+            "(latestOffset(start, limit), "
             f"stream writers of Arrow batches), and this is Spark {found}: take a platform with "
             f"Spark {LEAST[0]}.{LEAST[1]}"
         )

@@ -1,8 +1,8 @@
 """Encodes a packet as octets (RFC 3208 8).
 
 A checksum is always written, because OpenPGM discards data without one. Values that do not fit into
-a packet raise :class:`LocalProtocolError`. Every packet that :func:`~srmp_spark.pgm.wire.decoder.decode`
-returned can be encoded.
+a packet raise :class:`LocalProtocolError`. Every packet that
+:func:`~srmp_spark.pgm.wire.decoder.decode` returned can be encoded.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def encode(packet: Packet) -> bytes:
 class DataEncoder:
     """Encodes the data packets of one session.
 
-    The sums of their payloads are computed before (:func:`~srmp_spark.pgm.wire.checksum.sum_of`). The
-    octets are identical to those of :func:`encode`, in a third of the time. Fixed parts are checked
-    once, and only the changing parts of the header are summed, as numbers.
+    The sums of their payloads are computed before (:func:`~srmp_spark.pgm.wire.checksum.sum_of`).
+    The octets are identical to those of :func:`encode`, in a third of the time. Fixed parts are
+    checked once, and only the changing parts of the header are summed, as numbers.
     """
 
     def __init__(self, tsi: Tsi, destination_port: int) -> None:

@@ -207,7 +207,8 @@ class Destinations:
             )
         if name == FORWARD_QUEUE:
             raise ConfigurationError(
-                f"{FORWARD_QUEUE} holds messages that were accepted to be forwarded; purge the queue "
+                f"{FORWARD_QUEUE} holds messages that were accepted to be forwarded; "
+                "purge the queue "
                 "to discard them"
             )
         queue = self.queues.pop(name)

@@ -4,15 +4,16 @@ See [MC-MQSRM] 3.1.1.1.5. Windows keeps 10,000 identifiers for 30 minutes (appen
 However, its own stream sender repeats a message every six hours without end (<18>), and a proxy may
 hold a POST even longer. We keep identifiers for 30 days. The identifiers of one queue manager (its
 *lineage*) rise by one for each message, so they are stored as runs and not one by one. In this
-module a lineage is the key of :func:`~srmp_spark.srmp.receiving.trust_domain.lineage_key`, which also says to
-whom the identifiers belong.
+module a lineage is the key of :func:`~srmp_spark.srmp.receiving.trust_domain.lineage_key`, which
+also says to whom the identifiers belong.
 
 This module stores nothing. :meth:`MessageIdHistory.take_changes` returns the changes since its last
 call, for the transaction that holds the rows. If an identifier were durable before its message, the
 retry of the sender would be taken for a repeat, and the message would be lost.
 
-Times come from :class:`~srmp_spark.srmp.receiving.history_clock.HistoryClock` and not from the wall clock. An
-operator may set the wall clock ahead by years, and all identifiers would be forgotten at once.
+Times come from :class:`~srmp_spark.srmp.receiving.history_clock.HistoryClock` and not from the wall
+clock. An operator may set the wall clock ahead by years, and all identifiers would be forgotten at
+once.
 """
 
 from __future__ import annotations

@@ -118,8 +118,8 @@ class Load(NamedTuple):
     ``bytes_max`` bytes together, unless the first row alone has more. Give the rows to
     :meth:`~srmp_spark.srmp.sending.sender.Sender.loaded`, or an empty list if there are none. If no
     connection to the peer is open, connect first. If this fails, call
-    :meth:`~srmp_spark.srmp.sending.sender.Sender.not_reached` instead. Messages for many unreachable peers
-    must neither fill the memory nor cost reading.
+    :meth:`~srmp_spark.srmp.sending.sender.Sender.not_reached` instead. Messages for many
+    unreachable peers must neither fill the memory nor cost reading.
     """
 
     key: QueueKey

@@ -2,8 +2,8 @@
 
 Each message is finished when its number is acknowledged. The session numbers the messages, holds
 them until their destination has room, and sends them again
-(:mod:`srmp_spark.queue_manager.sender.reliable.reliable_wire`). This queue therefore hands out as many
-messages at once as the session holds, in order. A failure is reported here only for a message
+(:mod:`srmp_spark.queue_manager.sender.reliable.reliable_wire`). This queue therefore hands out as
+many messages at once as the session holds, in order. A failure is reported here only for a message
 without a number; a message with a number stays with its session.
 """
 

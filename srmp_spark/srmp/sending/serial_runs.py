@@ -1,7 +1,7 @@
 """The serial numbers of an outbox that wait for something, as sorted disjoint closed runs.
 
-:class:`~srmp_spark.srmp.receiving.runs.Runs` only grows and keeps times. The set in this module gets ranges
-at its end, and loses numbers anywhere.
+:class:`~srmp_spark.srmp.receiving.runs.Runs` only grows and keeps times. The set in this module
+gets ranges at its end, and loses numbers anywhere.
 """
 
 from __future__ import annotations
