@@ -1,9 +1,9 @@
-"""Which Spark is here, and whether the data sources can work with it.
+"""Check that the installed Spark is new enough for the data sources.
 
-``latestOffset(start, limit)`` of a stream reader, ``ReadLimit`` and stream writers that take Arrow
-batches are of Spark 4.2. An earlier Spark calls the reader without the limit, so that no option
-bounds a micro-batch, and hands the sink rows one by one. Nothing is promised there and nothing
-tested, so both formats refuse an earlier Spark in words.
+Three things need Spark 4.2: ``latestOffset(start, limit)`` of a stream reader, ``ReadLimit``, and
+stream writers that accept Arrow batches. An earlier Spark calls the reader without the limit, so
+that no option bounds a micro-batch, and hands rows to the sink one by one. The formats are neither
+promised nor tested with an earlier Spark, so both formats refuse to run there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache
 from srmp_spark.errors import ConfigurationError
 
 LEAST = (4, 2)
-"""Major and minor version."""
+"""Oldest Spark version that works, as (major, minor). An older Spark is refused."""
 
 
 def check_spark(name: str) -> None:
@@ -37,6 +37,9 @@ def _version() -> str:
 
 
 def _numbers(version: str) -> tuple[int, int]:
-    """Return major and minor; ``4.2.0.dev1`` counts as 4.2."""
+    """Return the major and the minor number of a version.
+
+    ``4.2.0.dev1`` counts as 4.2.
+    """
     match = re.match(r"(\d+)\.(\d+)", version)
     return (int(match[1]), int(match[2])) if match else LEAST

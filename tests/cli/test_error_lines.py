@@ -53,7 +53,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueMa
         (["send", "--destination", "t", "--body", "b"], "there is no queue t; did you mean 'private$/t'?"),
         (["peek", "--queue", "private$/*"], "there is no queue private$/*; give one name and no glob"),
         (["send", "--destination", "private$/t", "--delivery", "express", "--body", "b"], "not express ones [queue-kind]"),
-        (["give-up", "--force", "--queue", "private$/t", "--first", "1", "--last", "2"], "holds 1 to 0, not 1 to 2; the queue"),
+        (["give-up", "--force", "--queue", "private$/t", "--first", "1", "--last", "2"], "holds 1 to 0, not 1 to 2; the"),
         (["receive", "--queue", "private$/t", "--consumer", "a/b"], "not a consumer name: 'a/b'; 1 to 100 printable"),
         (["purge", "--queue", "a/b/c"], "not a queue name: 'a/b/c' (expected"),
         (["send", "--destination", "DIRECT=OS:other\\q"], "give the URL of the queue, like"),
@@ -83,7 +83,7 @@ def test_errors_of_commands(
         ),
         (
             ["serve", "--data-dir", "d", "--queue", "a:transactionl"],
-            "did you mean 'transactional'? (a queue",
+            "did you mean 'transactional'? (PUT /v1/queues",
         ),
         (
             ["serve", "--data-dir", "d", "--retention-hours", "x"],

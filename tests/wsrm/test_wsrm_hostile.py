@@ -92,7 +92,7 @@ def test_what_is_no_soap_message(envelope: bytes, match: str) -> None:
         (header('<r:Sequence xmlns:r="http://schemas.xmlsoap.org/ws/2005/02/rm"/>'), "two versions of WS-ReliableMessaging"),
         (header("<r:Sequence><r:Identifier>u</r:Identifier><r:MessageNumber>1</r:MessageNu"
 "mber></r:Sequence>"), "one Sequence"),
-        (GOOD.replace(b"<b/>", b"<r:Nothing/>"), "no such element"),
+        (GOOD.replace(b"<b/>", b"<r:Nothing/>"), "unknown element"),
         (header("<a:ReplyTo/>"), "without an Address"),
         (header("<a:ReplyTo><a:Address>urn:1</a:Address><a:Address>urn:2</a:Address></a:ReplyTo>"), "one Address"),
         (header("<r:SequenceFault/>"), "<FaultCode> is missing"),
@@ -113,7 +113,7 @@ def test_a_header_that_must_be_understood_and_is_not() -> None:
     for value in ("1", "true", " true "):
         error = refused(
             header(f'<x s:mustUnderstand="{value}" xmlns="urn:x"/>'),
-            "must be understood is not: '{urn:x}x'",
+            "must be understood is not supported: '{urn:x}x'",
         )
         assert isinstance(error, SoapFaultError)
         assert (error.fault.blame, error.message_id) == (Blame.MUST_UNDERSTAND, "urn:m")
@@ -187,7 +187,7 @@ def test_a_protocol_element_is_read_in_its_own_order() -> None:
         "has no place there",
     )
     refused(create.replace(b"PT5S", b"5 s"), "not a duration")
-    refused(create.replace(b"CreateSequence>", b"CreateSequences>"), "no such element")
+    refused(create.replace(b"CreateSequence>", b"CreateSequences>"), "unknown element")
     last = encode(message(content=TerminateSequence("urn:s", 3)))
     refused(last.replace(b">3<", b">0<"), "between 1 and")
 

@@ -2,8 +2,8 @@
 
 "A receiver simply obeys what the source tells it in terms of window state and advancement". So
 missing numbers before the trail of any packet are declared lost, and a number or an SPM's lead
-beyond our lead makes the numbers between missing. Numbers are unbounded (:mod:`.sequence`). The
-trail and lead of a packet are read as the unbounded numbers nearest to the known ones.
+beyond our lead makes the numbers between missing. Numbers are unbounded (:mod:`..wire.sequence`).
+The trail and lead of a packet are read as the unbounded numbers nearest to the known ones.
 
 When the first of many missing numbers is repaired, all later ones are ready at once. Delivering all
 of them may take longer than the kernel's buffer has room, and packets received meanwhile would be

@@ -2,7 +2,7 @@
 
 Theory of operation, for the owner of the socket. ``receive(packet, source, now)`` processes a
 decoded packet and the address of its sender. ``poll(now)`` is called at ``next_timer()``. Both
-methods return packets to send and events to report, in order (:mod:`.outputs`). ``uniform`` draws
+methods return packets to send and events to report, in order (:mod:`..outputs`). ``uniform`` draws
 the back-offs.
 
 Each source has a session of its own, identified by its address and its TSI. PGM does not

@@ -55,7 +55,7 @@ class Repair:
 class Repairs:
     """Requests the missing numbers of one session, oldest first.
 
-    Numbers are unbounded (:mod:`.sequence`).
+    Numbers are unbounded (:mod:`..wire.sequence`).
     """
 
     def __init__(

@@ -56,7 +56,7 @@ class SpmSequence:
         """First of the late SPMs with ascending numbers since the last SPM in sequence."""
         self._number: int | None = None
         self._lead: int | None = None
-        """SPM_LEAD of the most recent SPM in sequence, unbounded (:mod:`.sequence`).
+        """SPM_LEAD of the most recent SPM in sequence, unbounded (:mod:`..wire.sequence`).
 
         ``_number`` is its SPM_SQN, unbounded too.
         """

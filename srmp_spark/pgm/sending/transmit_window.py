@@ -34,7 +34,7 @@ class TransmitWindow:
     """The packets of one source from number :attr:`trail` to number :attr:`lead`.
 
     The window is empty if :attr:`lead` is :attr:`trail` - 1. Numbers are unbounded
-    (:mod:`.sequence`).
+    (:mod:`..wire.sequence`).
     """
 
     def __init__(self, first: int, settings: SourceSettings, now: float) -> None:

@@ -1,7 +1,7 @@
 """Every limit of the codec, with its reason.
 
 Tests import these names and exceed each limit on purpose. Settings that an operator may change are
-in :mod:`.settings`.
+in :mod:`..settings`.
 """
 
 from __future__ import annotations

@@ -207,8 +207,7 @@ class Destinations:
             )
         if name == FORWARD_QUEUE:
             raise ConfigurationError(
-                f"{FORWARD_QUEUE} holds messages that were accepted to be forwarded; "
-                "purge the queue "
+                f"{FORWARD_QUEUE} holds messages that were accepted to be forwarded; purge it "
                 "to discard them"
             )
         queue = self.queues.pop(name)
