@@ -12,7 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from srmp_spark.commands.common import Commands, add_connection_flags, connect, emit
+from srmp_spark.commands.common import (
+    Commands,
+    add_command,
+    add_connection_flags,
+    connect,
+    emit,
+)
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import local_queue_name
 
@@ -27,15 +33,33 @@ A larger value is an error.
 """
 MANIFEST = "manifest.jsonl"
 
+_DESCRIPTION = """\
+Write the newest posts of a queue to files, redacted, for a bug report or a test.
+
+Body, label, host names, GUIDs and signatures are replaced by other content of the same length.
+Queue names, numbers, times and priorities are kept. Look at the files before you pass them on."""
+
+_EXAMPLES = """\
+example:
+  srmp-spark capture --queue 'private$/orders' --max 20 --out ./capture
+
+output: one JSON object for each file, also in DIR/manifest.jsonl"""
+
 
 def add_commands(commands: Commands[Any]) -> None:
     """Add the command ``capture`` to ``commands``."""
-    parser = commands.add_parser("capture", help="write redacted posts of a queue to files")
-    parser.add_argument("--queue", required=True, metavar="NAME")
-    parser.add_argument(
-        "--max", type=int, default=100, metavar="N", help="the newest N posts (default 100)"
+    parser = add_command(
+        commands,
+        "capture",
+        words="write the newest posts of a queue to files, redacted, for a bug report",
+        description=_DESCRIPTION,
+        examples=_EXAMPLES,
     )
-    parser.add_argument("--out", required=True, metavar="DIR", help="an empty or new directory")
+    parser.add_argument("--queue", required=True, metavar="NAME", help="the queue to read")
+    parser.add_argument(
+        "--max", type=int, default=100, metavar="N", help="write the newest N posts (default 100)"
+    )
+    parser.add_argument("--out", required=True, metavar="DIR", help="a new or empty folder")
     add_connection_flags(parser)
     parser.set_defaults(run=_capture)
 

@@ -37,22 +37,44 @@ Longer text is cut and ends with ``…``, so that a row fits on a screen.
 """
 
 
+def add_command(
+    commands: Commands[Any], name: str, *, words: str, description: str, examples: str
+) -> argparse.ArgumentParser:
+    """Add the parser of the command ``name`` to ``commands`` and return the parser.
+
+    ``words`` is the line of ``srmp-spark --help``. ``description`` and ``examples`` are printed by
+    ``srmp-spark NAME --help`` with their line ends.
+    """
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=words,
+        description=description,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser
+
+
 def add_connection_flags(parser: argparse.ArgumentParser) -> None:
     """Add ``--api``, ``--token-file``, ``--allow-plain-token`` and ``--table`` to ``parser``."""
     parser.add_argument(
         "--api",
         metavar="URL",
-        help=f"the queue manager's API (also SRMP_SPARK_API; default http://{DEFAULT_API}); "
-        "for https with a private CA set REQUESTS_CA_BUNDLE or SSL_CERT_FILE",
+        help=f"API of the queue manager (also SRMP_SPARK_API; default http://{DEFAULT_API}). "
+        "For https with a private CA set REQUESTS_CA_BUNDLE or SSL_CERT_FILE",
     )
-    parser.add_argument("--token-file", metavar="FILE", help="its token (also SRMP_SPARK_TOKEN)")
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="file with the token of the API (also SRMP_SPARK_TOKEN)",
+    )
     parser.add_argument(
         "--allow-plain-token",
         action="store_true",
-        help="send the token over plain HTTP beyond loopback, where others can read it",
+        help="send the token over plain HTTP to another host, although others can read it there",
     )
     parser.add_argument(
-        "--table", action="store_true", help="a table for people instead of JSON lines"
+        "--table", action="store_true", help="print a table for people instead of JSON lines"
     )
 
 

@@ -21,7 +21,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from srmp_spark.commands.common import Commands, add_connection_flags, connect, emit
+from srmp_spark.commands.common import (
+    Commands,
+    add_command,
+    add_connection_flags,
+    connect,
+    emit,
+)
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.interface import ExitCode
 from srmp_spark.names import UrlParts, local_queue_name, nearest_queue_name, split_url
@@ -34,6 +40,25 @@ PROBE_SECONDS = 10.0
 """Longest wait for a connection, and for an answer, in seconds. Then the check fails."""
 DAMAGED_HINT = 'look at docs/troubleshooting.md, "Damaged rows"'
 _DEFAULT_PORT = {"http": 80, "https": 443}
+
+_DESCRIPTION = """\
+Find out why messages do not arrive, and which flag or setting to change.
+
+Run it when a sender reports an error, or when its messages disappear: a sender sees only "400",
+this report names the reason. It checks the API, the SRMP port, the Delta state, receipts, streams
+and subscriptions. With --queue it also posts a probe, which the queue manager judges like any
+message but does not store."""
+
+_EXAMPLES = """\
+examples:
+  everything that can be seen without a message:
+    srmp-spark doctor --table
+  would the queue manager accept a message to this queue?
+    srmp-spark doctor --queue 'private$/orders' --table
+  the same by the host name that senders use, through DNS, NAT and proxies:
+    srmp-spark doctor --queue 'private$/orders' --url http://msmq.example --table
+
+output: one JSON object a check, with check, ok, detail and hint. Exit code 1: a check failed"""
 
 EXPLANATIONS: dict[str, tuple[str, str]] = {
     "foreign-host": (
@@ -139,12 +164,21 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
 
 def add_commands(commands: Commands[Any]) -> None:
     """Add the command ``doctor`` to ``commands``."""
-    parser = commands.add_parser("doctor", help="find out why messages do not arrive")
-    parser.add_argument(
-        "--queue", metavar="NAME", help="probe this queue with a message that is not stored"
+    parser = add_command(
+        commands,
+        "doctor",
+        words="find out why messages do not arrive",
+        description=_DESCRIPTION,
+        examples=_EXAMPLES,
     )
     parser.add_argument(
-        "--url", metavar="URL", help="how senders reach the SRMP port (default: where it listens)"
+        "--queue", metavar="NAME", help="post a probe to this queue; it is judged but not stored"
+    )
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        help="the SRMP port as senders reach it, http://HOST[:PORT] (default: the address on "
+        "which the queue manager listens)",
     )
     add_connection_flags(parser)
     parser.set_defaults(run=_doctor)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.commands.common import (
     Commands,
+    add_command,
     add_connection_flags,
     connect,
     connect_outgoing,
@@ -50,7 +51,7 @@ SEND_MESSAGES = 1_000
 _TABLE_COLUMNS = ("sequence", "arrived_at", "message_id", "priority", "label", "body_text")
 _SENT = ("message_id", "destination", "stream_id", "stream_sequence", "state")
 _RELIABLE = (
-    ("soap_action", "URI", "wsa:Action of the message; required"),
+    ("soap_action", "URI", "wsa:Action of the message, required"),
     ("wsrm_version", "V", "1.0, 1.1 (default) or 1.2"),
     ("soap_version", "V", "1.1 or 1.2 (default)"),
     ("wsa_version", "V", "2004/08 or 2005/08 (default)"),
@@ -63,91 +64,161 @@ Such a URL means the queue manager of its host. Any other port that is not ours 
 queue manager of the host.
 """
 
+_SEND = """\
+Send messages to a queue of this queue manager, or to the URL of a queue elsewhere.
+
+Use it to try a queue, or to send from a shell script. The queue manager keeps a message for another
+machine, and sends it again until the receiver acknowledges it."""
+
+_SEND_EXAMPLES = """\
+examples:
+  to a queue of this queue manager:
+    srmp-spark send --destination 'private$/orders' --label hello --body 'order 1'
+  to a queue of another machine, and wait for the acknowledgement:
+    srmp-spark send --destination 'http://peer.example/msmq/private$/orders' --body 'order 1' \\
+        --key order-1 --wait 30
+  each line of a file as a message:
+    srmp-spark send --destination 'private$/orders' --lines orders.txt
+
+output: one JSON object a message, {"message_id", "destination", "stream_id", "stream_sequence",
+"state"}, where state is queued, sent, acknowledged or dead"""
+
+_PEEK = """\
+Print rows of a queue in the order of their sequences, and leave them in the queue.
+
+Use it to look at messages. Rows that are already received are printed too, while they are kept."""
+
+_PEEK_EXAMPLES = """\
+examples:
+  srmp-spark peek --queue 'private$/orders' --max 10 --table
+  srmp-spark peek --queue 'private$/orders' > orders.jsonl     # backfill --source files reads it
+
+output: one JSON object a row, with the columns of docs/INTERFACE.md section 4"""
+
+_RECEIVE = """\
+Print rows of a queue by priority, then mark them as received.
+
+Use it to read a queue from a shell script. While a query or another receiver reads the queue with
+the same --consumer, the command is refused."""
+
+_RECEIVE_EXAMPLES = """\
+examples:
+  srmp-spark receive --queue 'private$/orders' --max 1 --body text
+  srmp-spark receive --queue 'private$/orders' --consumer audit --table
+
+output: one JSON object a row, with the columns of docs/INTERFACE.md section 4. Rows are marked only
+after they were printed. If the command fails before, the next call prints them again"""
+
 
 def add_commands(commands: Commands[Any]) -> None:
     """Add the commands ``send``, ``peek`` and ``receive`` to ``commands``."""
-    parser = commands.add_parser("send", help="put messages into a queue")
+    parser = add_command(
+        commands,
+        "send",
+        words="send messages to a queue, here or at another queue manager",
+        description=_SEND,
+        examples=_SEND_EXAMPLES,
+    )
     parser.add_argument(
         "--destination",
         required=True,
         metavar="NAME",
-        help="a queue of this queue manager, like private$/orders, or a URL",
+        help="a queue of this queue manager, for example private$/orders, or the URL of a queue",
     )
-    parser.add_argument("--label", metavar="S", default="")
+    parser.add_argument("--label", metavar="S", default="", help="label (default: none)")
     body = parser.add_mutually_exclusive_group()
     body.add_argument(
         "--body",
         metavar="S",
-        help="the body as text: UTF-16LE with --body-type 8 and 31, else UTF-8",
+        help="body as text, sent in UTF-16LE with --body-type 8 or 31, else in UTF-8",
     )
     body.add_argument(
-        "--body-file", metavar="F", help="the body's bytes, as they are; - is standard input"
+        "--body-file", metavar="F", help="file with the bytes of the body; - is standard input"
     )
     body.add_argument(
         "--lines",
         metavar="F",
-        help="one message per line of UTF-8 text, as with --body; - is standard input",
+        help="file of UTF-8 text, each line a message as with --body; - is standard input",
     )
     parser.add_argument(
         "--body-type",
         type=int,
         default=0,
         metavar="N",
-        help="PROPID_M_BODY_TYPE: 8 a COM string, 30 a C string, 31 a wide one",
+        help="PROPID_M_BODY_TYPE: 8 for a COM string, 30 for a C string, 31 for a wide string "
+        "(default 0: bytes)",
     )
     parser.add_argument(
         "--delivery",
         choices=("express", "recoverable", "transactional"),
-        help="default: what a queue of ours takes; transactional for a URL, and then the "
-        "queue there must be transactional",
+        help="default: transactional for a URL, whose queue must then be transactional; for a "
+        "queue of this queue manager what the queue accepts",
     )
     parser.add_argument(
         "--key",
         metavar="S",
-        help="identity: the same message with it again is known and not sent twice (URL)",
+        help="identity of the message: the same message is not sent twice with the same key "
+        "(URL only)",
     )
     for name, metavar, text in _RELIABLE:
         parser.add_argument(
-            f"--{name.replace('_', '-')}", metavar=metavar, help=f"{text} (wsrm:URL)"
+            f"--{name.replace('_', '-')}", metavar=metavar, help=f"{text} (wsrm:URL only)"
         )
     parser.add_argument(
         "--wait",
         type=_seconds,
         metavar="SECONDS",
-        help="wait until it is acknowledged, at most so long: else exit code 4 and the "
-        "reason (a queue of ours is at "
-        "once, if no redirection leads to another host)",
+        help="wait at most SECONDS for the acknowledgement. If none arrives, print the reason and "
+        "end with exit code 4. A queue of this queue manager acknowledges at once, unless a "
+        "redirection leads to another host",
     )
     add_connection_flags(parser)
     parser.set_defaults(run=_send)
 
-    for name, text, run in (
-        ("peek", "show rows of a queue in the order of their sequences", _peek),
-        ("receive", "take rows by priority: print them, then mark them received", _receive),
+    for name, words, description, examples, run in (
+        (
+            "peek",
+            "print rows of a queue and leave them there",
+            _PEEK,
+            _PEEK_EXAMPLES,
+            _peek,
+        ),
+        (
+            "receive",
+            "print rows of a queue by priority, then mark them as received",
+            _RECEIVE,
+            _RECEIVE_EXAMPLES,
+            _receive,
+        ),
     ):
-        parser = commands.add_parser(name, help=text)
-        parser.add_argument("--queue", required=True, metavar="NAME")
-        parser.add_argument(
-            "--after", type=_sequence, metavar="SEQ", help="only rows behind this sequence"
+        parser = add_command(
+            commands, name, words=words, description=description, examples=examples
         )
-        parser.add_argument("--max", type=_sequence, metavar="N", help="at most so many")
+        parser.add_argument("--queue", required=True, metavar="NAME", help="the queue to read")
+        parser.add_argument(
+            "--after", type=_sequence, metavar="SEQ", help="print only rows after this sequence"
+        )
+        most = "no limit" if name == "peek" else f"{RECEIVE_MAX:,}"
+        parser.add_argument(
+            "--max", type=_sequence, metavar="N", help=f"print at most N rows (default: {most})"
+        )
         parser.add_argument(
             "--body",
             choices=("base64", "text", "none"),
             default="base64",
-            help="form of the column body",
+            help="form of the column body (default: base64)",
         )
         if name == "receive":
             parser.add_argument(
                 "--consumer",
                 default=DEFAULT_CONSUMER,
                 metavar="NAME",
-                help="whose mark moves (default: default)",
+                help="consumer whose mark moves (default: %(default)s)",
             )
             parser.add_argument(
                 "--reject",
                 action="store_true",
-                help="the rows are read and not wanted: a sender who asked is told so",
+                help="mark the rows as rejected: a sender that asked for it is notified",
             )
         add_connection_flags(parser)
         parser.set_defaults(run=run)

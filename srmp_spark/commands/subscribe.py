@@ -11,7 +11,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from srmp_spark.commands.common import RETRY_SECONDS, Commands, add_connection_flags, address, emit
+from srmp_spark.commands.common import (
+    RETRY_SECONDS,
+    Commands,
+    add_command,
+    add_connection_flags,
+    address,
+    emit,
+)
 from srmp_spark.errors import ApiError, ConfigurationError, with_hint
 from srmp_spark.private_files import refuse_open_secret
 
@@ -50,58 +57,85 @@ PASSWORD_MAX = 4_096
 Passwords of Windows have at most 256 characters.
 """
 
-_HELP = f"""actions:
-  add     read the remote queue --queue of --host from now on, until it is removed. Again with another --mode or
-          account: it has those then. The first attempt is waited for, two seconds at most; if it fails that is
-          said, exit code 4, and the subscription stays and is tried again
-  list    one a line, with what was pulled and the last error (also in srmp-spark status)
-  remove  take nothing more; it is gone when pending is 0. What stands in the configuration file is removed there
-  resume  begin one that is on hold: a started copy of a data directory moves no messages until its operator says
-          that the original reads this queue no more
+_DESCRIPTION = """\
+Read queues of other queue managers, for example of Windows, into queues of this one ([MS-MQRR]).
 
-The password is the content of --password-file, read here, or {PASSWORD_VARIABLE}. The queue manager keeps it in a file of its
-data directory that only its owner can read; to keep it elsewhere: [[subscription]] with password_file in its configuration."""
+Use it when a sender cannot be changed to send here. The queue manager reads the remote queue
+continuously until the subscription is removed, also after restarts."""
+
+_EXAMPLES = f"""\
+actions:
+  add     begin to read --queue of --host. For an existing subscription add changes its mode or
+          account. The command waits up to two seconds for the first attempt. If the attempt
+          fails, the command prints the error and ends with exit code 4. The subscription stays,
+          and the queue manager tries again
+  list    print one subscription a line, with its count of messages and its last error
+  remove  read nothing more. The subscription disappears when its pending count is 0. Remove a
+          subscription of the configuration file from that file
+  resume  begin to read after a hold. A copy of a data directory moves no messages until an
+          operator confirms that the original no longer reads the queue
+
+examples:
+  srmp-spark subscribe add --host windows.example --queue 'private$\\orders' --username reader \\
+      --domain EXAMPLE --password-file reader.password
+  srmp-spark subscribe list --table
+  srmp-spark subscribe remove --host windows.example --queue 'private$\\orders'
+
+The password is the content of --password-file, or of the environment variable
+{PASSWORD_VARIABLE}. The queue manager keeps it in a file of its data directory that
+only its owner can read. To keep the password elsewhere, write a [[subscription]] with password_file
+into the configuration of serve."""
 
 
 def add_commands(commands: Commands[Any]) -> None:
     """Add the command ``subscribe`` to ``commands``."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "subscribe",
-        help="read queues of other queue managers into ours (MQRR)",
-        epilog=_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        words="read queues of other queue managers into queues of this one (MQRR)",
+        description=_DESCRIPTION,
+        examples=_EXAMPLES,
     )
-    parser.add_argument("action", choices=ACTIONS)
+    parser.add_argument("action", choices=ACTIONS, help="see below")
     parser.add_argument(
         "--host",
         metavar="HOST",
-        help="HOST or HOST:PORT that has the queue (no port: its endpoint mapper)",
+        help="the remote machine, HOST or HOST:PORT (without a port its endpoint mapper is asked)",
     )
     parser.add_argument(
         "--queue",
         metavar="NAME",
-        help="private$\\orders, orders;JOURNAL, deadletter$ or a format name",
+        help="the remote queue: private$\\orders, orders;JOURNAL, deadletter$ or a format name",
     )
     parser.add_argument(
         "--mode",
         choices=("move", "copy"),
-        help="move (default): removed there; copy: nothing is removed",
+        help="move (default): remove each message from the remote queue; copy: remove nothing",
     )
     parser.add_argument(
-        "--to", metavar="NAME", help="the queue of ours (default private$/NAME@HOST)"
+        "--to", metavar="NAME", help="the queue here that receives (default private$/NAME@HOST)"
     )
-    parser.add_argument("--username", metavar="USER", help="as whom to sign in")
     parser.add_argument(
-        "--domain", metavar="DOMAIN", help="its domain, or the name of the other machine"
+        "--username", metavar="USER", help="account that signs in at the remote machine"
     )
-    parser.add_argument("--password-file", metavar="FILE", help="its password")
     parser.add_argument(
-        "--auth-protocol", metavar="P", help="ntlm (default), kerberos or negotiate"
+        "--domain",
+        metavar="DOMAIN",
+        help="domain of the account, or the name of the remote machine",
+    )
+    parser.add_argument(
+        "--password-file", metavar="FILE", help="file with the password of the account"
+    )
+    parser.add_argument(
+        "--auth-protocol",
+        metavar="P",
+        help="protocol of the sign-in: ntlm (default), kerberos or negotiate",
     )
     parser.add_argument(
         "--auth-level",
         metavar="L",
-        help="none, connect, integrity or privacy (default; on loopback none)",
+        help="protection of the calls: none, connect, integrity or privacy "
+        "(default privacy, on loopback none)",
     )
     add_connection_flags(parser)
     parser.set_defaults(run=_subscribe)

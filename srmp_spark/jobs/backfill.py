@@ -29,39 +29,47 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DESCRIPTION = """\
-Bring messages that were stored elsewhere into a message table (--table) or out to a queue (--queue-manager, --destination).
+Bring messages that were stored elsewhere into a message table (--table), or send them to a queue
+(--queue-manager, --destination).
 
-Without --yes nothing is changed: the job prints how many rows and bytes would go where. It can be started again after a
-failure or a kill: into a table no row goes twice, and to a queue none goes twice under the same --id."""
+Use it for messages from before the first ingest, from files, or from a Windows queue. Without
+--yes nothing is changed: the job prints how many rows and bytes it would write, and where to. It
+can be started again after a failure or a kill: no row is written twice into a table, and the same
+--id sends no row twice to a queue."""
 
 EXAMPLES = """\
 examples:
-  The inbox that a queue manager keeps with --state, into the table of jobs/ingest.py (stop that job first):
+  The inbox of a Delta state (serve --state), into the table of jobs/ingest.py; stop that job first:
     backfill.py --source table --from /lake/srmp-state/inbox --table /data/messages --yes
   A whole table to a queue:
     backfill.py --source table --from /data/messages --queue-manager http://127.0.0.1:8081 \\
         --destination 'DIRECT=http://test-host/msmq/private$/orders' --id copy-1 --yes
-  What somebody saved with srmp-spark peek:
+  Messages that were saved with srmp-spark peek:
     srmp-spark peek --queue 'private$/orders' > orders.jsonl
-    backfill.py --source files --from orders.jsonl --queue-manager … --destination … --id from-file --yes
+    backfill.py --source files --from orders.jsonl --queue-manager … --destination … \\
+        --id from-file --yes
   A folder in which each file is the body of a message:
     backfill.py --source files --from /data/bodies --table /data/messages
   The journal of a queue on a Windows machine:
-    backfill.py --source mqrr --from 'windows.example\\private$\\orders;JOURNAL' --username reader --domain EXAMPLE \\
-        --password-file reader.password --table /data/messages --yes
+    backfill.py --source mqrr --from 'windows.example\\private$\\orders;JOURNAL' --username reader \\
+        --domain EXAMPLE --password-file reader.password --table /data/messages --yes
 
 sources:
-  table  a Delta table with the columns of the source, as jobs/ingest.py or --state writes it. Part of a table: replay.py
-  files  on the machine that runs the job: a file, a folder or a glob. *.jsonl and *.ndjson hold one message a line as
-         srmp-spark peek prints it (or are the manifest of srmp-spark capture), any other file is one body. A line with
-         queue_manager, epoch, queue and sequence is known by them; other messages by their path below --from and their row
-  mqrr   a queue of another queue manager, read over RPC, into a table: HOST[:PORT]\\QUEUE, where QUEUE is private$\\orders,
-         private$\\orders;JOURNAL, deadletter$ or a format name. --mode copy (default) removes nothing; --mode move removes a
-         message when it is in the table. The default of --id is the host
+  table  a Delta table with the columns of the source, as jobs/ingest.py or --state writes it. For a
+         part of a table use replay.py
+  files  a file, a folder or a glob on the machine that runs the job. *.jsonl and *.ndjson hold one
+         message a line as srmp-spark peek prints it, or are the manifest of srmp-spark capture.
+         Any other file is one body. A line with queue_manager, epoch, queue and sequence is
+         identified by these four, any other message by its path below --from and its row
+  mqrr   a queue of another queue manager, read over RPC, into a table: HOST[:PORT]\\QUEUE, where
+         QUEUE is private$\\orders, private$\\orders;JOURNAL, deadletter$ or a format name. --mode
+         copy (default) removes nothing; --mode move removes a message when it is in the table. The
+         default of --id is the host
 
 output:
-  stdout: {"rows", "bytes", "destinations"}, then as last line {"job", "rows", "batches", "status", …}: rows that are
-  there now and were not before; status done, dry-run, stopped, failed. stderr: progress.
+  stdout: {"rows", "bytes", "destinations"}; the last line is {"job", "rows", "batches", "status",
+  …}. rows: rows that are there now and were not before. status: done, dry-run, stopped or failed.
+  stderr: progress.
   Exit codes: 0 done, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it."""
 
 
@@ -74,21 +82,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--source",
         required=True,
         choices=("table", "files", "mqrr"),
-        help="what kind of source; see below",
+        help="kind of the source; see below",
     )
     parser.add_argument(
         "--from",
         dest="origin",
         required=True,
         metavar="WHAT",
-        help="the table's path; files; a queue",
+        help="the source: path of a table, files, or a remote queue",
     )
     target = parser.add_argument_group("where to")
     target.add_argument(
-        "--table", metavar="PATH", help="a Delta table; created if it does not exist"
+        "--table", metavar="PATH", help="the Delta table to write; created if it does not exist"
     )
     running.add_sending_flags(target, required=False)
-    remote_messages.add_arguments(parser.add_argument_group("of --source mqrr"))
+    remote_messages.add_arguments(parser.add_argument_group("for --source mqrr only"))
     running.add_common_flags(parser.add_argument_group("this run"))
 
 

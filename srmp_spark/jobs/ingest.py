@@ -35,26 +35,34 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-DESCRIPTION = "MSMQ messages into a Delta table, each exactly once and in order."
+DESCRIPTION = """\
+Write MSMQ messages into a Delta table, each exactly once and in order.
+
+Use it to keep messages in a table, once for each run of a scheduler (--available-now) or
+continuously. Start it again with the same table and checkpoint after any end, also after kill -9:
+it continues where it stopped."""
 EXAMPLES = """\
 examples:
-  # what is there now, then end: for a scheduler
+  # read what is there now, then end: for a scheduler
   python jobs/ingest.py --queue-manager http://127.0.0.1:8081 --queue 'private$/orders' \\
       --table /data/messages --checkpoint /data/checkpoints/messages --available-now
-  # all private queues of two queue managers, for ever, a batch every five seconds; SIGTERM or Ctrl-C ends it between batches
+  # read all private queues of two queue managers continuously, one batch every five seconds;
+  # SIGTERM or Ctrl-C ends the job between two batches
   python jobs/ingest.py --queue-manager http://a:8081,http://b:8081 --queue 'private$/*' \\
       --table /data/messages --checkpoint /data/checkpoints/messages --trigger "5 seconds"
-  # a table of seven columns: reading and writing cost half, and the bodies stay where they are
+  # write a table of seven columns without the bodies, at half the cost
   python jobs/ingest.py --queue-manager http://127.0.0.1:8081 --queue 'private$/orders' \\
-      --table /data/labels --checkpoint /data/checkpoints/labels --columns arrived_at,message_id,label
+      --table /data/labels --checkpoint /data/checkpoints/labels \\
+      --columns arrived_at,message_id,label
 
-A row is received at the queue manager when its batch is in the table; the same table and checkpoint go on where they were,
-after kill -9 too. The columns are in README.md, what may and may not be lost in docs/GUARANTEES.md.
+A row counts as received at the queue manager when its batch is in the table. README.md describes
+the columns, docs/GUARANTEES.md what can be lost and what cannot.
 
 output:
-  last line of stdout: {"job", "rows", "batches", "status"}: status done, stopped or failed. stderr: each batch.
-  Exit codes: 0 done or stopped, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it, 5 another job reads these
-  queues: that one goes on."""
+  stdout: the last line is {"job", "rows", "batches", "status"}, with status done, stopped or
+  failed. stderr: one line a batch.
+  Exit codes: 0 done or stopped, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by
+  it, 5 another job reads these queues and continues."""
 COLUMNS = "columns"
 """The option of ``format("srmp")`` that chooses columns."""
 POLL_SECONDS = 0.5
@@ -109,7 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--queue-manager",
         required=True,
         metavar="URL[,URL]",
-        help="API of one or more queue managers",
+        help="APIs of one or more queue managers",
     )
     parser.add_argument("--queue", required=True, metavar="NAME[,NAME|GLOB]", help="queues to read")
     parser.add_argument(
@@ -122,30 +130,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoint", required=True, metavar="PATH", help="Spark's checkpoint of this job"
     )
     when = parser.add_mutually_exclusive_group()
-    when.add_argument("--available-now", action="store_true", help="take what is there and end")
+    when.add_argument(
+        "--available-now", action="store_true", help="read what is there now, then end"
+    )
     when.add_argument(
         "--trigger",
         metavar='"5 seconds"',
-        help="one batch each such time (default: as soon as there is something)",
+        help="time between two batches (default: a batch as soon as messages arrive)",
     )
     parser.add_argument(
         "--max-offsets-per-trigger",
         type=int,
         metavar="N",
-        help="most rows of a batch (default: no limit)",
+        help="write at most N rows in a batch (default: no limit)",
     )
     parser.add_argument(
         "--consumer",
         default=DEFAULT_CONSUMER,
         metavar="NAME",
-        help="whose received marks are moved (default: %(default)s)",
+        help="consumer whose mark of received rows moves (default: %(default)s)",
     )
     parser.add_argument(
         "--columns",
         metavar="NAME[,NAME]",
-        help=f"columns of the table (default: all); {', '.join(POSITION)} are always "
-        "among them, a row is known by these. "
-        "jobs/replay.py needs body, and receipt_kind to leave out receipts",
+        help=f"columns of the table (default: all). {', '.join(POSITION)} are always among "
+        "them, because they identify a row. jobs/replay.py needs body, and receipt_kind to leave "
+        "receipts out",
     )
     running.add_token_flag(parser)
     parser.add_argument(
@@ -153,12 +163,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="another option of format('srmp')",
+        help="another option of format('srmp'); may be repeated",
     )
     parser.add_argument(
         "--master",
         metavar="URL",
-        help="Spark master (default: what spark-submit says, else local[*])",
+        help="Spark master (default: the master of spark-submit, else local[*])",
     )
 
 

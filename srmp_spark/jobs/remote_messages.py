@@ -89,20 +89,30 @@ def add_arguments(group: argparse._ActionsContainer) -> None:
         "--mode",
         choices=("copy", "move"),
         default=None,
-        help="mqrr: copy (default) or move: removed there",
+        help="copy (default): remove nothing from the remote queue; move: remove each message when "
+        "it is in the table",
     )
-    group.add_argument("--username", metavar="USER", help="mqrr: as whom to sign in")
     group.add_argument(
-        "--domain", metavar="DOMAIN", help="mqrr: its domain, or the name of the other machine"
+        "--username", metavar="USER", help="account that signs in at the remote machine"
     )
-    group.add_argument("--password-file", metavar="FILE", help="mqrr: its password")
     group.add_argument(
-        "--auth-protocol", metavar="P", help="mqrr: ntlm (default), kerberos or negotiate"
+        "--domain",
+        metavar="DOMAIN",
+        help="domain of the account, or the name of the remote machine",
+    )
+    group.add_argument(
+        "--password-file", metavar="FILE", help="file with the password of the account"
+    )
+    group.add_argument(
+        "--auth-protocol",
+        metavar="P",
+        help="protocol of the sign-in: ntlm (default), kerberos or negotiate",
     )
     group.add_argument(
         "--auth-level",
         metavar="L",
-        help="mqrr: none, connect, integrity, privacy (default; on loopback none)",
+        help="protection of the calls: none, connect, integrity or privacy "
+        "(default privacy, on loopback none)",
     )
 
 

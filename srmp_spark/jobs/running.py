@@ -108,7 +108,7 @@ def add_sending_flags(parser: argparse._ActionsContainer, *, required: bool) -> 
         "--queue-manager",
         required=required,
         metavar="URL",
-        help="API of the queue manager that sends",
+        help="API of the queue manager that sends the messages",
     )
     parser.add_argument(
         "--destination",
@@ -120,30 +120,28 @@ def add_sending_flags(parser: argparse._ActionsContainer, *, required: bool) -> 
         "--delivery",
         choices=DELIVERIES,
         default="transactional",
-        help="transactional (default): exactly once and in order, for transactional "
-        "queues. recoverable, express: for other "
-        "queues. original: as each row came",
+        help="transactional (default): exactly once and in order, for transactional queues. "
+        "recoverable, express: for other queues. original: the delivery of each row",
     )
     parser.add_argument(
         "--rate",
         type=float,
         metavar="N",
-        help="at most N rows a second (default: as fast as it goes)",
+        help="send at most N rows a second (default: no limit)",
     )
     parser.add_argument(
         "--on-key-conflict",
         choices=("fail", "ignore", "dead-letter"),
-        help="what becomes of a row that was sent under this --id with another content: "
-        "fail (default; the job ends), ignore "
-        "(it is not sent), dead-letter (it becomes a dead letter)",
+        help="action for a row that was sent under this --id with other content: fail (default: "
+        "end the job), ignore (do not send the row), dead-letter (make the row a dead letter)",
     )
     add_token_flag(parser)
     parser.add_argument(
         "--progress-file",
         type=Path,
         metavar="FILE",
-        help="where committed ranges are noted, so that a second start is fast (default: "
-        "below $XDG_STATE_HOME/srmp-spark)",
+        help="file that records committed ranges, so that a second start is fast (default: a "
+        "file below $XDG_STATE_HOME/srmp-spark)",
     )
 
 
@@ -152,12 +150,12 @@ def add_token_flag(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--token-file",
         metavar="FILE",
-        help="token of the API (default: environment SRMP_SPARK_TOKEN)",
+        help="file with the token of the API (default: environment SRMP_SPARK_TOKEN)",
     )
     parser.add_argument(
         "--allow-plain-token",
         action="store_true",
-        help="send the token over plain HTTP beyond loopback, where others can read it",
+        help="send the token over plain HTTP to another host, although others can read it there",
     )
 
 
@@ -182,17 +180,18 @@ def add_common_flags(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--id",
         metavar="NAME",
-        help="name of this run: rows that went to the destination under the same name are "
-        "not sent again, for 30 days "
-        "(default: a new one, which is printed)",
+        help="name of this run. For 30 days the same name sends no row again to the same "
+        "destination (default: a new name, which is printed)",
     )
     parser.add_argument(
-        "--yes", action="store_true", help="do it; without it only tell what would be done"
+        "--yes",
+        action="store_true",
+        help="send or write; without --yes only report what would be done",
     )
     parser.add_argument(
         "--master",
         metavar="URL",
-        help="Spark master (default: what spark-submit says, else local[*])",
+        help="Spark master (default: the master of spark-submit, else local[*])",
     )
 
 

@@ -238,7 +238,7 @@ def test_receive_takes_every_row_once_behind_more_runs_than_one_answer_tells(
 
 def test_purge_says_what_it_does() -> None:
     said = " ".join(command(None, "--help").stdout.split())
-    assert "give up the rows of a queue that are not received" in said
+    assert "discard the rows of a queue that are not received" in said
 
 
 def test_receive_marks_nothing_if_its_output_is_lost(running: RunningQueueManager) -> None:
