@@ -51,8 +51,9 @@ examples:
   A folder in which each file is the body of a message:
     backfill.py --source files --from /data/bodies --table /data/messages
   The journal of a queue on a Windows machine:
-    backfill.py --source mqrr --from 'windows.example\\private$\\orders;JOURNAL' --username reader \\
-        --domain EXAMPLE --password-file reader.password --table /data/messages --yes
+    backfill.py --source mqrr --from 'windows.example\\private$\\orders;JOURNAL' \\
+        --username reader --domain EXAMPLE --password-file reader.password \\
+        --table /data/messages --yes
 
 sources:
   table  a Delta table with the columns of the source, as jobs/ingest.py or --state writes it. For a
