@@ -68,7 +68,7 @@ def _capture(args: argparse.Namespace) -> int:
     from srmp_spark.commands.redaction import Redactor
 
     if not 0 < args.max <= CAPTURE_MAX:
-        raise ConfigurationError(f"--max is 1 to {CAPTURE_MAX}")
+        raise ConfigurationError(f"--max {args.max}: give a number from 1 to {CAPTURE_MAX}")
     # Asked before the folder is made: no folder appears for a queue that does not exist.
     records = _records(connect(args), local_queue_name(args.queue), args.max)
     out = Path(args.out)

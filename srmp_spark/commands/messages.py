@@ -246,11 +246,12 @@ def _send(args: argparse.Namespace) -> int:
     queue = _local_destination(args.destination, client)
     if args.key is not None and queue is not None:
         raise ConfigurationError(
-            "--key is for the URLs of other queue managers: a queue of ours takes what it is given"
+            "--key works only for the URL of another queue manager; for a queue of this one leave "
+            "--key out"
         )
     if args.key is not None and args.lines is not None:
         raise ConfigurationError(
-            "--key is one message's, --lines are many: send them one by one, or with "
+            "--key identifies one message, and --lines sends many: send them one by one, or with "
             "Spark's column key"
         )
     if args.body is None and args.body_file is None and args.lines is None:
@@ -262,7 +263,8 @@ def _send(args: argparse.Namespace) -> int:
     ]
     if reliable and reliable_url(args.destination) is None:
         raise ConfigurationError(
-            f"{', '.join(reliable)} is for destinations wsrm:URL, and {args.destination} is none"
+            f"{', '.join(reliable)}: only a destination wsrm:URL can have this, and "
+            f"{args.destination} is no such URL; leave it out"
         )
     fields: dict[str, Any] = {"label": args.label, "body_type": args.body_type}
     if args.delivery is not None:
@@ -532,7 +534,9 @@ def _receive(args: argparse.Namespace) -> int:
         )
     if args.reject and args.consumer != DEFAULT_CONSUMER:
         raise ConfigurationError(
-            f"--reject: consumer {args.consumer} decides nothing; leave --consumer out"
+            f"--reject: only consumer {DEFAULT_CONSUMER} can reject rows, not "
+            f"{args.consumer}; leave "
+            "--consumer out"
         )
     client, queue = connect(args), local_queue_name(args.queue)
     keeper = LeaseKeeper(Holder.here("srmp-spark receive").as_dict())

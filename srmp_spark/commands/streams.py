@@ -102,7 +102,7 @@ def _streams(args: argparse.Namespace) -> int:
     if args.action is None:
         return _list(args)
     if args.gap_at is not None and args.action != "accept-gap":
-        raise ConfigurationError("--gap-at belongs to accept-gap")
+        raise ConfigurationError("--gap-at can be given only with accept-gap")
     client = connect_outgoing(args)
     if args.queue is not None:
         if args.action not in INCOMING:
@@ -125,7 +125,8 @@ def _streams(args: argparse.Namespace) -> int:
         emit([client.decide(args.action, args.destination, args.stream)], table=args.table)
     else:
         raise ConfigurationError(
-            f"{args.action} needs --queue Q (comes in) or --destination D (goes out)"
+            f"{args.action} needs --queue Q (an incoming stream) or --destination D "
+            "(outgoing messages)"
         )
     return 0
 

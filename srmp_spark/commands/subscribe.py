@@ -156,7 +156,7 @@ def _subscribe(args: argparse.Namespace) -> int:
     for name in ("host", "queue"):
         if getattr(args, name) is None:
             raise ConfigurationError(
-                f"{args.action} needs --{name}; `srmp-spark subscribe list` lists what there is"
+                f"{args.action} needs --{name}; `srmp-spark subscribe list` lists the subscriptions"
             )
     if args.action == "remove":
         emit([client.unsubscribe(args.host, args.queue)], table=args.table, columns=COLUMNS)

@@ -120,7 +120,9 @@ def backfill(args: argparse.Namespace) -> Outcome:
     """
     for name in remote_messages.FLAGS:
         if args.source != "mqrr" and getattr(args, name) is not None:
-            raise ConfigurationError(f"--{name.replace('_', '-')} belongs to --source mqrr")
+            raise ConfigurationError(
+                f"--{name.replace('_', '-')} can be given only with --source mqrr"
+            )
     sends = args.queue_manager is not None or args.destination is not None
     if sends == (args.table is not None):
         raise ConfigurationError(
@@ -274,9 +276,9 @@ def remote_to_table(args: argparse.Namespace) -> Outcome:
     """
     if args.table is None:
         raise ConfigurationError(
-            "--source mqrr goes into a table. To bring the messages into a queue of ours: "
-            "srmp-spark subscribe; from there or "
-            "from the table on to another one: jobs/replay.py"
+            "--source mqrr writes into a table: give --table. To read the messages into a "
+            "queue use "
+            "srmp-spark subscribe; to send rows of a table use jobs/replay.py"
         )
     source = remote_messages.parse_source(args)
     if args.id is None:

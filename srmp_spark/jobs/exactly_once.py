@@ -159,8 +159,8 @@ class ExactlyOnce:
         version = self._take(empty, writer.name)
         if transactions_expire(self._spark, self._table):
             raise SrmpSparkError(
-                f"the table {self._table} forgets who wrote it, so an old job could write "
-                "rows twice: "
+                f"the table {self._table} drops the names of its writers after some time, so an "
+                "old job could write rows twice. Keep the names: "
                 f"ALTER TABLE delta.`{self._table}` UNSET TBLPROPERTIES ('{EXPIRY}')"
             )
         for name in transactions(self._spark, self._table):

@@ -219,7 +219,7 @@ def _captured(place: str, folder: Path, line: dict[str, Any]) -> dict[str, Any]:
     # Only the last part of the name counts, so no line can name a file outside the folder.
     file = folder / Path(str(line["file"])).name
     if not file.is_file():
-        raise ConfigurationError(f"{place} names {file.name}, which is not beside it")
+        raise ConfigurationError(f"{place} names {file.name}, which is not in the same folder")
     transport, peer = line.get("transport", "http"), str(line.get("peer", ""))
     record = Record(Arrival(0, transport, peer, None), file.read_bytes(), int(line["head_bytes"]))
     try:

@@ -129,7 +129,7 @@ def parse_source(args: argparse.Namespace) -> RemoteSource:
     match = direct or _FROM.fullmatch(args.origin)
     if match is None:
         raise ConfigurationError(
-            f"{where}: HOST[:PORT]\\QUEUE is what to read, for example "
+            f"{where}: expected HOST[:PORT]\\QUEUE, for example "
             "'windows.example\\private$\\orders;JOURNAL'"
         )
     host = parse_remote_host(where, match["host"])

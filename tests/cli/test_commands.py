@@ -279,7 +279,7 @@ def test_a_soap_action_for_msmq_is_a_mistake(running: RunningQueueManager) -> No
     queue = make(running, "private$/no_service")
     done = command(running, "send", "--destination", queue, "--body", "x", "--soap-action", "urn:a")
     assert done.returncode == 2
-    assert "--soap-action is for destinations wsrm:URL" in done.stderr
+    assert "--soap-action: only a destination wsrm:URL can have this" in done.stderr
 
 
 def test_our_own_url_is_no_remote_destination(running: RunningQueueManager) -> None:
