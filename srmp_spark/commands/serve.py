@@ -13,8 +13,8 @@ from srmp_spark.queue_manager.configuration.config import add_flags, load
 _DESCRIPTION = """\
 Run a queue manager: it accepts MSMQ messages over HTTP (SRMP), stores them, and sends messages.
 
-It prints one JSON line when it is ready, and logs to stderr. SIGTERM ends it without any loss. Each
-flag can also be an environment variable (SRMP_SPARK_ and the name) or a key of --config FILE.toml."""
+It prints one JSON line when it is ready, and logs to stderr. SIGTERM ends it without any loss.
+Each flag can also be an environment variable (SRMP_SPARK_NAME) or a key of --config FILE.toml."""
 
 _EXAMPLES = """\
 examples:
