@@ -66,7 +66,10 @@ _LOOKUP_ID = struct.Struct("<Q")
 
 
 class MqrrDataSource(DataSource):
-    """The data source. :data:`srmp_spark.spark.settings.mqrr_options.MQRR_OPTIONS` lists its options."""
+    """The data source.
+
+    :data:`srmp_spark.spark.settings.mqrr_options.MQRR_OPTIONS` lists its options.
+    """
 
     @classmethod
     def name(cls) -> str:
