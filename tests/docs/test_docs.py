@@ -31,6 +31,19 @@ USER_PAGES = (
 )  # fmt: skip
 USER_DOCUMENTS = [path for path in DOCUMENTS if path.name in USER_PAGES]
 
+CELL_MAX = 200
+"""Characters of a cell of a table: a cell holds a phrase, and sentences have paragraphs."""
+GENERATED = ("MUSTS.md", "MUSTS_MQRR.md", "MUSTS_WSRVCRM.md", "GUARANTEES_TESTS.md")
+FROZEN = ("INTERFACE.md", "CHANGELOG.md")
+"""Pages that keep their text, letter for letter."""
+PLAIN_PAGES = [
+    path
+    for path in DOCUMENTS
+    if path.name not in (*GENERATED, *FROZEN)
+    and not path.is_relative_to(ROOT / "docs" / "adr")
+    and not path.is_relative_to(ROOT / "benchmarks")
+]
+
 README_LINES_MAX = 160
 """A page that people read before they decide: everything else has a page of its own."""
 
@@ -169,6 +182,13 @@ def test_its_page_has_every_option_and_column_of_the_sink() -> None:
 def test_the_python_of_a_page_is_python(path: Path) -> None:
     for block in re.findall(r"^ *```python\n(.*?)^ *```", text_of(path), re.DOTALL | re.MULTILINE):
         ast.parse(textwrap.dedent(block))
+
+
+@pytest.mark.parametrize("path", PLAIN_PAGES, ids=relative)
+def test_the_cells_of_a_page_are_phrases(path: Path) -> None:
+    rows = [line for line in text_of(path).splitlines() if line.startswith("| ")]
+    cells = [cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", row)]
+    assert [cell for cell in cells if len(cell) > CELL_MAX] == []
 
 
 def test_the_readme_is_read_in_one_go() -> None:

@@ -17,9 +17,6 @@ ACCEPTANCE = guarantees.load("acceptance")
 NOT_PROMISED = guarantees.load("not-promised")
 SECTIONS = dict(guarantees.sections(text_of(PROMISES)))
 
-CELL_MAX = 200
-"""Characters of a cell of the page: a cell holds a phrase, and sentences have paragraphs."""
-
 
 def test_each_promise_has_a_section_under_its_number_and_name() -> None:
     assert list(SECTIONS) == [entry.heading for entry in SHOWN]
@@ -61,12 +58,6 @@ def test_each_limit_with_tests_is_a_heading_of_what_is_not_promised() -> None:
     _, _, rest = text_of(PROMISES).partition("\n## Not promised\n")
     headings = re.findall(r"^### (.+)$", rest.partition("\n## ")[0], re.MULTILINE)
     assert {entry.id for entry in NOT_PROMISED} - set(headings) == set()
-
-
-def test_the_cells_of_the_page_are_phrases() -> None:
-    rows = [line for line in text_of(PROMISES).splitlines() if line.startswith("| ")]
-    cells = [cell.strip() for row in rows for cell in row.strip("|").split(" | ")]
-    assert [cell for cell in cells if len(cell) > CELL_MAX] == []
 
 
 def test_the_page_is_up_to_date() -> None:
