@@ -55,7 +55,10 @@ def as_bodies(texts: pa.StringArray, body_format: BodyFormat) -> pa.BinaryArray:
 
 
 def xml_document(text: str) -> str:
-    """Return the XML document that XmlMessageFormatter writes for one string."""
+    """Return the XML document that XmlMessageFormatter writes for one string.
+
+    Characters that XML does not allow are written as references (``&#x1;``), as .NET writes them.
+    """
     if not text:
         return _XML_EMPTY
     for plain, escaped in _XML_ESCAPES:

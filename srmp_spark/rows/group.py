@@ -88,12 +88,20 @@ class Record(NamedTuple):
 
     @property
     def head(self) -> bytes:
-        """Return the HTTP head with its blank line."""
+        """Return the HTTP head with its blank line.
+
+        For :attr:`.Form.COLUMNS` it is the JSON object, and for :attr:`.Form.PACKET` the lookup
+        identifier.
+        """
         return self.post[: self.head_length]
 
     @property
     def content(self) -> bytes:
-        """Return the HTTP body: the envelope, or the multipart body that holds the envelope."""
+        """Return the bytes of the post after its head.
+
+        For SRMP they are the envelope, or the multipart body that holds the envelope. See
+        :class:`Form` for other forms.
+        """
         return self.post[self.head_length :]
 
 
@@ -157,7 +165,7 @@ def unpack_group(blob: bytes) -> Iterator[tuple[int, Record]]:
 def post_lengths(blob: bytes) -> list[int]:
     """Return the length of each record's post in bytes, in order, without reading the posts.
 
-    Byte limits need only these lengths.
+    Byte limits need only these lengths. The checksum of ``blob`` is not verified.
     """
     _, _, _, count = _HEADER.unpack_from(blob)
     at, lengths = _HEADER.size, []

@@ -87,9 +87,9 @@ def columns_of(decoded: Decoded, names: Iterable[str] = NAMES) -> dict[str, pa.A
 def _with_kept_columns(
     made: dict[str, pa.Array | None], kept: Values[Mapping[str, Any] | None]
 ) -> dict[str, pa.Array]:
-    """Return the columns after the values of rows with kept columns were put in.
+    """Return the columns ``made``, with the stored values of the rows that have only columns.
 
-    See :attr:`Decoded.kept`.
+    ``kept`` is :attr:`Decoded.kept`. The columns of :data:`OF_THE_RECORD` stay as they are.
     """
     own = [columns for columns in kept if columns is not None]
     rows, places, found = len(kept), [], 0
@@ -152,7 +152,7 @@ def format_name(destination: str) -> str:
 
 
 class _Rows:
-    """Rows whose columns are made on the first request for each column."""
+    """Makes the columns of decoded rows, each on the first request for it, and keeps them."""
 
     def __init__(self, decoded: Decoded) -> None:
         self.decoded = decoded
@@ -167,7 +167,7 @@ class _Rows:
         return self._fields[_FIELD[name]]
 
     def arrival(self, name: str) -> tuple[Any, ...]:
-        """Return the values of the field ``name`` of all arrivals."""
+        """Return the values of the field ``name`` of all arrivals (:class:`.Arrival`)."""
         return self._arrivals[_ARRIVAL[name]]
 
     def column(self, name: str) -> pa.Array | None:
@@ -213,7 +213,7 @@ def _identifiers(
 
 
 def _array(name: str, values: Values[Any]) -> pa.Array:
-    """Make a column from the values.
+    """Return the column ``name`` (an Arrow array) with the values.
 
     One value that all rows share is stored by one call.
     """
@@ -224,7 +224,7 @@ def _array(name: str, values: Values[Any]) -> pa.Array:
 
 
 def _each(values: Values[Any], function: Callable[[Any], Any]) -> Values[Any]:
-    """Return the results of ``function`` for the values.
+    """Return the result of ``function`` for each of the values, in order.
 
     If all values are equal, ``function`` is called once.
     """
@@ -234,7 +234,10 @@ def _each(values: Values[Any], function: Callable[[Any], Any]) -> Values[Any]:
 
 
 def _signed(numbers: Values[Any], bits: int = 64) -> Values[Any]:
-    """Return unsigned numbers as the JVM's signed numbers of ``bits`` bits (two's complement)."""
+    """Return unsigned numbers as signed numbers of ``bits`` bits (two's complement).
+
+    The JVM has no unsigned numbers. ``None`` stays ``None``.
+    """
     sign = 1 << (bits - 1)
     if max(number or 0 for number in numbers) < sign:
         return numbers
@@ -258,7 +261,7 @@ def _delivery(streams: Values[StreamPosition | None], durable: Values[bool]) -> 
 def _expired(
     times_to_reach: Values[int | None], expire_at: Values[int | None], arrived_at: Values[int]
 ) -> tuple[bool, ...]:
-    """Return whether each message arrived after its time limit ([MC-MQSRM] 3.1.5.1.4).
+    """Return for each message whether it arrived after its time limit ([MC-MQSRM] 3.1.5.1.4).
 
     ``<TTrq>`` takes precedence over ``<expiresAt>``. A late message is kept and marked.
     """

@@ -204,9 +204,11 @@ def read_segment(
     *,
     names: tuple[str, ...] = NAMES,
 ) -> pa.RecordBatch:
-    """Return all rows of a segment with the columns ``names``; ``posts_file`` fills ``envelope``.
+    """Return all rows of a segment as one batch with the columns ``names``.
 
     Raises :class:`StoreDamagedError` if a file cannot be read.
+
+    The column ``envelope`` is read from ``posts_file``, and is null without it.
     """
     columns, rows = _decode_columns(columns_file, names if posts_file is None else (*names, "body"))
     if posts_file is not None and "envelope" in names:
@@ -253,7 +255,8 @@ def records_of(
     """Yield the (sequence, record) pairs of a segment as they were accepted, byte for byte.
 
     A restored row yields a record of its columns. With ``keep``, only sequences in these closed
-    ranges are yielded.
+    ranges (bounds included) are yielded. Raises :class:`StoreDamagedError` if a file cannot be
+    read.
     """
     columns, rows = _decode_columns(columns_file)
     arrivals = zip(
@@ -311,7 +314,11 @@ def _plain(column: pa.Array) -> list[Any]:
 
 
 def rows_kept(batch: pa.RecordBatch, keep: tuple[tuple[int, int], ...]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows whose sequences lie in the closed ranges, in order. A slice copies nothing."""
+    """Yield the rows of ``batch`` in the closed ranges ``keep``, one batch for each range.
+
+    A range without rows is left out. In a batch without holes the rows are slices, which copy
+    nothing.
+    """
     sequences = batch.column("sequence")
     first, last = sequences[0].as_py(), sequences[-1].as_py()
     without_holes = last - first + 1 == batch.num_rows
@@ -412,7 +419,7 @@ def _decode_columns(
 
 
 def _sources_of(names: Iterable[str]) -> set[str]:
-    """Return the columns ``names`` and the columns that a derived column may be made from."""
+    """Return the set of ``names`` and of the columns that derived ones among them are made from."""
     wanted = set(names)
     for name, sources in _DERIVED_FROM.items():
         if name in wanted:

@@ -13,7 +13,10 @@ Range = tuple[int, int]
 
 
 def runs_of(numbers: Iterable[int]) -> list[Range]:
-    """Return the runs that ``numbers``, in any order, form: ascending, disjoint, not adjacent."""
+    """Return the runs of consecutive numbers in ``numbers``, as closed ranges.
+
+    ``numbers`` may be in any order. The runs are ascending, disjoint and not adjacent.
+    """
     found: list[Range] = []
     first = last = None
     for number in sorted(numbers):

@@ -144,9 +144,10 @@ def foreign_because(
     inodes: tuple[int, int, int],
     born: int | None = None,
 ) -> str | None:
-    """Return why the database is not the one that was last used in this directory.
+    """Return a text why the database is not the one last used in this directory, or ``None``.
 
-    Return ``None`` if it is the same database.
+    ``identity`` is the content of the file, and the other arguments are what was found now.
+    ``born`` is in nanoseconds since 1970.
     """
     if identity is None:
         return "it has no file identity"
@@ -339,9 +340,10 @@ class DataDirectory:
         """Record that commit ``position`` was reached.
 
         The next start then detects an older database that was put in place. The queue manager calls
-        this function from time to time and at a clean stop, never while a message waits for it. An
-        owner that was paused records nothing if another owner has the directory by now. Otherwise
-        the next start would treat the directory as foreign.
+        this function from time to time and at a clean stop, never while a message waits for it. A
+        paused owner records nothing if another owner has the directory by now. Raises
+        :class:`OSError` if the file cannot be written. Otherwise the next start would treat the
+        directory as foreign.
         """
         # If the file is damaged, it is written again.
         with contextlib.suppress(StoreDamagedError):
@@ -351,7 +353,7 @@ class DataDirectory:
         _write_identity(self.path, self.queue_manager, self._starts, None, position)
 
     def close(self) -> None:
-        """Release the directory.
+        """Close the connection that writes, and release the lock of the directory.
 
         Closing the last connection also copies the WAL into the database.
         """
@@ -419,7 +421,7 @@ def _inodes(path: Path) -> tuple[int, int, int]:
 
 
 def birth_of(path: Path) -> int | None:
-    """Return when the file was created, in nanoseconds since 1970.
+    """Return the time at which the file was created, in nanoseconds since 1970.
 
     Return ``None`` if the time is unknown. The function calls statx(2), which Python does not
     offer.
@@ -471,6 +473,8 @@ def write_first_identity(path: Path, queue_manager: str, position: int) -> None:
     """Write the first ``identity`` of a directory that was made from other data.
 
     ``starts`` is 1, so the next start accepts the directory as its own.
+
+    ``position`` is the number of commits that the database has had.
     """
     _write_identity(path, queue_manager, 1, None, position)
 

@@ -93,7 +93,7 @@ class Scheduler(Protocol):
 
 
 class Insert(NamedTuple):
-    """One row that the journal is to store."""
+    """One message that the journal is to store as row ``sequence`` of ``queue``."""
 
     queue: str
     sequence: int
@@ -106,7 +106,7 @@ class _Call(NamedTuple):
 
 
 class _Batch:
-    """The content of one transaction."""
+    """The messages, receipts and functions that one transaction will hold."""
 
     __slots__ = (
         "bytes",
@@ -145,7 +145,10 @@ class _Written(NamedTuple):
 
 
 class Journal:
-    """The writing side of the store. All methods are for the loop's thread."""
+    """Writes to the data directory: stores messages and state, in groups, one commit at a time.
+
+    All methods are for the loop's thread. The module explains the path of a message.
+    """
 
     def __init__(
         self,
@@ -225,14 +228,14 @@ class Journal:
         return self._position
 
     def proof(self) -> Committed:
-        """Return the proof for everything that was on stable storage after the last commit."""
+        """Return the proof (:class:`.Committed`) that names the last commit on stable storage."""
         return Committed(self._position)
 
     @property
     def is_full(self) -> bool:
         """Return whether more than :data:`WAITING_BYTES_MAX` bytes wait for the disk.
 
-        If so, the caller stops reading until a callback is called.
+        If so, the caller must stop reading messages until a callback is called.
         """
         return self._waiting.bytes > WAITING_BYTES_MAX
 
@@ -245,10 +248,10 @@ class Journal:
 
     @property
     def collecting(self) -> object:
-        """Return a token of the messages that are being collected.
+        """Return an object that stands for the group of messages that is being collected now.
 
-        While the token is the same object, a submission is answered together with the one before
-        it.
+        While the property returns the same object, a submission is answered together with the one
+        before it. The object is for comparisons with ``is`` only.
         """
         return self._waiting
 
@@ -261,12 +264,13 @@ class Journal:
         undecided: Undecided | None = None,
         must_commit: bool = False,
     ) -> None:
-        """Store ``insert`` and the engine's changes, then call ``callback`` with the proof.
+        """Store ``insert`` with the next commit, then call ``callback`` with its proof.
 
+        The commit also has the engine's changes of streams and history. The method returns at once.
         ``insert`` is ``None`` for a message that makes no row. With ``must_commit`` the changes of
         such a message are committed before the callback. Without it, any proof that covers
         everything submitted so far is enough. ``owed`` are receipts that the message causes.
-        ``undecided`` states which receipts about its end the row requests.
+        ``undecided`` states which receipts about its end the row requests (:mod:`.decisions`).
 
         ``callback`` is ``None`` if the callback of an earlier submission to the same
         :attr:`collecting` answers for this one, too. Raises :class:`ProcessMustEndError` after a
@@ -295,9 +299,10 @@ class Journal:
             batch.callbacks.append(callback)
 
     def touch(self) -> None:
-        """Commit the engine's changes although no message arrived.
+        """Request a commit of the engine's changes although no message arrived.
 
-        An example is a stream receipt that was delivered.
+        The method returns before the commit. An example is a stream receipt that was delivered.
+        Raises :class:`ProcessMustEndError` after a failure.
         """
         self._collect().must_commit = True
 
@@ -308,7 +313,9 @@ class Journal:
     ) -> None:
         """Run ``function`` in the next transaction: :meth:`transact` without asyncio.
 
-        The journal calls ``done(result, None)`` after the commit, or ``done(None, error)``.
+        The method returns at once. The journal calls ``done(result, None)`` after the commit, or
+        ``done(None, error)`` if the function or the journal failed. Raises
+        :class:`ProcessMustEndError` after an earlier failure.
         """
         self._collect().calls.append(_Call(function, done))
 
@@ -317,7 +324,8 @@ class Journal:
 
         The result is returned once it is on stable storage. The function runs in the loop's thread
         between two INSERTs, so it must be short. An error of the function is raised here, and only
-        the function's own changes are undone.
+        the function's own changes are undone. Raises :class:`ProcessMustEndError` if the journal
+        has failed or fails.
         """
         import asyncio
 
@@ -336,10 +344,11 @@ class Journal:
         return await future
 
     async def checkpoint(self) -> None:
-        """Copy the log into the database, after a commit of its own.
+        """Wait until the log (the WAL) was copied into the database, after a commit of its own.
 
         The database's file then ends with its last page. A reader that looks at an older state
-        delays this shortening; this call does not wait for it.
+        delays this shortening; this call does not wait for it. A full disk is no error here: then
+        the log is not copied. Raises :class:`ProcessMustEndError` if the journal fails.
         """
         self._checkpointer.finish_due = True
         await self.transact(lambda transaction: None)
@@ -347,9 +356,10 @@ class Journal:
         await self.transact(lambda transaction: None)
 
     async def drain(self) -> None:
-        """Wait until everything submitted so far is on stable storage and nothing is in progress.
+        """Wait until everything submitted so far is stored and no commit is in progress.
 
-        After that :meth:`close` may be called.
+        There is no time-out. Afterwards :meth:`close` may be called. Raises
+        :class:`ProcessMustEndError` if the journal fails meanwhile.
         """
         import asyncio
 
@@ -358,9 +368,9 @@ class Journal:
             await asyncio.sleep(DRAIN_LOOK_S)
 
     def close(self) -> None:
-        """Stop after :meth:`drain`: end the threads and note the position in ``identity``.
+        """End the threads, and note the number of the last commit in the file ``identity``.
 
-        The data directory stays open.
+        Call :meth:`drain` before. After a failure nothing is noted. The data directory stays open.
         """
         self._move(Event.CLOSE)
         self._jobs.put(None)
@@ -402,7 +412,8 @@ class Journal:
     def _look(self) -> None:
         """Decide in each turn of the loop whether to go on collecting or to write.
 
-        The journal writes as soon as a turn brought nothing more.
+        The journal writes when a turn brought nothing more, when enough messages are there, or
+        after :data:`COLLECT_S_MAX` seconds.
         """
         if self._state is not State.SCHEDULED:
             return
@@ -607,9 +618,10 @@ class Journal:
             _log.exception("journal.callback_failed position=%d", self._position)
 
     def _fail(self, doing: str, error: Exception, batch: _Batch | None) -> None:
-        """Fail for good, and end the process with ``on_fatal``.
+        """Stop the journal for good, and let ``on_fatal`` end the process.
 
-        No waiting message is answered, later messages are refused, and no sync is tried again.
+        ``doing`` names the activity, for the text of the error. No waiting message is answered,
+        later messages are refused, and no sync is tried again.
         """
         if self._failure is not None:
             return
@@ -634,7 +646,10 @@ class Journal:
 
 
 def _parts(rows: list[tuple[int, Record]]) -> list[list[tuple[int, Record]]]:
-    """Split the rows of a turn into groups of at most :data:`GROUP_BYTES_MAX`; mostly one."""
+    """Split the rows of a turn into groups of at most :data:`GROUP_BYTES_MAX` bytes.
+
+    Mostly there is one group. A single row that is larger is a group of its own.
+    """
     parts: list[list[tuple[int, Record]]] = [[]]
     size = 0
     for row in rows:

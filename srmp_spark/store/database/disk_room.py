@@ -62,7 +62,7 @@ class Volume:
 
     @property
     def least(self) -> int:
-        """Return the bytes that must stay free for the commits of accepted messages."""
+        """Return the number of bytes that must stay free for the commits of accepted messages."""
         return min(DISK_FREE_MIN, max(DISK_FREE_FLOOR, int(self.size * DISK_FREE_SHARE)))
 
     @property
@@ -76,7 +76,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class DiskRoom:
-    """The room on a volume that holds a database."""
+    """The room on a volume that holds a database, measured at one time."""
 
     free: int
     """Bytes free on the volume, without bytes that are already promised: for messages that are not
@@ -94,7 +94,7 @@ class DiskRoom:
 
     @property
     def counted(self) -> int:
-        """Return the bytes of free pages that count as room."""
+        """Return the bytes of free pages that count as room: all but :data:`FREE_PAGES_KEPT`."""
         return max(0, self.inside - FREE_PAGES_KEPT)
 
     @property
@@ -108,12 +108,12 @@ class DiskRoom:
 
     @property
     def without_log(self) -> DiskRoom:
-        """Return the room that there is after the log's file is truncated."""
+        """Return the room as it would be after the log's file (the WAL) is truncated."""
         return replace(self, free=self.free + self.wal, wal=0)
 
 
 def wal_bytes(database: Path) -> int:
-    """Return the size of the log's file in bytes; 0 if the file does not exist."""
+    """Return the size of the WAL file of ``database`` in bytes; 0 if the file does not exist."""
     with suppress(FileNotFoundError):
         return Path(f"{database}-wal").stat().st_size
     return 0

@@ -180,9 +180,10 @@ INBOX = Database(
 
 
 def assert_durable(connection: sqlite3.Connection) -> None:
-    """Raise :class:`StoreError` unless commits to the inbox database are durable.
+    """Raise :class:`StoreError` unless the settings of this connection make commits durable.
 
-    See :func:`srmp_spark.store.database.sqlite_file.assert_durable`.
+    The database is the inbox, ``store.db``. See
+    :func:`srmp_spark.store.database.sqlite_file.assert_durable`.
     """
     sqlite_file.assert_durable(connection, INBOX)
 

@@ -52,8 +52,9 @@ def readable(
 ) -> Iterator[_T]:
     """Yield the result of ``read`` for each row that it can read.
 
-    Any other row is added to ``unreadable``, and stays in its table. The first ``key`` values of a
-    row are its key.
+    The errors of ``read`` that mean a bad row are caught (:class:`.SrmpSparkError`, ``ValueError``,
+    ``TypeError`` and the like). Such a row is added to ``unreadable``, and stays in its table. The
+    first ``key`` values of a row are its key.
     """
     for row in rows:
         try:
@@ -88,9 +89,9 @@ def typed(values: Sequence[Any], types: Sequence[type | tuple[type, ...]]) -> Se
 
 
 def tell_set_aside(rows: Sequence[SetAside]) -> Sequence[SetAside]:
-    """Log the rows, and return the rows that the status reports.
+    """Log at most :data:`TOLD_MAX` of the rows, and return those for the status.
 
-    The first :data:`TOLD_MAX` rows are logged and returned; of further rows the number is logged.
+    The first rows are logged and returned. Of further rows only the number is logged.
     """
     for each in rows[:TOLD_MAX]:
         _log.error(

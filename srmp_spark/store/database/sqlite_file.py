@@ -86,13 +86,17 @@ def _is_utf8(stored: bytes | None) -> bool:
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> object:
-    """Return the present value of a setting."""
+    """Return the present value of ``PRAGMA name``; ``None`` if SQLite returns no row."""
     row = connection.execute(f"PRAGMA {name}").fetchone()
     return row[0] if row else None
 
 
 def assert_durable(connection: sqlite3.Connection, database: Database) -> None:
-    """Raise :class:`StoreError` unless a commit reaches the disk before it returns."""
+    """Raise :class:`StoreError` unless the settings of the connection make commits durable.
+
+    A durable commit reaches the disk before it returns. The settings in :data:`DURABLE` are
+    compared with those of ``database``.
+    """
     for name in DURABLE:
         found = pragma(connection, name)
         if found != database.pragmas[name]:
@@ -150,7 +154,8 @@ def readable(path: Path, restore_hint: str) -> Iterator[None]:
 def connect_reader(path: Path, database: Database) -> sqlite3.Connection:
     """Open a connection that cannot write, for one thread.
 
-    Raises :class:`StoreDamagedError` if the file is missing or is not a database of srmp-spark.
+    Raises :class:`StoreDamagedError` if the file is missing or is not a database of srmp-spark, or
+    has a newer format. Other SQLite errors are raised as :func:`store_error` returns them.
     """
     try:
         uri = f"{path.absolute().as_uri()}?mode=ro"
@@ -225,7 +230,7 @@ def _create(connection: sqlite3.Connection, database: Database) -> None:
 
 
 def store_error(path: Path, error: sqlite3.Error, restore_hint: str) -> StoreError:
-    """Return an SQLite error as an error of srmp-spark.
+    """Return the error of srmp-spark for an SQLite error of the file ``path``.
 
     The error is :class:`StoreSyncError` for a disk that refuses (exit code 1),
     :class:`StoreDamagedError` for damage (6), or :class:`StoreError` if another process uses the

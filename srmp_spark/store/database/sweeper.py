@@ -30,7 +30,10 @@ SWEEP_GROUPS_MAX = 256
 
 
 def discard(transaction: Transaction, queue_id: int, first: int, last: int) -> None:
-    """Mark the groups that lie wholly inside the closed range as no longer read."""
+    """Mark the groups wholly in ``first`` to ``last`` (both included) as no longer read.
+
+    :func:`sweep` deletes them later. An empty range marks nothing.
+    """
     if first <= last:
         transaction.connection.execute(
             "INSERT INTO garbage(queue_id, first, last) VALUES (?, ?, ?)", (queue_id, first, last)
@@ -38,9 +41,10 @@ def discard(transaction: Transaction, queue_id: int, first: int, last: int) -> N
 
 
 def drop(transaction: Transaction, queue_id: int, first: int, last: int, segments: Path) -> None:
-    """Mark the groups and the segments wholly inside the closed range as no longer read.
+    """Delete the segments wholly in ``first`` to ``last`` (both included), and mark the groups.
 
-    The files of the segments are deleted after the commit.
+    The database rows of the segments are deleted in the transaction, and their files in the folder
+    ``segments`` after the commit. :func:`sweep` deletes the marked groups later.
     """
     discard(transaction, queue_id, first, last)
     db, span = transaction.connection, (row_key(queue_id, first), row_key(queue_id, last), first)
@@ -60,7 +64,7 @@ def drop(transaction: Transaction, queue_id: int, first: int, last: int, segment
 def drop_each(
     transaction: Transaction, queue_id: int, ranges: Sequence[Range], segments: Path
 ) -> None:
-    """Mark groups and segments wholly inside the closed ranges as no longer read.
+    """Delete the segments wholly in the closed ranges, and mark the groups (:func:`drop`).
 
     The ranges are ascending and disjoint, as a purge makes them. The number of statements is small,
     however many ranges there are.
@@ -89,9 +93,9 @@ def drop_each(
 
 
 def sweep(transaction: Transaction) -> bool:
-    """Delete one slice of the groups that are no longer read.
+    """Delete one slice of the marked groups; return whether there is more to delete.
 
-    Return whether there is more to delete.
+    A slice ends at :data:`SWEEP_BYTES_MAX` bytes of posts or :data:`SWEEP_GROUPS_MAX` groups.
 
     This is a function for :meth:`Journal.transact`.
     """

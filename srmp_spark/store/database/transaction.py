@@ -9,7 +9,7 @@ from collections.abc import Callable
 class Transaction:
     """One transaction, for a function that :meth:`Journal.transact` runs.
 
-    The function may raise: then only its own changes are undone.
+    If the function raises, only the changes of this function are undone.
     """
 
     def __init__(self, connection: sqlite3.Connection, position: int, epoch_id: int) -> None:

@@ -46,10 +46,11 @@ class FirstSince(NamedTuple):
 def first_since(
     log: Log, queue: str, epoch: str, after: int, since: int, seconds: float = SEARCH_SECONDS
 ) -> FirstSince:
-    """Return the first row after ``after`` that arrived at ``since`` or later.
+    """Return the sequence of the first row after ``after`` that arrived at ``since`` or later.
 
     ``since`` is in microseconds since 1970, UTC, and is compared with ``arrived_at``. The search
-    stops after ``seconds``. Rows that retention deletes during the search are skipped.
+    stops after about ``seconds``; then :attr:`FirstSince.looked_to` is where the caller goes on.
+    Rows that retention deletes during the search are skipped.
 
     Raises :class:`UnknownQueueError` and :class:`UnknownEpochError`. Raises
     :class:`StoreDamagedError` if rows cannot be read, because one of these rows may be the first.

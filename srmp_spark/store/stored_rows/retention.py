@@ -55,7 +55,7 @@ GROUPS_PER_LOOK_MAX = 10_000
 
 
 def newest_arrival(connection: sqlite3.Connection) -> int | None:
-    """Return when the newest stored row arrived, in microseconds since 1970, UTC.
+    """Return the arrival time of the newest stored row, in microseconds since 1970, UTC.
 
     Return ``None`` if no row is stored.
     """
@@ -73,7 +73,7 @@ def newest_arrival(connection: sqlite3.Connection) -> int | None:
 
 
 class Limits(NamedTuple):
-    """Limits of what a queue may keep."""
+    """Limits that :func:`plan` applies to one queue."""
 
     before: int
     """Rows that arrived before this time (microseconds since 1970, UTC) are past their retention
@@ -93,9 +93,11 @@ class Limits(NamedTuple):
 
 
 def plan(log: Log, queue: str, limits: Limits) -> int | None:
-    """Return the sequence up to which rows may be deleted now, or ``None`` if there is none.
+    """Return the sequence up to which :func:`trim` may delete rows now, or ``None``.
 
-    The function runs in the reader process.
+    ``None`` means that nothing may be deleted, or that the queue does not exist. At most
+    GROUPS_PER_LOOK_MAX groups are checked. The function deletes nothing, and runs in the reader
+    process.
     """
     with log.snapshot() as db:
         row = db.execute(
@@ -134,9 +136,11 @@ def plan(log: Log, queue: str, limits: Limits) -> int | None:
 def trim(transaction: Transaction, queue: str, to: int, segments: Path) -> int:
     """Delete the rows up to ``to``, the end of a segment or group; return the new ``first``.
 
-    Holes are deleted with the rows. The queue of forwarded messages keeps its newest holes: the
-    sender process may still have to learn that an operator gave those rows up, and that these rows
-    are not lost. The function is for :meth:`Journal.transact`.
+    Nothing is deleted if a consumer has not received rows up to ``to``. The groups are only marked
+    (:mod:`.sweeper`). Holes are deleted with the rows. The queue of forwarded messages keeps its
+    newest holes: the sender process may still have to learn that an operator gave those rows up,
+    and that these rows are not lost. The function is for :meth:`Journal.transact`. Raises
+    :class:`StoreError` if the queue does not exist.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, queue)
     trimmed_to: int = db.execute(

@@ -130,7 +130,7 @@ class Sealed(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str) -> Sealed:
-        """Return the sealed segment that :meth:`to_json` encoded."""
+        """Return the sealed segment that :meth:`to_json` encoded as ``text``."""
         (
             plan,
             rows,
@@ -158,9 +158,10 @@ class Sealed(NamedTuple):
 
 
 def plan(log: Log, queue: str, now: int) -> SealPlan | None:
-    """Return the plan of the next segment of ``queue``, or ``None``.
+    """Choose the groups of the next segment of ``queue``, or return ``None``.
 
-    ``None`` means that there is not enough to seal.
+    ``None`` means that there is not enough to seal, or that the queue does not exist. Nothing is
+    written.
 
     ``now`` is in microseconds since 1970, UTC.
     """
@@ -226,7 +227,7 @@ def plan(log: Log, queue: str, now: int) -> SealPlan | None:
 
 
 def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
-    """Read the planned rows, write both files and make them durable.
+    """Read the planned rows, write and sync both files, and return the segment.
 
     The function loads Arrow, so it is for the reader process only. Raises
     :class:`StoreDamagedError` if a row is damaged (its group then stays unchanged),

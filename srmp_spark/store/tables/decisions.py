@@ -48,8 +48,9 @@ from srmp_spark.store.database.integers import UNSIGNED, signed
 from srmp_spark.store.database.transaction import Transaction
 
 Lane = tuple[str, str, str, str]
-"""URL, peer, authenticated name of the sender (or empty), GUID of the stream (or empty).
+"""Key of receipts that are sent one after another to one destination.
 
+The key is: URL, peer, authenticated name of the sender (or empty), GUID of the stream (or empty).
 See :attr:`DecisionReceipt.lane`.
 """
 
@@ -126,7 +127,7 @@ class Expanded(NamedTuple):
     """Result of one call of :func:`expand`."""
 
     lanes: set[Lane]
-    """Lanes that have new receipts."""
+    """Lanes (see :data:`Lane`) that have new receipts."""
     more: bool
     """Whether decisions are left to expand."""
 
@@ -165,7 +166,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 
 def save_undecided(connection: sqlite3.Connection, rows: Sequence[tuple[int, Undecided]]) -> None:
-    """Store the rows of this transaction that request receipts, each with the id of its queue."""
+    """Store the receipt requests of this transaction's rows, each with the id of its queue."""
     connection.executemany(
         "INSERT INTO undecided VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
@@ -191,12 +192,13 @@ def save_undecided(connection: sqlite3.Connection, rows: Sequence[tuple[int, Und
 
 
 def move(transaction: Transaction, row: Undecided) -> None:
-    """Update the place of a message that arrived again elsewhere, in its final receipt.
+    """Let the final receipt of a message that arrived again name the new place of the message.
 
-    The final receipt must name the new place, whether the row is decided or not, and whether a
-    receipt was sent or not. The sender gave up the earlier stream, and would discard a receipt that
-    names it (3.1.5.1.9.1). A receipt that was sent already becomes a new message with a new
-    identifier, because the peer must not treat it as a repeat.
+    The place is stream, position and destination of the receipt, from ``row``. The final receipt
+    must name the new place, whether the row is decided or not, and whether a receipt was sent or
+    not. The sender gave up the earlier stream, and would discard a receipt that names it
+    (3.1.5.1.9.1). A receipt that was sent already becomes a new message with a new identifier,
+    because the peer must not treat it as a repeat.
 
     Only the sender of a message may change where its final receipt goes. A message of another
     sender with the same identifier is another message. The row may be in another queue than a new
@@ -307,8 +309,9 @@ def decide(
 ) -> bool:
     """Store the decision that the rows of ``runs`` left the queue for ``reason``.
 
-    Return whether any of these rows requested a receipt. A row that an earlier decision covers
-    keeps the earlier one. ``decided_at`` is in microseconds since 1970, UTC.
+    Return whether any of these rows requested a receipt that is not decided yet; without such a row
+    nothing is stored. The runs are closed ranges of sequences. A row that an earlier decision
+    covers keeps the earlier one. ``decided_at`` is in microseconds since 1970, UTC.
     """
     db, runs = transaction.connection, list(runs)
     if (
@@ -332,7 +335,10 @@ def decide(
 
 
 def discard(transaction: Transaction, row: Undecided, reason: Reason, decided_at: int) -> None:
-    """Store the receipts for a message that was discarded and never became a row."""
+    """Store the receipts for a message that was discarded and never became a row.
+
+    ``row`` states which receipts were requested. ``decided_at`` is in microseconds since 1970, UTC.
+    """
     _save_receipts(transaction.connection, receipts_for(row, reason, decided_at))
 
 
@@ -340,15 +346,15 @@ def discard(transaction: Transaction, row: Undecided, reason: Reason, decided_at
 
 
 def is_pending(connection: sqlite3.Connection) -> bool:
-    """Return whether there are decisions to expand."""
+    """Return whether there are decisions that :func:`expand` has not processed yet."""
     return connection.execute("SELECT 1 FROM decisions LIMIT 1").fetchone() is not None
 
 
 def expand(transaction: Transaction) -> Expanded:
-    """Turn a slice of the oldest decision into receipts.
+    """Make the receipts for a slice of the oldest decision, and store them.
 
-    A slice has at most :data:`EXPAND_ROWS_MAX` rows. Return the lanes that have new receipts, and
-    whether decisions are left.
+    A slice has at most :data:`EXPAND_ROWS_MAX` rows. The result names the lanes (:data:`Lane`) that
+    have new receipts, and whether decisions are left.
     """
     db = transaction.connection
     decision = db.execute(
@@ -384,9 +390,9 @@ def expand(transaction: Transaction) -> Expanded:
 
 
 def lanes(connection: sqlite3.Connection, after: Lane, limit: int) -> list[Lane]:
-    """Return the next lanes after ``after`` that have receipts, at most ``limit``.
+    """Return the next lanes (:data:`Lane`) above ``after`` that have receipts, at most ``limit``.
 
-    Each lane costs one step in the index, however many receipts the lane has.
+    The lanes are sorted. Each lane costs one step in the index, however many receipts the lane has.
     """
     found: list[Lane] = []
     at = after
@@ -402,7 +408,7 @@ def lanes(connection: sqlite3.Connection, after: Lane, limit: int) -> list[Lane]
 
 
 def owed(connection: sqlite3.Connection, lane: Lane, limit: int) -> list[OwedDecision]:
-    """Return the oldest receipts of a lane, at most ``limit``, in the order of their decisions."""
+    """Return the oldest stored receipts of ``lane``, at most ``limit``, oldest first."""
     rows = connection.execute(
         f"SELECT {_RECEIPT} FROM decided_receipts WHERE url = ? AND peer = ? AND "  # noqa: S608  # our own names
         "sender_name = ? AND stream_guid = ? "
@@ -417,7 +423,8 @@ def number(
 ) -> list[OwedDecision]:
     """Give an identifier to each receipt without one, before the receipt is first sent.
 
-    Return all receipts with their identifiers. A receipt keeps its identifier for good.
+    ``numbers`` has at least as many identifiers as receipts lack one. Return all receipts with
+    their identifiers. A receipt keeps its identifier for good.
     """
     left = iter(numbers)
     numbered = [
@@ -449,7 +456,7 @@ def forget(transaction: Transaction, receipts: Iterable[OwedDecision]) -> None:
 def delivered(transaction: Transaction, receipts: Sequence[OwedDecision]) -> None:
     """Delete receipts that their peer answered with 200.
 
-    The final receipts of streams are noted in the table ``told``.
+    The final receipts of streams are noted in the table ``told``, which this module explains.
     """
     forget(transaction, receipts)
     finals = [each.receipt for each in receipts if each.receipt.kind == "final_stream"]

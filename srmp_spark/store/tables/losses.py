@@ -69,7 +69,7 @@ class StoredLoss(NamedTuple):
 
 
 def store(transaction: Transaction, losses: Sequence[Loss]) -> None:
-    """Store the losses, and delete the oldest rows beyond :data:`LOSSES_KEPT`."""
+    """Store the losses, and delete the oldest stored losses beyond :data:`LOSSES_KEPT`."""
     transaction.connection.executemany(
         f"INSERT INTO pgm_loss(epoch_id, position, {', '.join(Loss._fields)}) VALUES (?, "  # noqa: S608  # our own names
         f"?{', ?' * len(Loss._fields)})",
@@ -82,12 +82,12 @@ def store(transaction: Transaction, losses: Sequence[Loss]) -> None:
 
 
 def forget(transaction: Transaction, position: int) -> None:
-    """Delete the losses up to commit ``position``, which the Delta table has."""
+    """Delete the losses up to commit ``position``, because the Delta table has these losses."""
     transaction.connection.execute("DELETE FROM pgm_loss WHERE position <= ?", (position,))
 
 
 def load(connection: sqlite3.Connection) -> list[StoredLoss]:
-    """Return all stored losses, in order."""
+    """Return all stored losses, in the order in which they were stored."""
     found = connection.execute(
         f"SELECT epoch, number, {_OF_LOSS} FROM pgm_loss JOIN epochs ON epochs.id = "  # noqa: S608  # our own names
         "epoch_id ORDER BY number"

@@ -75,7 +75,7 @@ class StoredConsumer(NamedTuple):
     ahead: SequenceSet
     """Sequences beyond ``received`` that were received, too (``receive`` by priority)."""
     planned: int | None
-    """First sequence that the present receiver plans; ``None`` if no receiver is registered."""
+    """First sequence that the present receiver plans to read; ``None`` without a receiver."""
     holder: str | None
     lease_until: int | None
     """End of the lease, in microseconds since 1970, UTC."""
@@ -106,11 +106,12 @@ class StoredState(NamedTuple):
 
 
 def load(connection: sqlite3.Connection) -> StoredState:
-    """Return the state at the last commit. Call the function before the journal writes.
+    """Return the state of the queue manager at the last commit, without message identifiers.
 
-    No body is read. A row that cannot be read affects only itself: a stream, whose sender begins it
-    again; a receipt, which is not sent; or what a consumer received by priority beyond its mark. A
-    queue always opens, because messages for a missing queue would be answered 400.
+    Call the function before the journal writes. No body is read. A database row that cannot be read
+    is listed in :attr:`StoredState.unreadable`, and affects only itself: a stream, whose sender
+    begins it again; a receipt, which is not sent; or what a consumer received by priority beyond
+    its mark. A queue always opens, because messages for a missing queue would be answered 400.
     """
     unreadable = rows_moved_aside(connection)
     names = dict(connection.execute("SELECT id, name FROM queues WHERE deleted_at IS NULL"))
@@ -148,12 +149,12 @@ def _receipt(row: Sequence[Any]) -> StoredReceipt:
 def _consumer(
     connection: sqlite3.Connection, queue: str, row: Sequence[Any], unreadable: list[SetAside]
 ) -> StoredConsumer:
-    """Return one consumer from its row.
+    """Return one consumer of the queue ``queue`` from its database row.
 
-    Marks beyond its mark that cannot be read are dropped: those rows are delivered again, rather
-    than never. A lease that cannot be read is dropped: the next receiver that registers gets the
-    consumer. Raises :class:`TypeError` or :class:`ValueError` if the name or the mark cannot be
-    read.
+    Problems are added to ``unreadable``. Stored sequences beyond its mark that cannot be read are
+    dropped: those rows are delivered again, rather than never. A lease that cannot be read is
+    dropped: the next receiver that registers gets the consumer. Raises :class:`TypeError` or
+    :class:`ValueError` if the name or the mark cannot be read.
     """
     queue_id, name, received, ahead, planned, holder, lease_until = row
     typed((name, received), (str, int))
@@ -279,10 +280,11 @@ def _gap(row: Sequence[Any]) -> AcceptedGap:
 def load_history(
     connection: sqlite3.Connection, unreadable: list[SetAside] | None = None
 ) -> Iterator[HistoryRun]:
-    """Yield the runs of the table ``history``, each lineage in the order of its numbers.
+    """Yield the runs of message identifiers in the table ``history``, by lineage and number.
 
-    Call the function before the journal writes. SQLite sorts numbers beyond 63 bits first, where
-    they would be out of order, so a second pass reads them.
+    A lineage is the GUID part of message identifiers. Runs that cannot be read are left out, and
+    noted in ``unreadable``. Call the function before the journal writes. SQLite sorts numbers
+    beyond 63 bits first, where they would be out of order, so a second pass reads them.
     """
     columns = "SELECT lineage, first, last, last_received_at FROM history WHERE"
     left_out: list[SetAside] = [] if unreadable is None else unreadable
@@ -303,13 +305,13 @@ def _run(row: Sequence[Any]) -> HistoryRun:
 
 
 def divide_history(connection: sqlite3.Connection, undivided_until: int | None = None) -> None:
-    """Note once until when identifiers were saved without their owner.
+    """Store the time until which identifiers were saved without their owner, if it is missing.
 
-    See :mod:`~srmp_spark.srmp.receiving.trust_domain`. An earlier version saved identifiers without the
-    sender's name. Such identifiers count as repeats for every sender during the 30 days that they
-    are kept. Otherwise a message that a named sender repeats after the update would be a second
-    row. ``undivided_until`` (microseconds since 1970, UTC) comes from a caller that knows it; else
-    the table decides.
+    See :mod:`~srmp_spark.srmp.receiving.trust_domain`. An earlier version saved identifiers without
+    the sender's name. Such identifiers count as repeats for every sender during the 30 days that
+    they are kept. Otherwise a message that a named sender repeats after the update would be a
+    second row. ``undivided_until`` (microseconds since 1970, UTC) comes from a caller that knows
+    it; else the table decides.
     """
     if undivided_until is None:
         found = "SELECT max(last_received_at), max(instr(lineage, ?)) FROM history"
@@ -327,7 +329,7 @@ def undivided_until(connection: sqlite3.Connection) -> int:
 
 
 def save_changes(connection: sqlite3.Connection, changes: Changes) -> None:
-    """Write streams and history, in the transaction that holds the rows to which they belong."""
+    """Write changed streams and message identifiers, in the transaction of their rows."""
     if changes.dropped_streams:
         for table in ("streams", "accepted_gaps"):
             connection.executemany(
@@ -366,7 +368,7 @@ def last_owed_id(connection: sqlite3.Connection) -> int:
 
 
 def save_owed(connection: sqlite3.Connection, stored: Sequence[StoredReceipt]) -> None:
-    """Store the receipts that the rows of this transaction request."""
+    """Store receipts that are owed for messages of this transaction."""
     connection.executemany(
         "INSERT INTO owed_receipts VALUES (?, ?, ?, ?, ?, ?)",
         [
@@ -377,7 +379,7 @@ def save_owed(connection: sqlite3.Connection, stored: Sequence[StoredReceipt]) -
 
 
 def delete_owed(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
-    """Delete receipts that were delivered, or refused for good."""
+    """Delete the owed receipts ``numbers``, which were delivered or refused for good."""
     connection.executemany(
         "DELETE FROM owed_receipts WHERE id = ?", [(number,) for number in numbers]
     )
@@ -387,7 +389,10 @@ def delete_owed(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
 
 
 def received_by_default(connection: sqlite3.Connection, queue_id: int) -> int:
-    """Return the mark of the default consumer; 0 before it has received anything."""
+    """Return the mark of the default consumer; 0 if there is none or it cannot be read.
+
+    Every row up to the mark was received.
+    """
     row = connection.execute(
         "SELECT received FROM consumers WHERE queue_id = ? AND name = 'default'", (queue_id,)
     ).fetchone()
@@ -409,7 +414,7 @@ def received_from_journal(connection: sqlite3.Connection, queue_id: int) -> int 
 def kept_after(connection: sqlite3.Connection, queue_id: int) -> int:
     """Return the sequence after which rows are kept, whatever their age.
 
-    A consumer of the queue or of its journal has not received those rows yet.
+    The default consumer of the queue or of its journal has not received those rows yet.
     """
     received, journal = (
         received_by_default(connection, queue_id),
@@ -429,9 +434,10 @@ def save_consumer(
     consumer: StoredConsumer,
     changes: marks.StoredMarks | None = None,
 ) -> None:
-    """Write a consumer's mark and lease, and ``changes`` of what lies beyond its mark.
+    """Write a consumer's mark and lease, and the sequences received beyond its mark.
 
-    With ``changes`` of ``None`` everything beyond its mark is written.
+    Only ``changes`` of the sequences beyond the mark are written. If ``changes`` is ``None``, all
+    of these sequences are written.
     """
     name, received = consumer.name, consumer.received
     connection.execute(
@@ -447,9 +453,9 @@ def save_consumer(
 
 
 def raise_ceiling(connection: sqlite3.Connection, name: str, ceiling: int) -> None:
-    """Allow numbers of ``name`` up to ``ceiling`` to be issued after this commit.
+    """Store that numbers of ``name`` up to ``ceiling`` may be issued after this commit.
 
-    A restart begins above the ceiling.
+    A restart begins above the ceiling. A lower ceiling than the stored one changes nothing.
     """
     connection.execute(
         "INSERT INTO ids VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET ceiling = "

@@ -80,11 +80,11 @@ class Stored(NamedTuple):
 
 
 def load(connection: sqlite3.Connection) -> Stored:
-    """Return all sequences; rows of deleted queues stay where they are.
+    """Return all stored sequences of existing queues, and the database rows that cannot be read.
 
-    A row that cannot be read stays where it is, with its bytes, and is returned as
-    :class:`SetAside`. The client of the sequence is answered UnknownSequence, as after the loss of
-    a sequence, and every other sequence continues.
+    A row that cannot be read stays in the table and is returned as :class:`SetAside`. The client of
+    the sequence is answered UnknownSequence, as after the loss of a sequence, and every other
+    sequence continues.
     """
     found = connection.execute(
         "SELECT queues.name, identifier, create_id, soap, addressing, rm, acks_to, state, "
@@ -157,10 +157,12 @@ def save(
     origins: Mapping[str, Origin],
     now: int,
 ) -> None:
-    """Write changed sequences and delete removed ones.
+    """Write changed sequences of ``queue``, and delete removed ones by their identifiers.
 
     The function runs in the transaction that stores the rows that the sequences count. ``now`` is
     in microseconds since 1970, UTC.
+
+    ``origins`` has the client of each changed sequence, by identifier.
     """
     for row in rows:
         origin = origins[row.identifier]
