@@ -98,7 +98,7 @@ class StageSchema(NamedTuple):
 
 
 def read_schema(schema: pa.Schema) -> StageSchema:
-    """Read which columns and settings the schema of a stage declares.
+    """Return the columns and settings that the Arrow schema of a stage declares.
 
     Raises :class:`BatchError` if the schema is unusable. The error names the column, the type found
     and the type wanted.
@@ -207,10 +207,11 @@ def _ordered(type_: pa.DataType) -> bool:
 
 
 def plain_columns(batch: pa.RecordBatch, columns: tuple[str, ...]) -> dict[str, pa.Array]:
-    """Convert the columns to the one type that each has from here on, and return them by name.
+    """Return ``columns`` of ``batch`` by name, converted to the Arrow types of :data:`ARROW`.
 
-    A column that is null in every row is left out. Raises :class:`BatchError` for a number that
-    does not fit into 64 bits.
+    A column that is null in every row is left out. Dictionaries are decoded. Raises
+    :class:`BatchError` for a value that does not fit into its type, and for a dictionary that would
+    become too large.
     """
     found: dict[str, pa.Array] = {}
     for name in columns:
@@ -280,9 +281,9 @@ def _value_lengths(values: pa.Array) -> np.ndarray:
 
 
 class Addresses:
-    """Translates destinations as they are spelled to the queues that they name.
+    """Translates destinations, as the rows spell them, to the canonical names of queues.
 
-    Each spelling is checked once.
+    Each spelling is checked once, and the result is kept for the life of the object.
     """
 
     def __init__(self) -> None:
@@ -290,7 +291,7 @@ class Addresses:
         self._elements: dict[str, tuple[str, ...]] = {}
 
     def elements(self, destination: str) -> tuple[str, ...]:
-        """Return the queues that a destination names, as they are spelled.
+        """Return the format names of the queues that a destination names, spelled as given.
 
         Raises :class:`BatchError` if the destination cannot be sent to.
         """
@@ -329,7 +330,10 @@ class Addresses:
         return known
 
     def messages_in(self, column: pa.Array) -> int:
-        """Return how many messages the rows with these destinations become."""
+        """Return how many messages the rows with these destinations become: one for each queue.
+
+        Raises :class:`BatchError` if a destination cannot be sent to.
+        """
         if not has_lists(column):
             return len(column)
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
@@ -339,11 +343,14 @@ class Addresses:
         return int(counts[encoded.indices.to_numpy(zero_copy_only=False)].sum())
 
     def is_reliable(self, destination: str) -> bool:
-        """Return whether a destination is a service of WS-ReliableMessaging."""
+        """Return whether a destination is one service of WS-ReliableMessaging (``wsrm:URL``).
+
+        Raises :class:`BatchError` if the destination cannot be sent to.
+        """
         return len(self.elements(destination)) == 1 and is_reliable(self.canonical(destination))
 
     def canonical(self, destination: str) -> str:
-        """Return the canonical spelling of the queue that a destination names.
+        """Return the canonical name of the one queue that ``destination`` names.
 
         Raises :class:`BatchError` if the destination cannot be sent to.
         """
@@ -362,7 +369,7 @@ class Addresses:
 
 
 def body_sizes(columns: Mapping[str, pa.Array], rows: int) -> np.ndarray:
-    """Return the size of body and extension of each row, in bytes."""
+    """Return an array with the size of body plus extension of each row, in bytes."""
     sizes = np.zeros(rows, np.int64)
     for name in ("body", "extension"):
         if name in columns:

@@ -30,7 +30,11 @@ the row a dead letter.
 
 
 class BatchError(SrmpSparkError):
-    """A stage or commit was refused. None of its rows became outgoing."""
+    """A stage or a commit was refused, because of what the caller gave or for lack of room.
+
+    None of its rows became outgoing. ``status`` is the HTTP status and ``code`` the code of the
+    API's answer.
+    """
 
     def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
         super().__init__(with_hint(message, hint))

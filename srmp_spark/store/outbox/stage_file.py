@@ -127,7 +127,7 @@ class StageFile:
     def check(
         self, *, multicast: bool = False, judged: Callable[[Slice], object] = lambda piece: None
     ) -> int:
-        """Check every row, and return the number of rows.
+        """Check every row of the stage, and return the number of rows.
 
         ``multicast`` says whether this queue manager sends multicast. ``judged`` is called with
         each slice, after all of its rows were found good. Raises :class:`BatchError` for the first
@@ -155,9 +155,10 @@ class StageFile:
         return rows
 
     def messages(self, addresses: Addresses) -> int:
-        """Return how many messages the rows become.
+        """Return how many messages the rows become, and set :attr:`has_lists`.
 
-        A row becomes several messages if its destination names several queues.
+        A row becomes several messages if its destination names several queues. Raises
+        :class:`BatchError` if a destination cannot be sent to.
         """
         count = rows = 0
         with _arrow():
@@ -171,7 +172,10 @@ class StageFile:
         return count
 
     def release(self) -> None:
-        """Return the memory of what was read to the kernel."""
+        """Return the memory of the mapped file to the kernel.
+
+        Later reads load it from the disk again.
+        """
         self._map.madvise(mmap.MADV_DONTNEED)
 
 
@@ -194,9 +198,10 @@ class _arrow:  # noqa: N801  # used like a function
 
 
 def write_rows(folder: Path, rows: Sequence[Mapping[str, Any]], *, dead_letter: bool) -> str:
-    """Write rows as a stage of our own, sync it, and return its name in ``folder``.
+    """Write ``rows`` as a stage, sync the file, and return its name in ``folder``.
 
-    Raises :class:`BatchError` if a value has the wrong type.
+    Each row is a mapping of the sink's columns. Raises :class:`BatchError` if a value has the wrong
+    type, and :class:`OSError` if the file cannot be written.
     """
     names = [
         name

@@ -189,7 +189,7 @@ Chunk = GroupChunk | SegmentChunk
 
 
 def damaged(queue: str, first: int, last: int, what: str) -> StoreDamagedError:
-    """Return the error for rows ``first`` to ``last`` that cannot be read; ``what`` is the reason."""
+    """Return the error for rows ``first`` to ``last``, which cannot be read because of ``what``."""
     return StoreDamagedError(
         f"rows {first} to {last} of {queue} cannot be read: {what}. Put the files back "
         "from a backup; "

@@ -390,7 +390,7 @@ def expand(transaction: Transaction) -> Expanded:
 
 
 def lanes(connection: sqlite3.Connection, after: Lane, limit: int) -> list[Lane]:
-    """Return the next lanes (:data:`Lane`) above ``after`` that have receipts, at most ``limit``.
+    """Return the next lanes (:data:`Lane`) above ``after`` with receipts, at most ``limit``.
 
     The lanes are sorted. Each lane costs one step in the index, however many receipts the lane has.
     """

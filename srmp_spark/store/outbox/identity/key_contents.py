@@ -38,14 +38,14 @@ class KeyContent(NamedTuple):
 
 
 def encode(marks: np.ndarray) -> bytes:
-    """Return the stored form of marks, :data:`STORED_BYTES` for each."""
+    """Return the stored forms of content marks one after another, :data:`STORED_BYTES` for each."""
     stored = np.empty(len(marks), _STORED)
     stored["form"], stored["mark"] = MARKED, marks
     return stored.tobytes()
 
 
 def decode(stored: bytes) -> KeyContent:
-    """Parse the content that is stored with a key.
+    """Return the content that is stored with a key, and whether it is a hash or a mark.
 
     Raises :class:`StoreDamagedError` if it has neither form.
     """

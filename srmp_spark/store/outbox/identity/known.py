@@ -23,7 +23,7 @@ SEND_APPLICATION = "srmp-spark send"
 
 
 class Known(NamedTuple):
-    """A message that has a key and was committed alone."""
+    """A message that has a key and was committed alone, and is still in the outbox."""
 
     fate: Literal["waiting", "dead", "journal"]
     serial: int
@@ -34,11 +34,11 @@ class Known(NamedTuple):
 def find_known(
     connection: sqlite3.Connection, application: str, wanted: Sequence[tuple[QueueKey, str]]
 ) -> list[Known | None]:
-    """Find the message of each (queue, key). The batches of ``application`` must have one row each.
+    """Return the message of each (queue, key) in ``wanted``, in the same order.
 
-    An element of the result is ``None`` if the message was delivered or the key is unknown. The
-    function reads the parts that wait in these queues, and the moved rows of the application, once
-    for all keys.
+    The batches of ``application`` must have one row each. An element of the result is ``None`` if
+    the message was delivered or the key is unknown. The function reads the parts that wait in these
+    queues, and the moved rows of the application, once for all keys.
     """
     batches = [_batch_of(connection, application, queue.destination, key) for queue, key in wanted]
     found: dict[int, Known] = {}

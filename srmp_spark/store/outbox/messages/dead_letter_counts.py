@@ -38,10 +38,10 @@ class DeadLetterCounts:
     """
 
     def count(self, connection: sqlite3.Connection) -> None:
-        """Count the rows that were moved since the last call, in the caller's transaction.
+        """Add the dead letters since the last call to :attr:`rows`, and store the counts.
 
-        If that transaction fails, the process ends, so the counts in memory are never ahead of the
-        disk.
+        The counts are stored in the caller's transaction. If that transaction fails, the process
+        ends, so the counts in memory are never ahead of the disk.
         """
         (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM moved").fetchone()
         if last <= self._to:

@@ -72,7 +72,7 @@ class Identified(Protocol):
 
     @property
     def same(self) -> np.ndarray:
-        """Return, for each row, whether it has the identity of the row before it."""
+        """Return a mask that is True for each row with the identity of the row before it."""
 
 
 class Conflicting(NamedTuple):
@@ -89,7 +89,7 @@ class Conflicting(NamedTuple):
     content: np.ndarray
 
     def hashes(self, start: int, end: int) -> np.ndarray:
-        """Return the identities of the dead letters of the rows ``start`` to before ``end``.
+        """Return the identities of the dead letters for the rows from ``start`` to before ``end``.
 
         Each identity is two unsigned numbers, made of the row's key or position and its content.
         """
@@ -137,8 +137,8 @@ class Conflicts:
     ) -> None:
         """Note the rows of ``part`` that are conflicts.
 
-        ``differs`` marks these rows. ``found`` says, for each row, whether its identity was known
-        before the batch.
+        ``differs`` is a mask of these rows. ``content`` has the content mark of each row. ``found``
+        is a mask of rows whose identity was known before the batch.
         """
         rows = part.rows[differs]
         self.mask[rows] = True
@@ -159,14 +159,15 @@ class Conflicts:
     def note_twice(self, part: Identified, twice: np.ndarray, scan: Scan) -> None:
         """Note the first two rows of the batch that share one source position and one content.
 
-        ``twice`` marks rows that repeat the row before them. :meth:`refuse` refuses such rows too.
+        ``twice`` is a mask of rows that repeat the row before them. Rows that are identified
+        otherwise are ignored. :meth:`refuse` refuses such rows too.
         """
         found = np.flatnonzero(twice)
         if self._twice is None and len(found) and scan.how[part.rows[found[0]]] == BY_POSITION:
             self._twice = int(part.rows[found[0] - 1]), int(part.rows[found[0]])
 
     def refuse(self, scan: Scan, name: NameRow) -> None:
-        """Raise :class:`BatchError` if the batch has a conflict.
+        """Raise :class:`BatchError` (409 or 400) if the batch has a conflict.
 
         Two rows of the batch with one source position and one content are refused too.
         """
@@ -196,7 +197,7 @@ class Conflicts:
             )
 
     def take(self) -> Iterator[Conflicting]:
-        """Yield the conflicts that were found since the last call, by destination.
+        """Yield the conflicts since the last call, grouped by destination, and forget them.
 
         Conflicts by key and conflicts by position are yielded separately.
         """

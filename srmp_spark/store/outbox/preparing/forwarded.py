@@ -203,7 +203,8 @@ class ForwardedBatch:
     def _batch(self, group: Sequence[Incoming]) -> tuple[Sequence[Incoming], pa.RecordBatch]:
         """Return the rows of ``group`` that can be messages here, and their record batch.
 
-        Usually these are all rows. The other rows are noted for a dead letter.
+        Usually these are all rows. The other rows are collected, and become dead letters with the
+        commit.
         """
         try:
             return group, _batch(group)
@@ -224,7 +225,7 @@ class ForwardedBatch:
     def numbered(
         self, ids_first: int, enqueued: Sequence[Enqueued], unsent: AbstractSet[int] = frozenset()
     ) -> Numbered:
-        """Return the batch with its serials and identifiers, as for a batch of a sink.
+        """Return the batch with its serials and message identifiers, for :meth:`.Outbox.write`.
 
         Raises :class:`LocalProtocolError` if the serials were assigned to other rows, or if a part
         found no room.
@@ -339,7 +340,7 @@ class ForwardedBatch:
 
     @property
     def unwritten_bytes(self) -> int:
-        """Return how many bytes the last transaction must write."""
+        """Return about how many bytes the last transaction must write."""
         return self._writes.bytes
 
     def abort(self) -> None:

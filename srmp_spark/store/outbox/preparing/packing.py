@@ -39,7 +39,7 @@ class Group(NamedTuple):
 
 
 class Transactions:
-    """Where MSMQ transactions begin and end in a batch.
+    """Masks of the rows of a batch at which MSMQ transactions begin (``first``) and end (``last``).
 
     Consecutive rows with one value and one queue, in the order of sending, are one transaction.
     """
@@ -76,7 +76,12 @@ class Transactions:
 def stored_rows(
     piece: Piece, new: np.ndarray, addresses: Addresses, transactions: Transactions | None
 ) -> pa.RecordBatch:
-    """Return those rows of a slice that are in the mask ``new``, in the columns that are stored."""
+    """Return the rows of ``piece`` that the mask ``new`` selects, with the columns of
+    :data:`.STORED`.
+
+    ``new`` has one value for each row of the piece. ``transactions`` fills the columns ``first``
+    and ``last``.
+    """
     columns, rows = piece.slice.columns, piece.slice.rows
     arrays: dict[str, pa.Array] = {
         name: columns[name] for name in STORED if name in columns and name != "destination"
@@ -104,7 +109,10 @@ def _bare(address: str) -> str:
 
 
 class Packer:
-    """Cuts rows into groups. ``parts`` are in the order of their queues in the batch."""
+    """Cuts the rows of a batch, given in the order of sending, into groups.
+
+    ``parts`` are in the order of their queues in the batch.
+    """
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._ends = np.cumsum([part.rows for part in parts])

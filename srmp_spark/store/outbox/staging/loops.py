@@ -28,7 +28,7 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwnQueues:
-    """Finds out which destinations are queues of this queue manager."""
+    """Maps destinations to the queues of this queue manager that they lead to."""
 
     queue_manager: str = ""
     """GUID of this queue manager. If it is empty, no destination counts as local."""
@@ -71,7 +71,7 @@ class Loops:
         sources: Sequence[Source],
         of: np.ndarray,
     ) -> None:
-        """Check the rows from number ``first`` on.
+        """Note the rows from number ``first`` on that would return to their own queue.
 
         For each row, ``scope`` has an index into ``destinations``. ``of`` has an index into
         ``sources``, or -1 for a row without a source position.

@@ -26,7 +26,7 @@ class Incarnation(NamedTuple):
 
 
 def begin_incarnation(connection: sqlite3.Connection) -> None:
-    """Begin a new incarnation, in the caller's transaction."""
+    """Begin a new life of the outbox with a random name, in the caller's transaction."""
     name = secrets.token_hex(8)
     connection.executemany(
         "INSERT OR REPLACE INTO meta VALUES (?, ?)",
@@ -48,6 +48,6 @@ def incarnations(connection: sqlite3.Connection) -> list[Incarnation]:
 
 
 def last_moved(connection: sqlite3.Connection) -> int:
-    """Return the highest number that ``moved`` ever assigned, or 0."""
+    """Return the highest id that the table ``moved`` ever assigned, or 0."""
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'moved'").fetchone()
     return 0 if row is None else int(row[0])

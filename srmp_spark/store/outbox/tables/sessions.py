@@ -83,7 +83,7 @@ class SessionRow(NamedTuple):
 
 
 def runs_of(serials: Mapping[int, int]) -> tuple[NumberRun, ...]:
-    """Return numbers and their serials as runs."""
+    """Return runs of message numbers and serials from a mapping of number to serial."""
     runs: list[NumberRun] = []
     for number in sorted(serials):
         serial, last = serials[number], runs[-1] if runs else None
@@ -95,7 +95,7 @@ def runs_of(serials: Mapping[int, int]) -> tuple[NumberRun, ...]:
 
 
 def serials_of(runs: Iterable[NumberRun]) -> dict[int, int]:
-    """Return the serial of each number in the runs. This is the inverse of :func:`runs_of`."""
+    """Return the serial of each message number in the runs: the inverse of :func:`runs_of`."""
     return {run.number + each: run.serial + each for run in runs for each in range(run.length)}
 
 
@@ -106,7 +106,7 @@ COLUMNS = (
 
 
 def load_sessions(connection: sqlite3.Connection) -> dict[QueueKey, SessionRow]:
-    """Return all sequences, by outgoing queue.
+    """Return all stored sequences, by outgoing queue.
 
     Raises :class:`StoreDamagedError` for a row that cannot be read (:mod:`.unreadable`).
     """
@@ -143,7 +143,10 @@ def row_of_session(values: Sequence[Any]) -> SessionRow:
 
 
 def save_session(connection: sqlite3.Connection, queue_id: int, row: SessionRow | None) -> None:
-    """Store the sequence of a queue, in the caller's transaction. ``None`` deletes it."""
+    """Store the sequence of a queue, or delete it if ``row`` is ``None``.
+
+    The function runs in the caller's transaction. ``queue_id`` is the id in the table ``queues``.
+    """
     if row is None:
         connection.execute("DELETE FROM reliable_sessions WHERE queue_id = ?", (queue_id,))
         return
