@@ -32,7 +32,10 @@ class LogRange(NamedTuple):
 
 
 class HistoryRow(NamedTuple):
-    """A run of identifiers. Times are in microseconds since 1970, UTC."""
+    """A run of consecutive message identifiers that were received, with one lineage (GUID).
+
+    Times are in microseconds since 1970, UTC.
+    """
 
     lineage: str
     uniquifier_first: int
@@ -72,7 +75,7 @@ class QueueRow(NamedTuple):
 
 
 class CounterRow(NamedTuple):
-    """Numbers up to ``ceiling``, some of which may be issued already."""
+    """A counter: numbers of ``name`` up to ``ceiling`` may have been issued."""
 
     name: str
     ceiling: int
@@ -121,14 +124,14 @@ class LogSource(Protocol):
     """The log of a queue manager, read-only."""
 
     def stamp(self) -> object:
-        """Return a value that differs from an earlier one if anything was committed in between.
+        """Return a value that differs from an earlier value if anything was committed in between.
 
         Commits of every program count. Call this method before :meth:`snapshot`. Then a commit
-        between the two calls is seen twice, and not never.
+        between the two calls is published and also changes the next stamp. So no commit is missed.
         """
 
     def snapshot(self) -> Snapshot:
-        """Return the log as one commit left it."""
+        """Return the state of the log after one commit: ends of queues, streams and other tables."""
 
     def identifiers(self) -> Iterator[Sequence[HistoryRow]]:
         """Yield the runs of message identifiers, page by page, because there can be millions.
@@ -140,5 +143,6 @@ class LogSource(Protocol):
     def batches(self, epoch: str, queue: str, after: int, to: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows in (after, to] in order, with the columns of the source.
 
-        Batches are bounded, and purged rows are left out.
+        Batches have a limited size, and purged rows are left out. Raises
+        :class:`.StoreDamagedError` if rows cannot be read.
         """

@@ -189,7 +189,8 @@ class Publisher:
     def run(self, stop: threading.Event, notify: Notify) -> None:
         """Publish every ``interval_s`` seconds until ``stop`` is set, and then once more.
 
-        The last cycle is there so that a clean end leaves no lag.
+        The last cycle is there so that a clean end leaves no lag. ``notify`` gets the events of the
+        class docstring. The method returns earlier after damage that cannot be repaired.
         """
         compared = False
 
@@ -238,7 +239,7 @@ class Publisher:
         run_cycles(INBOX, cycle, self._close, self._interval_s, stop, notify)
 
     def publish_once(self) -> dict[str, Any]:
-        """Run one cycle and return its report.
+        """Run one cycle, and return its report: the event ``published`` of the class docstring.
 
         Raises the errors of the store; then nothing of this cycle may be trusted.
         """
@@ -247,10 +248,10 @@ class Publisher:
         return report
 
     def _maintain(self) -> None:
-        """Run the housekeeping of the tables, after the report.
+        """Run the housekeeping of all open tables, if the cycle had enough room.
 
-        That is compaction, checkpoint and vacuum. Published rows may be deleted from the log
-        meanwhile. Nothing runs if the room was too small for the cycle.
+        That is compaction, checkpoint and vacuum. It follows the report, so published rows may be
+        deleted from the log meanwhile.
         """
         if self._no_room is None:
             now = time.monotonic()
@@ -313,7 +314,7 @@ class Publisher:
         }
 
     def _others_published(self) -> bool:
-        """Return whether ``inbox`` was changed by others since the last cycle.
+        """Read new commits of ``inbox``, and return whether other programs changed its rows.
 
         Only rows and positions of this queue manager count. Examples are a restore, or a program
         that took rows out. Rows that other queue managers append do not count.
@@ -324,7 +325,7 @@ class Publisher:
         return inbox.version != version and (inbox.moves != moves or inbox.lacks_rows())
 
     def _publish_all(self, source: LogSource, stamp: object) -> _Shown:
-        """Compare everything with the tables, and write what differs."""
+        """Compare the whole state with the tables, write what differs, and return what they show."""
         compare_at = time.monotonic() + WHOLE_LOOK_S
         self._written = []
         snapshot = source.snapshot()
@@ -481,7 +482,7 @@ class Publisher:
     def _publish_again(
         self, inbox: StateTable, source: LogSource, snapshot: Snapshot
     ) -> dict[str, str]:
-        """Publish again what other programs took out of ``inbox`` (RESTORE, DELETE).
+        """Append again the rows that other programs took out of ``inbox`` (RESTORE, DELETE).
 
         Rows that the log no longer has are reported. Return the queues in which a damaged row keeps
         rows out, with the error of each. These queues are tried again once a minute.
@@ -536,7 +537,7 @@ class Publisher:
         """Find the tables of current state that other programs changed, once a minute.
 
         Each look is a request to the store. Return whether there is such a table, which must be
-        written again.
+        written again. Within a minute of the last look the result is ``False``.
         """
         now = time.monotonic()
         if now < self._look_at:
@@ -556,9 +557,10 @@ class Publisher:
     # inbox
 
     def _append(self, inbox: StateTable, source: LogSource, snapshot: Snapshot) -> dict[str, str]:
-        """Append all new rows, in chunks; one chunk may hold the ends of many queues.
+        """Append all new rows to ``inbox``, in chunks, as far as there is room.
 
-        Return the damaged queues with the error of each.
+        One chunk may hold the ends of many queues. Return the damaged queues with the error of
+        each. If the room ends, ``_no_room`` is set and nothing is raised.
         """
         damaged: dict[str, str] = {}
         self._no_room = None
@@ -602,7 +604,7 @@ class Publisher:
         self._append_chunk(inbox, chunk, snapshot.restores)
 
     def _new_chunk(self) -> _Chunk:
-        """Begin a chunk that fits into the free room; compressed it takes less.
+        """Return an empty chunk whose limit fits into the free room; compressed it takes less.
 
         Raises :class:`NoRoomError` if there is no room.
         """
@@ -618,7 +620,7 @@ class Publisher:
     def _pieces(
         self, source: LogSource, span: LogRange, after: int, position: int
     ) -> Iterator[pa.Table]:
-        """Yield rows of one queue in pieces of at most one chunk."""
+        """Yield the rows of one queue after ``after`` as tables that each fit into one chunk."""
         for batch in source.batches(span.epoch, span.queue, after, span.end):
             if not batch.num_rows:
                 continue
@@ -632,7 +634,7 @@ class Publisher:
     def _write_identifiers(self, source: LogSource, position: int) -> _Identifiers | None:
         """Write all runs of identifiers as of ``position``, in a file that no commit names yet.
 
-        Return ``None`` if there is nothing to do.
+        Return ``None`` if the identifiers are not due, or have not changed.
         """
         began = time.monotonic()
         if began < self._identifiers_due or position == self._identifiers_at:
@@ -690,7 +692,7 @@ class _Identifiers(NamedTuple):
 
 
 class _Chunk:
-    """The rows of the next commit, and the last sequence of each queue in them."""
+    """Collects the rows of the next commit, and the last sequence of each queue in them."""
 
     def __init__(self, rows_max: int, bytes_max: int) -> None:
         self.tables: list[pa.Table] = []
@@ -699,7 +701,7 @@ class _Chunk:
         self._bytes = bytes_max
 
     def has_room(self, table: pa.Table) -> bool:
-        """Return whether the piece fits.
+        """Return whether the piece ``table`` fits into the rest of the chunk.
 
         A chunk takes at least one piece; pieces are cut to the limits beforehand.
         """
@@ -713,7 +715,7 @@ class _Chunk:
         return iter([pa.concat_tables(self.tables)] if self.tables else [])
 
     def add(self, table: pa.Table, key: tuple[str, str]) -> None:
-        """Add the next piece of queue ``key``."""
+        """Add the next piece of a queue. ``key`` is (epoch, queue)."""
         self.tables.append(table)
         self.positions[key] = table["sequence"][-1].as_py()
         self._rows -= table.num_rows
@@ -721,7 +723,10 @@ class _Chunk:
 
 
 def _ahead(inbox: StateTable, snapshot: Snapshot) -> LogRange | None:
-    """Return a queue of which the table holds more than the log ever issued, or ``None``."""
+    """Return the range of a queue of which the table holds more than the log ever issued.
+
+    Return ``None`` if there is no such queue.
+    """
     spans = (span for span in snapshot.ranges if span.current)
     return next(
         (span for span in spans if inbox.published(span.epoch, span.queue) > span.end), None
@@ -741,7 +746,7 @@ def _check_not_ahead(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
 
 
 def _unpublished(inbox: StateTable, snapshot: Snapshot) -> Iterator[LogRange]:
-    """Yield the rows that the log has and the table does not have.
+    """Yield the ranges of rows that the log has and the table does not have, by queue.
 
     Such rows are accepted, and exist on this disk only.
     """

@@ -21,7 +21,7 @@ from srmp_spark.store.delta.tables import table_specs
 
 
 def stamped(batch: pa.RecordBatch, position: int) -> pa.Table:
-    """Return a batch of source columns as rows of ``inbox``."""
+    """Return a batch of source columns as rows of ``inbox``, with commit and time of writing."""
     spec = table_specs.inbox()
     now = pa.scalar(datetime.now(timezone.utc), pa.timestamp("us", tz="UTC"))
     table = pa.Table.from_batches([batch])

@@ -80,7 +80,7 @@ _log = logging.getLogger(__name__)
 
 
 class OutgoingPublisher:
-    """Writes the tables of sending below ``state_uri``.
+    """Writes the Delta tables of sending below ``state_uri``, one cycle after another.
 
     The instance works for the queue manager that owns ``data_dir``.
     """
@@ -126,16 +126,17 @@ class OutgoingPublisher:
         )
 
     def as_of(self) -> float:
-        """Return when the outbox was read for what is published, in seconds since 1970.
+        """Return the time at which the published state was read, in seconds since 1970.
 
         Any thread may call the method.
         """
         return self._as_of
 
     def run(self, stop: threading.Event, notify: Notify) -> None:
-        """Publish every ``interval_s`` seconds until ``stop`` is set, then once more.
+        """Publish every ``interval_s`` seconds until ``stop`` is set, and then once more.
 
-        Only failures and recoveries are notified.
+        ``notify`` is called for failures and recoveries only (:func:`.run_cycles`). The method
+        returns earlier after damage that cannot be repaired.
         """
 
         def cycle() -> bool:
@@ -155,7 +156,7 @@ class OutgoingPublisher:
         run_cycles(SENDING, cycle, self._forget, self._interval_s, stop, notify)
 
     def publish_once(self) -> list[str]:
-        """Run one cycle, and return what of the outbox is damaged and therefore not published.
+        """Run one cycle; return texts about damaged messages, which are not published.
 
         Raises the errors of the store.
         """
@@ -244,7 +245,7 @@ class OutgoingPublisher:
             self._held = self._read_held()
 
     def _look_at_tables(self, look: OutboxLook) -> None:
-        """Find what other programs changed in the tables, and write again what they took out.
+        """Compare the tables with what was written, and write again what other programs took out.
 
         The programs may have used RESTORE, DELETE or OPTIMIZE.
         """
@@ -265,9 +266,9 @@ class OutgoingPublisher:
                 self._publish_again(table, look)
 
     def _publish_again(self, table: StateTable, look: OutboxLook) -> None:
-        """Append dead letters or journal copies that other programs took out.
+        """Append dead letters or journal copies that other programs took out of ``table``.
 
-        The outbox has them for DEAD_LETTER_DAYS.
+        The outbox has these messages for DEAD_LETTER_DAYS. The loss of older ones is logged.
         """
         gone, left = table.rows_gone, set[str]()
         for each in table.own_columns(["message_id"]):
@@ -476,7 +477,7 @@ class OutgoingPublisher:
         sizes: Mapping[int, Size],
         written: list[tuple[DataFile, tuple[HeldGroup, ...]]],
     ) -> list[str]:
-        """Write the files of a step and add each to ``written``; return what is damaged."""
+        """Write the files of a step, add each to ``written``, and return texts about damage."""
         assert self._source is not None, "there is a look"
         spec, table = table_specs.outgoing_queue(), self._tables["outgoing_queue"]
         damaged: list[str] = []
@@ -519,7 +520,7 @@ class OutgoingPublisher:
 
 
 def _spans(look: OutboxLook) -> Iterator[tuple[str, int, int]]:
-    """Yield the numbers of ``moved`` that belong to each incarnation, as (name, after, to).
+    """Yield (name, after, to) of each incarnation: the ids of ``moved`` that belong to it.
 
     The range is (after, to].
     """

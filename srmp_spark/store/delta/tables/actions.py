@@ -70,9 +70,10 @@ def appends_id(queue_manager: str) -> str:
 
 
 def overlap(one: LiveFile, other: LiveFile, column: str) -> bool:
-    """Return whether both files may hold equal values of a column.
+    """Return whether the value ranges of ``column`` in the two files overlap.
 
-    Return ``True`` if the log does not state the values.
+    Then both files may hold equal values. Return ``True`` if the Delta log does not state the
+    ranges.
     """
     first, last, other_first, other_last = (
         one.least[column],
@@ -97,14 +98,17 @@ def add_action(file: DataFile, queue_manager: str, *, data_change: bool = True) 
 
 
 def remove_action(file: LiveFile, queue_manager: str, *, data_change: bool = False) -> RemoveAction:
-    """Return the action that removes a live file."""
+    """Return the action that removes a live file from the table.
+
+    Streaming readers ignore the removal if ``data_change`` is ``False``.
+    """
     return RemoveAction(
         file.path, data_change, time.time_ns() // 1_000_000, file.size, {PARTITION: queue_manager}
     )
 
 
 def digest_of(tables: Iterable[pa.Table], ignore: tuple[str, ...]) -> str:
-    """Return a digest of the rows, without the columns that change at every write."""
+    """Return a digest (SHA-256, hexadecimal) of the rows, without the columns ``ignore``."""
     digest = hashlib.sha256()
     for table in tables:
         for batch in table.drop_columns([*ignore]).to_batches():

@@ -49,7 +49,7 @@ class DataFile(NamedTuple):
 
 
 class Storage(Protocol):
-    """The place where the files of one table lie."""
+    """Reads and writes the files of one table, in a local folder or on an object store."""
 
     uri: str
     local: Path | None
@@ -73,7 +73,7 @@ class Storage(Protocol):
         """
 
     def spare(self) -> int:
-        """Return how many bytes may be written."""
+        """Return how many bytes may be written now. Without a limit it is ``sys.maxsize``."""
 
 
 class LocalStorage:
@@ -91,7 +91,10 @@ class LocalStorage:
         return f"<LocalStorage {self.uri}>"
 
     def open_output(self, path: str) -> IO[bytes]:
-        """Create a new file below the folder and open it for writing."""
+        """Create a new file below the folder, and return it open for writing.
+
+        Raises :class:`.NoRoomError` on a write for which the room does not suffice.
+        """
         target = self._folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         if self._room is None:
@@ -148,7 +151,7 @@ class ObjectStorage:
         return cast("IO[bytes]", self._filesystem().open_output_stream(path))
 
     def finish(self, path: str) -> int:
-        """Return the size in bytes that the store reports."""
+        """Return the size of the file in bytes, as the store reports it; the put is durable."""
         size: int = self._filesystem().get_file_info(path).size
         return size
 
@@ -184,9 +187,10 @@ def write_file(
     tables: Iterator[pa.Table],
     notes: Mapping[str, str] | None = None,
 ) -> DataFile | None:
-    """Write one durable Parquet file of ``tables``, with row groups in that order.
+    """Write and sync one Parquet file with the rows of ``tables``, in their order.
 
-    Return ``None`` if there was no row. ``notes`` are stored in the footer of the file
+    No commit names the file yet. Return ``None`` if there was no row. If writing fails, the file is
+    discarded and the error is raised. ``notes`` are stored in the footer of the file
     (:func:`read_notes`).
     """
     path = f"{PARTITION}={queue_manager}/{uuid.uuid4()}.parquet"
@@ -226,7 +230,7 @@ def read_notes(storage: Storage, path: str) -> dict[str, str]:
 def looks_whole(path: Path, size: int) -> bool:
     """Return whether a local data file has its length and both of Parquet's marks.
 
-    A power loss destroys these first.
+    A power loss destroys these first. The pages between the marks are not checked.
     """
     try:
         if path.stat().st_size != size or size < 2 * len(PARQUET_MAGIC):

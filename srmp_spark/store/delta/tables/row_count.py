@@ -50,7 +50,7 @@ class RowCount:
         return f"<RowCount expected={self.expected} found={self.found}>"
 
     def committed(self, rows: int | None, before: int) -> None:
-        """Note that a commit of this queue manager left ``rows`` rows.
+        """Record that a commit of this queue manager left ``rows`` rows in the table.
 
         ``None`` means that it changed none. ``before`` is the version on which the commit was made.
         """
@@ -60,7 +60,7 @@ class RowCount:
             self._looked_at = before + 1
 
     def lacks(self) -> bool:
-        """Return whether others took rows out.
+        """Return whether rows are missing because others took them out, and update the counts.
 
         After a commit of others this costs a listing of the files, otherwise nothing.
         """

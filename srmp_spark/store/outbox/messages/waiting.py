@@ -143,9 +143,7 @@ class Waiting:
         self._cache: OrderedDict[int, pa.RecordBatch] = OrderedDict()
 
     def parts(self, queue_id: int, first: int, last: int) -> Iterator[PartRow]:
-        """Yield the parts that have any serial from ``first`` to ``last``, both included,
-        ascending.
-        """
+        """Yield the parts that have any serial from ``first`` to ``last`` (included), ascending."""
         rows = self._connection.execute(
             f"SELECT {_PART} FROM parts WHERE queue_id = ? AND last >= ? ORDER BY last",  # noqa: S608  # our own text
             (queue_id, first),

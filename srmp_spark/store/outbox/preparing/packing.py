@@ -39,9 +39,11 @@ class Group(NamedTuple):
 
 
 class Transactions:
-    """Masks of the rows of a batch at which MSMQ transactions begin (``first``) and end (``last``).
+    """Masks of the rows of a batch at which MSMQ transactions begin and end.
 
     Consecutive rows with one value and one queue, in the order of sending, are one transaction.
+
+    The masks are ``first`` and ``last``, by row number.
     """
 
     def __init__(
@@ -76,11 +78,10 @@ class Transactions:
 def stored_rows(
     piece: Piece, new: np.ndarray, addresses: Addresses, transactions: Transactions | None
 ) -> pa.RecordBatch:
-    """Return the rows of ``piece`` that the mask ``new`` selects, with the columns of
-    :data:`.STORED`.
+    """Return the rows of ``piece`` that the mask ``new`` selects, as they are stored.
 
-    ``new`` has one value for each row of the piece. ``transactions`` fills the columns ``first``
-    and ``last``.
+    The columns are those of :data:`.STORED`. ``new`` has one value for each row of the piece.
+    ``transactions`` fills the columns ``first`` and ``last``.
     """
     columns, rows = piece.slice.columns, piece.slice.rows
     arrays: dict[str, pa.Array] = {

@@ -385,10 +385,11 @@ class Preparation:
         _only([stage.dead_letter for stage in self.stages], "dead_letter")
 
     def _beside(self, chunks: Generator[list[Group]]) -> Generator[list[Group]]:
-        """Return a generator of the chunks, made in another thread for a large batch
-        (:func:`.ahead`).
+        """Return a generator of the chunks; another thread makes those of a large batch.
 
         The chunks of a small batch are made in this thread.
+
+        See :func:`.ahead`.
         """
         return ahead(chunks, "packing") if self._is_large else chunks
 

@@ -84,8 +84,8 @@ def load_queues(connection: sqlite3.Connection) -> list[OutgoingQueueRow]:
 def row_of_queue(values: Sequence[Any]) -> OutgoingQueueRow:
     """Return the state of an outgoing queue from the values of its :data:`COLUMNS`.
 
-    Raises :class:`TypeError`, :class:`ValueError` or :class:`OverflowError` if the values are no
-    valid row.
+    Raises :class:`TypeError` or :class:`ValueError` if the values are no valid row, and
+    :class:`RecursionError` if their JSON is nested too deeply.
     """
     typed(values, _TYPES)
     row, urls = OutgoingQueueRow(*values[:-1]), json.loads(values[-1])
