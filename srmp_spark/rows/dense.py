@@ -77,7 +77,7 @@ class Frame(NamedTuple):
 
 
 def head(kind: bytes, epoch: str, keep: tuple[Range, ...], crc: int, length: int) -> bytes:
-    """Return the head of a frame, which precedes the ``length`` bytes of data.
+    """Return the first bytes of a frame, which precede its ``length`` bytes of data.
 
     ``keep`` holds closed ranges of sequences. ``crc`` is the checksum (crc32) of the data.
     """
@@ -210,10 +210,9 @@ def needs_wide_part(names: Iterable[str], *, envelope: bool) -> bool:
 
 
 def narrow_head(epoch: str, keep: tuple[Range, ...], wide: WidePart, size: int) -> bytes:
-    """Return the head of the frame of a narrow segment.
+    """Return the first bytes of the frame of a narrow segment, a file without its wide part.
 
-    The head precedes the two pieces of a file of ``size`` bytes that lie before and after its wide
-    part.
+    They precede the two pieces of a file of ``size`` bytes that lie before and after its wide part.
     """
     length = _NARROW.size + size - (wide.end - wide.begin)
     return head(NARROW, epoch, keep, wide.crc, length) + _NARROW.pack(wide.begin, size)

@@ -14,16 +14,16 @@ from srmp_spark.errors import SrmpSparkError
 _T = TypeVar("_T")
 
 TOLD_MAX = 100
-"""Rows that are reported one by one; for further rows only the number is logged."""
+"""Largest number of rows that are reported one by one; further rows are only counted."""
 KEY_MAX = 200
 """Longest reported key, in characters.
 
-A key is a value of the row and can have any length; it is cut here.
+A key is a value of the row and can have any length; it is cut at this length.
 """
 REASON_MAX = 200
 """Longest reported reason, in characters.
 
-A reason may quote what stands in the row; it is cut here.
+A reason may quote what stands in the row; it is cut at this length.
 """
 
 _log = logging.getLogger(__name__)

@@ -147,7 +147,7 @@ class Publisher:
         self._no_room: NoRoomError | None = None
         """Error that ended the last cycle before everything was published."""
         self._gone: list[Gone] = []
-        """Rows that the last look found to be gone for good."""
+        """Rows that the last comparison found missing in ``inbox`` and in the log."""
         self._told_gone: set[Gone] = set()
         """Rows that are gone and were reported before, while damage keeps other rows out."""
         self._kept_out: dict[str, str] = {}
@@ -160,7 +160,8 @@ class Publisher:
         An attempt reads three columns of the whole table.
         """
         self._look_at = 0.0
-        """Time of the next look at the tables of current state, in seconds of the monotonic clock.
+        """Time of the next comparison of the tables of current state (:meth:`_look_at_tables`), in
+        seconds of the monotonic clock.
         """
         self._identifiers_due = 0.0
         """Time of the next writing of the identifiers, in seconds of the monotonic clock."""
@@ -173,7 +174,9 @@ class Publisher:
         self._shown: _Shown | None = None
         """State that the tables are known to show; ``None``: everything is compared."""
         self._changed: set[str] = set()
-        """Names of the tables that other programs have changed, by the last look of this cycle."""
+        """Names of the tables that other programs have changed, as the comparison of this cycle
+        found.
+        """
         self._written: list[str] = []
         """Names of the tables that the last comparison has written."""
         self._believes_stamps = True
@@ -536,8 +539,9 @@ class Publisher:
     def _look_at_tables(self) -> bool:
         """Find the tables of current state that other programs changed, once a minute.
 
-        Each look is a request to the store. Return whether there is such a table, which must be
-        written again. Within a minute of the last look the result is ``False``.
+        A changed table is logged. Each comparison is a request to the store. Return whether there
+        is such a table, which must be written again. Within a minute of the last comparison the
+        result is ``False``.
         """
         now = time.monotonic()
         if now < self._look_at:
@@ -675,7 +679,7 @@ class _Shown(NamedTuple):
     """State that a cycle has made the tables show, with a stamp that reveals later commits."""
 
     stamp: object
-    """Stamp of the source, taken before the look at it (:meth:`.LogSource.stamp`)."""
+    """Stamp of the source, taken before its state was read (:meth:`.LogSource.stamp`)."""
     position: int
     sequences: dict[str, dict[str, int]]
     damaged: dict[str, str]

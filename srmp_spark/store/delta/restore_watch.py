@@ -102,8 +102,8 @@ class RestoreNotes:
         self._queue_manager = queue_manager
         self._table: DeltaTable | None = None
         self._versions: dict[str, int] = {}
-        """Versions that were read from the commit that the handle shows, so that a look at an idle
-        table does not read its log.
+        """Versions that were read from the commit that the handle shows, so that the log of an idle
+        table is not read again.
         """
 
     def refresh(self) -> bool:

@@ -148,9 +148,9 @@ def _by_queue(db: sqlite3.Connection, query: str) -> dict[int, list[Any]]:
 
 
 def _history_from(db: sqlite3.Connection, last: HistoryRow | None) -> list[HistoryRow]:
-    """Return a page of at most PAGE_ROWS runs, from the run that holds the beginning of ``last``.
+    """Return a page of runs, from the run that holds the beginning of ``last``.
 
-    Without such a run it begins at ``last``.
+    Without such a run the page begins at ``last``. A page has at most PAGE_ROWS runs.
     """
     begin: tuple[str, int] = ("", 0)
     if last is not None:

@@ -212,6 +212,8 @@ def plain_columns(batch: pa.RecordBatch, columns: tuple[str, ...]) -> dict[str, 
     A column that is null in every row is left out. Dictionaries are decoded. Raises
     :class:`BatchError` for a value that does not fit into its type, and for a dictionary that would
     become too large.
+
+    ``columns`` are names of :data:`KINDS`.
     """
     found: dict[str, pa.Array] = {}
     for name in columns:

@@ -72,12 +72,12 @@ class Destination:
 
     @property
     def serials(self) -> list[int]:
-        """Return the serials of all states."""
+        """Return the serials of the waiting messages in all states."""
         return [serial for found in self.states.values() for serial in found]
 
 
 class OutgoingMessages:
-    """Collects the rows of ``outgoing_queue``, then writes ``outbox.db``.
+    """Collects the messages that waited to be sent, then writes them as ``outbox.db``.
 
     The rows wait in a file, because a million rows may have 2 GB.
     """
@@ -112,7 +112,7 @@ class OutgoingMessages:
         self._file.unlink(missing_ok=True)
 
     def take_streams(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Note the stream ordinals and positions in use, from ``outgoing_streams``."""
+        """Remember the highest stream ordinal and position in ``rows`` of ``outgoing_streams``."""
         for row in rows:
             self.position = max(self.position, row["position"])
             if row["stream_id"] is not None:
@@ -120,14 +120,22 @@ class OutgoingMessages:
                 self.last_position = max(self.last_position, row["sequence_number"] or 0)
 
     def take_ended(self, row: Mapping[str, Any]) -> None:
-        """Note the numbers in use of a row of ``dead_letter_queue`` or ``journal_queue``."""
+        """Remember the numbers that a row of ``dead_letter_queue`` or ``journal_queue`` uses.
+
+        They are the message identifier, the stream ordinal and the commit. Raises
+        :class:`StoreDamagedError` if an identifier cannot be read.
+        """
         self.position = max(self.position, row["position"])
         self.last_identifier = max(self.last_identifier, identifier_of(row["message_id"]))
         if row["stream_id"] is not None:
             self.last_ordinal = max(self.last_ordinal, ordinal_of(row["stream_id"]))
 
     def take(self, row: Mapping[str, Any]) -> None:
-        """Add a row of ``outgoing_queue``."""
+        """Add a waiting message, a row of ``outgoing_queue``.
+
+        A message that is added twice is written once. Raises :class:`StoreDamagedError` if an
+        identifier cannot be read.
+        """
         self.take_ended(row)
         number = identifier_of(row["message_id"])
         # Earlier versions did not write the column. A message without a stream belongs to no
@@ -166,7 +174,7 @@ class OutgoingMessages:
         at: int,
         identifiers_to: int = 0,
     ) -> None:
-        """Write ``outbox.db``, which is closed when this returns.
+        """Write all messages into a new ``outbox.db``, which is closed when the method returns.
 
         ``epoch`` is an earlier epoch, so that the sender process detects a copy. ``read_to`` states
         how far logs were read, by their key. Message identifiers up to ``identifiers_to`` may have
@@ -229,7 +237,10 @@ class _Writer:
         self._scope_ids: dict[tuple[str, str], int] = {}
 
     def queue(self, found: Destination, rows: Iterable[Waiting]) -> None:
-        """Write everything that waits for one destination, with ascending serials."""
+        """Write the outgoing queue of one destination, held, and its waiting messages.
+
+        ``rows`` have ascending serials.
+        """
         finals = found.states.get(FINAL, [])
         waiting = [
             serial
@@ -384,7 +395,7 @@ def _groups(rows: list[dict[str, Any]]) -> Iterator[tuple[int, list[dict[str, An
 
 
 def stored_batch(rows: list[dict[str, Any]], key: QueueKey) -> pa.RecordBatch:
-    """Return rows of ``outgoing_queue`` in the form of a stored group."""
+    """Return rows of ``outgoing_queue`` as a record batch in the form of a stored group."""
 
     def column(name: str) -> list[Any]:
         if name == "time_to_reach_queue":
@@ -416,7 +427,10 @@ def stored_batch(rows: list[dict[str, Any]], key: QueueKey) -> pa.RecordBatch:
 
 
 def runs_of(serials: list[int], base: int) -> list[tuple[int, int]]:
-    """Return the positions in the stream as closed ranges."""
+    """Return the stream positions of ``serials`` (serial minus ``base``) as closed ranges.
+
+    The ranges are ascending.
+    """
     if not serials:
         return []
     numbers = np.array(sorted(serials), np.int64) - base
@@ -466,5 +480,5 @@ def ordinal_of(stream_id: str) -> int:
 
 
 def newest(times: Iterable[datetime | None]) -> datetime | None:
-    """Return the latest of the known times, or ``None``."""
+    """Return the latest time that is not ``None``, or ``None`` if there is none."""
     return max((each for each in times if each is not None), default=None)

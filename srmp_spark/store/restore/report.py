@@ -52,7 +52,7 @@ class Line:
 
 
 class Report:
-    """Passes each line on as soon as it is known."""
+    """Passes each line of the report to a function as soon as the line is known."""
 
     def __init__(self, tell: Callable[[Line], object]) -> None:
         self._tell = tell
@@ -69,9 +69,10 @@ class Report:
         count: int | None = None,
         **more: Any,  # noqa: ANN401  # JSON values
     ) -> None:
-        """Add one line. ``count`` of a range defaults to the length of the range.
+        """Make one line of the report, and pass it on.
 
-        For ``may_be_lost`` there is no default.
+        The arguments are the fields of :class:`Line`; ``more`` are further keys. ``count`` of a
+        range defaults to the length of the range. For ``may_be_lost`` there is no default.
         """
         if count is None and first is not None and last is not None and finding != "may_be_lost":
             count = last - first + 1

@@ -85,9 +85,9 @@ class Limits(NamedTuple):
     The cap deletes only rows up to ``synced_to``.
     """
     synced_to: int = 0
-    """Rows up to here are durable elsewhere, or need not be."""
+    """Last sequence up to which rows are durable elsewhere, or need not be."""
     read_to: int = 0
-    """Of the order queue: the sender process has read the rows up to here, for good."""
+    """Last sequence of the order queue that the sender process has read for good."""
     unsynced_max: int | None = None
     """Bytes of posts that one queue may keep, synced elsewhere or not; ``None``: no cap."""
 

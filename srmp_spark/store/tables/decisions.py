@@ -96,7 +96,7 @@ Further rows wait for the next transaction.
 NO_LANE: Lane = ("", "", "", "")
 """Start value for :func:`lanes`, which sorts before every lane."""
 TOLD_DAYS = 30
-"""Days that rows of ``told`` are kept.
+"""Days for which rows of the table ``told`` (delivered final receipts) are kept.
 
 Message identifiers are kept equally long; without an identifier a repeated message would be a new
 row in any case.
@@ -473,7 +473,7 @@ def delivered(transaction: Transaction, receipts: Sequence[OwedDecision]) -> Non
 
 
 def _remember(db: sqlite3.Connection, lineage: str, uniquifier: int, reason: int, at: int) -> None:
-    """Note one delivered final receipt in ``told``.
+    """Store one delivered final receipt in the table ``told``.
 
     Rows that one mark decided mostly have consecutive identifiers, so they are stored as one run.
     """
@@ -497,9 +497,9 @@ def _remember(db: sqlite3.Connection, lineage: str, uniquifier: int, reason: int
 
 
 def forget_told(transaction: Transaction, now: int) -> None:
-    """Delete rows of ``told`` that were decided more than :data:`TOLD_DAYS` before ``now``.
+    """Delete delivered final receipts (table ``told``) that are older than :data:`TOLD_DAYS`.
 
-    ``now`` is in microseconds since 1970, UTC.
+    The age counts from the decision to ``now``, which is in microseconds since 1970, UTC.
     """
     db = transaction.connection
     db.execute("DELETE FROM told WHERE decided_at < ?", (now - TOLD_DAYS * 86_400_000_000,))

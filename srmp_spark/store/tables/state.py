@@ -35,7 +35,10 @@ JOURNAL_CONSUMERS = ";journal/"
 No name that a user gives has a slash.
 """
 MESSAGE_IDENTIFIERS = "message_id"
-"""Name of our MessageIdOrdinal in the table ``ids``. Receipts and ``send`` share it."""
+"""Name of this queue manager's MessageIdOrdinal in the table ``ids``.
+
+Receipts and ``send`` share it.
+"""
 IDENTIFIER_MAX = (1 << 32) - 1
 """Largest number of a message identifier, which has 32 bits in MSMQ ([MS-MQMQ] 2.2.8)."""
 IDENTIFIERS_SKIPPED = 1 << 28

@@ -176,11 +176,13 @@ class Waiting:
         self._count_each(holes)
 
     def trim(self, to: int) -> None:
-        """Drop the holes up to ``to``, because retention has deleted everything up to there."""
+        """Forget the holes up to ``to``, because retention has deleted all rows up to ``to``."""
         self.holes.discard_through(to)
 
     def copy(self) -> Waiting:
-        """Return a copy for another consumer, which has received nothing beyond the mark."""
+        """Return a copy of the counts for another consumer, which has received nothing beyond the
+        mark.
+        """
         made = Waiting(self.received)
         made.holes = self.holes.copy()
         for entry in self._entries[self._head :]:

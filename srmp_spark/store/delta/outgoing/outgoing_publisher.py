@@ -68,7 +68,7 @@ NUMBER_MAX = 2**62
 """A number above every number of the table ``moved``."""
 TABLES_LOOK_S = 60.0
 """Interval in seconds at which the tables are compared with what was written, although nothing
-changes here: other programs may have restored them.
+changes in the outbox: other programs may have restored them.
 """
 _ALL = LiveFile("", 0, 0, {}, {})
 """Stands for a lost file that held every row that the outbox has."""
@@ -110,8 +110,8 @@ class OutgoingPublisher:
         """State of the outbox that the tables are known to show."""
         self._moved_at = 0.0
         self._look_at = 0.0
-        """Time of the next look at the tables even if nothing changed here, in seconds of the
-        monotonic clock.
+        """Time at which the tables are compared next even if the outbox has not changed, in seconds
+        of the monotonic clock.
         """
         self._told: set[int] = set()
         self._as_of = time.time()
@@ -206,8 +206,8 @@ class OutgoingPublisher:
     def _check_not_restored(self) -> None:
         """Raise :class:`OlderCopyError` if the tables show the outbox of a restored queue manager.
 
-        This thread may look before the publisher of the inbox does: at the start, and once more at
-        the end.
+        This thread may see the restore before the publisher of the inbox does: at the start, and
+        once more at the end.
         """
         if self._restores is None:
             self._restores = restores_of(self._data_dir)

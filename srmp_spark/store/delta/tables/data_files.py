@@ -163,7 +163,7 @@ class ObjectStorage:
         """Leave the file to the vacuum, because a store that failed gets no further requests."""
 
     def spare(self) -> int:
-        """Return the largest number, because an object store has no limit here."""
+        """Return ``sys.maxsize``, because the room of an object store is not limited or measured."""
         return sys.maxsize
 
 
@@ -274,9 +274,10 @@ class _Statistics:
 
 
 def _plain(value: object, *, up: bool = False) -> object:
-    """Return a value as the Delta log writes it.
+    """Return a value as the Delta log writes it, for JSON.
 
-    Timestamps have milliseconds there, so a greatest value is rounded up.
+    Timestamps have milliseconds in the Delta log. So a timestamp is rounded down, and rounded up
+    with ``up``, for a greatest value.
     """
     if isinstance(value, datetime):
         micros = value.microsecond

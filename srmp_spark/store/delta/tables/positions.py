@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class Positions:
-    """Keeps the versions of a table's application transactions whose names begin with ``prefix``."""
+    """Keeps the versions of the table's applications whose names begin with ``prefix``."""
 
     def __init__(self, table: DeltaTable, storage: Storage, prefix: str) -> None:
         self._table = table
@@ -94,8 +94,7 @@ class Positions:
         self._read_to = version
 
     def _read_all(self, version: int) -> dict[str, int]:
-        """Return the version of each application, read from the newest checkpoint and later
-        commits.
+        """Return the version of each application from the newest checkpoint and later commits.
 
         Raises :class:`ValueError` if the checkpoint has a form that this module does not read.
         """

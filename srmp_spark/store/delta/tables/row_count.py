@@ -42,9 +42,9 @@ class RowCount:
         """Version of the table at which no row was missing."""
         noted = self._noted()
         self.expected = count() if noted is None else noted
-        """Rows that the newest commit of this queue manager left."""
+        """Number of rows that the newest commit of this queue manager left."""
         self.found = self.expected
-        """Rows that existed at the last look."""
+        """Number of rows that existed when they were counted last."""
 
     def __repr__(self) -> str:
         return f"<RowCount expected={self.expected} found={self.found}>"

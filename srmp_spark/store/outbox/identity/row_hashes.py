@@ -74,7 +74,7 @@ _log = logging.getLogger(__name__)
 class RowHashes(NamedTuple):
     """The identities of some rows.
 
-    The numbers of source positions are assigned by the database, and are not here.
+    The numbers of source positions are assigned by the database, and are not included.
     """
 
     how: np.ndarray

@@ -59,7 +59,7 @@ class DeadLetterCounts:
 
 
 def _read(value: object) -> tuple[int, Mapping[str, int]]:
-    """Parse the stored counts, and return the last number counted and the counts by reason.
+    """Return the last counted id of ``moved`` and the counts by reason, from the stored value.
 
     Return (0, no counts) if the value cannot be parsed. All rows of ``moved`` are then counted
     again.

@@ -69,7 +69,7 @@ def pack_sent(runs: Sequence[SentRun], first: int, last: int) -> str | None:
 
 
 def unpack_sent(text: str | None) -> tuple[SentRun, ...]:
-    """Parse the stored form that :func:`pack_sent` returned."""
+    """Return the runs from the stored form that :func:`pack_sent` returned; empty for ``None``."""
     return tuple(SentRun(*run) for run in json.loads(text or "[]"))
 
 

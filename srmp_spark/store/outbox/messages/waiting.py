@@ -121,9 +121,9 @@ class Waiting:
     def __init__(
         self, connection: sqlite3.Connection, identity: str, next_data_id: Callable[[], int]
     ) -> None:
-        """Remember the connection, and read the notes of damage.
+        """Read the stored notes of damage (:mod:`.damage`).
 
-        ``identity`` is the GUID of our queue manager. ``next_data_id`` is called only by methods
+        ``identity`` is the GUID of this queue manager. ``next_data_id`` is called only by methods
         that write.
         """
         self.damage = Damage(connection)
@@ -607,7 +607,10 @@ class Waiting:
 
 
 class UnreadableRowsError(StoreDamagedError):
-    """Waiting rows are damaged. Nothing of their queue can be sent until an operator decides."""
+    """Waiting rows are damaged.
+
+    Nothing of their queue is sent until an operator restores a backup or drops the queue.
+    """
 
     def __init__(self, rows: int, serials: tuple[int, int], reason: str) -> None:
         super().__init__(

@@ -115,7 +115,7 @@ class Conflicts:
         :meth:`take`.
         """
         self.mask = mask
-        """Marks the rows that are conflicts, by row number."""
+        """Mask of the rows that are conflicts, by row number."""
         self.count = 0
         """Number of rows that are conflicts."""
         self._keeps = keeps
@@ -135,7 +135,7 @@ class Conflicts:
         found: np.ndarray,
         scan: Scan,
     ) -> None:
-        """Note the rows of ``part`` that are conflicts.
+        """Record the rows of ``part`` that are conflicts.
 
         ``differs`` is a mask of these rows. ``content`` has the content mark of each row. ``found``
         is a mask of rows whose identity was known before the batch.
@@ -157,7 +157,7 @@ class Conflicts:
             self._first = first, None if found[index] else int(part.rows[lead])
 
     def note_twice(self, part: Identified, twice: np.ndarray, scan: Scan) -> None:
-        """Note the first two rows of the batch that share one source position and one content.
+        """Record the first two rows of the batch that share one source position and one content.
 
         ``twice`` is a mask of rows that repeat the row before them. Rows that are identified
         otherwise are ignored. :meth:`refuse` refuses such rows too.

@@ -104,7 +104,7 @@ class CursorMovedError(SrmpSparkError):
 
 
 _OF_A_ROW = (SrmpSparkError, ArithmeticError, ValueError, TypeError, pa.ArrowException)
-"""Errors of a row that cannot become a message here.
+"""Errors of a row that cannot become a message of the outbox.
 
 Examples are a number or a text that does not fit into its column, or an envelope that cannot be
 parsed.
@@ -201,7 +201,7 @@ class ForwardedBatch:
         return queues
 
     def _batch(self, group: Sequence[Incoming]) -> tuple[Sequence[Incoming], pa.RecordBatch]:
-        """Return the rows of ``group`` that can be messages here, and their record batch.
+        """Return the rows of ``group`` that can be messages of the outbox, and their record batch.
 
         Usually these are all rows. The other rows are collected, and become dead letters with the
         commit.

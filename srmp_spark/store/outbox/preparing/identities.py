@@ -93,7 +93,7 @@ class _Span(NamedTuple):
     high: np.ndarray
     low: np.ndarray
     same: np.ndarray
-    """Whether a row has the identity of the row before it."""
+    """Mask that is True for each row with the identity of the row before it."""
 
     def cut(self, start: int, end: int) -> _Span:
         """Return the rows from index ``start`` to before index ``end``."""
@@ -121,14 +121,14 @@ class _Span(NamedTuple):
 
 
 class Identities:
-    """Decides which rows of a scanned batch are known."""
+    """Decides which rows of a scanned batch are new, repeats or conflicts, and stores the new ones."""
 
     known: np.ndarray
-    """Marks the rows that are repeats, by row number. Set by :meth:`decide`."""
+    """Mask of the rows that are repeats, by row number. Set by :meth:`decide`."""
     conflicts: Conflicts
     """The rows with the key or position of other content. Set by :meth:`decide`."""
     letters: np.ndarray
-    """Marks the conflicts that are no dead letters yet, by row number.
+    """Mask of the conflicts that are no dead letters yet, by row number.
 
     Set by :meth:`decide`, only if ``wants_letters``.
     """

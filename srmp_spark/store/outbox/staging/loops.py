@@ -71,10 +71,12 @@ class Loops:
         sources: Sequence[Source],
         of: np.ndarray,
     ) -> None:
-        """Note the rows from number ``first`` on that would return to their own queue.
+        """Record the rows from number ``first`` on that would return to their own queue.
 
         For each row, ``scope`` has an index into ``destinations``. ``of`` has an index into
         ``sources``, or -1 for a row without a source position.
+
+        :meth:`refuse` reports them.
         """
         for number in range(self._looked, len(destinations)):
             queue = self._own.queue_of(destinations[number])

@@ -30,9 +30,10 @@ class Checkpoints:
     def __init__(
         self, path: Path, connection: sqlite3.Connection, on_error: Callable[[Exception], object]
     ) -> None:
-        """Remember the connection that writes, and the function to call after an error.
+        """Begin without a copy in progress. ``connection`` is the one that writes.
 
-        ``on_error`` is called in either thread. After an error nothing more is copied.
+        ``on_error`` is called with an error of a copy, in either thread. After an error nothing
+        more is copied.
         """
         self._path = path
         self._connection = connection

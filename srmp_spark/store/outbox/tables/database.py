@@ -47,7 +47,7 @@ from srmp_spark.store.outbox.tables.which_file import (
 )
 
 COUNTED = ("batches", "parts", "data", "scopes", "sources", "identity_log")
-"""Tables whose row ids are assigned here.
+"""Tables whose row ids this module assigns (:meth:`OutboxDatabase.next_id`).
 
 So rows can refer to each other before they are written.
 """

@@ -44,7 +44,7 @@ class LetterCursors:
         """Read the stored cursors.
 
         ``died`` has the queues for which letters were moved (:attr:`.waiting.Waiting.letters_for`).
-        Each look empties ``died``.
+        Each call of :meth:`queues` empties ``died``.
         """
         self._database = database
         self._died = died
@@ -56,7 +56,7 @@ class LetterCursors:
             database.connection.execute("SELECT queue, handed_to FROM letter_cursors")
         )
         self._left: set[str] | None = None
-        """Queues that may have letters left; ``None`` before the first look."""
+        """Queues that may have letters left; ``None`` before the first call of :meth:`queues`."""
 
     def __repr__(self) -> str:
         return f"<LetterCursors all={self._all} queues={len(self._of)}>"
