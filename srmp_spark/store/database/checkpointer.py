@@ -37,10 +37,11 @@ from srmp_spark.store.database.schema import PAGE_SIZE_BYTES, connect_writer
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 """Bytes written to the WAL after which it is copied. See the measurements above."""
 COMMIT_OVERHEAD_BYTES = 4 * PAGE_SIZE_BYTES
-"""Bytes that a commit writes besides the posts: the table ``head``, the message identifiers of one
-sender, the stream and the first page of the group. Identifiers of other senders lie in other
-pages once there are many senders. The journal adds those pages; without them the WAL would be
-three times as long as it seems.
+"""Bytes that a commit writes besides the posts.
+
+They are the table ``head``, the message identifiers of one sender, the stream and the first page of
+the group. Identifiers of other senders lie in other pages once there are many senders. The journal
+adds those pages; without them the WAL would be three times as long as it seems.
 """
 
 

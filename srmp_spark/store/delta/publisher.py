@@ -160,8 +160,9 @@ class Publisher:
         An attempt reads three columns of the whole table.
         """
         self._look_at = 0.0
-        """Time of the next comparison of the tables of current state (:meth:`_look_at_tables`), in
-        seconds of the monotonic clock.
+        """Time of the next comparison of the tables of current state (:meth:`_look_at_tables`).
+
+        The time is in seconds of the monotonic clock.
         """
         self._identifiers_due = 0.0
         """Time of the next writing of the identifiers, in seconds of the monotonic clock."""
@@ -174,9 +175,7 @@ class Publisher:
         self._shown: _Shown | None = None
         """State that the tables are known to show; ``None``: everything is compared."""
         self._changed: set[str] = set()
-        """Names of the tables that other programs have changed, as the comparison of this cycle
-        found.
-        """
+        """Names of the tables that other programs have changed, as this cycle found."""
         self._written: list[str] = []
         """Names of the tables that the last comparison has written."""
         self._believes_stamps = True

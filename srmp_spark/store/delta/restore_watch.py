@@ -102,8 +102,9 @@ class RestoreNotes:
         self._queue_manager = queue_manager
         self._table: DeltaTable | None = None
         self._versions: dict[str, int] = {}
-        """Versions that were read from the commit that the handle shows, so that the log of an idle
-        table is not read again.
+        """Versions that were read from the commit that the handle shows.
+
+        They are kept so that the log of an idle table is not read again.
         """
 
     def refresh(self) -> bool:

@@ -16,11 +16,10 @@ from srmp_spark.store.delta.tables.state_table import StateTable
 from srmp_spark.store.directory import NETWORK_FILE_SYSTEMS, file_system_of
 
 ANSWER_SECONDS = 4 * LOOK_SECONDS
-"""Seconds that a queue manager has for its answer: the time of four looks at the table
-(:data:`.LOOK_SECONDS`).
+"""Seconds that a queue manager has for its answer: four times :data:`.LOOK_SECONDS`.
 
-A slow store or a busy machine may miss three of them. Without an answer in this time the restore
-goes on.
+A slow store or a busy machine may miss three looks at the table. Without an answer in this time the
+restore goes on.
 """
 NETWORK_ANSWER_SECONDS = 150.0
 """Seconds that a queue manager has for its answer if the state lies on a network file system.

@@ -180,8 +180,9 @@ class Waiting:
         self.holes.discard_through(to)
 
     def copy(self) -> Waiting:
-        """Return a copy of the counts for another consumer, which has received nothing beyond the
-        mark.
+        """Return a copy for another consumer, which has received nothing beyond the mark.
+
+        The copy shares nothing with this object.
         """
         made = Waiting(self.received)
         made.holes = self.holes.copy()

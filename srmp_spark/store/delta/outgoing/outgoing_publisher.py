@@ -67,8 +67,10 @@ limit of its rows. The rest follows in another commit.
 NUMBER_MAX = 2**62
 """A number above every number of the table ``moved``."""
 TABLES_LOOK_S = 60.0
-"""Interval in seconds at which the tables are compared with what was written, although nothing
-changes in the outbox: other programs may have restored them.
+"""Interval in seconds at which the tables are compared with what was written.
+
+The tables are compared although the outbox has not changed, because other programs may have
+restored them.
 """
 _ALL = LiveFile("", 0, 0, {}, {})
 """Stands for a lost file that held every row that the outbox has."""
@@ -110,8 +112,9 @@ class OutgoingPublisher:
         """State of the outbox that the tables are known to show."""
         self._moved_at = 0.0
         self._look_at = 0.0
-        """Time at which the tables are compared next even if the outbox has not changed, in seconds
-        of the monotonic clock.
+        """Time at which the tables are compared next even if the outbox has not changed.
+
+        The time is in seconds of the monotonic clock.
         """
         self._told: set[int] = set()
         self._as_of = time.time()

@@ -121,7 +121,7 @@ class _Span(NamedTuple):
 
 
 class Identities:
-    """Decides which rows of a scanned batch are new, repeats or conflicts, and stores the new ones."""
+    """Decides which rows of a batch are new, repeats or conflicts, and stores the new ones."""
 
     known: np.ndarray
     """Mask of the rows that are repeats, by row number. Set by :meth:`decide`."""

@@ -71,8 +71,8 @@ class SessionRow(NamedTuple):
     lost: str = ""
     """Why the destination no longer knows the sequence; empty if it knows the sequence.
 
-    The messages of a lost sequence are in doubt, and are held until an operator runs ``srmp-spark
-    streams resend`` or ``drop``.
+    The messages of a lost sequence are in doubt, and are held until an operator resends or drops
+    them.
     """
     begun_at: int = 0
     """Time when the sequence began, in microseconds since 1970, UTC."""
