@@ -61,7 +61,7 @@ class Decoded(NamedTuple):
         numbered: Sequence | None = None,
         kept: Mapping[str, Any] | None = None,
     ) -> None:
-        """Add one row to the decoded posts."""
+        """Append one decoded row; ``numbered`` and ``kept`` are as in the fields."""
         self.kept.append(kept)
         self.numbered.append(numbered)
         self.sequences.append(sequence)
@@ -72,7 +72,7 @@ class Decoded(NamedTuple):
 
 
 def columns_of(decoded: Decoded, names: Iterable[str] = NAMES) -> dict[str, pa.Array]:
-    """Return the columns ``names`` of at least one row.
+    """Return the columns ``names``, by name, of the decoded rows; there is at least one row.
 
     The result leaves out the columns of the log, ``envelope``, and columns that are null in every
     row.
@@ -134,7 +134,7 @@ def with_log_columns(
 
 
 def message_ids(lineages: pa.Array, uniquifiers: pa.Array) -> pa.Array:
-    r"""Return ``{guid}\number`` as MSMQ prints it, for whole columns.
+    r"""Return message identifiers, ``{guid}\number``, as MSMQ prints them, for whole columns.
 
     The result is null where either value is null.
     """
@@ -163,7 +163,7 @@ class _Rows:
         self._numbers: tuple[Values[str | None], Values[int | None]] | None = None
 
     def field(self, name: str) -> tuple[Any, ...]:
-        """Return the values of the field ``name`` of all messages."""
+        """Return the values of the field ``name`` (:class:`.Message`) of all messages."""
         return self._fields[_FIELD[name]]
 
     def arrival(self, name: str) -> tuple[Any, ...]:
@@ -171,13 +171,13 @@ class _Rows:
         return self._arrivals[_ARRIVAL[name]]
 
     def column(self, name: str) -> pa.Array | None:
-        """Return a column, or ``None`` if the column is null in every row."""
+        """Return a column, which may be ``None`` if the column is null in every row."""
         if name not in self._made:
             self._made[name] = _MAKERS[name](self)
         return self._made[name]
 
     def identifiers(self) -> tuple[Values[str | None], Values[int | None]]:
-        """Return the GUIDs and the numbers of the message identifiers.
+        """Return two sequences: the GUIDs and the numbers of the message identifiers.
 
         Both values are ``None`` for a message of WS-ReliableMessaging, which has a place in its
         sequence instead.
@@ -333,9 +333,9 @@ def _receipts_requested(
 
 
 def _of_field(name: str, source: str, change: _Change | None = None) -> _Maker:
-    """Return the maker of a column from one field of the messages, changed by ``change``.
+    """Return a function that makes a column from one field of the messages.
 
-    Without ``change`` the field is used as it is.
+    ``change`` changes the values; without it they are used as they are.
     """
     if change is None:
         return lambda rows: _array(name, rows.field(source))

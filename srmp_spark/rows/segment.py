@@ -159,7 +159,7 @@ def segment_of_rows(batch: pa.RecordBatch) -> SegmentBytes:
 
 
 def wide_part(columns_file: bytes) -> WidePart | None:
-    """Return the place of the large columns in a file of columns.
+    """Return the place of the large columns (:data:`.WIDE`) in a file of columns.
 
     Return ``None`` if the file stores no large columns, if they do not stand at its end, or if they
     are too small (:data:`WIDE_BYTES_MIN`).
@@ -217,11 +217,11 @@ def read_segment(
 
 
 def arrivals_of(path: str) -> tuple[pa.Array, pa.Array]:
-    """Return ``sequence`` and ``arrived_at`` (microseconds) of all rows of a file of columns.
+    """Return ``sequence`` and ``arrived_at`` of all rows of a file of columns, as two arrays.
 
-    Nothing else of the file is read, and the checksum of the file is not verified. Raises
-    :class:`StoreDamagedError` if the file cannot be read, and :class:`FileNotFoundError` if it is
-    missing.
+    Times are in microseconds since 1970. Nothing else of the file is read, and the checksum of the
+    file is not verified. Raises :class:`StoreDamagedError` if the file cannot be read, and
+    :class:`FileNotFoundError` if it is missing.
     """
     with pa.memory_map(path) as file:
         try:
@@ -295,7 +295,10 @@ class _ColumnsLeft:
         self._values: dict[str, list[Any]] = {}
 
     def row(self, at: int) -> dict[str, Any]:
-        """Return the values of the row at index ``at``, with times in microseconds since 1970."""
+        """Return the values of the row at index ``at``, by column name.
+
+        Times are in microseconds since 1970. Rows should be requested in ascending order.
+        """
         start = at - at % POSTS_AT_ONCE
         if not self._values or start != self._start:
             self._start = start

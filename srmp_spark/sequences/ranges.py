@@ -49,9 +49,10 @@ def covered(ranges: Iterable[Range]) -> Iterator[Range]:
 
 
 def gaps(first: int, last: int, taken: Iterable[Range]) -> tuple[Range, ...]:
-    """Return the parts of the closed range ``first`` to ``last`` outside all ranges in ``taken``.
+    """Return the parts of the range ``first`` to ``last`` outside all ranges in ``taken``.
 
-    The parts are in ascending order. The closed ranges in ``taken`` may be in any order.
+    ``first`` and ``last`` are included. The parts are in ascending order. The closed ranges in
+    ``taken`` may be in any order.
     """
     left = []
     for start, stop in sorted(taken):

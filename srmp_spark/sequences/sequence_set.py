@@ -344,7 +344,7 @@ class SequenceSet:
         return len(self._changed)
 
     def take_changes(self) -> tuple[list[Piece], list[int]]:
-        """Return the changes since the last call, to be stored.
+        """Return the changes since the last call, and count them as stored.
 
         The first list holds the pieces that were made or changed. The second list holds the blocks
         that no longer name a piece.

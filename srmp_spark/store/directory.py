@@ -328,7 +328,7 @@ class DataDirectory:
 
     @property
     def database(self) -> Path:
-        """Return the path of the SQLite file."""
+        """Return the path of the SQLite file ``store.db``."""
         return self.path / DATABASE_FILE
 
     @property

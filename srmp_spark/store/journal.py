@@ -86,10 +86,10 @@ class Scheduler(Protocol):
     """The part of an event loop that the journal needs; a test drives it with a list."""
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> object:
-        """Call ``callback`` at the end of this turn of the loop."""
+        """Call ``callback(*args)`` at the end of this turn of the loop; return at once."""
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: object) -> object:
-        """Call ``callback`` at the end of a turn of the loop; may be called from another thread."""
+        """Call ``callback(*args)`` in the loop's thread soon; any thread may call this method."""
 
 
 class Insert(NamedTuple):
@@ -501,7 +501,7 @@ class Journal:
         return _Written(batch, position, transaction, results, owed, written + transaction.written)
 
     def _count_free_pages(self) -> None:
-        """Read the free and the used bytes of the database, which stand in its first page.
+        """Read :attr:`free_bytes` and :attr:`used_bytes` from the first page of the database.
 
         Call the method only while the loop's thread has the connection.
         """
@@ -611,7 +611,10 @@ class Journal:
             self._guarded(callback, proof)
 
     def _guarded(self, function: Callable[..., object], *args: object) -> None:
-        """Call ``function`` and log its error, so that one bug does not stop other answers."""
+        """Call ``function``; log an error of it instead of raising it.
+
+        So one bug does not stop other answers.
+        """
         try:
             function(*args)
         except Exception:

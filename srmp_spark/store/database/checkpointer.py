@@ -53,7 +53,10 @@ class Checkpointer:
     """
 
     def __init__(self, database: Path, on_error: Callable[[sqlite3.Error], object]) -> None:
-        """Start the thread. On an error, the thread calls ``on_error`` and ends."""
+        """Open a connection to ``database`` and start the thread.
+
+        On an SQLite error, the thread calls ``on_error`` and ends.
+        """
         self._on_error = on_error
         self._connection = connect_writer(database)
         self._written = 0

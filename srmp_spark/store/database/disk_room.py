@@ -53,7 +53,7 @@ class Volume:
 
     @classmethod
     def look(cls, path: Path) -> Volume:
-        """Return the room of the file system on which ``path`` lies.
+        """Return the present room of the file system on which ``path`` lies.
 
         Raises :class:`OSError` if the file system cannot be asked.
         """
@@ -67,7 +67,7 @@ class Volume:
 
     @property
     def spare(self) -> int:
-        """Return the bytes that other files than the databases may take.
+        """Return how many bytes the files that are no databases may take on the volume.
 
         The value is negative if less than :attr:`least` is free.
         """
@@ -99,7 +99,7 @@ class DiskRoom:
 
     @property
     def left(self) -> int:
-        """Return the bytes that the database may still take.
+        """Return how many bytes the database and its log may still take.
 
         If the value is negative, the database must not grow.
         """

@@ -205,7 +205,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 
 
 def readable(path: Path) -> AbstractContextManager[None]:
-    """Translate SQLite errors of the inbox database in a ``with`` block.
+    """Raise SQLite errors of a ``with`` block as errors of srmp-spark, for the inbox database.
 
     See :func:`srmp_spark.store.database.sqlite_file.readable`.
     """
@@ -213,7 +213,7 @@ def readable(path: Path) -> AbstractContextManager[None]:
 
 
 def store_error(path: Path, error: sqlite3.Error) -> StoreError:
-    """Return an SQLite error of the inbox database as an error of srmp-spark.
+    """Return the error of srmp-spark for an SQLite error of the inbox database.
 
     See :func:`srmp_spark.store.database.sqlite_file.store_error`.
     """

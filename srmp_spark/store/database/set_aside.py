@@ -78,9 +78,10 @@ def readable(
 
 
 def typed(values: Sequence[Any], types: Sequence[type | tuple[type, ...]]) -> Sequence[Any]:
-    """Return ``values`` after a check of their types, because SQLite keeps any type.
+    """Check the types of ``values``, and return ``values`` unchanged.
 
-    Raises :class:`TypeError` if a value has another type.
+    SQLite keeps values of any type in any column. Raises :class:`TypeError` if a value has another
+    type than the one at its index in ``types``, and :class:`ValueError` if the numbers differ.
     """
     for number, (value, wanted) in enumerate(zip(values, types, strict=True)):
         if not isinstance(value, wanted):

@@ -77,7 +77,7 @@ is, is recognized without a call of Python for each value.
 
 
 def add_is_utf8(connection: sqlite3.Connection) -> None:
-    """Add the function that :data:`TEXT_IS_UTF8` needs to this connection."""
+    """Define the SQL function ``is_utf8`` for this connection (:data:`TEXT_IS_UTF8` needs it)."""
     connection.create_function("is_utf8", 1, _is_utf8)
 
 
@@ -141,7 +141,7 @@ def connect_writer(path: Path, database: Database) -> sqlite3.Connection:
 
 @contextmanager
 def readable(path: Path, restore_hint: str) -> Iterator[None]:
-    """Translate SQLite errors in a ``with`` block into errors of :func:`store_error`.
+    """Raise SQLite errors of a ``with`` block as :func:`store_error` returns them.
 
     The block opens and loads the database.
     """

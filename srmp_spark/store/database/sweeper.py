@@ -131,7 +131,10 @@ def sweep(transaction: Transaction) -> bool:
 
 
 def unlink(segments: Path, files: list[str]) -> None:
-    """Delete both files of segments that no row names any longer."""
+    """Delete both files of each segment that ``files`` names, below the folder ``segments``.
+
+    No database row names these files any longer. A missing file is no error.
+    """
     for file in files:
         for ending in SEGMENT_ENDINGS:
             (segments / (file + ending)).unlink(missing_ok=True)

@@ -30,7 +30,7 @@ class LossTable:
 
     @property
     def table(self) -> StateTable | None:
-        """Return the table, or ``None`` if it is not open."""
+        """Return the Delta table ``pgm_loss``, or ``None`` if it is not open."""
         return self._table
 
     def publish(self, losses: Sequence[StoredLoss], position: int) -> None:

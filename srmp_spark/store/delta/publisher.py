@@ -124,7 +124,7 @@ class Publisher:
         chunk_bytes: int = CHUNK_BYTES_MAX,
         others_as_of: Callable[[], float] | None = None,
     ) -> None:
-        """Prepare a publisher; nothing is opened yet.
+        """Store the arguments; nothing is opened before the first cycle.
 
         ``others_as_of`` returns the time of the tables that another publisher writes. No later time
         is reported.
@@ -261,7 +261,7 @@ class Publisher:
                 table.maintain(now)
 
     def _vacuum(self) -> None:
-        """Delete files that no version names any longer.
+        """Delete files of all open tables that no kept version names any longer.
 
         Without room for a publication, these files may be the only room that can be freed.
         """
@@ -436,7 +436,10 @@ class Publisher:
     def _restore(
         self, inbox: StateTable, lost: LiveFile, source: LogSource, snapshot: Snapshot
     ) -> None:
-        """Publish the rows of a lost data file again, in its place."""
+        """Replace a lost data file by a file with its rows, as far as the log has them.
+
+        The number of restored rows is logged.
+        """
         present: dict[tuple[str, str], set[int]] = {}
         for table in inbox.sequences_left(lost):
             for row in table.to_pylist():

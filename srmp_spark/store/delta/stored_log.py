@@ -240,7 +240,7 @@ def _plain_text(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def _each_stream(db: sqlite3.Connection) -> list[StreamRow]:
-    """Return the streams that can be read, after a check of each one."""
+    """Return the streams whose database rows can be read, in the order of their key."""
     return [
         StreamRow(
             row.queue,
@@ -275,7 +275,7 @@ def _sequences(db: sqlite3.Connection) -> list[SequenceRow]:
 
 
 def _queues(db: sqlite3.Connection) -> list[QueueRow]:
-    """Return the rows of the table ``queues``.
+    """Return the rows of the Delta table ``queues``, by name.
 
     Deleted queues are included, because they must continue counting if they are created again.
     """

@@ -23,7 +23,7 @@ _WHITE = re.compile(r"\s")
 
 
 def names_of(text: str) -> tuple[str, ...]:
-    """Split a destination, response queue or admin queue into its format names.
+    """Return the format names in a destination, response queue or admin queue.
 
     Raises :class:`ValueError` if the list cannot be sent: it has more than ``NAMES_MAX`` names, the
     list or a name is too long, or one name of a list contains white space or is a journal.

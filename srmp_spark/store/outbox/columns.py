@@ -265,7 +265,7 @@ def _check_spread(name: str, array: pa.Array) -> None:
 
 
 def _value_lengths(values: pa.Array) -> np.ndarray:
-    """Return the length of each text or binary value, in bytes.
+    """Return an array with the length of each text or binary value, in bytes.
 
     In a view, a null has the length that is stored in its place. Elsewhere a null has the length 0.
     """

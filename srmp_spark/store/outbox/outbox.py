@@ -138,12 +138,13 @@ class Outbox:
         lock_wait_s: float = LOCK_WAIT_S,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> Outbox:
-        """Take ownership of the outbox, delete what does not count, and store the epoch.
+        """Open the outbox as its owner, delete what uncommitted batches wrote, store the epoch.
 
-        Rows that uncommitted batches wrote do not count. ``at`` is in microseconds since 1970, UTC.
-        If the data directory is a copy (its epoch differs from the last open), or if this database
-        is a copy, the queues with waiting messages are held (:attr:`held`) and all streams begin
-        anew (:mod:`.copies`). Raises the same errors as :meth:`OutboxDatabase.open`.
+        Database rows that cannot be read are set aside (:mod:`.unreadable`). ``at`` is in
+        microseconds since 1970, UTC. If the data directory is a copy (its epoch differs from the
+        last open), or if this database is a copy, the queues with waiting messages are held
+        (:attr:`held`) and all streams begin anew (:mod:`.copies`). Raises the same errors as
+        :meth:`OutboxDatabase.open`.
         """
         database = OutboxDatabase.open(directory, lock_wait_s=lock_wait_s)
         try:

@@ -53,11 +53,11 @@ class Slice(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Return the number of rows."""
+        """Return the number of rows of the slice."""
         return int(self.batch.num_rows)
 
     def row_number(self, row: int) -> int:
-        """Return the number in the stage, counted from 0, of a row of this slice."""
+        """Return the number in the stage of the row at index ``row``; both count from 0."""
         return self.first_row + (row if self.source is None else int(self.source[row]))
 
 
@@ -91,7 +91,7 @@ class StageFile:
         return pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(self._map)))
 
     def slices(self, *, validate: bool = False) -> Iterator[Slice]:
-        """Yield the rows, at most :data:`CHUNK_ROWS` and about :data:`CHUNK_BYTES` at once.
+        """Yield slices of the rows, each of at most CHUNK_ROWS rows and about CHUNK_BYTES bytes.
 
         ``validate`` checks every offset and every character first. One validation of a file is
         enough. Raises :class:`BatchError` if a record batch is too large or cannot be read.

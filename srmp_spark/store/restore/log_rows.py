@@ -64,7 +64,7 @@ class LogRows:
     def __init__(
         self, db: sqlite3.Connection, segments: Path, epochs: dict[str, int], ids: dict[str, int]
     ) -> None:
-        """Write to ``db`` and to the folder ``segments``.
+        """Begin without rows; segments are written to ``db`` and to the folder ``segments``.
 
         ``epochs`` and ``ids`` are the numbers of epochs and queues in the database. The numbers are
         read when a segment is written.

@@ -107,7 +107,7 @@ class OutgoingMessages:
         return f"<OutgoingMessages {self.rows} to {len(self.destinations)} destinations>"
 
     def close(self) -> None:
-        """Delete the file in which rows wait."""
+        """Close and delete the file in which rows wait. ``outbox.db`` stays."""
         self._waiting.close()
         self._file.unlink(missing_ok=True)
 
@@ -326,7 +326,7 @@ class _Writer:
             self._keys(application, key.destination, batch, keys)
 
     def _keys(self, application: str, destination: str, batch: int, keys: list[str]) -> None:
-        """Store the keys, so that a repeat of a key is detected.
+        """Store the hashes of the messages' keys, so that a repeat of a key is detected.
 
         The contents under the keys are not compared, because the state does not have all of them.
         """
@@ -351,7 +351,7 @@ class _Writer:
 
 
 def _parts(rows: Iterable[Waiting]) -> Iterator[list[Waiting]]:
-    """Yield lists of rows that share the values of a part.
+    """Yield lists of consecutive rows that share the values of a part, within its limits.
 
     The shared values are consecutive serials and identifiers, application, time, and kind of end. A
     message that was committed alone under its key stays alone, so that a repeat is answered with
@@ -383,7 +383,7 @@ def _joined(before: Waiting, after: Waiting) -> bool:
 
 
 def _groups(rows: list[dict[str, Any]]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """Yield (first offset, rows) within the limits of a group."""
+    """Yield (offset of the first row, rows) of groups within GROUP_ROWS and GROUP_BYTES."""
     start = size = 0
     for index, row in enumerate(rows):
         length = len(row["body"] or b"")
@@ -439,10 +439,11 @@ def runs_of(serials: list[int], base: int) -> list[tuple[int, int]]:
 
 
 def forwarded_identifier(row: Mapping[str, Any]) -> tuple[str, int] | None:
-    """Return lineage and uniquifier that the sender of a forwarded message gave it.
+    """Return the message identifier (lineage, uniquifier) of a forwarded message.
 
-    Return ``None`` for any other row. Only the envelope has these values. If the envelope cannot be
-    read, the message is accepted again, if its sender still has it.
+    The original sender gave the message this identifier. Return ``None`` for any other row. Only
+    the envelope has these values. If the envelope cannot be read, the message is accepted again, if
+    its sender still has it.
     """
     if row["envelope"] is None:
         return None

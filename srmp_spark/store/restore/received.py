@@ -67,7 +67,7 @@ class Received:
     def __init__(
         self, streams: Iterable[Mapping[str, Any]], history: Iterable[Mapping[str, Any]]
     ) -> None:
-        """Read the rows of both tables."""
+        """Read the rows of the tables ``incoming_streams`` and ``message_id_history``."""
         self.unreadable: list[SetAside] = []
         """Streams that cannot be restored, because their names cannot be read."""
         self.streams: dict[tuple[StreamName, str], IncomingStreamRow] = {}

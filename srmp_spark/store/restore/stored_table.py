@@ -81,7 +81,7 @@ class StoredTable:
         return self.transaction(application_id(queue_manager, epoch, queue))
 
     def transaction(self, name: str) -> int:
-        """Return the version of an application transaction; 0 if there is none."""
+        """Return the version of the Delta application ``name`` in the table; 0 if there is none."""
         return 0 if self._table is None else int(self._table.transaction_version(name) or 0)
 
     def written_at(self, queue_manager: str) -> datetime | None:

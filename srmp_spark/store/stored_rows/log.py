@@ -159,7 +159,7 @@ class SegmentChunk(NamedTuple):
         return self._open(self.columns, self.columns_bytes)
 
     def open_posts(self) -> BinaryIO:
-        """Open the file of posts for reading, as :meth:`open_columns` does."""
+        """Open the file of posts for reading, with the check and errors of :meth:`open_columns`."""
         return self._open(self.posts, self.posts_bytes)
 
     def _read(self, path: Path, size: int, crc: int) -> bytes:
@@ -240,7 +240,7 @@ class Log:
         return int(self._connection.execute("SELECT position FROM head").fetchone()[0])
 
     def queues(self) -> list[str]:
-        """Return the names of the queues, sorted."""
+        """Return the names of the existing queues, sorted."""
         found = self._connection.execute(
             "SELECT name FROM queues WHERE deleted_at IS NULL ORDER BY name"
         )
@@ -317,7 +317,7 @@ class Log:
         to: int,
         fetch_bytes: int = GROUPS_BYTES_MAX,
     ) -> Iterator[Chunk]:
-        """Yield the pieces that hold the rows in (after, to], in order.
+        """Yield the segments and groups that hold the rows in (after, to], in order.
 
         ``fetch_bytes`` is the number of bytes of groups that one query fetches, for callers that
         may stop early. No snapshot is open between two pieces. Raises the errors of

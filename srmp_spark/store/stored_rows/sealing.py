@@ -278,11 +278,12 @@ def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
 
 
 def commit_segment(transaction: Transaction, sealed: Sealed, segments: Path) -> bool:
-    """Enter the segment in the database, so that its groups no longer count.
+    """Insert the segment into the database, so that its groups no longer count.
 
-    The function is for :meth:`Journal.transact`. Return ``False`` and enter nothing if the rows
-    were purged, trimmed or sealed meanwhile, or if the files differ from what was written. The
-    files are then deleted, unless they belong to a segment that was entered before.
+    Return ``True`` then. The function is for :meth:`Journal.transact`. Return ``False`` and enter
+    nothing if the rows were purged, trimmed or sealed meanwhile, or if the files differ from what
+    was written. The files are then deleted, unless they belong to a segment that was entered
+    before.
     """
     db, plan = transaction.connection, sealed.plan
     if not _may_enter(db, sealed, segments):

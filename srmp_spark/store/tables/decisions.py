@@ -136,7 +136,7 @@ class Expanded(NamedTuple):
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables that a data directory of an older version lacks.
+    """Create the tables of this module if they are missing, and add missing columns.
 
     The caller begins and ends the transaction.
     """
@@ -275,7 +275,7 @@ class Moved(NamedTuple):
 
 
 def go_along(transaction: Transaction, moved: Iterable[Moved]) -> None:
-    """Move the receipt requests of moved rows to their new queues.
+    """Move the stored receipt requests of moved rows to the rows in their new queues.
 
     The sender gets its receipts when the rows are received from their present queue. The stream by
     which each row is counted does not change.
@@ -514,7 +514,7 @@ def _save_receipts(db: sqlite3.Connection, receipts: Iterable[DecisionReceipt]) 
 
 
 def _stream(stream_id: StreamId | None) -> tuple[str | None, str | None]:
-    """Return a stream identifier as two columns.
+    """Return a stream identifier as two columns, GUID and ordinal; both ``None`` without one.
 
     The ordinal is stored as text because it has 64 bits without a sign.
     """

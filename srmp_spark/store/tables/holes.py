@@ -101,7 +101,7 @@ def _near(db: sqlite3.Connection, queue_id: int, first: int, last: int) -> list[
 def _replace(
     db: sqlite3.Connection, queue_id: int, before: Sequence[Hole], after: Sequence[Hole]
 ) -> None:
-    """Write the difference between the holes ``before`` and ``after``."""
+    """Change the stored holes of a queue from ``before`` to ``after``."""
     same = set(before) & set(after)
     gone = [(queue_id, hole.first) for hole in before if hole not in same]
     db.executemany("DELETE FROM holes WHERE queue_id = ? AND first = ?", gone)

@@ -72,7 +72,10 @@ class StoredMarks(NamedTuple):
 def save(
     db: sqlite3.Connection, queue_id: int, consumer: str, received: int, marks: StoredMarks
 ) -> None:
-    """Write the changes beyond the mark ``received``, in the transaction that writes the mark."""
+    """Write the changed sequences beyond the mark ``received``, in the mark's transaction.
+
+    Up to PASSED_DELETED_MAX database rows that the mark has passed are deleted, too.
+    """
     db.executemany(
         "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?, ?)",
         [(queue_id, consumer, *piece) for piece in marks.pieces],

@@ -65,7 +65,7 @@ def load(db: sqlite3.Connection, queue_id: int, after: int, to: int) -> dict[int
 
 
 def forget(transaction: Transaction, queue_id: int, to: int) -> None:
-    """Delete the entries of the rows up to ``to``, which are deleted."""
+    """Delete the move counts of the rows up to ``to``, because these rows are deleted."""
     transaction.connection.execute(
         "DELETE FROM moves WHERE queue_id = ? AND sequence <= ?", (queue_id, to)
     )

@@ -95,7 +95,7 @@ def is_declared(options: Mapping[str, Any]) -> bool:
 def create_subqueue(
     transaction: Transaction, name: str, *, transactional: bool
 ) -> state.StoredQueue:
-    """Create a subqueue that was not declared.
+    """Create, or open again, a subqueue that was not declared, and return it as stored.
 
     A deleted subqueue that never had a message leaves nothing that must be remembered: the next new
     name takes its entry. So a client that opens names without end makes only as many entries as
@@ -259,10 +259,10 @@ def purge(transaction: Transaction, name: str, segments: Path) -> int:
 
 
 def give_up(transaction: Transaction, name: str, first: int, last: int, segments: Path) -> int:
-    """Make a counted hole of damaged rows, and return how many rows that are.
+    """Make a hole of the damaged rows ``first`` to ``last``, both included.
 
-    Other rows of their group or segment stay. Raises :class:`StoreError` if the queue does not hold
-    these sequences.
+    Return how many rows became a hole; earlier holes do not count. Other rows of their group or
+    segment stay. Raises :class:`StoreError` if the queue does not hold these sequences.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     (trimmed_to,) = db.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()

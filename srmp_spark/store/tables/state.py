@@ -182,7 +182,7 @@ def _consumer(
 def load_queue(
     connection: sqlite3.Connection, queue_id: int, unreadable: list[SetAside] | None = None
 ) -> StoredQueue:
-    """Return one queue, with what waits in it.
+    """Return the stored state of queue ``queue_id``, with what waits in it.
 
     Options that cannot be read count as no options, and are noted in ``unreadable``.
     """
@@ -326,7 +326,7 @@ def divide_history(connection: sqlite3.Connection, undivided_until: int | None =
 
 
 def undivided_until(connection: sqlite3.Connection) -> int:
-    """Return the time that :func:`divide_history` has noted, in microseconds since 1970, UTC."""
+    """Return the time that :func:`divide_history` has stored, in microseconds since 1970, UTC."""
     (at,) = connection.execute("SELECT value FROM meta WHERE key = 'undivided_until'").fetchone()
     return int(at)
 
@@ -427,7 +427,7 @@ def kept_after(connection: sqlite3.Connection, queue_id: int) -> int:
 
 
 def delete_consumer(connection: sqlite3.Connection, queue_id: int, name: str) -> None:
-    """Delete a consumer, by the name under which it is stored."""
+    """Delete a consumer of a queue, by the name under which it is stored."""
     connection.execute("DELETE FROM consumers WHERE queue_id = ? AND name = ?", (queue_id, name))
 
 

@@ -104,7 +104,7 @@ class Waiting:
 
     @property
     def bytes(self) -> int:
-        """Return the bytes of the posts that wait."""
+        """Return about how many bytes of posts wait; the error is less than one entry."""
         return self._bytes
 
     @property
@@ -147,7 +147,7 @@ class Waiting:
             self._forget()
 
     def receive(self, received: int, ahead: SequenceSet, touched: Sequence[Range] = ()) -> None:
-        """Move the mark forward to ``received``, and recompute what waits.
+        """Move the mark forward to ``received``, and recompute what waits. A mark never goes back.
 
         ``ahead`` is the consumer's set beyond the mark. ``touched`` are the runs that were added to
         it.

@@ -55,7 +55,7 @@ class WaitingGroup(NamedTuple):
         return self.row.live(self.row.first, self.row.last)
 
     def serials(self, indices: np.ndarray) -> np.ndarray:
-        """Return the serials of the rows at these indices."""
+        """Return the serials of the rows at ``indices`` in the group, as an array."""
         return np.asarray(indices + (self.row.first + self.base), np.int64)
 
 

@@ -375,9 +375,10 @@ class OutgoingPublisher:
         return damaged
 
     def _restore(self, table: StateTable, lost: LiveFile, look: OutboxLook) -> None:
-        """Write the rows of a lost file again.
+        """Replace a lost data file by a file with its rows, as far as the outbox has them.
 
-        A power loss may have taken the file. The outbox has the rows for DEAD_LETTER_DAYS.
+        A power loss may have taken the file. The outbox has the rows for DEAD_LETTER_DAYS. The
+        number of restored rows is logged.
         """
         assert self._source is not None, "there is a look"
         left = {

@@ -49,7 +49,7 @@ class Checkpoints:
         return f"<Checkpoints {self.versions()} in {self._log}>"
 
     def versions(self) -> list[int]:
-        """Return the versions of the existing checkpoints, ascending."""
+        """Return the table versions that have a checkpoint file, ascending."""
         if not self._log.is_dir():
             return []
         return sorted(

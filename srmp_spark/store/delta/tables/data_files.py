@@ -58,13 +58,13 @@ class Storage(Protocol):
     """Storage options of deltalake; they may hold secrets."""
 
     def open_output(self, path: str) -> IO[bytes]:
-        """Open a binary stream for a new file, which is durable after :meth:`finish`."""
+        """Return a binary stream for a new file, which is durable after :meth:`finish`."""
 
     def finish(self, path: str) -> int:
-        """Make the closed file durable and return its size in bytes."""
+        """Make the file ``path``, which was closed, durable, and return its size in bytes."""
 
     def open_input(self, path: str) -> IO[bytes]:
-        """Open a seekable file for reading."""
+        """Return a seekable file, open for reading."""
 
     def discard(self, path: str) -> None:
         """Delete a file that no commit names, if that is possible now.
@@ -110,16 +110,16 @@ class LocalStorage:
         return target.stat().st_size
 
     def open_input(self, path: str) -> IO[bytes]:
-        """Open the file for reading."""
+        """Return the file below the folder, open for reading."""
         return (self._folder / path).open("rb")
 
     def discard(self, path: str) -> None:
-        """Delete the file, if it can be deleted."""
+        """Delete the file; an error of the disk is ignored."""
         with contextlib.suppress(OSError):
             (self._folder / path).unlink()
 
     def spare(self) -> int:
-        """Return how many bytes may be written.
+        """Return how many bytes may be written now; without a limit it is ``sys.maxsize``.
 
         The room of the volume is the limit, if there is one.
         """
@@ -147,7 +147,7 @@ class ObjectStorage:
         return pyarrow.fs.PyFileSystem(DeltaStorageHandler(self.uri, self.options))
 
     def open_output(self, path: str) -> IO[bytes]:
-        """Open a multi-part put for a new file."""
+        """Return a stream that puts a new file in parts."""
         return cast("IO[bytes]", self._filesystem().open_output_stream(path))
 
     def finish(self, path: str) -> int:
@@ -156,11 +156,14 @@ class ObjectStorage:
         return size
 
     def open_input(self, path: str) -> IO[bytes]:
-        """Open the file for reading by ranges."""
+        """Return a file that reads ranges of the object."""
         return cast("IO[bytes]", self._filesystem().open_input_file(path))
 
     def discard(self, path: str) -> None:
-        """Leave the file to the vacuum, because a store that failed gets no further requests."""
+        """Do nothing, because a store that failed gets no further requests.
+
+        The vacuum deletes the file.
+        """
 
     def spare(self) -> int:
         """Return ``sys.maxsize``, because the room of an object store is not limited or measured."""

@@ -235,7 +235,7 @@ class Shadow:
         return found is None or noted.get("id") is None or noted["id"] == found
 
     def _identity(self) -> str | None:
-        """Return the table's id from its first commit, or ``None``.
+        """Return the table's Delta id from its first commit, or ``None`` if it is unknown.
 
         The id is known only while that commit exists and is whole.
         """

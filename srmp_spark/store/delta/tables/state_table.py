@@ -310,7 +310,7 @@ class StateTable:
         return self._rows.expected - self._rows.found
 
     def is_as_put(self) -> bool:
-        """Return whether the rows are those of the last :meth:`put`, as of :meth:`refresh`."""
+        """Return whether the table still has the file of the last :meth:`put` alone."""
         if self._put_path is None:
             return not self._rows.lacks()
         return [file.path for file in self.own_files()] == [self._put_path]

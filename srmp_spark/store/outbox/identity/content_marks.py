@@ -201,7 +201,7 @@ def _offsets(array: pa.Array) -> np.ndarray:
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """Scramble each number so that every bit of the result depends on every bit of the number.
+    """Return the numbers scrambled: every bit of a result depends on every bit of its number.
 
     The function is one to one. MurmurHash3 ends with the same function.
     """

@@ -148,7 +148,10 @@ _MEMO_MAX = 1_000
 
 
 def _bytes_of(array: pa.Array) -> tuple[memoryview, list[int]]:
-    """Return the bytes of a binary column, and the offsets between its rows. A null is empty."""
+    """Return all bytes of a binary column, and the offsets at which its rows begin and end.
+
+    A null is an empty value.
+    """
     _, offsets, data = array.buffers()
     spans = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
     # Arrow does not define what the span of a null contains.

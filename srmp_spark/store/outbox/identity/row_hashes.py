@@ -138,7 +138,7 @@ def _is_valid(column: pa.Array) -> np.ndarray:
 
 
 def hashes_of(stage: Path) -> Path:
-    """Return the path of the hashes of a stage, whether or not the file exists."""
+    """Return the path of the file of hashes of a stage, whether or not the file exists."""
     return stage.with_name(stage.name + ENDING)
 
 
@@ -156,7 +156,10 @@ class HashesWriter:
     """Writes the hashes of one stage next to it, while the stage is read for the first time."""
 
     def __init__(self, stage: Path, size: int) -> None:
-        """Begin without a file. ``size`` is the size of the stage in bytes."""
+        """Begin without a file; :meth:`add` creates the file when it is due.
+
+        ``size`` is the size of the stage in bytes.
+        """
         self._path = hashes_of(stage)
         self._rows = 0
         self._waiting: list[bytes] = [_head(stage, size)]

@@ -488,10 +488,10 @@ class Waiting:
         sent: Sequence[SentRun],
         batch: pa.RecordBatch | None,
     ) -> None:
-        """Write the rows ``live`` of a group to the table ``moved``.
+        """Write the rows ``live`` (indices) of a group to the table ``moved``.
 
-        ``batch`` is the group's content if the rows are copied out, or ``None`` if the group moves
-        as a whole.
+        The rows of the group itself are not deleted. ``batch`` is the group's content if the rows
+        are copied out, or ``None`` if the group moves as a whole.
         """
         if letter.target not in (DEADLETTER, DEADXACT, JOURNAL):
             self.letters_for.add(letter.target)

@@ -60,15 +60,15 @@ class Identified(Protocol):
 
     @property
     def rows(self) -> np.ndarray:
-        """Return the numbers of the rows in the batch."""
+        """Return an array with the number of each row in the batch."""
 
     @property
     def high(self) -> np.ndarray:
-        """Return the first half of each row's identity."""
+        """Return an array with the first half of each row's identity."""
 
     @property
     def low(self) -> np.ndarray:
-        """Return the second half of each row's identity."""
+        """Return an array with the second half of each row's identity."""
 
     @property
     def same(self) -> np.ndarray:

@@ -147,9 +147,10 @@ class ForwardedBatch:
         self._unsendable: list[Unsendable] = []
 
     def step(self) -> bool:
-        """Pack all rows at once, because the log is read in pieces of few messages. Return True.
+        """Pack all rows, and return True, because there is no further step.
 
-        Raises :class:`BatchError` (503) if the disk is full.
+        The log is read in pieces of few messages. Raises :class:`BatchError` (503) if the disk is
+        full.
         """
         self._check_room()
         for key, rows in self._queues().items():
@@ -245,7 +246,10 @@ class ForwardedBatch:
     def write_last(
         self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
     ) -> None:
-        """Write the messages, the dead letters and the cursor, in the last transaction."""
+        """Write messages, dead letters and the cursor of the log, in the caller's transaction.
+
+        Raises :class:`CursorMovedError` if the stored cursor is not ``since`` any longer.
+        """
         ids_first = numbered.ids_first
         for part, given in zip(self.parts, numbered.enqueued, strict=True):
             connection.execute(
@@ -276,7 +280,10 @@ class ForwardedBatch:
             raise_format(connection, FORMAT_FORWARDED)
 
     def _bury(self, connection: sqlite3.Connection, row: Unsendable, number: int) -> None:
-        """Store a row of the log as a dead letter. ``number`` is its message identifier."""
+        """Store a row of the log as a dead letter, and log the reason.
+
+        ``number`` is the number of its message identifier.
+        """
         why = f"row {row.sequence} of {FORWARD_QUEUE} cannot be forwarded: {row.why}"
         _log.error(
             'forward.unreadable queue=%s sequence=%d to=%s reason="%s": kept as a dead letter',
@@ -311,7 +318,7 @@ class ForwardedBatch:
         )
 
     def _move_cursor(self, connection: sqlite3.Connection) -> None:
-        """Move the stored cursor from ``since`` to ``to``.
+        """Replace the stored cursor ``since`` by ``to``.
 
         Raises :class:`CursorMovedError` if the stored cursor is not ``since``. So a batch that is
         tried twice becomes outgoing once.

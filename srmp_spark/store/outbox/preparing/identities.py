@@ -96,7 +96,7 @@ class _Span(NamedTuple):
     """Mask that is True for each row with the identity of the row before it."""
 
     def cut(self, start: int, end: int) -> _Span:
-        """Return the rows from index ``start`` to before index ``end``."""
+        """Return a span of the rows from index ``start`` to before index ``end``."""
         span = slice(start, end)
         return _Span(
             self.scope,
@@ -108,7 +108,7 @@ class _Span(NamedTuple):
         )
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """Return the bounds of pieces of about a chunk, as pairs of indices.
+        """Return (start, end before) of pieces of about a chunk of rows, as indices.
 
         All rows with one identity are in the same piece.
         """

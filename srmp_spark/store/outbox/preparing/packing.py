@@ -54,10 +54,11 @@ class Transactions:
         is_stream: Sequence[bool],
         folder: Path,
     ) -> None:
-        """Mark the first and the last row of each transaction.
+        """Compute the masks of the first and the last row of each transaction.
 
-        ``rows`` has the numbers of the rows in the order of sending. ``folder`` is for the files of
-        a large batch (:mod:`.row_numbers`).
+        ``rows`` has the numbers of the rows in the order of sending. ``queue`` and ``value`` have
+        the queue and the transaction of each row, by row number; 0 is no transaction. ``folder`` is
+        for the files of a large batch (:mod:`.row_numbers`).
         """
         self.first, self.last = zeros(len(value), bool, folder), zeros(len(value), bool, folder)
         streams = np.array(is_stream, bool)
@@ -121,7 +122,7 @@ class Packer:
         self._at = 0
 
     def pack(self, batch: pa.RecordBatch) -> list[Group]:
-        """Pack the next rows of the batch, and return their groups."""
+        """Pack the next rows of the batch, and return their groups; nothing is written."""
         groups: list[Group] = []
         sizes = (
             pc.fill_null(pc.binary_length(batch.column("body")), 0)

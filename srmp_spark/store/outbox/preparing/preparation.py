@@ -129,7 +129,10 @@ class Prepared(Protocol):
     def write_last(
         self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
     ) -> None:
-        """Write what makes the batch count, in the last transaction."""
+        """Write what makes the batch count, in the caller's transaction.
+
+        ``queue_ids`` has the ids of the outgoing queues in the table ``queues``.
+        """
 
     def abort_step(self) -> bool:
         """Delete one piece of what the batch wrote; return whether it was the last step."""
@@ -436,7 +439,7 @@ class Preparation:
                 yield []
 
     def _discard(self, part: Part) -> Generator[None]:
-        """Delete the part that was packed early, because the assumption was wrong."""
+        """Delete the part that was packed early, in steps, because the assumption was wrong."""
         self._flush()
         while delete_groups(self._database, part.number):
             yield
@@ -523,9 +526,10 @@ class Preparation:
         *,
         alone: bool = False,
     ) -> Generator[list[Group]]:
-        """Yield the rows that are sent, one chunk of groups at a time.
+        """Yield packed groups of the rows in ``order``, one chunk of groups at a time.
 
-        This generator runs in another thread, so it must not use the database.
+        ``new`` is a mask of the same rows. With ``alone`` no transactions are marked. This
+        generator runs in another thread, so it must not use the database.
         """
         transactions = None
         if scan.transaction is not None and not alone:
@@ -612,7 +616,7 @@ class Preparation:
     def write_last(
         self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
     ) -> None:
-        """Write what makes the batch count, in the transaction of :meth:`.outbox.Outbox.write`."""
+        """Write what makes the batch count, in the caller's transaction (:meth:`.Outbox.write`)."""
         assert self.result is not None, "numbered() has seen it"
         if self._has_marked:
             # The format is raised with the rest of the transaction or not at all.
@@ -666,9 +670,9 @@ class Preparation:
         )
 
     def abort(self) -> None:
-        """Delete everything that the batch wrote. The stages stay.
+        """Delete what the batch wrote before it counted. The stages stay.
 
-        This method may be called more than once, and after the end.
+        After the batch was committed, or a first call, the method does nothing.
         """
         while not self.abort_step():
             pass
@@ -731,7 +735,7 @@ class Preparation:
 
 
 def _name(scan: Scan, number: int) -> str:
-    """Describe where a row stands in the batch and what identifies it, for an error's text."""
+    """Return a text that names a row by its place and its key or position, for an error."""
     for piece in scan.pieces():
         if piece.first <= number < piece.first + piece.slice.rows:
             row = number - piece.first

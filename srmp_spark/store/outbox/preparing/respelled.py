@@ -69,7 +69,7 @@ def _spelled_otherwise(
 
 
 def _put_together(connection: sqlite3.Connection, scope: int, into: int) -> None:
-    """Merge the known keys and positions of ``scope`` into the scope ``into``.
+    """Move the known keys and positions of ``scope`` to the scope ``into``; delete ``scope``.
 
     If both scopes know an identity, the entry of ``into`` stays.
     """

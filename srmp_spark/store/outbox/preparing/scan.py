@@ -172,7 +172,7 @@ class Scan:
                     at += piece.rows
 
     def release(self) -> None:
-        """Return the memory of the mapped files to the kernel."""
+        """Return the memory of the stages' mapped files to the kernel."""
         for _, stage in self._stages:
             stage.release()
 

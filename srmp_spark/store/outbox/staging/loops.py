@@ -93,9 +93,9 @@ class Loops:
                     self._first = first + int(rows[0]), destinations[destination]
 
     def refuse(self, name: Callable[[int], str]) -> None:
-        """Raise :class:`BatchError` if a row would return to its own queue.
+        """Raise :class:`BatchError` if :meth:`look` found a row that would return to its own queue.
 
-        ``name`` says where a row of the batch stands.
+        ``name`` returns a text that names a row by its number.
         """
         if self._first is None:
             return

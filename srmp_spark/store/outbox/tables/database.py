@@ -110,10 +110,11 @@ class OutboxDatabase:
 
     @classmethod
     def open(cls, directory: Path, *, lock_wait_s: float = LOCK_WAIT_S) -> OutboxDatabase:
-        """Take ownership of the outbox in ``directory``, which belongs to a running queue manager.
+        """Open the outbox in ``directory`` as its owner, and create it if it does not exist.
 
-        Raises :class:`StoreInUseError` (exit code 5), :class:`StoreDamagedError` (6),
-        :class:`StoreSyncError` (1) or :class:`StoreError`.
+        The directory belongs to a running queue manager. If another process has the lock, the call
+        waits up to ``lock_wait_s`` seconds. Raises :class:`StoreInUseError` (exit code 5),
+        :class:`StoreDamagedError` (6), :class:`StoreSyncError` (1) or :class:`StoreError`.
         """
         try:
             lock = take_lock(directory / LOCK_FILE, lock_wait_s)
@@ -163,7 +164,7 @@ class OutboxDatabase:
             self._noted = self.position
 
     def next_id(self, table: str) -> int:
-        """Return a row id of ``table`` that is not in use.
+        """Return the next unused row id of ``table``, one of :data:`COUNTED`.
 
         This process assigns each row id once.
         """

@@ -54,9 +54,9 @@ def read_to(database: OutboxDatabase) -> Cursor | None:
 
 
 def hold_forwarding(connection: sqlite3.Connection, why: str) -> None:
-    """Hold forwarding until :func:`held_because` finds the queue empty.
+    """Store that forwarding is held until :func:`held_because` finds the queue empty.
 
-    ``why`` is stored in the caller's transaction.
+    ``why`` is the reason, for an operator. The function runs in the caller's transaction.
     """
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_HELD, why))
 

@@ -35,7 +35,7 @@ def begin_incarnation(connection: sqlite3.Connection) -> None:
 
 
 def incarnations(connection: sqlite3.Connection) -> list[Incarnation]:
-    """Return all incarnations in their order, the present one last."""
+    """Return all lives of the outbox in their order, the present one last."""
     facts = dict(connection.execute("SELECT key, value FROM meta"))
     found = [
         Incarnation(key.removeprefix(PREFIX), int(value))

@@ -128,7 +128,7 @@ def load_sessions(connection: sqlite3.Connection) -> dict[QueueKey, SessionRow]:
 
 
 def row_of_session(values: Sequence[Any]) -> SessionRow:
-    """Return the sequence with these values of :data:`COLUMNS`.
+    """Return the stored sequence from the values of its :data:`COLUMNS`.
 
     Raises :class:`TypeError`, :class:`ValueError` or :class:`ConfigurationError` if the values are
     no valid row.

@@ -382,7 +382,10 @@ def _hold(connection: sqlite3.Connection, queue_id: int) -> None:
 
 
 def _make_anew(connection: sqlite3.Connection, values: Mapping[str, Any], at: int) -> None:
-    """Make a row of ``queues`` from the serials that wait, if its destination is still known."""
+    """Insert a row of ``queues`` in place of one that was set aside, from the serials that wait.
+
+    ``values`` has the columns of the unreadable row. Without a readable destination no row is made.
+    """
     number, destination, kind = values["id"], values["destination"], values["kind"]
     if not isinstance(destination, str) or kind not in KINDS:
         return
@@ -429,7 +432,7 @@ def _make_anew(connection: sqlite3.Connection, values: Mapping[str, Any], at: in
 
 
 def _serial_beyond(connection: sqlite3.Connection, number: int) -> int:
-    """Return a serial above all serials that the queue assigned, as far as the tables show."""
+    """Return a serial SERIAL_GAP above all serials that the tables show for the queue."""
     (last,) = connection.execute(
         "SELECT coalesce(max(last), 0) FROM parts WHERE queue_id = ?", (number,)
     ).fetchone()
@@ -440,7 +443,7 @@ def _serial_beyond(connection: sqlite3.Connection, number: int) -> int:
 
 
 def _repair_counters(connection: sqlite3.Connection, at: int) -> None:
-    """Set aside each counter that is no number, and begin it again beyond every number in use."""
+    """Set aside each counter that is no number, and store a number beyond all in use."""
     for key in _COUNTERS:
         row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         if row is None or str(row[0]).isdecimal():
