@@ -41,8 +41,8 @@ END = b"E"
 FRAME_BYTES_MAX = 1 << 30
 """Largest length of a frame, in bytes.
 
-No piece is that long (a segment has 32 MiB of posts and one body, a group 8 MiB and one body). A
-longer frame means that the stream is broken, and raises :class:`StoreDamagedError`.
+No stored piece is that long (a segment has 32 MiB of posts and one body, a group 8 MiB and one
+body). A longer frame means that the stream is broken, and raises :class:`StoreDamagedError`.
 """
 BATCH_ROWS = 8192
 """Largest number of rows in a batch that is made from groups, about as many as in a segment.

@@ -29,7 +29,7 @@ _RECORD = struct.Struct("<BQBHHII")
 
 
 class Form(IntEnum):
-    """How the bytes of a record are to be read, and facts that these bytes do not hold."""
+    """The form of a record's bytes, and the verdict on the signature, which they do not hold."""
 
     SRMP = 0
     """An HTTP request: head, blank line, body ([MC-MQSRM] 2.2).
@@ -78,7 +78,7 @@ Trusted keys may change later, but the verdict in a row must not change.
 
 
 class Record(NamedTuple):
-    """One message as it arrived."""
+    """One stored message with its arrival: received bytes, or columns of a restored row."""
 
     arrival: Arrival
     post: bytes

@@ -34,7 +34,10 @@ _types: dict[str, pa.DataType] = {field.name: field.type for field in arrow_sche
 
 
 class Decoded(NamedTuple):
-    """Stored posts after decoding: everything that rows and segments are made from."""
+    """Stored posts after decoding, one element of each list for each row.
+
+    Rows and segments are made from these lists.
+    """
 
     sequences: list[int]
     records: list[Record]
@@ -472,7 +475,8 @@ _MAKERS: dict[str, _Maker] = {
     "wsrm_sequence": _of_sequence("wsrm_sequence", lambda sequence: sequence.identifier),
     "wsrm_number": _of_sequence("wsrm_number", lambda sequence: sequence.number),
 }
-"""Maker of each column.
+"""Function that makes each column, by name of the column.
 
-The columns of the log and ``envelope`` have no maker, because they are not made from a message.
+The columns of the log and ``envelope`` have no such function, because they are not made from a
+message.
 """

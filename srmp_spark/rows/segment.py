@@ -52,7 +52,7 @@ DICTIONARY_MAX = 256
 (peers, labels, heartbeats).
 """
 CONSTANT_BYTES_MAX = 1024
-"""Longest value, in bytes, that is stored in the metadata when all rows share it.
+"""Longest value, in bytes, that is stored once in the metadata when all rows share it.
 
 A longer value is stored as a dictionary with one entry, because the metadata stand in the file
 twice.

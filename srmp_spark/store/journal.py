@@ -66,8 +66,9 @@ A turn with more becomes several groups, because a group is read and decoded as 
 of the largest size fit.
 """
 COLLECT_S_MAX = 0.001
-"""Longest time that a message waits for messages in flight, in seconds: about one sync of a good
-disk. After it the group is written.
+"""Longest time, in seconds, that a message waits for messages in flight.
+
+The time is about one sync of a good disk. After this time the group is written.
 """
 DRAIN_LOOK_S = 0.002
 """Interval in seconds at which :meth:`Journal.drain` checks whether the checkpoint after a commit
@@ -83,7 +84,7 @@ _log = logging.getLogger(__name__)
 
 
 class Scheduler(Protocol):
-    """The part of an event loop that the journal needs; a test drives it with a list."""
+    """The methods of an event loop that the journal needs; tests have a simpler one."""
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> object:
         """Call ``callback(*args)`` at the end of this turn of the loop; return at once."""
@@ -141,7 +142,11 @@ class _Written(NamedTuple):
     results: list[tuple[Any, BaseException | None]]
     owed: list[StoredReceipt]
     bytes: int
-    """Bytes of posts, and of the history pages of all changed senders but one."""
+    """Bytes that the transaction wrote, for the checkpointer.
+
+    They are the posts, the pages of message identifiers of all changed senders but one, and
+    :attr:`.Transaction.written`.
+    """
 
 
 class Journal:

@@ -35,7 +35,10 @@ from pathlib import Path
 from srmp_spark.store.database.schema import PAGE_SIZE_BYTES, connect_writer
 
 CHECKPOINT_BYTES = 4 * 1024 * 1024
-"""Bytes written to the WAL after which it is copied. See the measurements above."""
+"""Bytes written to the WAL after which the WAL is copied into the database.
+
+The module has the measurements behind this number.
+"""
 COMMIT_OVERHEAD_BYTES = 4 * PAGE_SIZE_BYTES
 """Bytes that a commit writes besides the posts.
 
@@ -63,7 +66,7 @@ class Checkpointer:
         self._running = False
         self._jobs: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self.finish_due = False
-        """Whether step 2 is due.
+        """Whether step 2, the copy of the rest of the WAL, is due.
 
         The thread sets it when step 1 is done. The journal then copies the rest and calls
         :meth:`finished`.

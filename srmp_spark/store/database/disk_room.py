@@ -18,7 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 DISK_FREE_MIN = 256 * 1_048_576
-"""Bytes that stay free. Below this value messages are answered 503, before a write can fail."""
+"""Bytes that stay free on a volume.
+
+Below this value messages are answered 503, before a write can fail.
+"""
 DISK_FREE_SHARE = 0.05
 """Share of a small volume that stays free, if that is less than DISK_FREE_MIN."""
 DISK_FREE_FLOOR = 8 * 1_048_576
@@ -38,8 +41,8 @@ Marks, receipts and streams take pages, too, and are never refused.
 STATE_SHARES = 2
 """Factor for the least free room if a Delta state lies on the same volume.
 
-Messages leave that much free, so that the publisher has a part for itself. Received rows can then
-be published and deleted, which frees more than publishing took.
+Messages leave that much free, so that the publisher of the Delta tables has a share of its own.
+Received rows can then be published and deleted, which frees more than publishing took.
 """
 
 
@@ -79,17 +82,19 @@ class DiskRoom:
     """The room on a volume that holds a database, measured at one time."""
 
     free: int
-    """Bytes free on the volume, without bytes that are already promised: for messages that are not
-    written yet, and for the log that is not copied yet into the database, whose file then grows.
+    """Bytes free on the volume, without bytes that are already promised.
+
+    Promised are bytes for messages that are not written yet, and for the log (the WAL) that is not
+    copied yet into the database, whose file then grows.
     """
     least: int
     """Bytes that must stay free, of the volume and of the counted pages together."""
     inside: int
     """Bytes of free pages in the database."""
     wal: int
-    """Length of the log's file in bytes.
+    """Length of the WAL file in bytes.
 
-    The log is overwritten in place, and grows to DISK_FREE_FLOOR at least.
+    The WAL is overwritten in place, and grows to DISK_FREE_FLOOR at least.
     """
 
     @property

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class SetAside(NamedTuple):
-    """One row that was not loaded.
+    """One database row that was not loaded at a start, because it cannot be read.
 
     The bytes of the row stay in its table, for a release that can read them.
     """

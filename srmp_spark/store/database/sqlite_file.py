@@ -26,7 +26,7 @@ holds the database, and SQLite raises an error.
 """
 
 DURABLE = ("journal_mode", "synchronous", "secure_delete", "wal_autocheckpoint")
-"""Settings on which the promise depends, or the time of a commit."""
+"""Settings (PRAGMA) on which the durability or the duration of a commit depends."""
 
 _READ_ONLY = "readonly database"
 _DISK_REFUSES = ("disk is full", "disk I/O error", _READ_ONLY)
@@ -35,7 +35,7 @@ _DISK_REFUSES = ("disk is full", "disk I/O error", _READ_ONLY)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Database:
-    """One kind of database: the inbox or the outbox."""
+    """The properties of one kind of database: the inbox or the outbox."""
 
     format: int
     """Highest format number that is accepted. A higher number in the file is refused (exit code 6).
@@ -45,11 +45,11 @@ class Database:
     start.
     """
     ddl: str
-    """Statements that create its tables."""
+    """SQL statements that create the tables."""
     pragmas: Mapping[str, object]
-    """Settings of the connection that writes."""
+    """Settings (PRAGMA) of the connection that writes, by name."""
     promise: str
-    """What its commits promise, for the error text when they cannot."""
+    """Thing that the commits of this database promise, for the text of an error."""
     restore_hint: str
     """Advice for an operator who has lost the database."""
 

@@ -32,5 +32,5 @@ class Transaction:
         that counts on the changes.
         """
         self.queues_opened: dict[str, tuple[int, int]] = {}
-        """Queues that accept rows from now on: name → id and last issued sequence."""
+        """Queues that accept rows after the commit: name → id and last issued sequence."""
         self.queues_closed: set[str] = set()

@@ -44,7 +44,10 @@ class HistoryRow(NamedTuple):
 
 
 class StreamRow(NamedTuple):
-    """An incoming stream. Times are in microseconds since 1970, UTC."""
+    """A row of the Delta table ``incoming_streams``: an incoming stream.
+
+    Times are in microseconds since 1970, UTC.
+    """
 
     queue: str
     source_qm: str
@@ -61,7 +64,10 @@ class StreamRow(NamedTuple):
 
 
 class QueueRow(NamedTuple):
-    """A queue, existing or deleted. Lists are JSON text."""
+    """A row of the Delta table ``queues``: a queue, existing or deleted.
+
+    ``epochs``, ``holes`` and ``consumers`` are lists as JSON text.
+    """
 
     queue: str
     transactional: bool
@@ -82,7 +88,10 @@ class CounterRow(NamedTuple):
 
 
 class SequenceRow(NamedTuple):
-    """An incoming sequence of WS-ReliableMessaging. Times are in microseconds since 1970, UTC."""
+    """A row of the Delta table ``wsrm_sequences``: an incoming WS-ReliableMessaging sequence.
+
+    Times are in microseconds since 1970, UTC.
+    """
 
     queue: str
     identifier: str
@@ -103,7 +112,7 @@ class SequenceRow(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The result of one read transaction: everything in it belongs to commit ``position``."""
+    """The state of the log after commit ``position``, read in one transaction."""
 
     position: int
     ranges: Sequence[LogRange]
@@ -112,16 +121,14 @@ class Snapshot(NamedTuple):
     queues: Sequence[QueueRow] = ()
     counters: Sequence[CounterRow] = ()
     restores: int = 0
-    """How often this queue manager had lost its disk and was restored when this data directory was
-    created.
-    """
+    """How often this queue manager was restored before this data directory was created."""
     losses: Sequence[StoredLoss] = ()
     """Stored losses of multicast messages; the table ``pgm_loss`` may have them already."""
     sequences: Sequence[SequenceRow] = ()
 
 
 class LogSource(Protocol):
-    """The log of a queue manager, read-only."""
+    """Reads the log of a queue manager for the publisher."""
 
     def stamp(self) -> object:
         """Return a value that differs from an earlier value if anything was committed in between.

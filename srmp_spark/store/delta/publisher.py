@@ -64,29 +64,33 @@ CHUNK_BYTES_MAX = 64 << 20
 The limit bounds the memory of the publisher, whatever the backlog is.
 """
 UNPUBLISHED_TOLD_MAX = 20
-"""Queues that the error of a given-up data directory names with their rows, 8 KB.
+"""Largest number of queues that the error of a given-up data directory names with rows.
 
-The log names all of them.
+That is 8 KB of text. The log file names all of them.
 """
 INBOX = "inbox"
 """Name of this publisher in its events."""
 TABLES_LOOK_S = 60.0
-"""Interval in seconds at which the tables of current state are compared with what was written:
-other programs may have restored or deleted them.
+"""Interval in seconds at which the tables of current state are checked for other changes.
+
+Other programs may have restored the tables or deleted rows.
 """
 IDENTIFIERS_CHEAP_S = 1.0
-"""Identifiers that take no longer than this to compare and write, in seconds, are compared in every
-cycle.
+"""Longest time, in seconds, of a comparison of the identifiers that is made in every cycle.
+
+The time includes the writing of the identifiers.
 """
 IDENTIFIERS_REST = 20
-"""Identifiers that take longer rest this many times as long.
+"""Factor for the pause after a comparison of identifiers that took longer.
 
-So the largest history may cost a twentieth of a core.
+The pause is this many times as long as the comparison, so the largest history may cost a twentieth
+of a core.
 """
 WHOLE_LOOK_S = 600.0
-"""Interval in seconds at which everything is compared although nothing was committed: a thousandth
-of a core with 10,000 queues and 100,000 streams. The comparison must find nothing. Differences
-that it finds are published and logged (``delta.missed``).
+"""Interval in seconds at which everything is compared although nothing was committed.
+
+The comparison takes a thousandth of a core with 10,000 queues and 100,000 streams. The comparison
+must find nothing. Differences that it finds are published and logged (``delta.missed``).
 """
 _log = logging.getLogger(__name__)
 
@@ -143,13 +147,13 @@ class Publisher:
         self._losses = LossTable(self._open_table)
         self._digests: dict[str, str | None] = {}
         self._identifiers_at: int | None = None
-        """The commit to which ``message_id_history`` corresponds, or a later one."""
+        """Number of the commit that ``message_id_history`` shows, or of a later one."""
         self._no_room: NoRoomError | None = None
         """Error that ended the last cycle before everything was published."""
         self._gone: list[Gone] = []
         """Rows that the last comparison found missing in ``inbox`` and in the log."""
         self._told_gone: set[Gone] = set()
-        """Rows that are gone and were reported before, while damage keeps other rows out."""
+        """Missing rows that were reported before, while damage keeps other rows out."""
         self._kept_out: dict[str, str] = {}
         """Queues with rows that other programs took out and that cannot be published again now,
         with the damage of each queue.

@@ -112,7 +112,7 @@ class Outbox:
         The original may have sent the messages that wait in these queues.
         """
         self.set_aside: list[SetAside] = []
-        """Rows that cannot be read, including those of earlier starts (:mod:`.unreadable`)."""
+        """Database rows that cannot be read, also of earlier starts (:mod:`.unreadable`)."""
         self.last_stream_ordinal = 0
         self.serials_after = 0
         """The highest serial of a queue that was forgotten, or that was not made for lack of room.

@@ -41,7 +41,7 @@ from srmp_spark.store.outbox.staging.row_checks import check_rows
 
 
 class Slice(NamedTuple):
-    """Some consecutive rows of a stage."""
+    """Consecutive rows of a stage, up to a chunk."""
 
     first_row: int
     """Number of the first row in the stage, counted from 0."""
@@ -180,7 +180,7 @@ class StageFile:
 
 
 class _arrow:  # noqa: N801  # used like a function
-    """Turns Arrow's errors in a ``with`` block into :class:`BatchError`.
+    """Raises Arrow's errors of a ``with`` block as :class:`BatchError`.
 
     A client made the file, so the errors are the client's.
     """

@@ -22,14 +22,15 @@ A slow store or a busy machine may miss three looks at the table. Without an ans
 restore goes on.
 """
 NETWORK_ANSWER_SECONDS = 150.0
-"""Seconds that a queue manager has for its answer if the state lies on a network file system.
+"""Seconds that a queue manager has for its answer through a network file system.
 
-By default NFS shows a new file of another machine up to 60 s later, and here there are two files,
+By default NFS shows a new file of another machine up to 60 s later, and a question needs two files:
 the question and the answer.
 """
 LIVING_SECONDS = 60.0
-"""A queue manager whose version does not answer may be alive if it wrote to the state within this
-number of seconds.
+"""Seconds since the last write within which a queue manager counts as perhaps alive.
+
+The limit is for a queue manager whose version does not answer questions.
 """
 _POLL_SECONDS = 0.25
 

@@ -23,7 +23,7 @@ from srmp_spark.store.tables import marks
 
 @dataclass(slots=True)
 class KnownQueue:
-    """A queue of the lost data directory."""
+    """The facts that the Delta tables have about one queue of the lost data directory."""
 
     name: str
     transactional: bool = False

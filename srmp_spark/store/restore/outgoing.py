@@ -43,9 +43,9 @@ from srmp_spark.store.outbox.tables.schema import (
 from srmp_spark.store.restore.known_queues import micros
 
 SERIALS_SKIPPED = 1 << 20
-"""Serials of a queue that may have been issued after the state was written, and are skipped.
+"""Number of serials that are skipped, because they may have been issued since.
 
-Dead letters and answers name them.
+They may have been issued after the state was written. Dead letters and answers name serials.
 """
 WAITING_FILE = "restoring.rows"
 PART_ROWS = 16_384
@@ -53,7 +53,10 @@ PART_BYTES = 16 << 20
 """Bytes of bodies in one part; PART_ROWS is the limit of its rows. This much is in memory at once.
 """
 POSITIONS_SKIPPED = 1 << 20
-"""Commits that may have followed the newest one that the state names; their numbers are skipped."""
+"""Number of commit numbers that are skipped after the newest one that the state names.
+
+The lost outbox may have used them.
+"""
 SENT = ("awaiting_stream_receipt", "in_doubt")
 FINAL = "awaiting_final_stream_receipt"
 
@@ -88,7 +91,7 @@ class OutgoingMessages:
         self.last_ordinal = 0
         self.last_identifier = 0
         self.last_position = 0
-        """The highest position in any stream."""
+        """The highest position in any stream that the rows name."""
         self.position = 0
         self.rows = 0
         self._directory = directory
@@ -228,7 +231,7 @@ class Waiting(NamedTuple):
 
 
 class _Writer:
-    """Writes queues, parts and groups, in one transaction."""
+    """Writes outgoing queues and their messages into the new outbox, in one transaction."""
 
     def __init__(self, connection: sqlite3.Connection, at: int) -> None:
         self._db = connection

@@ -10,7 +10,7 @@ Finding = Literal["restored", "lost", "may_be_lost", "in_doubt"]
 """Kind of a line.
 
 ``restored``: it is in the new data directory. ``lost``: it existed, and Delta does not have it.
-``may_be_lost``: it may have arrived after Delta was written last; that cannot be known here.
+``may_be_lost``: it may have arrived after Delta was written last; the restore cannot know that.
 ``in_doubt``: it is in the new data directory, and the peer may have it, too.
 """
 

@@ -19,7 +19,7 @@ from srmp_spark.store.directory import (
 )
 
 OF_NOBODY = frozenset({"lost+found", LOCK_FILE})
-"""Names that may exist in an empty folder.
+"""Names that may exist in a folder that counts as empty.
 
 A new volume has the first one, and a start that was refused leaves the second one.
 """

@@ -24,8 +24,8 @@ from srmp_spark.store.stored_rows.log import GroupChunk, Log, SegmentChunk, Trim
 SEARCH_SECONDS = 2.0
 """Longest search of one call, in seconds.
 
-After this time the call returns how far it looked, and the caller goes on with another call. A log
-of a billion rows takes two minutes.
+After this time the call returns how far it has searched, and the caller goes on with another call.
+A log of a billion rows takes two minutes.
 """
 
 
@@ -33,11 +33,11 @@ class FirstSince(NamedTuple):
     """Result of one call of :func:`first_since`."""
 
     sequence: int | None
-    """The first row that arrived at or after the time, or ``None`` if none was found so far."""
+    """Sequence of the first row that arrived at or after the time; ``None`` if not found yet."""
     looked_to: int
     """Last sequence that was checked without a match.
 
-    No row up to here arrived at or after the time.
+    No row up to this sequence arrived at or after the time.
     """
     end: int
     """The last sequence of the epoch in this queue."""

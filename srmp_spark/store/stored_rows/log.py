@@ -64,7 +64,7 @@ class PastTheEndError(StoreError):
 class TrimmedError(StoreError):
     """Retention has deleted the rows (410 ``trimmed``).
 
-    ``first`` is the oldest row that is left.
+    ``first`` is the sequence of the oldest row that is left.
     """
 
     def __init__(self, queue: str, after: int, first: int) -> None:
@@ -84,7 +84,7 @@ _SEGMENT = (
 
 
 class Bounds(NamedTuple):
-    """The rows that the log holds of a queue in one epoch."""
+    """The bounds of the rows that the log holds of a queue in one epoch."""
 
     epoch: str
     first: int

@@ -31,7 +31,10 @@ from srmp_spark.store.tables import moves, state
 from srmp_spark.store.tables.queues import queue_id_of
 
 RECEIVED_BY_NOBODY = frozenset({ORDER_QUEUE})
-"""Queues from which no application receives. :attr:`Limits.read_to` replaces their mark."""
+"""Queues from which no application receives.
+
+:attr:`Limits.read_to` takes the place of a consumer's mark for them.
+"""
 ORDER_QUEUE_BYTES_MAX = 256 * 1_048_576
 """Bytes of read posts that the order queue may keep.
 
@@ -46,9 +49,10 @@ unauthenticated clients must not fill the disk. The outbox has what the receipts
 outgoing streams. Only their rows of ``inbox`` are missing, which is counted and reported.
 """
 FORWARD_HOLES_MAX = 1_000
-"""Holes below the retained rows that the queue of messages for other hosts keeps, one row for each
-purge between two messages. Older holes are deleted. An outbox that is restored from an earlier
-time reports their rows as lost.
+"""Holes below the retained rows that ``private$/forward$`` keeps.
+
+A hole is one database row for each purge between two messages. Older holes are deleted. An outbox
+that is restored from an earlier time reports their rows as lost.
 """
 GROUPS_PER_LOOK_MAX = 10_000
 """Groups that one plan checks; the rest waits for the next plan."""

@@ -70,9 +70,10 @@ SEAL_SPAN_MAX = 65_536
 bytes for each. A purged hole between two rows may be as long as the queue was.
 """
 SEAL_SPARE_BYTES = SEAL_BYTES_MAX
-"""Bytes of the least free room (:attr:`.Volume.least`) that messages may take between the check
-before a segment is written and the next check of the disk gate: a group, and the part of the log
-that is not copied yet.
+"""Bytes of the least free room (:attr:`.Volume.least`) that messages may take meanwhile.
+
+Meanwhile means between the check before a segment is written and the next check of the disk's room
+by the queue manager. Messages may take a group, and the part of the log that is not copied yet.
 """
 _FIRST = itemgetter(0)
 
@@ -82,7 +83,7 @@ class StaleSealError(StoreError):
 
 
 class NoSealRoomError(StoreError):
-    """The files do not fit besides the room for commits.
+    """The disk has no room for the files of a segment besides the room for commits.
 
     The caller tries later; the rows are equally safe where they are.
     """
@@ -104,7 +105,7 @@ class SealPlan(NamedTuple):
 
 
 class Sealed(NamedTuple):
-    """A segment that is on the disk and not entered yet.
+    """A segment whose files are on the disk, and which is not in the database yet.
 
     The reader process sends it to the main process as JSON.
     """

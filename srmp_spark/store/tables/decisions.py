@@ -83,15 +83,15 @@ CREATE TABLE IF NOT EXISTS told(
 """
 """Tables that are new in 0.2.
 
-An older version does not know them and sends no such receipts, so the format number stays. The
-column ``lineage`` of ``told`` is that of the history, which includes the owner
+An older version does not know these tables and sends no such receipts, so the format number stays.
+The column ``lineage`` of ``told`` is that of the history, which includes the owner
 (:func:`~srmp_spark.srmp.receiving.trust_domain.lineage_key`).
 """
 
 EXPAND_ROWS_MAX = 50
-"""Rows that one transaction expands, which takes about 1 ms in the loop.
+"""Largest number of decided rows whose receipts one transaction makes (:func:`expand`).
 
-Further rows wait for the next transaction.
+That takes about 1 ms in the loop. Further rows wait for the next transaction.
 """
 NO_LANE: Lane = ("", "", "", "")
 """Start value for :func:`lanes`, which sorts before every lane."""

@@ -23,14 +23,14 @@ CREATE TABLE IF NOT EXISTS pgm_loss(
 """Table that is new in 0.2, created at every open. An older version does not know the table."""
 
 LOSSES_KEPT = 10_000
-"""Rows kept that no Delta table has yet.
+"""Largest number of stored losses that no Delta table has yet.
 
-Beyond it the oldest rows are deleted, because forged losses must not fill the disk.
+Beyond this limit the oldest losses are deleted, because forged losses must not fill the disk.
 """
 
 
 class Loss(NamedTuple):
-    """Packets of one session that make no row of a queue."""
+    """Lost multicast packets of one session (PGM), which make no row of a queue."""
 
     queue: str
     address: str

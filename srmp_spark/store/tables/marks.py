@@ -57,7 +57,7 @@ class StoredMarks(NamedTuple):
 
     pieces: list[Piece]
     gone: list[int]
-    """Blocks whose row is now part of another row."""
+    """First blocks of database rows that are now part of another row, and are deleted."""
 
     @classmethod
     def taken_from(cls, ahead: SequenceSet) -> StoredMarks:

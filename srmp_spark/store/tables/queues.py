@@ -24,16 +24,16 @@ from srmp_spark.store.tables import holes, marks, moves, state
 from srmp_spark.store.tables.epochs import end_of
 
 SUBQUEUE_NAMES_MAX = 10_000
-"""Number of names of undeclared subqueues, including deleted ones.
+"""Largest number of names of undeclared subqueues, including deleted ones.
 
 A name that had messages is remembered for good, because its sequences must not be issued again.
 Beyond the limit new names are refused, for programs that invent a name for each message.
 """
 SUBQUEUE_NAMES_OF_A_QUEUE_MAX = 1_000
-"""Number of names of undeclared subqueues of one queue.
+"""Largest number of names of undeclared subqueues of one queue.
 
-Beyond it new names are refused, so that a reader with access to one queue cannot use up the names
-of all others.
+Beyond the limit new names are refused, so that a reader with access to one queue cannot use up the
+names of all others.
 """
 _UNDECLARED = "undeclared"
 _UNDECLARED_OPTIONS = json.dumps({_UNDECLARED: True})
@@ -212,7 +212,7 @@ class TakenAway(NamedTuple):
     """Number of rows that became holes; earlier holes do not count."""
     holes: list[Range]
     to: int
-    """Last sequence that this transaction covered. No row up to here waits."""
+    """Last sequence that this transaction covered. No row up to this sequence waits."""
 
 
 def take_away(

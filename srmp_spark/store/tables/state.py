@@ -42,9 +42,10 @@ Receipts and ``send`` share it.
 IDENTIFIER_MAX = (1 << 32) - 1
 """Largest number of a message identifier, which has 32 bits in MSMQ ([MS-MQMQ] 2.2.8)."""
 IDENTIFIERS_SKIPPED = 1 << 28
-"""Numbers that a copy skips at least: 268 million, which the original may have issued since, in a
-month of 100 messages a second. Six copies of copies have room for that; beyond that a copy skips
-a part of what is left.
+"""Least number of message identifiers that a copy skips: 268 million.
+
+The original may have issued as many since, in a month of 100 messages a second. Six copies of
+copies have room for that; beyond that a copy skips a part of what is left.
 """
 
 
@@ -74,7 +75,7 @@ class StoredConsumer(NamedTuple):
     queue: str
     name: str
     received: int
-    """The mark: every row up to here was received."""
+    """The mark: every row up to this sequence was received."""
     ahead: SequenceSet
     """Sequences beyond ``received`` that were received, too (``receive`` by priority)."""
     planned: int | None
@@ -105,7 +106,7 @@ class StoredState(NamedTuple):
     ceilings: dict[str, int]
     """Highest number that may have been issued, by name (table ``ids``)."""
     unreadable: list[SetAside]
-    """Rows that could not be read and stay where they are."""
+    """Database rows that could not be read and stay where they are."""
 
 
 def load(connection: sqlite3.Connection) -> StoredState:

@@ -37,7 +37,7 @@ _LAST = attrgetter("last")
 
 @dataclass(slots=True)
 class _Entry:
-    """One run of neighbouring rows."""
+    """Counts of one run of neighbouring rows, ``first`` to ``last``, both included."""
 
     first: int
     last: int
@@ -62,16 +62,19 @@ class Waiting:
 
     def __init__(self, received: int = 0) -> None:
         self.received = received
-        """Rows up to here no longer wait: the mark, or the last row that retention has deleted."""
+        """Sequence up to which rows no longer wait.
+
+        It is the mark, or the last row that retention has deleted.
+        """
         self.holes = SequenceSet()
-        """Rows that were purged or given up, and that retention has not passed.
+        """Sequences of rows that were purged or given up, and that retention has not passed.
 
         Named consumers may be before the mark, so the holes below the mark are kept.
         """
         self._ahead = SequenceSet()
         """Sequences received beyond the mark: the consumer's own set."""
         self._entries: list[_Entry] = []
-        """Entries in order; those before ``_head`` are forgotten."""
+        """Entries in order; those before index ``_head`` are forgotten."""
         self._head = 0
         self._gone = 0
         """Number of entries from ``_head`` on without a waiting row."""

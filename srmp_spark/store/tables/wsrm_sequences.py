@@ -65,7 +65,7 @@ class Origin(NamedTuple):
 
 
 class StoredSequence(NamedTuple):
-    """One sequence, as stored, with its queue and its client."""
+    """One incoming sequence, as stored, with its queue and its client."""
 
     queue: str
     row: SequenceRow
@@ -73,7 +73,7 @@ class StoredSequence(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """The sequences that :func:`load` could read, and the rows that it could not."""
+    """The sequences that :func:`load` could read, and the database rows that it could not."""
 
     sequences: list[StoredSequence]
     unreadable: list[SetAside]

@@ -58,7 +58,7 @@ NOTE = "srmp.groups"
 
 
 class HeldGroup(NamedTuple):
-    """One group, as a file has it."""
+    """One group of the outbox, as a file holds it: rowid and stamp of the group."""
 
     id: int
     stamp: str
@@ -75,7 +75,7 @@ class HeldFile(NamedTuple):
 
 
 class Size(NamedTuple):
-    """Size of a group, as far as limits count it."""
+    """Size of a group: number of waiting rows, and bytes of its bodies."""
 
     rows: int
     bytes: int

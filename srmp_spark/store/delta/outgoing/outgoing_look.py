@@ -60,7 +60,7 @@ class WaitingGroup(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Some dead letters or journal copies, with their content."""
+    """Dead letters or journal copies that were moved together, with their content."""
 
     row: MovedRow
     content: pa.RecordBatch | None

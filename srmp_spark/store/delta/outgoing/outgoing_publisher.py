@@ -73,7 +73,7 @@ The tables are compared although the outbox has not changed, because other progr
 restored them.
 """
 _ALL = LiveFile("", 0, 0, {}, {})
-"""Stands for a lost file that held every row that the outbox has."""
+"""Stands for a lost file that held all rows that the outbox has."""
 
 _FATES = {"dead": "dead_letter_queue", "journal": "journal_queue"}
 _COMMITS = "outgoing_queue"
@@ -118,7 +118,7 @@ class OutgoingPublisher:
         """
         self._told: set[int] = set()
         self._as_of = time.time()
-        """Time of the outbox that is published, in seconds since 1970.
+        """Time at which the published state of the outbox was read, in seconds since 1970.
 
         At the start nothing waits longer than since the start.
         """

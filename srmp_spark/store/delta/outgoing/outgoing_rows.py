@@ -59,7 +59,7 @@ Rows that an older version wrote with fewer columns are written again.
 
 _NEVER = -1
 _NEVER_LEFT = ("expired", "dropped", "no-room", *REASONS.values())
-"""Reasons of messages that were never sent, unless they are in doubt."""
+"""Reasons of moved messages that were never sent, unless they are in doubt."""
 _CONTENT = {
     "label": pa.string(),
     "body": pa.binary(),
@@ -79,9 +79,9 @@ class Standing(NamedTuple):
 
     row: OutgoingQueueRow
     held_to: int
-    """The peer has accepted all messages up to this serial; they wait for its receipt."""
+    """Serial up to which the peer has accepted all messages, which wait for its receipt."""
     doubt_to: int
-    """All messages up to this serial may have been sent, and nothing more is known."""
+    """Serial up to which all messages may have been sent, and nothing more is known."""
     doubtful: np.ndarray
     """Serials of further messages in doubt, ascending."""
     sent: Sequence[SentRun]

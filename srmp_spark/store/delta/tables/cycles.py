@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 class TableGoneError(StoreError):
     """A table was deleted while the publisher ran.
 
-    The next cycle opens it, and so creates it, again.
+    The next cycle opens the table, and so creates the table again.
     """
 
 

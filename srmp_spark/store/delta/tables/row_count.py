@@ -15,14 +15,14 @@ from deltalake import DeltaTable
 ROWS_KEY = "srmp.rows"
 """Key in the information of a commit: rows of its queue manager in the table from then on."""
 LOOKBACK = 50
-"""Commits that are searched for the note.
+"""Number of newest commits that are searched for the note under ROWS_KEY.
 
 If there is no note in them, the rows that exist are taken as correct.
 """
 
 
 class RowCount:
-    """Counts the rows of one queue manager in one table."""
+    """Compares the number of rows of one queue manager in one table with the expected number."""
 
     def __init__(
         self,

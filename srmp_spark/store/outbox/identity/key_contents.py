@@ -24,7 +24,7 @@ from srmp_spark.errors import StoreDamagedError
 from srmp_spark.store.outbox.identity.hashing import CONTENT_BYTES
 
 MARKED = 1
-"""The first byte of a mark in its stored form."""
+"""First byte of a content mark (:mod:`.content_marks`) in its stored form."""
 STORED_BYTES = 1 + CONTENT_BYTES
 _STORED = np.dtype([("form", "u1"), ("mark", ">u8")])
 

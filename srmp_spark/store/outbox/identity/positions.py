@@ -23,7 +23,10 @@ BLOCK = 1 << BLOCK_BITS
 """Number of sequences in one block, whose bitmap has 512 bytes."""
 _LIST, _BITMAP = b"L", b"B"
 _LIST_MAX = BLOCK // 16
-"""Number of offsets, two bytes each, that take as much room as a bitmap."""
+"""Number of offsets (two bytes each) from which on a bitmap is stored instead of a list.
+
+A list of this many offsets takes as much room as a bitmap.
+"""
 
 
 _log = logging.getLogger(__name__)

@@ -58,7 +58,7 @@ ENDING = ".hashes"
 """Ending of the name of a file of hashes. The name of the stage precedes it."""
 
 _FORM = "srmp row hashes 1"
-"""Names the form of the blocks.
+"""Name of the form of the blocks in the file.
 
 Another form gets another number. A stage that an earlier version checked is then hashed at its
 commit.

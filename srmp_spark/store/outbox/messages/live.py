@@ -40,7 +40,7 @@ class SentRun(NamedTuple):
 
 
 class LiveQueue(NamedTuple):
-    """The state of one outgoing queue in memory."""
+    """The state of one outgoing queue that only the memory of the sender process has."""
 
     state: str
     """The state as ``status`` shows it."""

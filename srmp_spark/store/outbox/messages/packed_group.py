@@ -62,7 +62,10 @@ PRIORITY_DEFAULT = 3
 
 
 class Part(NamedTuple):
-    """The rows of a batch that are sent to one outgoing queue."""
+    """A description of rows of a batch that are sent to one outgoing queue.
+
+    Large queues have several parts. ``number`` is the id of the part in the table ``parts``.
+    """
 
     number: int
     key: QueueKey
@@ -72,7 +75,10 @@ class Part(NamedTuple):
     dead_letter_queue: str | None = None
     """The application's queue for the dead letters of a stream, if it named one."""
     origin: str = ""
-    """Who gave the rows, if it is not who commits them (:mod:`srmp_spark.srmp.sending.outgoing_room`)."""
+    """Sender that gave the rows, if the committer only passes them on.
+
+    See :mod:`srmp_spark.srmp.sending.outgoing_room`.
+    """
 
 
 class Shared(NamedTuple):

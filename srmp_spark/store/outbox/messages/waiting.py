@@ -133,7 +133,7 @@ class Waiting:
         self.takes_dead_letters: Callable[[str], bool] = lambda queue: False
         """Function that returns whether a local transactional queue of a name exists.
 
-        The process sets it.
+        The sender process sets this attribute.
         """
         self.letters_for: set[str] = set()
         """Queues of applications for which dead letters were moved.
@@ -640,7 +640,7 @@ class MovedRow(NamedTuple):
     kind: Kind
     stream_ordinal: str
     base: int
-    """The position of a message in the stream is its serial minus ``base``."""
+    """Number that is subtracted from a serial to get the position in the stream."""
     ids_base: int
     application: str
     batch: str

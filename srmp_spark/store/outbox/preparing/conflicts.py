@@ -56,7 +56,7 @@ The text is for error messages. The call may read a file.
 
 
 class Identified(Protocol):
-    """Rows, each with its identity."""
+    """Rows of a batch, each with its identity (:mod:`.identities`), in ascending order."""
 
     @property
     def rows(self) -> np.ndarray:
@@ -76,7 +76,7 @@ class Identified(Protocol):
 
 
 class Conflicting(NamedTuple):
-    """The conflicts of one destination whose rows are identified in one way.
+    """The conflicting rows of one destination that are all identified in one way.
 
     The rows are identified by key or by position.
     """
@@ -106,7 +106,7 @@ class Conflicting(NamedTuple):
 
 
 class Conflicts:
-    """Collects the conflicts of one batch."""
+    """Collects the conflicts of one batch, which the module explains."""
 
     def __init__(self, mask: np.ndarray, *, keeps: bool) -> None:
         """Begin without conflicts.

@@ -95,7 +95,7 @@ class Unsendable(NamedTuple):
 class CursorMovedError(SrmpSparkError):
     """The log was read from a place that is not the stored cursor.
 
-    Continue reading at :attr:`stored`.
+    The caller continues reading at :attr:`stored`.
     """
 
     def __init__(self, stored: Cursor | None, read_from: Cursor | None) -> None:
@@ -114,7 +114,10 @@ _log = logging.getLogger(__name__)
 
 
 class ForwardedBatch:
-    """Some rows of the log that become outgoing together; a :class:`~.preparation.Prepared`."""
+    """Stores some rows of the log as outgoing messages, together with the cursor of the log.
+
+    The class has the interface of :class:`~.preparation.Prepared`.
+    """
 
     stages: Sequence[StageRow] = ()
     lost: Sequence[StageRow] = ()

@@ -28,7 +28,10 @@ STORED_SCHEMA = pa.schema(list(_TYPES.items()))
 
 
 class Group(NamedTuple):
-    """Consecutive rows of one part that are stored together."""
+    """Consecutive rows of one part, packed to be stored together.
+
+    ``first`` and ``last`` are their offsets in the part, both included.
+    """
 
     part: int
     first: int

@@ -82,7 +82,7 @@ class CommitResult(NamedTuple):
 
 
 class Prepared(Protocol):
-    """Something that becomes outgoing in one transaction.
+    """Rows that become outgoing messages in one transaction.
 
     Examples are a batch of a sink, and messages that are forwarded (:mod:`.forwarded`).
     """
@@ -142,7 +142,7 @@ class Prepared(Protocol):
 
 
 class Numbered(NamedTuple):
-    """A prepared batch with its numbers. Hand it to :meth:`.outbox.Outbox.write`."""
+    """A prepared batch with its serials and identifiers, for :meth:`.outbox.Outbox.write`."""
 
     preparation: Prepared
     ids_first: int

@@ -176,7 +176,7 @@ def check_rows(
 
 
 class _Rule(NamedTuple):
-    """A condition that no row of a column may fulfil."""
+    """A condition that no row of a column may fulfil, with the texts of the refusal."""
 
     bad: pa.Array
     """Mask of the rows that fulfil the condition; a null means that the row does not."""

@@ -27,14 +27,14 @@ _log = logging.getLogger(__name__)
 
 
 class Staged(NamedTuple):
-    """The answer to the client that staged rows."""
+    """The answer to the client that staged rows: identifier and number of rows of the stage."""
 
     stage_id: str
     rows: int
 
 
 class CheckedStage(NamedTuple):
-    """A file whose rows can all become messages."""
+    """A file of rows that :meth:`Stages.check` has checked: all can become messages."""
 
     file: str
     partition: int

@@ -13,16 +13,19 @@ import sqlite3
 from typing import NamedTuple
 
 PREFIX = "incarnation:"
-"""Beginning of a key in the table ``meta``. The name of the incarnation follows."""
+"""Beginning of a key in the table ``meta``; the name of an :class:`Incarnation` follows."""
 
 
 class Incarnation(NamedTuple):
-    """One life of the outbox, from one beginning to the next."""
+    """One life of the outbox: the time in which its numbers are not used again.
+
+    A new life begins with an empty outbox, and when a copy is opened.
+    """
 
     name: str
     """Random text that names this life."""
     moved_before: int
-    """The highest number of ``moved`` that earlier incarnations assigned."""
+    """The highest id of ``moved`` that earlier lives assigned."""
 
 
 def begin_incarnation(connection: sqlite3.Connection) -> None:

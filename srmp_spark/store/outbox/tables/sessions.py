@@ -41,7 +41,7 @@ class NumberRun(NamedTuple):
 
 
 class SessionRow(NamedTuple):
-    """One sequence of a destination, as stored."""
+    """The outgoing sequence of one destination (WS-ReliableMessaging), as stored."""
 
     create_id: str
     """MessageID of its CreateSequence.

@@ -156,7 +156,7 @@ _COUNTERS = ("last_stream_ordinal", "serials_after")
 
 
 class Problem(NamedTuple):
-    """One row that cannot be read."""
+    """One database row that cannot be read, and the reason."""
 
     table: str
     where: Mapping[str, Any]

@@ -29,9 +29,9 @@ class Which(NamedTuple):
     born: int | None
     """Creation time in nanoseconds since 1970, or ``None`` if the file system does not store it."""
     fence: int
-    """Smallest number of times that the outbox was opened."""
+    """Number of times that the outbox was opened, at least."""
     position: int
-    """Smallest number of commits that the outbox has had."""
+    """Number of commits that the outbox has had, at least."""
 
 
 def read_which(directory: Path) -> Which | None:
