@@ -131,12 +131,12 @@ def rows_of(
     messages: Mapping[int, Message] | None = None,
     names: Values[str] = NAMES,
 ) -> pa.RecordBatch:
-    """Return one batch of the (sequence, record) pairs, in their order, with the columns ``names``.
+    """Return one batch of rows from (sequence, record) pairs, with the columns ``names``.
 
-    With ``envelope`` the column ``envelope`` is filled if ``names`` has it. Without it the column
-    is null. Queue manager and epoch are ``None`` for rows that are in no log of this queue manager.
-    ``messages`` is passed to :func:`decode`. Raises :class:`StoreDamagedError` if a record can no
-    longer be decoded as a message.
+    The rows are in the order of ``pairs``. With ``envelope`` the column ``envelope`` is filled if
+    ``names`` has it. Without it the column is null. Queue manager and epoch are ``None`` for rows
+    that are in no log of this queue manager. ``messages`` is passed to :func:`decode`. Raises
+    :class:`StoreDamagedError` if a record can no longer be decoded as a message.
     """
     with _no_collection():
         decoded = decode(queue, pairs, messages)

@@ -53,8 +53,9 @@ class Form(IntEnum):
     envelope.
     """
     COLUMNS = 96
-    """A row that has only its columns, as after a restore: JSON in place of the head, then the body
-    (rows/kept_columns.py). None of these bytes were received.
+    """A row that has only its columns, as after a restore (rows/kept_columns.py).
+
+    The post is JSON in place of the head, then the body. None of these bytes were received.
     """
 
     @classmethod

@@ -48,8 +48,10 @@ from srmp_spark.rows.wide_part import WidePart
 FORMAT = 1
 METADATA = b"srmp.segment"
 DICTIONARY_MAX = 256
-"""Largest number of different values with which a column of text or bytes is stored as a dictionary
-(peers, labels, heartbeats).
+"""Largest number of different values with which a column is stored as a dictionary.
+
+The columns are those of text or bytes (peers, labels, heartbeats). A column with more values is
+stored plain.
 """
 CONSTANT_BYTES_MAX = 1024
 """Longest value, in bytes, that is stored once in the metadata when all rows share it.
@@ -63,8 +65,9 @@ WIDE_BYTES_MIN = 16_384
 A smaller one is sent with the rest, because leaving it out would cost more calls than bytes.
 """
 POSTS_AT_ONCE = 256
-"""Number of posts that are whole in memory at a time while a segment is read: half a megabyte of
-small posts.
+"""Number of posts that are whole in memory at a time while a segment is read.
+
+These are half a megabyte of small posts.
 """
 
 _DERIVED_FROM = {"message_id": ("lineage", "uniquifier"), "body_text": ("body",)}

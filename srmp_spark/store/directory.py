@@ -105,8 +105,9 @@ disk.
 """
 
 RECEIPTS_KEY_BYTES = 32
-"""Length of ``DataDirectory.receipts_key`` in bytes: the length of the digest (SHA-256) that uses
-the key.
+"""Length of ``DataDirectory.receipts_key`` in bytes.
+
+It is the length of the digest (SHA-256) that uses the key.
 """
 
 STATX_BYTES = 256
@@ -176,9 +177,7 @@ class DataDirectory:
     epoch_id: int
     fence: int
     changed: str | None
-    """Reason why this start began a new epoch in a directory that was in use before; ``None`` if it
-    did not.
-    """
+    """Reason why this start began a new epoch in a used directory; ``None`` if it did not."""
     receipts_key: str
     """Random text, created once and never shown to anyone.
 

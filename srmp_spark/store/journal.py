@@ -71,8 +71,9 @@ COLLECT_S_MAX = 0.001
 The time is about one sync of a good disk. After this time the group is written.
 """
 DRAIN_LOOK_S = 0.002
-"""Interval in seconds at which :meth:`Journal.drain` checks whether the checkpoint after a commit
-is done.
+"""Interval in seconds at which :meth:`Journal.drain` checks whether the journal is idle.
+
+The journal is not idle while the checkpoint after a commit is in progress.
 """
 WAITING_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of posts that may wait for the disk: 16 bodies of the largest size.

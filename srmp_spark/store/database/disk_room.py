@@ -30,8 +30,9 @@ DISK_FREE_FLOOR = 8 * 1_048_576
 A commit and a checkpoint may still write as much (GROUP_BYTES_MAX, twice CHECKPOINT_BYTES).
 """
 WAL_EDGE = DISK_FREE_FLOOR // 8
-"""Bytes of the volume that stay free even if the log has its full size already, for small files and
-folders.
+"""Bytes of the volume that stay free even if the WAL has its full size already.
+
+They are for small files and folders.
 """
 FREE_PAGES_KEPT = 4 * 1_048_576
 """Bytes of free pages in a database that do not count as room.

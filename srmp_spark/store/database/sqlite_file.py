@@ -41,8 +41,9 @@ class Database:
     """Highest format number that is accepted. A higher number in the file is refused (exit code 6).
     """
     format_of_new: int | None = None
-    """Format number of a new database, if the additions of the highest format are not used from the
-    start.
+    """Format number of a new database; ``None`` means :attr:`format`.
+
+    A lower number is given if the additions of the highest format are not used from the start.
     """
     ddl: str
     """SQL statements that create the tables."""
@@ -70,9 +71,10 @@ TEXT_IS_UTF8 = (
     "(length({0}) = length(CAST({0} AS BLOB)) AND {0} NOT GLOB '*[^ -~]*' OR "
     "is_utf8(CAST({0} AS BLOB)))"
 )
-"""SQL condition: whether the text in column ``{0}`` is valid UTF-8, because SQLite accepts any
-bytes as text. The condition needs :func:`add_is_utf8`. Printable ASCII, which nearly all text
-is, is recognized without a call of Python for each value.
+"""SQL condition: whether the text in column ``{0}`` is valid UTF-8.
+
+SQLite accepts any bytes as text. The condition needs :func:`add_is_utf8`. Printable ASCII, which
+nearly all text is, is recognized without a call of Python for each value.
 """
 
 

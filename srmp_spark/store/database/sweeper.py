@@ -22,8 +22,9 @@ SWEEP_BYTES_MAX = 1024 * 1024
 """Bytes of posts per slice, which take about 1 ms in the loop. The rest waits for the next slice.
 """
 SWEEP_LOG_BYTES = 128 * 1024
-"""Bytes that a slice writes into the log of the database besides the pages of small rows: lists of
-free pages and inner pages.
+"""Bytes that a slice writes into the WAL besides the pages of small rows.
+
+They are lists of free pages and inner pages of the tree.
 """
 SWEEP_GROUPS_MAX = 256
 """Groups per slice, for queues of small messages. The rest waits for the next slice."""

@@ -93,8 +93,7 @@ class StageSchema(NamedTuple):
     """Name and Arrow type of each column by which the batch is ordered."""
     dead_letter: bool
     dead_letter_queue: str | None
-    """Canonical name of the queue for dead letters. ``None`` means the system's dead-letter queue.
-    """
+    """Canonical name of the queue for dead letters; ``None`` means the system's queue."""
 
 
 def read_schema(schema: pa.Schema) -> StageSchema:

@@ -35,8 +35,7 @@ The limit is for a queue manager whose version does not answer questions.
 _POLL_SECONDS = 0.25
 
 OnWait = Callable[[float], object]
-"""Callback that is called before a wait begins, with the longest duration of the wait in seconds.
-"""
+"""Function that is called before a wait begins, with the longest wait in seconds."""
 
 
 def answer_seconds_of(state_uri: str) -> float:

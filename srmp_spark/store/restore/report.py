@@ -27,9 +27,7 @@ class Line:
     name: str
     """Name of the queue, stream or destination."""
     first: int | None
-    """First of a range of sequences (rows) or of positions in the stream; ``None`` where there is
-    no range.
-    """
+    """First of a range of sequences (rows) or of stream positions; ``None`` without a range."""
     last: int | None
     count: int | None
     """Number of objects; ``None`` if it is unknown."""

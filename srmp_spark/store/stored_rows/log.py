@@ -134,8 +134,9 @@ class SegmentChunk(NamedTuple):
     posts_bytes: int
     posts_crc: int
     wide: WidePart | None = None
-    """Part of the file of columns that may be left out when it is sent; ``None``: the whole file is
-    sent.
+    """Part of the file of columns that may be left out when the file is sent.
+
+    ``None`` means that the whole file is sent.
     """
 
     def read_columns(self) -> bytes:

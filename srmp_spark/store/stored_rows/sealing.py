@@ -47,8 +47,9 @@ SEAL_ROWS_MIN = 2048
 Spark's batches of 2,000 rows and more hide the cost per batch (measured).
 """
 SEAL_BYTES_MIN = 4 * 1024 * 1024
-"""Bytes of posts that are worth a pair of files, for large bodies: what one checkpoint of the
-database copies.
+"""Bytes of posts that are worth a pair of files, for large bodies.
+
+One checkpoint of the database copies as much.
 """
 SEAL_AGE_S = 3600.0
 """Age in seconds at which rows are sealed, however few they are.
@@ -66,8 +67,10 @@ SEAL_BYTES_MAX = 8 * 1024 * 1024
 The reader process needs 50 MB while it writes that; 115 MB for 8,192 such rows.
 """
 SEAL_SPAN_MAX = 65_536
-"""Largest number of sequences from the first to the last row of one segment, which stores four
-bytes for each. A purged hole between two rows may be as long as the queue was.
+"""Largest number of sequences from the first to the last row of one segment.
+
+A segment stores four bytes for each sequence. A purged hole between two rows may be as long as the
+queue was.
 """
 SEAL_SPARE_BYTES = SEAL_BYTES_MAX
 """Bytes of the least free room (:attr:`.Volume.least`) that messages may take meanwhile.

@@ -30,9 +30,9 @@ from srmp_spark.store.tables.waiting import Waiting
 from srmp_spark.store.unreadable_rows import GUID_LENGTH_MAX, NAME_LENGTH_MAX, rows_moved_aside
 
 JOURNAL_CONSUMERS = ";journal/"
-"""Prefix of the names of a journal's consumers, which are stored among the consumers of its queue.
+"""Prefix of the names of a journal's consumers.
 
-No name that a user gives has a slash.
+These consumers are stored among the consumers of the queue. No name that a user gives has a slash.
 """
 MESSAGE_IDENTIFIERS = "message_id"
 """Name of this queue manager's MessageIdOrdinal in the table ``ids``.

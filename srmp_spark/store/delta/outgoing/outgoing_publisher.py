@@ -61,8 +61,9 @@ DAMAGED_REMEDY = (
 )
 MOVED_ROWS = 16_384
 MOVED_BYTES = 16 << 20
-"""Bytes of bodies in one commit to ``dead_letter_queue`` or ``journal_queue``; MOVED_ROWS is the
-limit of its rows. The rest follows in another commit.
+"""Bytes of bodies in one commit to ``dead_letter_queue`` or ``journal_queue``.
+
+MOVED_ROWS is the limit of its rows. The rest follows in another commit.
 """
 NUMBER_MAX = 2**62
 """A number above every number of the table ``moved``."""

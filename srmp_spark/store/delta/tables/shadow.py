@@ -39,8 +39,9 @@ SHADOW_COMMITS_MAX = 200
 Older copies are deleted, because older damage does not come from a power loss.
 """
 SHADOW_COMMITS_MIN = 10
-"""Copies kept although a checkpoint already covers them, because streaming readers still read those
-commits.
+"""Number of newest copies that are kept although a checkpoint already covers them.
+
+Streaming readers still read those commits.
 """
 ACTIONS_KEY = "srmp.actions"
 """Key in the information of a commit: how many actions follow.

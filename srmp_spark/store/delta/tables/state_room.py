@@ -18,8 +18,9 @@ from srmp_spark.errors import StoreError
 from srmp_spark.store.database.disk_room import Volume, on_one_volume
 
 LOOK_BYTES = 1 << 20
-"""Bytes of one file after which the free room of the volume is read again, because other programs
-write, too.
+"""Bytes of one file after which the free room of the volume is read again.
+
+Other programs write to the volume, too.
 """
 CYCLE_BYTES_MIN = 1 << 20
 """Bytes that must be free before a cycle begins, for the tables of current state and the log

@@ -18,7 +18,9 @@ from srmp_spark.srmp.sending.outgoing_effects import QueueKey
 from srmp_spark.store.outbox.identity.hashing import key_hashes
 
 SEND_APPLICATION = "srmp-spark send"
-"""The application of ``srmp-spark send``. Only in its batches does each key stand for one message.
+"""The application of ``srmp-spark send``.
+
+Only in the batches of this application does each key stand for one message.
 """
 
 

@@ -18,7 +18,9 @@ from collections.abc import Iterator
 from srmp_spark.store.outbox.tables.database import OutboxDatabase
 
 ALL_HANDED_TO = "dead_letters_handed_to"
-"""Key in the table ``meta``: rows of ``moved`` up to this number are handed over, for every queue.
+"""Key in the table ``meta``: id of ``moved`` up to which all letters are handed over.
+
+The id counts for every queue.
 """
 QUEUES_MAX = 1_000
 """Largest number of queues that one call of :meth:`LetterCursors.queues` returns.
