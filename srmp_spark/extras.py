@@ -1,4 +1,4 @@
-"""The optional parts of an installation, and what to say when one is missing.
+"""Name the optional parts of an installation, and the error for a part that is missing.
 
 The base installation has the commands, the client and the decoding of rows. ``pip install
 "srmp-spark[NAME]"`` adds an extra.
@@ -27,7 +27,7 @@ PURPOSE: dict[Extra, str] = {
 
 
 class MissingExtraError(ConfigurationError, ImportError):
-    """A part of the package was used whose extra is not installed."""
+    """Raised when a part of the package is used whose extra is not installed."""
 
 
 def missing(extra: Extra, module: str) -> MissingExtraError:
@@ -39,14 +39,17 @@ def missing(extra: Extra, module: str) -> MissingExtraError:
 
 
 def needs(extra: Extra) -> None:
-    """Raise :class:`MissingExtraError` if a module of ``extra`` is not installed; import none."""
+    """Raise :class:`MissingExtraError` if a module of ``extra`` is not installed.
+
+    The function only looks for the modules and imports none of them.
+    """
     for module in MODULES[extra]:
         if importlib.util.find_spec(module) is None:
             raise missing(extra, module)
 
 
 def missing_module(error: ModuleNotFoundError) -> MissingExtraError | None:
-    """Return what to say of a module that was not found; ``None`` if it belongs to no extra."""
+    """Return the error for a module that was not found, or ``None`` if no extra has the module."""
     name = (error.name or "").partition(".")[0]
     for extra, modules in MODULES.items():
         if name in modules:
