@@ -153,12 +153,15 @@ CREATE TABLE IF NOT EXISTS subscriptions(
 """
 """Tables that are new in 0.2, created at every open.
 
-``accepted_gaps`` is separate from ``streams``, because 0.1 counts the columns of ``streams`` when
-it writes; 0.1 opens such a directory, and forgets accepted gaps. A row of ``accepted_gaps``
-outlives its gap: it names the position that was the last one then. ``pulled`` has messages of
-remote queues that are locked or removed there, and are no rows here yet. ``copied`` has messages
-that are rows here and still in the remote queue. Lookup identifiers are two's complement.
-``subscriptions`` has the subscriptions that were added while the queue manager ran.
+``accepted_gaps`` has gaps in incoming streams that were accepted. It is separate from ``streams``,
+because 0.1 counts the columns of ``streams`` when it writes; 0.1 opens such a directory, and
+forgets accepted gaps. A row of ``accepted_gaps`` outlives its gap: it names the position that was
+the last one at that time.
+
+``pulled`` has messages of remote queues that are locked or removed in the remote queue, and are no
+rows of this queue manager yet. ``copied`` has messages that are rows of this queue manager and
+still in the remote queue. Lookup identifiers are two's complement. ``subscriptions`` has the
+subscriptions that were added while the queue manager ran.
 """
 
 
@@ -170,9 +173,9 @@ def row_key(queue_id: int, last: int) -> int:
 
 
 WAL_KEPT_BYTES = 8 * 1_048_576
-"""Largest length of the log's file in bytes.
+"""Largest length in bytes that the WAL file keeps.
 
-A longer file, which a reader caused, is truncated when the log starts again at its beginning. The
+A longer file, which a reader caused, is truncated when the WAL starts again at its beginning. The
 value is twice what one checkpoint copies.
 """
 
@@ -200,9 +203,10 @@ INBOX = Database(
 
 
 def assert_durable(connection: sqlite3.Connection) -> None:
-    """Raise :class:`StoreError` unless commits to the inbox database are durable.
+    """Raise :class:`StoreError` unless the settings of this connection make commits durable.
 
-    See :func:`srmp_spark.store.database.sqlite_file.assert_durable`.
+    The database is the inbox, ``store.db``. See
+    :func:`srmp_spark.store.database.sqlite_file.assert_durable`.
     """
     sqlite_file.assert_durable(connection, INBOX)
 
@@ -224,7 +228,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 
 
 def readable(path: Path) -> AbstractContextManager[None]:
-    """Translate SQLite errors of the inbox database in a ``with`` block.
+    """Raise SQLite errors of a ``with`` block as errors of srmp-spark, for the inbox database.
 
     See :func:`srmp_spark.store.database.sqlite_file.readable`.
     """
@@ -232,7 +236,7 @@ def readable(path: Path) -> AbstractContextManager[None]:
 
 
 def store_error(path: Path, error: sqlite3.Error) -> StoreError:
-    """Return an SQLite error of the inbox database as an error of srmp-spark.
+    """Return the error of srmp-spark for an SQLite error of the inbox database.
 
     See :func:`srmp_spark.store.database.sqlite_file.store_error`.
     """

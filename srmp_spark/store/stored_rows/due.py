@@ -59,10 +59,11 @@ ORDER BY name
 
 
 def to_seal(log: Log, now: int) -> list[str]:
-    """Return the queues whose unsealed rows are old, or as many as a segment needs.
+    """Return the names of queues that may have a segment to seal, sorted.
 
-    ``now`` is in microseconds since 1970, UTC. The query does not count bytes: the process that
-    sees rows arrive must itself watch for young rows that are large.
+    The unsealed rows of such a queue are older than :data:`.SEAL_AGE_S`, or at least
+    :data:`.SEAL_ROWS_MIN`. ``now`` is in microseconds since 1970, UTC. The query does not count
+    bytes: the process that sees rows arrive must itself watch for young rows that are large.
     """
     before = now - int(SEAL_AGE_S * 1_000_000)
     with log.snapshot() as db:
@@ -75,7 +76,7 @@ def to_seal(log: Log, now: int) -> list[str]:
 
 
 def to_trim(log: Log, before: int | None) -> list[str]:
-    """Return the queues whose oldest segment or group is received and old.
+    """Return the names of queues whose oldest segment or group is received and old, sorted.
 
     Old means that it arrived before ``before`` (microseconds since 1970, UTC). With ``None`` the
     age does not matter. The function is for queues that applications receive from.
