@@ -5,9 +5,9 @@ See [MC-MQSRM] 2.2.2 to 2.2.7. Theory of operation. :func:`read_fields` walks th
 from path to text, ``{"path/to": "http://…", "services/durable": "", …}``. This module checks the
 places of elements and not their values:
 
-- An element counts only in its place and its namespace. An element with one of our names in another
-  namespace is refused, because its writer means ours and writes another. An element that occurs
-  twice is refused too: neither the first nor the last one wins.
+- An element counts only in its place and its namespace. An element that has a local name of SRMP in
+  another namespace is refused, because its writer means the element of SRMP and names the wrong
+  namespace. An element that occurs twice is refused too: neither the first nor the last one wins.
 - An unknown element is ignored, unless it is a header entry with ``se:mustUnderstand="1"``.
 - A flag is true if it is present, whatever its spacing or content (``<Journal >``, 3.1.7.2.4).
 - An element with a text contains no elements, except for one misprint of the specification.

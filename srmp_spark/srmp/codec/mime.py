@@ -89,7 +89,7 @@ _CONTENT_ID = re.compile(rb"<?((body|extension)@[^\s<>]{1,250})>?")
 _PADDING = re.compile(rb"[ \t]{0,%d}" % PADDING_MAX)
 _EPILOGUE = re.compile(rb"[ \t\r\n]{0,%d}" % PADDING_MAX)
 _B = ord("b")
-"""First letter of the Content-Id of a body.
+"""First byte of the Content-Id of a body, as a number.
 
 The id begins with body@ or extension@, so one letter decides.
 """
@@ -304,7 +304,7 @@ def _check_epilogue(content: bytes, at: int) -> None:
 
 
 def _read_head(content: bytes, at: int, *, is_envelope: bool) -> tuple[int, int, bytes]:
-    """Return where a part begins, its declared length, and its Content-Id in lower case.
+    """Return a part's offset in ``content``, its declared length, and its Content-Id in lower case.
 
     The Content-Id is empty for the envelope. Raises :class:`RemoteProtocolError` if the head is
     malformed.

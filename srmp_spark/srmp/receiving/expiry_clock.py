@@ -38,7 +38,10 @@ class ExpiryClock:
 
     @property
     def ahead_s(self) -> float:
-        """Return by how many seconds the wall clock is ahead; 0 unless expiry is paused."""
+        """Return by how many seconds the wall clock is ahead of the time that :meth:`read` returns.
+
+        The result is 0 outside a pause.
+        """
         return (
             0.0
             if self._until is None or self._believed is None
