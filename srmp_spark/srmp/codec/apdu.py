@@ -80,5 +80,8 @@ def post_of(apdu: bytes, address: MulticastAddress) -> Post:
 
 
 def _head(address: MulticastAddress, content_type: bytes, length: int) -> bytes:
-    """Return the bytes of an HTTP head, with its blank line, as in the example of [MC-MQSRM] 4.5."""
+    """Return the bytes of an HTTP head, with its blank line.
+
+    See the example of [MC-MQSRM] 4.5.
+    """
     return http_head(str(address), str(address), content_type, length)

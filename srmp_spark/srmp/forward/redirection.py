@@ -172,7 +172,10 @@ class Redirection:
 
 
 class Redirections(NamedTuple):
-    """The ordered redirections of one direction: InboundRedirectionCollection or the outbound one."""
+    """The redirections of one direction, in order: inbound (received messages) or outbound.
+
+    They are the InboundRedirectionCollection or the OutboundRedirectionCollection.
+    """
 
     rules: tuple[Redirection, ...] = ()
 
@@ -192,9 +195,10 @@ class Redirections(NamedTuple):
         return None
 
     def may_redirect(self, path: str, hosts: LocalHosts) -> bool:
-        """Return whether a URL with ``path`` and any of ``hosts`` may be redirected.
+        """Return whether **From** of a rule matches a URL with ``path`` and any of ``hosts``.
 
-        ``path`` is in its one spelling. Exceptions are not considered.
+        ``path`` is in canonical form (:mod:`srmp_spark.canonical_url`). The exceptions of the rules
+        are ignored, so :meth:`target` may still return ``None``.
         """
         return any(
             rule.source.matches_path(path)

@@ -263,7 +263,7 @@ class MessageIdHistory:
     def _forget(
         self, lineage: str, before: int, forget: int, look_at: int | None = None
     ) -> Trimmed:
-        """Forget runs of a lineage older than ``before``; return the result of :meth:`.Runs.trim`."""
+        """Forget runs of a lineage that are older than ``before``, with :meth:`.Runs.trim`."""
         runs = self._lineages.get(lineage)
         if runs is None or runs.all_since(before):
             return _NOTHING

@@ -1,6 +1,6 @@
 """Collects the changes of the sending engine until they are stored.
 
-Numbers that all outgoing queues share are also kept here.
+This module also keeps the numbers that all outgoing queues share.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class OutgoingLedger:
         self._numbers = 0
 
     def next_number(self) -> int:
-        """Return a number for a load or a sending. The number is unique within this process."""
+        """Return the next number for a load or a sending, unique within this process."""
         self._numbers += 1
         return self._numbers
 
@@ -93,7 +93,7 @@ class OutgoingLedger:
         self._queues[queue] = None
 
     def finish(self, key: QueueKey, first: int, last: int) -> None:
-        """Record that the messages ``first`` to ``last`` of a queue were delivered."""
+        """Record that a queue's messages ``first`` to ``last``, both included, were delivered."""
         finished = self._finished
         if finished and finished[-1].key == key and finished[-1].last + 1 == first:
             finished[-1] = SerialRun(key, finished[-1].first, last)
@@ -105,7 +105,7 @@ class OutgoingLedger:
         self._dead_letters.append(letter)
 
     def forget(self, queue: Saved) -> None:
-        """Record that a queue is to be deleted."""
+        """Record that the row of a queue is to be deleted, because the queue has no messages."""
         self._queues.pop(queue, None)
         self._forgotten.append(queue.key)
 
@@ -115,7 +115,7 @@ class OutgoingLedger:
         )
 
     def take(self) -> OutgoingChanges:
-        """Return all changes since the last call."""
+        """Return and forget all changes since the last call, and count :attr:`generation` up."""
         self.generation += 1
         if self.releases:
             for queue in self._queues:

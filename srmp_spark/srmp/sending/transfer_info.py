@@ -46,7 +46,8 @@ class OutgoingTransferInfo(NamedTuple):
     eod_next_seq: SequenceInfo
     eod_resend_interval: float
     eod_resend_time: float | None
-    """When the Stream Receipt Wait Timer ends, on the monotonic clock; ``None`` if it does not run.
+    """Time at which the Stream Receipt Wait Timer ends, on the monotonic clock; ``None`` if it does
+    not run.
     """
 
 
