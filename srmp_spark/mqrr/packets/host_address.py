@@ -32,7 +32,7 @@ class HostAddress:
     """One address as the UserHeader (8 bytes) and the ExtendedAddressHeader (16 bytes) carry it."""
 
     length: int
-    """AddressLength: bytes of the whole address, even if only its first 8 bytes are here."""
+    """AddressLength: bytes of the whole address, even if this object has only its first 8 bytes."""
     type: int
     scope: int = 0
     address: bytes

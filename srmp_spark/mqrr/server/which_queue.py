@@ -36,11 +36,11 @@ class WhichQueue(NamedTuple):
 
 
 def which_queue(queue: QueueFormat) -> WhichQueue:
-    """Return the queue that a client wants to open.
+    """Return the host and the name of the queue that a client wants to open.
 
     Raises :class:`CannotOpenError` if the name breaks the rules or cannot be read from. The same
-    error is raised for kinds of names that no queue here has: public and private identifiers, and a
-    machine's own queues.
+    error is raised for kinds of names that no queue of srmp-spark has: public and private
+    identifiers, and a machine's own queues.
     """
     if queue.type not in READABLE:
         raise CannotOpenError(

@@ -465,7 +465,7 @@ class OutgoingQueue(ABC):
             self._not_received(send)
 
     def doubt(self, send: Send) -> None:
-        """Record that it is unknown whether the peer has this message, so that it may not expire."""
+        """Record that the peer may have the message of ``send``, so that it must not expire."""
         if send.serial > self.held_to:
             self.doubtful.add(send.serial)
 
