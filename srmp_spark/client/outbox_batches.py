@@ -85,12 +85,13 @@ class OutboxClient(QueueManagerClient):
         attempt: int,
         content: Callable[[], Iterable[Any]],
     ) -> StageAnswer:
-        """Stage rows, which a later commit makes messages (``POST stage``).
+        """Send rows as a stage, which a later :meth:`commit` makes messages (``POST stage``).
 
-        The same attempt replaces its rows. ``content()`` returns the pieces of an Arrow IPC stream
-        from the first byte; it is called again if the connection is lost. Raises :class:`ApiError`
-        if the rows are refused. Raises :class:`ApiUnreachableError` if no queue manager answers any
-        longer.
+        A second call with the same ``partition`` and ``attempt`` replaces the rows of the first.
+        ``content()`` returns the pieces of an Arrow IPC stream from the first byte; it is called
+        again if the connection is lost. Raises :class:`ApiError` if the rows are refused. Raises
+        :class:`ApiUnreachableError` if no queue manager answers for longer than the repetitions
+        last.
         """
         path = _path(application, batch, "/stage")
         parameters = {"partition": partition, "attempt": attempt}
@@ -120,12 +121,13 @@ class OutboxClient(QueueManagerClient):
         on_key_conflict: str | None = None,
         allow_loop: bool = False,
     ) -> CommitAnswer:
-        """Make all rows of the stages messages, or none (``POST commit``).
+        """Make all rows of the stages messages, or none of them (``POST commit``).
 
         ``on_key_conflict`` decides about a row whose key or source position was sent with another
         content: ``fail`` (the default), ``ignore`` or ``dead-letter``. With ``allow_loop`` a row
         may return to the queue that it was read from. Raises :class:`ApiError` if the rows are
-        refused: 409 for a key conflict, 400 for a loop.
+        refused: 409 for a key conflict, 400 for a loop. The messages are then stored and not yet
+        sent.
         """
         path = _path(application, batch, "/commit")
         body: dict[str, Any] = {"stages": list(stages)}
@@ -152,7 +154,10 @@ class OutboxClient(QueueManagerClient):
             raise
 
     def delete(self, application: str, batch: str) -> None:
-        """Delete the stages of a batch that no commit has named (``DELETE``), in one attempt."""
+        """Delete the stages of a batch that no commit has named (``DELETE``), in one attempt.
+
+        Raises :class:`ApiError` and :class:`ApiUnreachableError`.
+        """
         self._json("DELETE", _path(application, batch), timeout=DELETE_SECONDS, retry=False)
 
     def _until_answered(self, call: Callable[[], _T]) -> _T:

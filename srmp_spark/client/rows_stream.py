@@ -88,7 +88,7 @@ class RowsStream:
             self._response.close()
 
     def interrupt(self) -> None:
-        """End a read that waits in another thread.
+        """End a read that waits in another thread, by ending the connection.
 
         :meth:`close` cannot do so, because it would wait for the same lock.
         """

@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StagedPartition(WriterCommitMessage):
-    """The result of a task, which Spark passes to the driver."""
+    """The result of a task that has staged its rows; Spark passes the result to the driver."""
 
     target: Target
     stage: str | None
@@ -69,7 +69,7 @@ class StagedPartition(WriterCommitMessage):
 
 
 class SourceFailedError(Exception):
-    """Making the rows failed with ``error``, not sending them.
+    """Reports that making the rows failed with ``error``, and not sending them.
 
     So sending must not be repeated.
     """
@@ -199,10 +199,10 @@ class Spool:
         self._size = 0
 
     def fill(self) -> bool:
-        """Read as many messages as fit into memory. Return False if there are none.
+        """Read messages of the Arrow stream into memory, up to about SPOOL_MEMORY_BYTES.
 
-        So a small stage is complete before it is sent. Spark may take minutes to make it, and no
-        connection is held for that time.
+        Return False if the partition has no rows. So a small stage is complete before it is sent.
+        Spark may take minutes to make it, and no connection is held for that time.
         """
         while self._size < SPOOL_MEMORY_BYTES and self._next() is not None:
             continue

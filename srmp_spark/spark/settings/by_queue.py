@@ -59,7 +59,7 @@ class Read(NamedTuple):
         )
 
     def value_in(self, values: ByQueue) -> int | None:
-        """Return the value that an option has for the queue, or ``None`` if it has none."""
+        """Return the value that an option has for the queue, or ``None`` if the option has none."""
         return next((values[name] for name in self.names() if name in values), None)
 
 

@@ -1,8 +1,8 @@
 """The options of the sink, as one table for the checks and the documentation.
 
-INTERFACE.md section 4 describes the options. As in :mod:`srmp_spark.spark.settings.options`, unknown options
-are refused, and the nearest known name is suggested. Spark passes the names of a write in lower
-case, so errors spell them as this table does.
+INTERFACE.md section 4 describes the options. As in :mod:`srmp_spark.spark.settings.options`,
+unknown options are refused, and the nearest known name is suggested. Spark passes the names of a
+write in lower case, so errors spell them as this table does.
 """
 
 from __future__ import annotations
