@@ -116,7 +116,7 @@ def is_loopback(host: str) -> bool:
 class QueueRange(NamedTuple):
     """The answer of ``GET range``: the retained rows of an epoch and the end of a batch.
 
-    An epoch is one life of a log: from its creation until its data directory is replaced.
+    An epoch lasts as long as the queue manager uses the same data directory.
     """
 
     epoch: str
