@@ -63,9 +63,10 @@ class Timers(Generic[Key]):
         return None
 
     def due(self, now: float, at_most: int | None = None) -> list[Key]:
-        """Return the keys whose deadline has passed, earliest first, and remove their deadlines.
+        """Return the keys whose deadline has passed at ``now``, and remove their deadlines.
 
-        At most ``at_most`` keys are returned; ``None`` means no limit.
+        The earliest deadline comes first. At most ``at_most`` keys are returned; ``None`` means no
+        limit.
         """
         keys: list[Key] = []
         while len(keys) != at_most and (deadline := self.next()) is not None and deadline <= now:

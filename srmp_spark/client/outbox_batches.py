@@ -1,5 +1,7 @@
 """Calls of ``/v1/outbox/…``: the rows of a batch are staged, then committed, or deleted.
 
+A stage is the rows of one task that the queue manager keeps until the commit.
+
 INTERFACE.md section 3 describes the calls; Spark's sink uses them. Before the commit the rows are
 not messages and nothing is sent. After the commit they are messages with a state, as are single
 messages of an operator: :mod:`srmp_spark.client.outgoing_messages`.
@@ -154,9 +156,9 @@ class OutboxClient(QueueManagerClient):
             raise
 
     def delete(self, application: str, batch: str) -> None:
-        """Delete the stages of a batch that no commit has named (``DELETE``), in one attempt.
+        """Delete the kept rows (stages) of a batch that no commit has named, in one attempt.
 
-        Raises :class:`ApiError` and :class:`ApiUnreachableError`.
+        The call is ``DELETE``. Raises :class:`ApiError` and :class:`ApiUnreachableError`.
         """
         self._json("DELETE", _path(application, batch), timeout=DELETE_SECONDS, retry=False)
 

@@ -149,7 +149,8 @@ class _Channel:
     def answer(self, opnum: int, number: int, wait_s: float = 0.0) -> bytes:
         """Wait for the answer of the call ``number`` that was begun, and return its stub.
 
-        Raises :class:`RemoteReadError` and :class:`RemoteLostError` as :meth:`call` does.
+        ``wait_s`` is that of :meth:`begin`. Raises :class:`RemoteReadError` and
+        :class:`RemoteLostError` as :meth:`call` does.
         """
 
         def mine(each: ClientResult) -> bool:
@@ -277,10 +278,11 @@ class RemoteMachine:
     ) -> Callable[[], Any]:
         """Send one call and return a function that waits for its response.
 
-        With ``more`` nothing is sent until the next call is sent, which must follow now. The
-        function raises the errors of :meth:`call`. This method raises :class:`RemoteLostError` if
-        the connection is already lost, and :class:`LocalProtocolError` if a value does not fit into
-        its field or another call may not be made now.
+        The call may wait ``wait_s`` seconds on the other machine. With ``more`` nothing is sent
+        until the next call is sent, which must follow now. The function raises the errors of
+        :meth:`call`. This method raises :class:`RemoteLostError` if the connection is already lost,
+        and :class:`LocalProtocolError` if a value does not fit into its field or another call may
+        not be made now.
         """
         number = self._channel.begin(opnum, asked.encode(self._channel.syntax), wait_s, more=more)
         return lambda: self._answer(opnum, number, wait_s)
@@ -298,7 +300,8 @@ class RemoteMachine:
     def checked(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401
         """Make one call like :meth:`call` and return its response.
 
-        An HRESULT other than MQ_OK raises :class:`RemoteReadError`.
+        ``wait_s`` and the errors are those of :meth:`call`. An HRESULT other than MQ_OK raises
+        :class:`RemoteReadError` too.
         """
         answer = self.call(opnum, asked, wait_s)
         if answer.status != Status.MQ_OK:

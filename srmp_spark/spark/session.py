@@ -75,7 +75,8 @@ def check_java() -> None:
 def use_this_python() -> None:
     """Make Spark's workers use this Python.
 
-    Without ``PYSPARK_PYTHON`` they use the first ``python3`` in the path.
+    The function sets ``PYSPARK_PYTHON`` and ``PYSPARK_DRIVER_PYTHON``, unless they are set. Without
+    ``PYSPARK_PYTHON`` Spark uses the first ``python3`` in the path.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

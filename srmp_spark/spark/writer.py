@@ -77,9 +77,9 @@ class SrmpWriter(DataSourceArrowWriter):
         self._target = Target(options.application or new, options.batch or new)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send the rows of a task to the queue manager as a stage, and return its name.
+        """Send the rows of a task to the queue manager, which keeps them; return the stage's name.
 
-        No row is sent on before :meth:`commit`. Raises the errors of
+        These kept rows are a stage: none is a message before :meth:`commit`. Raises the errors of
         :func:`.staging.stage_partition`.
         """
         return stage_partition(self._plan, iterator, self._target)
@@ -114,9 +114,10 @@ class SrmpStreamWriter(DataSourceStreamArrowWriter):
         self._plan = plan(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send the rows of a task to the queue manager as a stage, and return its name.
+        """Send the rows of a task to the queue manager, which keeps them; return the stage's name.
 
-        Raises :class:`SrmpSparkError` if Spark has not set the query and the batch in the task.
+        These kept rows are a stage: none is a message before :meth:`commit`. Raises
+        :class:`SrmpSparkError` if Spark has not set the query and the batch in the task.
         """
         context = TaskContext.get()
         assert context is not None, "runs in a Spark task"

@@ -89,7 +89,7 @@ class MultiQueueFormatHeader:
     signature: bytes = b""
 
     def encode(self) -> bytes:
-        """Encode all four parts, each padded.
+        """Encode the three lists of queues and the signature, each padded.
 
         Raises :class:`LocalProtocolError` if a value does not fit into its field.
         """
@@ -214,7 +214,7 @@ def _parse_elements(
 
 
 def _parse_direct(data: bytes, at: int, limit: int) -> tuple[str, int]:
-    """Parse a direct name up to its NUL; return the name and the offset of the next element.
+    """Parse a direct name at ``at`` up to its NUL; return it and the offset after the NUL.
 
     An odd byte at the end is ignored, because a WCHAR has two bytes. Raises
     :class:`RemoteProtocolError` if the NUL is missing, :class:`LimitExceededError` if the name is

@@ -312,14 +312,20 @@ class Receiving:
         return Status.MQ_OK
 
     def call_cancelled(self, descriptor: OpenQueue, request: Request) -> None:
-        """End the wait of a request, called because its caller no longer wants to wait."""
+        """End the wait of a request, called because its caller no longer wants to wait.
+
+        The call is answered. A request that does not wait stays unchanged.
+        """
         if request.state is RequestState.WAITING:
             self._stop_waiting(
                 descriptor, request, RequestEvent.CANCELLED, Status.MQ_ERROR_OPERATION_CANCELLED
             )
 
     def call_gone(self, descriptor: OpenQueue, request: Request) -> None:
-        """End the wait of a request, because its caller is gone; other readers get the message."""
+        """End the wait of a request, called because its caller is gone; its call gets no answer.
+
+        Other readers get the message.
+        """
         request.call = None
         self.call_cancelled(descriptor, request)
 

@@ -107,7 +107,9 @@ class Transactions:
     def enlist(self, transaction: bytes, now: float) -> Transaction | Status:
         """Process R_QMEnlistRemoteTransaction and return the new transaction.
 
-        Return MQ_OK if it is enlisted already, or the status of the error.
+        Return MQ_OK if it is enlisted already, or the status of the error. The transaction is
+        aborted TRANSACTION_TIMEOUT_S after ``now`` (monotonic seconds) if it has no outcome by
+        then.
         """
         if transaction == NO_TRANSACTION:
             return Status.MQ_ERROR_INVALID_PARAMETER

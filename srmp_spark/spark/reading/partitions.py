@@ -381,7 +381,11 @@ def _account_for(
 
 
 def merged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in batches of a size that suits Spark, in rows and in bytes."""
+    """Yield the same rows in batches of a size that suits Spark.
+
+    A batch ends at BATCH_ROWS_MIN rows, and has at most BATCH_ROWS_MAX rows and BATCH_BYTES_MAX
+    bytes, unless one row has more.
+    """
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []

@@ -177,7 +177,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
 
 
 class Target(NamedTuple):
-    """The application and the batch that stages belong to."""
+    """The application and the batch to which stages (rows that wait for a commit) belong."""
 
     application: str
     batch: str

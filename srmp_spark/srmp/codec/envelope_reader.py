@@ -223,9 +223,9 @@ def _pass_over(child: Element, vocabulary: _Vocabulary) -> None:
 
 
 def _text(element: Element, field: str, fields: Fields) -> str:
-    """Return the text of an element that contains elements, if it is the misprint of 4.4.
+    """Return the text of an element that contains elements, if it is a known misprint.
 
-    In ``<sendReceiptsTo>`` the specification has gained bold type,
+    The misprint is in [MC-MQSRM] 4.4, where ``<sendReceiptsTo>`` has bold type in its text,
     ``…/receipts<b>SenderStream=XRntV</b>``; :mod:`envelope_values` interprets it. Raises
     :class:`RemoteProtocolError` for any other element.
     """

@@ -219,9 +219,10 @@ def _check_envelope_length(length: int) -> None:
 
 
 def _walk(delimiter: bytes, content: bytes) -> Parts:
-    """Read from delimiter to delimiter by the lengths of the parts.
+    """Return the parts of a multipart content, found by the lengths that their heads declare.
 
-    Raises :class:`RemoteProtocolError` if the content does not have this form or exceeds a limit.
+    Each part must be followed by ``delimiter``. Raises :class:`RemoteProtocolError` if the content
+    does not have this form or exceeds a limit.
     """
     envelope: Span | None = None
     body: Span | None = None
@@ -294,7 +295,7 @@ def _check_rest(at: int, content: bytes) -> None:
 
 
 def _check_epilogue(content: bytes, at: int) -> None:
-    """Check that only line ends follow the last delimiter.
+    """Check that only line ends follow the last delimiter, which ends at offset ``at``.
 
     Another reader could take more bytes for a second message. Raises :class:`RemoteProtocolError`
     if more follows.

@@ -128,7 +128,8 @@ def check_depth(element: Element, depth: int) -> None:
 def _check_limits(root: Element) -> None:
     """Raise :class:`LimitExceededError` if the tree exceeds a limit.
 
-    The cheap counts could not rule this out.
+    The limits are those of elements, of attributes and of the length of an attribute. Call this
+    only if the counts over the bytes do not show that the tree is within them.
     """
     for count, element in enumerate(root.iter(), start=1):
         if count > ELEMENTS_MAX:

@@ -236,7 +236,10 @@ class Destinations:
         return found
 
     def _look_up(self, destination: str) -> Found:
-        """Carry out the steps of [MC-MQSRM] 3.1.5.1.3 for a ``<to>`` that is not cached."""
+        """Return the queue, the route or the refusal for a ``<to>``, without the cache.
+
+        The steps are those of [MC-MQSRM] 3.1.5.1.3.
+        """
         if destination[: len(MULTICAST_PREFIX)].upper() == MULTICAST_PREFIX:
             return self._look_up_multicast(destination[len(MULTICAST_PREFIX) :])
         try:

@@ -467,7 +467,10 @@ class IncomingStream:
             self.unacked_since = None
 
     def owe_receipt(self, at: float) -> None:
-        """Owe a receipt after a restart, because it is unknown whether the last receipt arrived."""
+        """Let the next receipt be due at ``at`` (monotonic seconds), called after a restart.
+
+        It is unknown then whether the last receipt arrived.
+        """
         self._move(ReceiptEvent.STORED)
         self.unacked_since = at
         self.deadline = at

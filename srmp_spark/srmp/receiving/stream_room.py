@@ -204,7 +204,8 @@ def _rests(stream: HeldStream, at: int, now: float) -> bool:
     """Return whether a stream may be evicted.
 
     Such a stream has no authenticated name, and neither a message nor a repeat arrived for
-    :data:`REST_S_MIN`.
+    :data:`REST_S_MIN`, by both clocks: ``at`` in microseconds since 1970, ``now`` in monotonic
+    seconds.
     """
     rested = at - stream.last_access_at >= REST_S_MIN * 1_000_000 and now - stream.stored_at >= min(
         REST_S_MIN, now

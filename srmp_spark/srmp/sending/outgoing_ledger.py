@@ -89,7 +89,7 @@ class OutgoingLedger:
         return self.last_stream_ordinal
 
     def touch(self, queue: Saved) -> None:
-        """Record that the row of ``queue`` must be written."""
+        """Record that the row of ``queue`` must be written with the next changes."""
         self._queues[queue] = None
 
     def finish(self, key: QueueKey, first: int, last: int) -> None:
@@ -101,7 +101,7 @@ class OutgoingLedger:
             finished.append(SerialRun(key, first, last))
 
     def bury(self, letter: DeadLetter) -> None:
-        """Record that these messages will not arrive."""
+        """Record that the messages of ``letter`` will not arrive, and become dead letters."""
         self._dead_letters.append(letter)
 
     def forget(self, queue: Saved) -> None:

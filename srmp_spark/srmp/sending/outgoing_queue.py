@@ -207,7 +207,7 @@ class OutgoingQueue(ABC):
         self.touch()
 
     def touch(self) -> None:
-        """Record that the row of this queue has changed."""
+        """Record that the row of this queue has changed, to be written with the next changes."""
         self.ledger.touch(self)
 
     # --- sending ----------------------------------------------------------------------------------

@@ -186,7 +186,8 @@ class OutgoingStream(OutgoingQueue):
         """Assign serials to ``count`` new messages and return the first serial.
 
         A stream that has ended is replaced by a new one first, with ``receipts_url`` as its URL for
-        receipts. ``final_receipts`` means that the messages request final stream receipts.
+        receipts. ``at`` is the wall clock, in microseconds since 1970. ``final_receipts`` means
+        that the messages request final stream receipts.
         """
         if self.ordinal == 0 or self.ended:
             self._begin(self.end, at)
@@ -202,7 +203,8 @@ class OutgoingStream(OutgoingQueue):
     def _begin(self, base: int, at: int) -> None:
         """Begin a new stream after serial ``base``, with position 1 ([MC-MQSRM] 3.1.7.2.3).
 
-        Its first message is sent when this is stored.
+        ``at`` is the wall clock, in microseconds since 1970. Its first message is sent when this is
+        stored.
         """
         for send in self.in_flight.values():
             self.doubt(send)
@@ -392,9 +394,9 @@ class OutgoingStream(OutgoingQueue):
         self.receipt_wait_at = None
 
     def not_reached(self, load: Load, now: float) -> None:
-        """Record that the peer cannot be reached, as in every queue, and stop the receipt timer.
+        """End a :class:`.Load` without reading, as in every queue, and stop the receipt timer.
 
-        See [MC-MQSRM] 3.1.7.2.5.
+        The peer cannot be reached. See [MC-MQSRM] 3.1.7.2.5.
         """
         if load is self.load:
             self.receipt_wait_at = None
@@ -507,7 +509,10 @@ class OutgoingStream(OutgoingQueue):
         self._wait_for_finals(now, at)
 
     def _wait_for_finals(self, now: float, at: int) -> None:
-        """Start to wait for a final receipt, or continue the wait of an earlier process."""
+        """Start the time-out for final receipts, or continue that of an earlier process.
+
+        :data:`.FINAL_RECEIPT_WAIT_S` is the time.
+        """
         if self.final_wait_at is not None or not len(self.finals) or not self.unread:
             return
         if not self._finals_since:
@@ -582,7 +587,7 @@ class OutgoingStream(OutgoingQueue):
         )
 
     def _is_first(self, send: Send) -> bool:
-        """Return whether this message is the first one that is not acknowledged."""
+        """Return whether the message of ``send`` is the first unacknowledged one of the stream."""
         return send.previous <= self.acknowledged_to < send.serial
 
     def _finals_missing(self, now: float, at: int) -> None:
@@ -621,7 +626,7 @@ class OutgoingStream(OutgoingQueue):
         return super().holds_messages or not self.ended
 
     def drop(self, at: int, reason: DeadReason = "dropped") -> None:
-        """Discard all messages of the stream that are not finished.
+        """Make dead letters of all messages of the stream that are not finished.
 
         These are the unacknowledged messages, and those that wait for a final receipt.
         """
