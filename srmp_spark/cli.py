@@ -146,7 +146,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output has ended ("| head"), so nobody could read an error.
+        # The reader of standard output has ended ("| head"), so nobody could read an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

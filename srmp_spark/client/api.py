@@ -650,7 +650,7 @@ class QueueManagerClient:
             session = requests.Session()
             session.auth = _Bearer(self._token)
             session.headers[CLIENT_HEADER] = "1"
-            # A proxy from the environment cannot reach our own loopback.
+            # A proxy from the environment cannot reach the loopback of this machine.
             session.trust_env = not self._is_loopback
             session.verify = (
                 self.url.lower().startswith("https:") and ca_bundle(os.environ)

@@ -292,7 +292,7 @@ class NtlmAcceptor(_Session):
                     raise SecurityError("the session key does not have 16 bytes")
                 session_key = rc4k(base_key, message.session_key)
             # A client that received a challenge without a time sends no MIC over the messages.
-            # So the client must return all pairs of our challenge unchanged.
+            # So the client must return all pairs of the challenge unchanged.
             if any(pairs.get(kind) != value for kind, value in self._pairs.items()):
                 raise SecurityError(
                     "the response is to another challenge: ours was changed in transit"

@@ -272,7 +272,7 @@ class Destinations:
             canonical = canonical_destination(destination)
         except ConfigurationError as error:
             return Refused(400, "bad-destination", f"<to> names no queue: {error}", _SECTION)
-        # The URL is checked in its one spelling, because it is called in this spelling.
+        # The URL is checked in canonical form, because it is called in this form.
         url = split_url(canonical)
         if not self._forwarding.allows(url):
             hint = f"to forward it, add --allow-url {address.scheme}://{url.authority}"

@@ -111,11 +111,7 @@ class ReceiverSettings:
 
 
 class Receiver:
-    """The receiving engine of one queue manager.
-
-    ``now`` is in seconds on the monotonic clock. The sender process is the process of this queue
-    manager that sends messages.
-    """
+    """The receiving engine of one queue manager. ``now`` is in monotonic seconds."""
 
     def __init__(
         self,
@@ -325,8 +321,7 @@ class Receiver:
         """Return the refusal if the queue ``name`` accepts no new message now, or ``None``.
 
         ``message`` arrived by another protocol that has its own order and identifiers
-        (WS-ReliableMessaging). The call changes nothing. Raises :class:`KeyError` if the queue is
-        unknown.
+        (WS-ReliableMessaging). The call changes nothing.
         """
         queue = self.queues[name]
         return self._refuses_kind(queue, message) or self._not_now(queue, message, arrival)
@@ -673,10 +668,9 @@ class Receiver:
         return cls._refuses_paused(queue)
 
     def _received_at(self, arrival: Arrival, now: float) -> int:
-        """Return the time at which an identifier counts as received, in microseconds since 1970.
+        """Return the time (microseconds since 1970) at which an identifier counts as received.
 
-        This call also forgets a part of the old identifiers if that is due
-        (:meth:`.MessageIdHistory.expire`), once an hour.
+        Once an hour this call also forgets old identifiers, a part at each call.
         """
         at = self._history_clock.read(arrival.at, now)
         if now >= self._expiry_due:
@@ -726,17 +720,11 @@ class Receiver:
     # --- stream receipts --------------------------------------------------------------------------
 
     def next_timer(self) -> float | None:
-        """Return the time at which to call :meth:`due` next, or ``None`` if no timer runs.
-
-        The time is in seconds on the monotonic clock.
-        """
+        """Return the monotonic time at which to call :meth:`due` next; ``None`` without a timer."""
         return self.streams.next_timer()
 
     def due(self, now: float) -> list[SendStreamReceipt]:
-        """Return the stream receipts to send now: at most one in flight per stream.
-
-        Report the end of each with :meth:`receipt_delivered` or :meth:`receipt_failed`.
-        """
+        """Return the stream receipts to send now: at most one in flight per stream."""
         return self.streams.due(now)
 
     def receipt_delivered(
