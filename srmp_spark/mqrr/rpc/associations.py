@@ -82,7 +82,7 @@ class Association(Generic[Value]):
         return values
 
     def __len__(self) -> int:
-        """Return the number of open handles, in this process and in the other one."""
+        """Return the number of open handles, with those that another process keeps."""
         return len(self._handles) + (self.handles_elsewhere or 0)
 
     def __bool__(self) -> bool:

@@ -205,7 +205,7 @@ class RemoteReadServer:
         self._effects.append(Answer(call, response.encode(call.syntax)))
 
     def _is_denied(self, opnum: int, asked: Any, caller: str | None, descriptor: OpenQueue) -> bool:  # noqa: ANN401
-        """Return whether the caller lacks the right to this call.
+        """Return whether the caller lacks the right to this call on the queue of ``descriptor``.
 
         The handle may have been opened by another account of the same client.
         """

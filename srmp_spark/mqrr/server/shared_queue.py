@@ -132,7 +132,11 @@ class SharedQueue:
         self._positions.add(runs)
 
     def state_of(self, lookup_id: int) -> PositionState:
-        """Return the state of the message with this lookup identifier, which may be any number."""
+        """Return the state of the message with this lookup identifier; GONE if there is none.
+
+        ``lookup_id`` may be any number. If the message has left the queue without being noticed,
+        the call records that first.
+        """
         found = self._states.get(lookup_id)
         if (
             found is not None

@@ -66,7 +66,7 @@ class Subscribed(NamedTuple):
 
     @property
     def remove(self) -> str:
-        """Return the command that removes the subscription."""
+        """Return the command line that a user runs to remove the subscription."""
         return f"srmp-spark subscribe remove --host {self.host} --queue '{self.queue}'"
 
 

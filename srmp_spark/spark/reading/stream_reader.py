@@ -289,8 +289,8 @@ class _Driver:
     def report(self) -> dict[str, Any] | None:
         """Return the value of ``reportLatestOffset``: the ends of the logs.
 
-        With option ``reportTimes`` the value also has the times, as ``ms``. Return ``None`` if no
-        log was read yet.
+        With option ``reportTimes`` the value also has the times since the last report, as ``ms``.
+        Return ``None`` if no log was read yet.
         """
         if not self._ends:
             return None
@@ -409,7 +409,7 @@ class _Driver:
     def _newcomer(
         self, key: LogKey, facts: LogFacts, *, is_restart: bool
     ) -> tuple[Position, Began] | None:
-        """Return the position and beginning of one new log.
+        """Acquire the lease of one new log; return its position and beginning (:class:`.Began`).
 
         Return ``None`` if its queue manager is away, the log is gone, or another receiver holds it.
         Then the log joins later.
@@ -494,7 +494,7 @@ class _Driver:
         )
 
     def _to_goal(self, key: LogKey, before: Position, step: Step) -> Step:
-        """Return a step that goes no further than the goal of AvailableNow."""
+        """Return ``step``, cut so that it goes no further than the goal of AvailableNow."""
         goal = None if self._goal is None else self._goal.get(key)
         if goal is None or step.reached.epoch != before.epoch:
             return step

@@ -201,7 +201,7 @@ def plan(options: SinkOptions, schema: StructType) -> StagePlan:
 
 
 def _check_no_slip(options: SinkOptions, fields: dict[str, tuple[int, StructField]]) -> None:
-    """Raise :class:`ConfigurationError` if a column is a misspelt column of the sink."""
+    """Raise :class:`ConfigurationError` if a name is one slip away from a column of the sink."""
     named = options.destination
     known = [*SINK_COLUMNS, *RELIABLE_COLUMNS, *POSITION_COLUMNS]
     missing = [spec.name for spec in SINK_COLUMNS if spec.name not in fields]
@@ -231,9 +231,9 @@ def _check_no_slip(options: SinkOptions, fields: dict[str, tuple[int, StructFiel
 
 
 def _is_of_the_message_that_came(column: StructField) -> bool:
-    """Return whether the frame has a column of the source about the received message, unchanged.
+    """Return whether ``column`` is an unchanged column of the source about the received message.
 
-    A column about the received message says nothing about the message to send.
+    Such a column does not describe the message to send.
     """
     comment = comment_of(column.name.lower())
     return comment is not None and column.metadata.get("comment") == comment

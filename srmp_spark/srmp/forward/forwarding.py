@@ -175,7 +175,10 @@ def hops_of(via: bytes) -> tuple[str, ...]:
 
 
 def hops_in_head(head: bytes) -> tuple[str, ...]:
-    """Return the GUIDs of :func:`hops_of`, given the head of a stored POST."""
+    """Return the GUIDs of the queue managers that forwarded a stored POST, from its head.
+
+    They are those of :func:`hops_of` for its ``Via`` field.
+    """
     return hops_of(b",".join(unfold(match) for match in _VIA.findall(head)))
 
 

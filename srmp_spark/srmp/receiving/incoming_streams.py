@@ -502,7 +502,7 @@ class IncomingStream:
     def row(self) -> IncomingStreamRow:
         """Return the row to save.
 
-        The row belongs into the transaction that holds the messages up to ``sequence_number``.
+        The row belongs in the transaction that holds the messages up to ``sequence_number``.
         """
         return IncomingStreamRow(
             self.queue,

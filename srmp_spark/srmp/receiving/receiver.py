@@ -276,7 +276,7 @@ class Receiver:
     def _receive_by_route(
         self, route: Route, message: Message, arrival: Arrival, now: float
     ) -> Refused | Pending:
-        """Decide about a message that is redirected to another queue or sent on to another host."""
+        """Decide about a message that is redirected to another queue or sent to another host."""
         sender = holder_of(arrival.peer, arrival.sender_name)
         refused = self._refuses_route(route, message, own=arrival.transport == "api", sender=sender)
         if refused is not None:

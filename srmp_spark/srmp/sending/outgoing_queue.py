@@ -122,9 +122,7 @@ class OutgoingQueue(ABC):
         ``None`` if it was not read.
         """
         self._late_from: int | None = None
-        """Time (microseconds since 1970) at which the message after ``_seen_after`` expires;
-        ``None`` means never.
-        """
+        """Time (wall clock) at which that message expires; ``None`` means never."""
         self.in_flight: dict[int, Send] = {}
         self.unsent: set[int] = set()
         """Numbers of the sendings in ``in_flight`` that were not written to the peer and never will
@@ -150,9 +148,7 @@ class OutgoingQueue(ABC):
         """Number of consecutive attempts that failed."""
         self.last_acknowledged_at = row.last_acknowledged_at
         self.origin = row.origin
-        """Origin of the first message that waits: for whom the queue counts
-        (:mod:`.outgoing_room`).
-        """
+        """Origin of the first message that waits (:mod:`.outgoing_room`)."""
         self._row = row
 
     # --- storing ----------------------------------------------------------------------------------
@@ -288,7 +284,7 @@ class OutgoingQueue(ABC):
     def _expire(self, at: int) -> bool:
         """Make dead letters of the expired messages in the buffer; return whether there was any.
 
-        See [MC-MQSRM] 3.1.7.2.1.
+        See [MC-MQSRM] 3.1.7.2.1. ``at`` is the wall clock.
         """
         first = last = 0
         while self.buffer and self._too_late(self.buffer[0], at):

@@ -121,7 +121,7 @@ class OutgoingRoom:
         return others < OTHERS_MAX - RESERVE and self._of_token[origin] < TOKEN_MAX
 
     def forwarded(self) -> dict[str, str]:
-        """Return the sender for which each destination with forwarded messages counts."""
+        """Return a new dictionary: the sender for each destination with forwarded messages."""
         return {
             key.destination: sender
             for key, origin in self._origins.items()

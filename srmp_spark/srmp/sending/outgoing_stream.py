@@ -240,9 +240,10 @@ class OutgoingStream(OutgoingQueue):
         self.waits_for = self.ledger.generation + 1
 
     def _forget_earlier(self) -> None:
-        """Forget earlier streams whose final receipts are complete, and the oldest of too many.
+        """Forget earlier streams whose final receipts are complete, and others beyond the limit.
 
-        Messages of a stream that is forgotten early can get no final receipt any longer.
+        The limit is EARLIER_STREAMS_MAX, and the oldest go first. Messages of a stream that is
+        forgotten early can get no final receipt any longer.
         """
         left = tuple(each for each in self.earlier if self.finals.inside(each.base + 1, each.last))[
             -EARLIER_STREAMS_MAX:
@@ -414,7 +415,7 @@ class OutgoingStream(OutgoingQueue):
         self.last_live = max(last_live, self.acknowledged_to)
 
     def removed(self, first: int, last: int) -> None:
-        """Record that messages were removed, and wait until this is stored.
+        """Update the stream after messages were removed; send nothing before this is stored.
 
         Later messages must not tell the peer to skip them before that.
         """

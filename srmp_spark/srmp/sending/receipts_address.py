@@ -79,7 +79,7 @@ def same_secret(told: str, called: str) -> bool:
 
 
 def without_secret(url: str) -> str:
-    """Return ``url`` without its secret.
+    """Return ``url`` without the query ``SenderStream=…`` that holds its secret.
 
     A query that an operator wrote is part of the address and stays.
     """
