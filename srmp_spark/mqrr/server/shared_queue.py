@@ -119,7 +119,7 @@ class SharedQueue:
 
     @property
     def has_receivers(self) -> bool:
-        """Return whether a handle that is not stale may receive."""
+        """Return whether a handle that can still be used may receive."""
         return any(each.may_receive and each.stale is None for each in self.descriptors)
 
     # --- messages ---------------------------------------------------------------------------------

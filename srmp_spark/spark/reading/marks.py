@@ -206,9 +206,10 @@ class Marks:
         return self._keeper.acquire(client, key.queue, self._consumer, ranged=True)
 
     def _first_of(self, key: LogKey, position: Position, began: Began | None) -> int | None:
-        """Return the first sequence of the mark for ``position``.
+        """Return the first sequence that the mark up to ``position`` covers.
 
-        Return ``None`` if only the queue manager knows it.
+        Return ``None`` if only the queue manager knows it. If the log was set back, the marks that
+        were sent are forgotten first.
         """
         if began is None:
             return None

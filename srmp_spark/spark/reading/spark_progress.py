@@ -49,14 +49,14 @@ class SparkProgress:
         return f"<SparkProgress asynchronous={self.is_asynchronous}>"
 
     def triggers_available_now(self) -> None:
-        """Note that the trigger is AvailableNow.
+        """Note that the trigger is AvailableNow, so that the query waits for its commits.
 
         Spark refuses this trigger together with asynchronous progress.
         """
         self._always_waits = True
 
     def commits(self, end: Offsets) -> None:
-        """Note that Spark called ``commit(end)``."""
+        """Note that Spark called ``commit(end)``, so that the batch up to ``end`` is committed."""
         self._committed = end
 
     def plans(self, start: Offsets, end: Offsets) -> None:

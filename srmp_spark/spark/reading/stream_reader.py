@@ -368,10 +368,11 @@ class _Driver:
         return self._goal is None or key.queue_manager in self._goal_of
 
     def _newcomers(self, start: Offsets) -> dict[LogKey, tuple[Position, Began]]:
-        """Return the logs that the query has never seen, each with its position and beginning.
+        """Acquire the leases of logs that the query has never seen; return where each begins.
 
-        A new log enters before its first row, and is read from the next batch on. A queue that was
-        added to the options before a restart, or that another receiver held, begins as
+        Logs of queue managers that are away, or that another receiver holds, are left out and join
+        later. A new log enters before its first row, and is read from the next batch on. A queue
+        that was added to the options before a restart, or that another receiver held, begins as
         ``startingOffsets`` says. A queue that is made while the query runs has no rows from before
         the query, and is read from its first row.
         """

@@ -187,7 +187,7 @@ class Starting(NamedTuple):
 
     @property
     def by_queue(self) -> ByQueue | None:
-        """Return the values by queue, or ``None`` if there are none."""
+        """Return the sequences or times by queue, or ``None`` if neither is given by queue."""
         return self.sequences if not isinstance(self.timestamp_us, Mapping) else self.timestamp_us
 
 
@@ -208,7 +208,7 @@ class Ending(NamedTuple):
 
     @property
     def by_queue(self) -> ByQueue | None:
-        """Return the values by queue, or ``None`` if there are none."""
+        """Return the sequences or times by queue, or ``None`` if neither is given by queue."""
         return self.sequences if not isinstance(self.timestamp_us, Mapping) else self.timestamp_us
 
 

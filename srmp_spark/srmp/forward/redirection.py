@@ -69,7 +69,10 @@ class UrlRule:
 
     @classmethod
     def parse(cls, text: str) -> UrlRule:
-        """Parse a rule. Raises :class:`ConfigurationError` if ``text`` is no rule."""
+        """Parse a rule such as ``http://host:8080/msmq/*``.
+
+        Raises :class:`ConfigurationError` if ``text`` is no rule.
+        """
         match = _RULE.fullmatch(text.strip())
         if match is None:
             after_host = re.match(r"https?://[^/\\]*\*", text.strip(), re.IGNORECASE)
@@ -182,7 +185,8 @@ class Redirections(NamedTuple):
     def target(self, url: str) -> str | None:
         """Return **To** of the first rule whose **From** matches ``url``.
 
-        Return ``None`` if no rule matches, or if an exception of this rule matches.
+        Return ``None`` if no rule matches, if an exception of this rule matches, or if no queue can
+        have the URL.
         """
         if not self.rules:
             return None
@@ -224,7 +228,7 @@ class Redirections(NamedTuple):
         )
 
     def dump(self) -> list[dict[str, Any]]:
-        """Return the redirections in a form for JSON."""
+        """Return the redirections in a form for JSON, which :meth:`load` reads."""
         return [
             {
                 "from": str(rule.source),
@@ -264,7 +268,7 @@ class ReceiptUrls(NamedTuple):
 
     @classmethod
     def load(cls, stored: Sequence[Mapping[str, Any]]) -> ReceiptUrls:
-        """Return the URLs that :meth:`dump` stored."""
+        """Return the receipt URLs that :meth:`dump` stored."""
         return cls(
             tuple(
                 (UrlRule.parse(each["from"]) if each["from"] else None, each["to"])
@@ -273,7 +277,7 @@ class ReceiptUrls(NamedTuple):
         )
 
     def dump(self) -> list[dict[str, Any]]:
-        """Return the URLs in a form for JSON."""
+        """Return the receipt URLs in a form for JSON, which :meth:`load` reads."""
         return [{"from": str(source) if source else None, "to": to} for source, to in self.rules]
 
 

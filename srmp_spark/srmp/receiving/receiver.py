@@ -473,7 +473,7 @@ class Receiver:
         return Repeated(queue, kind, mark, self._generation + self._open)
 
     def _discards(self, message: Message) -> DiscardKind | None:
-        """Return why a new stream message moves its position but becomes no row, or ``None``.
+        """Return the reason not to store a new stream message whose position counts, or ``None``.
 
         With either reason an answer of 400 would leave a gap for ever (:meth:`_expired`). An
         invalid signature is reported as NackReceiveRejected, as an application that checks it would

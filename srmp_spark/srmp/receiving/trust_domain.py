@@ -53,7 +53,7 @@ def lineage_key(lineage: str, transport: Transport | None, sender_name: str | No
 
 
 def lineage_of(key: str) -> str:
-    """Return the lineage in ``key``."""
+    """Return the lineage (a GUID) in a ``key`` that :func:`lineage_key` returned."""
     return key.partition(SEPARATOR)[0]
 
 

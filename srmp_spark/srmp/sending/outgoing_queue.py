@@ -241,12 +241,13 @@ class OutgoingQueue(ABC):
     def previous_of(self, serial: int, at: int) -> int | None:
         """Return the serial of the message before ``serial`` in the order of sending.
 
-        Return ``None`` if ``serial`` must not be sent now.
+        The result is 0 in a queue without order. Return ``None`` if ``serial`` must not be sent
+        now.
         """
 
     @abstractmethod
     def message_of(self, stored: StoredMessage, previous: int) -> Message:
-        """Return the message in the form in which it is sent."""
+        """Return the message to send for ``stored``, with its place in a stream if it has one."""
 
     def _send(self, stored: StoredMessage, previous: int) -> Send:
         serial = stored.serial
@@ -534,9 +535,9 @@ class OutgoingQueue(ABC):
         self.unsent.discard(send.number)
 
     def _not_received(self, send: Send) -> None:
-        """Record that this sending changed nothing at the peer.
+        """Record that the peer did not accept the message of this sending.
 
-        An earlier sending of the message may have changed something.
+        The peer may have the message from an earlier sending.
         """
         if self.left_to == send.serial and not self.may_be_held(send.serial):
             self.left_to -= 1

@@ -305,7 +305,7 @@ class OutgoingStream(OutgoingQueue):
         return previous
 
     def message_of(self, stored: StoredMessage, previous: int) -> Message:
-        """Return the message with its place in the stream.
+        """Return the message to send for ``stored``, with its position in the stream.
 
         In a stream the application does not choose priority and durability (2.2.5.3).
         """

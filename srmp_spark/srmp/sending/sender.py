@@ -328,7 +328,7 @@ class Sender:
             queue.was_loaded(load, messages)
 
     def not_reached(self, load: Load, now: float) -> None:
-        """Record that no connection exists for the messages of ``load``.
+        """End ``load`` without reading, because the peer cannot be reached; retry later.
 
         No row was read, so no message was sent.
         """
@@ -382,7 +382,7 @@ class Sender:
     def withdrawn(self, send: Send) -> None:
         """Record that a message was not sent because of the answer to the preceding message.
 
-        Call this after that answer and before :meth:`poll`.
+        The message is sent again, in order. Call this after that answer and before :meth:`poll`.
         """
         queue = self._find(send.key)
         if queue is not None:
@@ -408,7 +408,7 @@ class Sender:
             queue.doubt(send)
 
     def never_left(self, send: Send) -> None:
-        """Record that nothing of this message was or will be written.
+        """Record that no byte of the message was or will be written to the peer.
 
         Its end is reported later, as a failure with ``left=False``.
         """
