@@ -1,4 +1,4 @@
-"""The optional parts of an installation, and what to say when one is missing.
+"""Name the optional parts of an installation, and the error for a part that is missing.
 
 The base installation has the commands, the client and the decoding of rows. ``pip install
 "srmp-spark[NAME]"`` adds an extra.
@@ -27,7 +27,7 @@ PURPOSE: dict[Extra, str] = {
 
 
 class MissingExtraError(ConfigurationError, ImportError):
-    """A part of the package was used whose extra is not installed."""
+    """Raised when a part of the package is used whose extra is not installed."""
 
 
 def missing(extra: Extra, module: str) -> MissingExtraError:

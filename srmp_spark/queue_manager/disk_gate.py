@@ -1,10 +1,10 @@
 """Stop accepting messages before the disk is full, and accept them again when there is room.
 
 **Theory of operation.** Room is the free space of the volume, and the free space inside the
-database (store/database/disk_room.py). The gate closes before a write can fail. It opens when there is room
-again: rows were purged or trimmed, and their pages take the next rows. While the volume is tight,
-unused pages of the database are given back to the volume (store/database/giving_back.py). Then sealing and
-the publisher, which write files of their own, have room too.
+database (store/database/disk_room.py). The gate closes before a write can fail. It opens when there
+is room again: rows were purged or trimmed, and their pages take the next rows. While the volume is
+tight, unused pages of the database are given back to the volume (store/database/giving_back.py).
+Then sealing and the publisher, which write files of their own, have room too.
 """
 
 from __future__ import annotations

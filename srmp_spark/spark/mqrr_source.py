@@ -45,7 +45,7 @@ from srmp_spark.rows.columns import NAMES, spark_ddl
 from srmp_spark.rows.group import Form, Record
 from srmp_spark.spark.settings.chosen_columns import chosen_columns
 from srmp_spark.spark.settings.mqrr_options import RemoteOptions, parse_remote
-from srmp_spark.spark.this_spark import check_spark
+from srmp_spark.spark.this_spark import check_spark, refused_stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +88,9 @@ class MqrrDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return the reader for ``spark.readStream``, which reads the log of the subscription."""
-        check_spark(self.name())
+        refused = refused_stream(self.name())
+        if refused is not None:
+            return refused
         from srmp_spark.spark.reading.mqrr_stream import MqrrStreamReader
 
         return MqrrStreamReader(parse_remote(dict(self.options)), schema)

@@ -179,7 +179,8 @@ _APPLICATION_NEEDED = (
     "name that stays the same for as long "
     "as a row must not be sent twice. Rows without key and without source position need a "
     "name that no other query and no "
-    "other checkpoint uses: otherwise rows of one query count as repeats of another's and are not sent"
+    "other checkpoint uses: otherwise rows of one query count as repeats of another's and "
+    "are not sent"
 )
 
 

@@ -182,8 +182,8 @@ class DataDirectory:
     """Random text, created once and never shown to anyone.
 
     The text is the key for the secrets in the addresses for stream receipts
-    (:mod:`srmp_spark.srmp.sending.receipts_address`). A directory of 0.1 has a secret that every peer
-    knows; that secret is not used as this key.
+    (:mod:`srmp_spark.srmp.sending.receipts_address`). A directory of 0.1 has a secret that every
+    peer knows; that secret is not used as this key.
     """
     writer: sqlite3.Connection
     """The one connection that writes; the journal uses it (store/journal.py)."""

@@ -39,7 +39,8 @@ from srmp_spark.store.tables.epochs import end_of
 
 DDL = """
 CREATE TABLE IF NOT EXISTS set_aside(
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL, reason TEXT NOT NULL, content TEXT NOT NULL,
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL, reason TEXT NOT NULL, \
+content TEXT NOT NULL,
     at INTEGER NOT NULL
 )
 """

@@ -121,8 +121,8 @@ async def post(
 
     ``addresses`` are never names: a second look-up could find another address than those that were
     judged. ``head`` is the whole HTTP head with its blank line
-    (:func:`srmp_spark.srmp.codec.encoder.http_head`). Raises :class:`PostFailedError` if there is no
-    complete answer.
+    (:func:`srmp_spark.srmp.codec.encoder.http_head`). Raises :class:`PostFailedError` if there is
+    no complete answer.
     """
     loop = asyncio.get_running_loop()
     exchange: _Exchange | None = None

@@ -377,7 +377,7 @@ class Catalogue:
                 yield queue.journal
 
     def held_leases(self, now: float) -> Iterator[tuple[Queue, Consumer]]:
-        """Yield every lease that has a living holder at ``now``, in seconds of the monotonic clock."""
+        """Yield every lease that has a living holder at ``now`` (seconds, monotonic clock)."""
         for queue in self.with_journals():
             for consumer in queue.consumers.values():
                 if consumer.is_held(now):

@@ -107,7 +107,8 @@ class Marks:
             self._sent[key] = Position(answer.epoch, answer.received)
             if self._elsewhere.joined(key):
                 _log.warning(
-                    "log.joined log=%s: its lease was free; the query continues at its last position",
+                    "log.joined log=%s: its lease was free; the query continues at its "
+                    "last position",
                     key,
                 )
 

@@ -3,8 +3,9 @@
 Such rows are stages, identities, the results of their commits, source positions, and dead letters.
 
 Identities and dead letters grow old by a clock that cannot be set ahead
-(:mod:`srmp_spark.srmp.receiving.history_clock`), because an identity that is forgotten too early causes a
-duplicate message. Stages grow old by the wall clock, because their writer can stage them again.
+(:mod:`srmp_spark.srmp.receiving.history_clock`), because an identity that is forgotten too early
+causes a duplicate message. Stages grow old by the wall clock, because their writer can stage them
+again.
 """
 
 from __future__ import annotations

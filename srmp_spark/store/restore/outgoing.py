@@ -3,9 +3,10 @@
 Every message keeps its serial and its identifier. No message may be sent automatically. The state
 is older than the lost disk: messages that it shows as never sent may have been sent since, and
 further messages may follow that it does not know. So the new outbox is written with another epoch,
-and the sender process treats it as a copy (:mod:`srmp_spark.store.outbox.tables.copies`). The sender
-process holds each queue, counts all messages as in doubt, and begins new streams. Identifiers do
-not change, so a peer recognizes a message that it has when an operator sends it again.
+and the sender process treats it as a copy (:mod:`srmp_spark.store.outbox.tables.copies`). The
+sender process holds each queue, counts all messages as in doubt, and begins new streams.
+Identifiers do not change, so a peer recognizes a message that it has when an operator sends it
+again.
 """
 
 from __future__ import annotations

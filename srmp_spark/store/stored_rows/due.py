@@ -26,25 +26,32 @@ _TO_SEAL = """
 SELECT name FROM (
     SELECT name, id << :bits AS low, id << :bits | :top AS high, max(
         trimmed_to,
-        coalesce((SELECT max(id) & :top FROM segments WHERE id BETWEEN queues.id << :bits AND queues.id << :bits | :top), 0)
+        coalesce((SELECT max(id) & :top FROM segments WHERE id \
+BETWEEN queues.id << :bits AND queues.id << :bits | :top), 0)
     ) AS sealed
     FROM queues WHERE deleted_at IS NULL
 ) WHERE
-    (SELECT arrived_first FROM groups WHERE id BETWEEN low + sealed + 1 AND high ORDER BY id LIMIT 1) < :before
-    OR (SELECT max(id) FROM groups WHERE id BETWEEN low + sealed + 1 AND high) - low - sealed >= :rows
+    (SELECT arrived_first FROM groups WHERE id BETWEEN low + sealed + 1 AND high \
+ORDER BY id LIMIT 1) < :before
+    OR (SELECT max(id) FROM groups WHERE id BETWEEN low + sealed + 1 AND high) \
+- low - sealed >= :rows
 ORDER BY name
 """
 
 _TO_TRIM = """
 SELECT name FROM (
     SELECT name, id << :bits | (trimmed_to + 1) AS low, id << :bits | :top AS high, min(
-        coalesce((SELECT received FROM consumers WHERE queue_id = queues.id AND consumers.name = :consumer), 0),
-        coalesce((SELECT received FROM consumers WHERE queue_id = queues.id AND consumers.name = :journal), :top)
+        coalesce((SELECT received FROM consumers WHERE queue_id = queues.id \
+AND consumers.name = :consumer), 0),
+        coalesce((SELECT received FROM consumers WHERE queue_id = queues.id \
+AND consumers.name = :journal), :top)
     ) AS received
     FROM queues WHERE deleted_at IS NULL AND trimmed_to < :top
 ) WHERE coalesce(
-    (SELECT last <= received AND arrived_last < :before FROM segments WHERE id BETWEEN low AND high ORDER BY id LIMIT 1),
-    (SELECT last <= received AND arrived_last < :before FROM groups WHERE id BETWEEN low AND high ORDER BY id LIMIT 1),
+    (SELECT last <= received AND arrived_last < :before FROM segments \
+WHERE id BETWEEN low AND high ORDER BY id LIMIT 1),
+    (SELECT last <= received AND arrived_last < :before FROM groups \
+WHERE id BETWEEN low AND high ORDER BY id LIMIT 1),
     0
 )
 ORDER BY name

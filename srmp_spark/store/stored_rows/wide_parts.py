@@ -8,7 +8,8 @@ from srmp_spark.rows.wide_part import WidePart
 
 DDL = """
 CREATE TABLE IF NOT EXISTS wide_parts(
-    id INTEGER PRIMARY KEY, columns_crc INTEGER NOT NULL, wide_begin INTEGER NOT NULL, wide_end INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY, columns_crc INTEGER NOT NULL, wide_begin INTEGER NOT NULL, \
+wide_end INTEGER NOT NULL,
     narrow_crc INTEGER NOT NULL
 )
 """

@@ -55,25 +55,33 @@ See :attr:`DecisionReceipt.lane`.
 
 DDL = """
 CREATE TABLE IF NOT EXISTS undecided(
-    queue_id INTEGER NOT NULL, sequence INTEGER NOT NULL, lineage TEXT NOT NULL, uniquifier INTEGER NOT NULL,
-    action TEXT NOT NULL, peer TEXT NOT NULL, sender_name TEXT, commitment_to TEXT, positive INTEGER NOT NULL,
-    negative INTEGER NOT NULL, final_to TEXT, stream_guid TEXT, stream_ordinal TEXT, position INTEGER NOT NULL,
+    queue_id INTEGER NOT NULL, sequence INTEGER NOT NULL, lineage TEXT NOT NULL, \
+uniquifier INTEGER NOT NULL,
+    action TEXT NOT NULL, peer TEXT NOT NULL, sender_name TEXT, commitment_to TEXT, \
+positive INTEGER NOT NULL,
+    negative INTEGER NOT NULL, final_to TEXT, stream_guid TEXT, stream_ordinal TEXT, \
+position INTEGER NOT NULL,
     stream_name TEXT, PRIMARY KEY (queue_id, sequence)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS undecided_by_identifier ON undecided(uniquifier, lineage);
 CREATE TABLE IF NOT EXISTS decisions(
-    id INTEGER PRIMARY KEY AUTOINCREMENT, queue_id INTEGER NOT NULL, queue TEXT NOT NULL, first INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY AUTOINCREMENT, queue_id INTEGER NOT NULL, queue TEXT NOT NULL, \
+first INTEGER NOT NULL,
     last INTEGER NOT NULL, reason INTEGER NOT NULL, decided_at INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS decided_receipts(
-    id INTEGER PRIMARY KEY, number INTEGER,  -- its own MessageIdOrdinal, before it is sent for the first time
-    kind TEXT NOT NULL, url TEXT NOT NULL, queue TEXT NOT NULL, lineage TEXT NOT NULL, uniquifier INTEGER NOT NULL,
-    action TEXT NOT NULL, peer TEXT NOT NULL, sender_name TEXT,  -- '' and not NULL without one: it is a part of the lane
+    id INTEGER PRIMARY KEY, number INTEGER,  -- its own MessageIdOrdinal, before it is sent for \
+the first time
+    kind TEXT NOT NULL, url TEXT NOT NULL, queue TEXT NOT NULL, lineage TEXT NOT NULL, \
+uniquifier INTEGER NOT NULL,
+    action TEXT NOT NULL, peer TEXT NOT NULL, sender_name TEXT,  \
+-- '' and not NULL without one: it is a part of the lane
     reason INTEGER NOT NULL, decided_at INTEGER NOT NULL,
     stream_guid TEXT NOT NULL, stream_ordinal TEXT, position INTEGER NOT NULL,
     stream_name TEXT
 );
-CREATE INDEX IF NOT EXISTS decided_receipts_by_sender ON decided_receipts(url, peer, sender_name, stream_guid, id);
+CREATE INDEX IF NOT EXISTS decided_receipts_by_sender ON decided_receipts(url, peer, sender_name, \
+stream_guid, id);
 CREATE INDEX IF NOT EXISTS decided_receipts_by_identifier ON decided_receipts(uniquifier, lineage);
 CREATE TABLE IF NOT EXISTS told(
     lineage TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, reason INTEGER NOT NULL,

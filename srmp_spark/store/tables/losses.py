@@ -15,8 +15,10 @@ from srmp_spark.store.database.transaction import Transaction
 
 DDL = """
 CREATE TABLE IF NOT EXISTS pgm_loss(
-    number INTEGER PRIMARY KEY AUTOINCREMENT, epoch_id INTEGER NOT NULL, position INTEGER NOT NULL, queue TEXT NOT NULL,
-    address TEXT NOT NULL, source TEXT NOT NULL, tsi TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
+    number INTEGER PRIMARY KEY AUTOINCREMENT, epoch_id INTEGER NOT NULL, \
+position INTEGER NOT NULL, queue TEXT NOT NULL,
+    address TEXT NOT NULL, source TEXT NOT NULL, tsi TEXT NOT NULL, first INTEGER NOT NULL, \
+last INTEGER NOT NULL,
     packets INTEGER NOT NULL, reason TEXT NOT NULL, detail TEXT, lost_at INTEGER NOT NULL
 )
 """

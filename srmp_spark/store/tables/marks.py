@@ -26,7 +26,8 @@ from srmp_spark.store.database.set_aside import REASON_MAX, SetAside, readable, 
 
 DDL = (
     """CREATE TABLE IF NOT EXISTS marks(
-    queue_id INTEGER NOT NULL, consumer TEXT NOT NULL, block INTEGER NOT NULL, blocks INTEGER NOT NULL, bits BLOB,
+    queue_id INTEGER NOT NULL, consumer TEXT NOT NULL, block INTEGER NOT NULL, \
+blocks INTEGER NOT NULL, bits BLOB,
     PRIMARY KEY (queue_id, consumer, block)
 ) WITHOUT ROWID""",
     """CREATE TRIGGER IF NOT EXISTS marks_of_a_consumer AFTER DELETE ON consumers BEGIN

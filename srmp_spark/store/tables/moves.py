@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 DDL = """
 CREATE TABLE IF NOT EXISTS moves(
-    queue_id INTEGER NOT NULL, sequence INTEGER NOT NULL, counter INTEGER NOT NULL, last_moved_at INTEGER NOT NULL,
+    queue_id INTEGER NOT NULL, sequence INTEGER NOT NULL, counter INTEGER NOT NULL, \
+last_moved_at INTEGER NOT NULL,
     PRIMARY KEY (queue_id, sequence)
 ) WITHOUT ROWID
 """

@@ -305,11 +305,11 @@ def _run(row: Sequence[Any]) -> HistoryRun:
 def divide_history(connection: sqlite3.Connection, undivided_until: int | None = None) -> None:
     """Note once until when identifiers were saved without their owner.
 
-    See :mod:`~srmp_spark.srmp.receiving.trust_domain`. An earlier version saved identifiers without the
-    sender's name. Such identifiers count as repeats for every sender during the 30 days that they
-    are kept. Otherwise a message that a named sender repeats after the update would be a second
-    row. ``undivided_until`` (microseconds since 1970, UTC) comes from a caller that knows it; else
-    the table decides.
+    See :mod:`~srmp_spark.srmp.receiving.trust_domain`. An earlier version saved identifiers without
+    the sender's name. Such identifiers count as repeats for every sender during the 30 days that
+    they are kept. Otherwise a message that a named sender repeats after the update would be a
+    second row. ``undivided_until`` (microseconds since 1970, UTC) comes from a caller that knows
+    it; else the table decides.
     """
     if undivided_until is None:
         found = "SELECT max(last_received_at), max(instr(lineage, ?)) FROM history"

@@ -20,9 +20,12 @@ from srmp_spark.wsrm.receiving.inbound_states import InboundState
 
 DDL = """
 CREATE TABLE IF NOT EXISTS wsrm_sequences(
-    identifier TEXT PRIMARY KEY, queue_id INTEGER NOT NULL, create_id TEXT NOT NULL, soap TEXT NOT NULL,
-    addressing TEXT NOT NULL, rm TEXT NOT NULL, acks_to TEXT NOT NULL, state TEXT NOT NULL, accepted INTEGER NOT NULL,
-    last_number INTEGER, expires_at INTEGER, peer TEXT NOT NULL, sender_name TEXT, created_at INTEGER NOT NULL,
+    identifier TEXT PRIMARY KEY, queue_id INTEGER NOT NULL, create_id TEXT NOT NULL, \
+soap TEXT NOT NULL,
+    addressing TEXT NOT NULL, rm TEXT NOT NULL, acks_to TEXT NOT NULL, state TEXT NOT NULL, \
+accepted INTEGER NOT NULL,
+    last_number INTEGER, expires_at INTEGER, peer TEXT NOT NULL, sender_name TEXT, \
+created_at INTEGER NOT NULL,
     changed_at INTEGER NOT NULL, returns TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID
 """

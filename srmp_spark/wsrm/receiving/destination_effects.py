@@ -2,7 +2,8 @@
 
 The types enforce the order. An accepted message becomes a :class:`Delivery`, which is no
 acknowledgement. An acknowledgement names only numbers of :class:`Durable`. A :class:`Durable` can
-only be made from the store's proof of a sync (:class:`~srmp_spark.srmp.receiving.effects.Committed`).
+only be made from the store's proof of a sync
+(:class:`~srmp_spark.srmp.receiving.effects.Committed`).
 
     receive() → Received ──→ store: deliveries + changes(), sync
                          ──→ Committed ──→ committed() → Respond, Send, Later

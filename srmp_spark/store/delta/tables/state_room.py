@@ -1,9 +1,9 @@
 """Limit how much the publisher may write.
 
 On the volume of the data directory the publisher leaves what commits of messages need. The queue
-manager's gate keeps messages from using a part of that volume (store/database/disk_room.py, STATE_SHARES).
-The publisher uses that part, and nothing below it. An object store and a separate volume have no
-such limit: there a full disk stops only the publisher.
+manager's gate keeps messages from using a part of that volume (store/database/disk_room.py,
+STATE_SHARES). The publisher uses that part, and nothing below it. An object store and a separate
+volume have no such limit: there a full disk stops only the publisher.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A hash takes a call for each row, and each call holds Python's global lock. So a commit that hashes
 its rows would use one core. The process that checks a stage
-(``queue_manager/sender/staging/stage_reader.py``) reads every row before the stage is answered, and two
-stages at the same time have a process each. This process also hashes the rows, and writes the
+(``queue_manager/sender/staging/stage_reader.py``) reads every row before the stage is answered, and
+two stages at the same time have a process each. This process also hashes the rows, and writes the
 hashes next to the stage. The commit then reads 24 bytes for each row in place of the row.
 
 The file is optional. If the file does not exist, ends early or does not match, the commit hashes

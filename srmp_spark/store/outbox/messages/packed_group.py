@@ -72,7 +72,10 @@ class Part(NamedTuple):
     dead_letter_queue: str | None = None
     """The application's queue for the dead letters of a stream, if it named one."""
     origin: str = ""
-    """Who gave the rows, if it is not who commits them (:mod:`srmp_spark.srmp.sending.outgoing_room`)."""
+    """The caller that gave the rows, if another caller commits them.
+
+    See :mod:`srmp_spark.srmp.sending.outgoing_room`.
+    """
 
 
 class Shared(NamedTuple):

@@ -10,9 +10,9 @@ A row that cannot become outgoing, for whatever reason, delays no other row. The
 letter (:data:`UNREADABLE`) in the same transaction. The body of the dead letter is the POST as it
 was received.
 
-A message is kept as the envelope that is sent (:func:`~srmp_spark.srmp.forward.redirection.forwarded`),
-without body and extension, which are columns as in every group. The other columns of a group are
-filled too, for the Delta state.
+A message is kept as the envelope that is sent
+(:func:`~srmp_spark.srmp.forward.redirection.forwarded`), without body and extension, which are
+columns as in every group. The other columns of a group are filled too, for the Delta state.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ class Incoming(NamedTuple):
     post: bytes = b""
     """The POST as it was received."""
     origin: str = ""
-    """Sender of the message (:func:`~srmp_spark.srmp.sending.outgoing_room.origin_of_forwarded`)."""
+    """Sender of the message.
+
+    See :func:`~srmp_spark.srmp.sending.outgoing_room.origin_of_forwarded`.
+    """
 
 
 class Unsendable(NamedTuple):

@@ -144,7 +144,8 @@ class Damage:
         ]
         give_up = f"`srmp-spark streams drop --destination {key.destination}`"
         hint = (
-            f"restore a backup of the data directory, or discard all messages that wait there: {give_up}"
+            "restore a backup of the data directory, or discard all messages that wait "
+            f"there: {give_up}"
             if "waiting" in found
             else f"send them again from their source, then delete this note: {give_up}"
         )

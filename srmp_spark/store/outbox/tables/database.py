@@ -232,8 +232,9 @@ class OutboxDatabase:
         """Raise :class:`BatchError` (503) unless the disk has room for the given bytes.
 
         ``files`` bytes are written to the WAL or to files next to the database. ``inside`` bytes
-        are written to the database, where free pages count as room (``store/database/disk_room.py``).
-        ``doing`` names the work in the error's text. Call this method only between transactions.
+        are written to the database, where free pages count as room
+        (``store/database/disk_room.py``). ``doing`` names the work in the error's text. Call this
+        method only between transactions.
         """
         volume = Volume.look(self.path.parent)
         counted = max(0, self._free_bytes() - FREE_PAGES_KEPT)

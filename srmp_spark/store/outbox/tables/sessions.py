@@ -25,8 +25,10 @@ from srmp_spark.wsrm.codec.versions import Versions
 
 DDL = """
 CREATE TABLE IF NOT EXISTS reliable_sessions(
-    queue_id INTEGER PRIMARY KEY, create_id TEXT NOT NULL, identifier TEXT NOT NULL, versions TEXT NOT NULL,
-    assigned INTEGER NOT NULL, numbers TEXT NOT NULL, buffer_remaining INTEGER NOT NULL, ending INTEGER NOT NULL,
+    queue_id INTEGER PRIMARY KEY, create_id TEXT NOT NULL, identifier TEXT NOT NULL, \
+versions TEXT NOT NULL,
+    assigned INTEGER NOT NULL, numbers TEXT NOT NULL, buffer_remaining INTEGER NOT NULL, \
+ending INTEGER NOT NULL,
     lost TEXT NOT NULL, begun_at INTEGER NOT NULL
 )
 """

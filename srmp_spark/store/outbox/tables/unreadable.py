@@ -53,7 +53,8 @@ from srmp_spark.store.outbox.tables.sessions import row_of_session
 
 DDL = """
 CREATE TABLE IF NOT EXISTS set_aside(
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL, reason TEXT NOT NULL, content TEXT NOT NULL,
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL, reason TEXT NOT NULL, \
+content TEXT NOT NULL,
     destination TEXT, kind TEXT, at INTEGER NOT NULL
 )
 """
