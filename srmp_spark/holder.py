@@ -57,7 +57,7 @@ def process_started_at(pid: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that holds a lease or asks for a lease."""
+    """Describes a process that holds a lease or asks for a lease."""
 
     host: str
     """Name of the host, for people to read."""

@@ -22,7 +22,7 @@ An event that seems to be after the moment by less than this may have been befor
 
 
 class Attempt(Enum):
-    """The state of a subscription since a moment."""
+    """The outcome of a subscription's attempts to read its remote queue, since a given moment."""
 
     COMPLETE = auto()
     """All messages that were in the remote queue at the moment are in the log of the local queue.

@@ -52,7 +52,7 @@ _T = TypeVar("_T")
 
 
 class StageAnswer(NamedTuple):
-    """The answer of ``POST stage``."""
+    """The answer of ``POST stage``: the name of the stored rows, their number, and a warning."""
 
     stage: str
     """Name of these rows in the commit."""
@@ -62,7 +62,7 @@ class StageAnswer(NamedTuple):
 
 
 class CommitAnswer(NamedTuple):
-    """The answer of ``POST commit``."""
+    """The answer of ``POST commit``: how many rows became messages, and how many did not."""
 
     new: int
     """Number of rows that became messages."""
@@ -76,7 +76,7 @@ class CommitAnswer(NamedTuple):
 
 
 class OutboxClient(QueueManagerClient):
-    """Calls the API of one queue manager for Spark's sink."""
+    """Calls the API of one queue manager to stage and commit the rows of Spark's sink."""
 
     def stage(
         self,

@@ -82,7 +82,7 @@ def refused(status: int, what: str) -> RemoteReadError:
 
 
 class _Channel:
-    """One RPC connection that has been bound."""
+    """One RPC connection to another machine, over which calls can be made."""
 
     def __init__(self, host: str, port: int, settings: ClientSettings, group_id: int = 0) -> None:
         self._where = f"{host}:{port}"

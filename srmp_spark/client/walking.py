@@ -52,7 +52,7 @@ Unreadable = Callable[[RemoteProtocolError], object]
 
 
 class Shown(NamedTuple):
-    """One message that a read returned."""
+    """One message that a peek or a read of a remote queue returned."""
 
     packet: MessagePacket
     sequence_id: int

@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
 
 class Asks(Enum):
-    """The questions that the next call can ask."""
+    """The question that the next call of a walk asks."""
 
     HEAD = auto()
     """The call asks for the first message of the queue."""
@@ -68,7 +68,7 @@ class Asks(Enum):
 
 
 class Tells(Enum):
-    """The meanings that an answer can have for the walk."""
+    """The meaning that the answer to a call has for a walk."""
 
     MESSAGE = auto()
     """The answer holds the next message."""

@@ -31,7 +31,7 @@ from srmp_spark.errors import LocalProtocolError
 
 
 class PulledState(Enum):
-    """The states of one pulled message."""
+    """The states of one message that is moved from a remote queue into a local one."""
 
     HANDED = auto()
     """The original is locked, and the copy is only in the memory of this process."""

@@ -74,7 +74,7 @@ _log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """The addresses of the queue managers of a query."""
+    """The API URLs of the queue managers of a query, and from where they can be reached."""
 
     urls: tuple[str, ...]
     host: str | None

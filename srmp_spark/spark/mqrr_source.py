@@ -104,7 +104,7 @@ class RemotePartition(InputPartition):
 
 
 class MqrrBatchReader(DataSourceReader):
-    """Reads a snapshot of remote queues."""
+    """Reads a snapshot of remote queues with ``spark.read``, and removes no message."""
 
     def __init__(self, options: RemoteOptions, schema: StructType | None = None) -> None:
         """Check the options, and choose the columns of ``schema``. ``None`` means all columns.

@@ -18,7 +18,7 @@ _LAYOUT = Struct("<HHI")
 
 
 class AddressType(IntEnum):
-    """AddressType of both headers; other values are kept as numbers."""
+    """Kind of a host address: the AddressType field; other values are kept as numbers."""
 
     NONE = 0
     """No address: "This header MUST be ignored."

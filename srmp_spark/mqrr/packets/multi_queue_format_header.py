@@ -32,7 +32,7 @@ _U16, _U32 = Struct("<H"), Struct("<I")
 
 
 class FormatType(IntEnum):
-    """FormatType of one element of a list."""
+    """Kind of the name of one queue in a list: FormatType of an element."""
 
     PUBLIC = 1
     PRIVATE = 2

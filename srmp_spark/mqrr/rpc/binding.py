@@ -130,7 +130,7 @@ class RejectReason(IntEnum):
 
 
 class Result(NamedTuple):
-    """p_result_t: the answer to one presentation context.
+    """p_result_t: a server's answer to one presentation context of a bind.
 
     Results have the order of the contexts.
     """

@@ -97,7 +97,7 @@ class ClientSettings:
 
 
 class Bound(NamedTuple):
-    """The negotiation is complete and calls may be made."""
+    """Reports that the negotiation is complete, so that calls may be made."""
 
     syntax: TransferSyntax
     group_id: int
@@ -105,7 +105,7 @@ class Bound(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A response to one call was received."""
+    """Reports that a whole response to one call was received."""
 
     call_id: int
     stub: bytes

@@ -31,7 +31,7 @@ _SEC_TRAILER = Struct("<BBBxI")
 
 
 class PduType(IntEnum):
-    """PTYPE of the connection-oriented PDUs."""
+    """The types (PTYPE) of the PDUs of connection-oriented RPC."""
 
     REQUEST = 0
     RESPONSE = 2

@@ -30,7 +30,7 @@ LEVELS = (AuthLevel.CONNECT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY)
 
 
 class SecurityError(RemoteProtocolError):
-    """A token or signature is invalid or missing. No part of the PDU is used."""
+    """Reports that a token or signature is invalid or missing. No part of the PDU is used."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, status_hint=401, section="[MS-RPCE] 3.3.1.5.2")

@@ -100,7 +100,7 @@ class ServerSettings:
 
 
 class _RefusedError(Exception):
-    """A bind was refused and is answered with a bind_nak."""
+    """Reports that a bind was refused, so that it is answered with a bind_nak."""
 
     def __init__(self, reason: NakReason, message: str) -> None:
         super().__init__(message)

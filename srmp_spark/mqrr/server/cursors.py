@@ -81,7 +81,7 @@ TRANSITIONS: Mapping[tuple[CursorState, CursorEvent], CursorState] = {
 
 
 class Place(NamedTuple):
-    """State and position of a cursor at which no call waits."""
+    """State and position of a cursor while no call waits at the cursor."""
 
     state: CursorState
     position: int
@@ -89,7 +89,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Cursor:
-    """One cursor of one handle."""
+    """One cursor that a client has created on one open queue."""
 
     handle: int
     state: CursorState = CursorState.UNREAD

@@ -84,7 +84,7 @@ class Message(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Order to answer a call with a response."""
+    """Order to answer a call with a response, whose bytes are ``stub``."""
 
     call: CallId
     stub: bytes
@@ -134,7 +134,7 @@ class Read(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """One message that leaves its queue."""
+    """One message of a :class:`Take`: it leaves its queue, for a reason."""
 
     queue: QueueView
     sequence: int
@@ -189,7 +189,7 @@ class Close(NamedTuple):
 
 
 class OutcomeStored(NamedTuple):
-    """Report that the outcome of a transaction is stored."""
+    """Report that the outcome of a transaction is on stable storage."""
 
     transaction: bytes
 

@@ -44,7 +44,10 @@ def related(source: str, target: str) -> bool:
 
 
 class Moving:
-    """Keeps the queues to which messages may be moved, by their move contexts."""
+    """Keeps the queues to which messages may be moved, by move context.
+
+    A move context is the random number by which R_MoveMessage names the handle of such a queue.
+    """
 
     def __init__(self, receiving: Receiving, new_context: Callable[[], int]) -> None:
         """Create an empty table of move contexts.

@@ -132,7 +132,7 @@ class _Runs:
 
 
 class Positions:
-    """The messages of one queue that no reader holds."""
+    """The messages of one queue that no reader holds, by priority and sequence."""
 
     __slots__ = ("_dropped", "_ranks")
 

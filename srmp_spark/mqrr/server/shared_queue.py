@@ -69,7 +69,7 @@ class Waiter:
 
 @dataclass(slots=True, frozen=True)
 class Sought:
-    """The result of a search: a message, or the reason why there is none."""
+    """The result of a search: a message's lookup identifier, or the status why there is none."""
 
     lookup_id: int | None = None
     status: Status = Status.MQ_OK

@@ -16,7 +16,7 @@ _PROTOCOLS = ("OS", "TCP")
 
 
 class CannotOpenError(SrmpSparkError):
-    """The queue cannot be opened; ``status`` is the reason."""
+    """Reports that a queue cannot be opened; ``status`` is the reason."""
 
     def __init__(self, status: Status, message: str) -> None:
         super().__init__(message)
@@ -24,7 +24,7 @@ class CannotOpenError(SrmpSparkError):
 
 
 class WhichQueue(NamedTuple):
-    """One queue, identified by host and name."""
+    """The host and the name of a queue that a client wants to open."""
 
     host: str
     """A host name or an address; ``.`` is this machine."""

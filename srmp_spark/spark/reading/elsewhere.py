@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class Elsewhere:
-    """Knows which queues of a query are held by another receiver."""
+    """Knows the logs of a query whose leases were refused because another receiver holds them."""
 
     def __init__(self, names: Collection[str], *, fails: bool = False) -> None:
         """Begin without refused leases.

@@ -71,7 +71,7 @@ class Subscribed(NamedTuple):
 
 
 class FirstPass:
-    """Watches the subscriptions of one query since its beginning."""
+    """Watches, for one query since its start, whether its subscriptions read their queues."""
 
     def __init__(
         self, client: SubscriptionsClient, queues: Sequence[Subscribed], began: float

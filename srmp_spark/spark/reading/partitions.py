@@ -91,7 +91,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SrmpPartition(InputPartition):
-    """The range (after, to] of one epoch of one log."""
+    """One task: the range (after, to] of one epoch of one log."""
 
     url: str
     key: LogKey
@@ -108,7 +108,7 @@ class SrmpPartition(InputPartition):
 
 @dataclass(frozen=True)
 class ReadColumns:
-    """The columns that rows have."""
+    """The columns that a read returns, and whether ``envelope`` is filled."""
 
     chosen: tuple[str, ...]
     """The columns that Spark gets, in its order."""

@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 class Named(NamedTuple):
-    """A queue as an option names it."""
+    """A queue as an option names it: at one queue manager, or at every one."""
 
     queue_manager: str | None
     """A GUID or a URL. ``None`` means every queue manager that has the queue."""

@@ -218,7 +218,10 @@ TO_THE_END = Ending()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """Checked options. The options are pickled into tasks, and no repr shows the token."""
+    """The checked options of a read with ``format("srmp")``.
+
+    The options are pickled into tasks, and no repr shows the token.
+    """
 
     queue_managers: tuple[str, ...] = ()
     """API URLs of the queue managers. Empty if the queue manager is embedded."""

@@ -127,7 +127,10 @@ _INSTEAD = {"queue": "destination", "consumer": "application"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Checked options. The options are pickled into tasks, and no repr shows the token."""
+    """The checked options of the sink.
+
+    The options are pickled into tasks, and no repr shows the token.
+    """
 
     queue_manager: str
     destination: str | None = None

@@ -33,7 +33,7 @@ _CONTENT = (b"<", b"--", b"\r\n--", b"\xef\xbb\xbf<")
 
 
 class Post(NamedTuple):
-    """An APDU in the form of a message that was received over HTTP."""
+    """An APDU of PGM in the form of a message that was received over HTTP."""
 
     content_type: bytes
     post: bytes

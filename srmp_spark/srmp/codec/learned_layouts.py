@@ -66,7 +66,7 @@ def _cut(text: str) -> tuple[tuple[str, ...], list[str]]:
 
 
 class LearnedLayouts:
-    """Keeps markup that was seen before.
+    """Keeps the markup of envelopes that were read before, to read equal ones without a parser.
 
     At ``LEARNED_LAYOUTS_MAX`` layouts the oldest is forgotten.
     """

@@ -240,9 +240,10 @@ class Redirections(NamedTuple):
 
 
 class ReceiptUrls(NamedTuple):
-    """StreamReceiptURLReplacementCollection and DefaultStreamReceiptURLReplacement.
+    """The URLs that peers are told for stream receipts, in place of that of this queue manager.
 
-    See [MC-MQSRM] 3.1.7.2.4.
+    They are StreamReceiptURLReplacementCollection and DefaultStreamReceiptURLReplacement
+    ([MC-MQSRM] 3.1.7.2.4).
     """
 
     rules: tuple[tuple[UrlRule | None, str], ...] = ()

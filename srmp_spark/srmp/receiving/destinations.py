@@ -68,7 +68,7 @@ _SECTION = "[MC-MQSRM] 3.1.5.1.3"
 
 
 class MachineUse:
-    """Counts what all queues of one queue manager hold together."""
+    """Counts the bytes that wait in all queues of one queue manager together."""
 
     __slots__ = ("bytes",)
 
@@ -148,7 +148,7 @@ Found = QueueState | Route | Refused
 
 
 class Destinations:
-    """Finds the queue for a ``<to>``, and caches the answers."""
+    """Finds the queue, the route or the refusal for a ``<to>``, and caches the results."""
 
     def __init__(
         self,

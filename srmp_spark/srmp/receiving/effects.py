@@ -98,7 +98,7 @@ class OwedReceipt(NamedTuple):
 
 
 class StreamMark(NamedTuple):
-    """The position in its stream that a commit of a stream message makes durable."""
+    """The position in a stream that becomes durable with the commit of a stream message."""
 
     stream: IncomingStream
     ordinal: int

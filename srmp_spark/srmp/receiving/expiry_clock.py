@@ -23,7 +23,10 @@ the clock.
 
 
 class ExpiryClock:
-    """Returns the time in microseconds since 1970, beginning with the wall clock."""
+    """Returns the time by which messages expire: the wall clock, without large jumps ahead.
+
+    The time is in microseconds since 1970. A jump is ignored for :data:`PAUSE_S`.
+    """
 
     __slots__ = ("_believed", "_seen", "_until")
 

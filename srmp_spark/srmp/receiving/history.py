@@ -88,7 +88,7 @@ class HistoryChanges(NamedTuple):
 
 
 class _Lineage(Runs):
-    """The runs of one source queue manager, and the keys that changed since they were saved."""
+    """The received numbers of one source queue manager as runs, and the keys still to save."""
 
     __slots__ = ("touched",)
 

@@ -111,7 +111,7 @@ Stream = TypeVar("Stream", bound=HeldStream)
 
 
 class StreamRoom(Generic[Stream]):
-    """Keeps the incoming streams by holder."""
+    """Keeps the incoming streams by holder, and decides which of them are evicted for others."""
 
     def __init__(self) -> None:
         self._holders: dict[str, dict[tuple[StreamName, str], Stream]] = {}

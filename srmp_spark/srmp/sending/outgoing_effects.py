@@ -65,7 +65,7 @@ MessageState = Literal[
 
 
 class QueueKey(NamedTuple):
-    """The key of an outgoing queue."""
+    """The key of an outgoing queue: its destination and its kind."""
 
     destination: str
     """Destination in canonical form (:mod:`srmp_spark.canonical_url`).
@@ -76,7 +76,7 @@ class QueueKey(NamedTuple):
 
 
 class StoredMessage(NamedTuple):
-    """One row of the outbox, read back."""
+    """One message of the outbox as read back from its row."""
 
     serial: int
     message: Message
@@ -192,7 +192,7 @@ class SerialRun(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """A request to move these messages from the outbox to the dead-letter queue."""
+    """A request to move the messages of ``run`` from the outbox to the dead-letter queue."""
 
     run: SerialRun
     reason: DeadReason
@@ -305,7 +305,7 @@ class Delivered(NamedTuple):
 
 
 class DeadLettered(NamedTuple):
-    """Reports that these messages will not arrive, and that this is stored."""
+    """Reports that the messages of ``letter`` will not arrive, and that this is stored."""
 
     letter: DeadLetter
 

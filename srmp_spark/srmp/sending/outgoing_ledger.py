@@ -24,7 +24,7 @@ until 2106. Later times use this stamp.
 
 
 class Saved(Hashable, Protocol):
-    """An outgoing queue, which has a row in the table."""
+    """The part of an outgoing queue that :class:`OutgoingLedger` needs to save its row."""
 
     key: QueueKey
 
@@ -36,7 +36,7 @@ class Saved(Hashable, Protocol):
 
 
 class OutgoingLedger:
-    """Collects the changes of all outgoing queues for one transaction."""
+    """Collects the changes of all outgoing queues until one transaction stores them."""
 
     def __init__(self, last_stream_ordinal: int = 0) -> None:
         self.last_stream_ordinal = last_stream_ordinal

@@ -72,7 +72,7 @@ def sender_of(origin: str) -> str | None:
 
 
 class OutgoingRoom:
-    """Counts the outgoing queues that hold messages."""
+    """Counts the outgoing queues that hold messages, and for whom each counts."""
 
     def __init__(self) -> None:
         self._origins: dict[QueueKey, str] = {}

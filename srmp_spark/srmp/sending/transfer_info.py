@@ -14,7 +14,7 @@ from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
 
 
 class SequenceInfo(NamedTuple):
-    """A SEQUENCE_INFO structure ([MS-MQMQ] 2.2.5)."""
+    """A stream and two positions in it: the SEQUENCE_INFO structure ([MS-MQMQ] 2.2.5)."""
 
     seq_id: int
     """Stream.Id.Ordinal, the ordinal of the stream."""

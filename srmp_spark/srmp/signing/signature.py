@@ -104,7 +104,7 @@ class Signature(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The result of checking a signature."""
+    """The result of checking a message's signature: its status and the reason."""
 
     status: SignatureStatus
     how: str
@@ -115,7 +115,7 @@ class Verdict(NamedTuple):
 
 
 class Verifier(Protocol):
-    """A trusted key. ``signature_verify`` has the real classes."""
+    """A trusted key that checks signatures; :mod:`.signature_verify` has the implementations."""
 
     def verify(self, signed_info: Sequence[tuple[str, bytes]], value: bytes) -> str | None:
         """Return the name of the form and reading in which ``value`` is this key's signature.
