@@ -18,7 +18,7 @@ MODULES: dict[Extra, tuple[str, ...]] = {
     "spark": ("pyspark", "delta", "pandas"),
     "kerberos": ("spnego",),
 }
-"""The modules of each extra that our code imports."""
+"""The modules of each extra that the package imports, by the name of the extra."""
 PURPOSE: dict[Extra, str] = {
     "serve": "a queue manager",
     "spark": "Spark",
@@ -31,7 +31,7 @@ class MissingExtraError(ConfigurationError, ImportError):
 
 
 def missing(extra: Extra, module: str) -> MissingExtraError:
-    """Return the error for ``module`` of ``extra``, which is not installed."""
+    """Return the error that says that ``module`` of ``extra`` is missing, and how to install it."""
     return MissingExtraError(
         f"{PURPOSE[extra]} needs the package {module}, which is not installed here: "
         f'pip install "srmp-spark[{extra}]"'
@@ -41,7 +41,7 @@ def missing(extra: Extra, module: str) -> MissingExtraError:
 def needs(extra: Extra) -> None:
     """Raise :class:`MissingExtraError` if a module of ``extra`` is not installed.
 
-    The function only looks for the modules and imports none of them.
+    The function imports none of the modules.
     """
     for module in MODULES[extra]:
         if importlib.util.find_spec(module) is None:
@@ -49,7 +49,10 @@ def needs(extra: Extra) -> None:
 
 
 def missing_module(error: ModuleNotFoundError) -> MissingExtraError | None:
-    """Return the error for a module that was not found, or ``None`` if no extra has the module."""
+    """Return the :class:`MissingExtraError` for a module that was not found, or ``None``.
+
+    ``None`` means that the module belongs to no extra.
+    """
     name = (error.name or "").partition(".")[0]
     for extra, modules in MODULES.items():
         if name in modules:

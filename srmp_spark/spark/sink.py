@@ -185,8 +185,9 @@ _APPLICATION_NEEDED = (
 
 
 def _result_of(options: dict[str, str], target: Target) -> CommitAnswer | None:
-    """Ask the queue manager for the result of a committed batch, or return ``None``.
+    """Ask the queue manager for the result of a committed batch.
 
+    Return ``None`` if there is none or if the call fails, because the batch is committed already.
     Spark commits the batch in another process, and does not pass on the result.
     """
     from srmp_spark.client.outbox_batches import OutboxClient

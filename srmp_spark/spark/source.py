@@ -56,7 +56,8 @@ class SrmpDataSource(DataSource):
     def schema(self) -> str:
         """Return the columns as DDL, after checking the options.
 
-        The options are checked here, because users could not read an exception of ``streamReader``.
+        This method checks the options, because users could not read an exception of
+        ``streamReader``. Raises :class:`ConfigurationError` for the first problem.
         """
         check_spark(self.name())
         return spark_ddl(self._parsed().columns or NAMES)
