@@ -1,4 +1,4 @@
-"""The one thread that uses the outbox, so that a sync delays only the tasks that wait for it.
+"""The one thread that uses the outbox, so that a sync delays only tasks that wait for it.
 
 Jobs wait in two lines. Reads and writes of the engine are first, and the steps of a large batch
 fill the time between. If the first line is never empty, every :data:`TURNS`-th job is one of the
@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TypeVar
 from srmp_spark.errors import StoreDamagedError, StoreError
 
 TURNS = 5
-"""One of this many jobs is of the second line while a job waits there.
+"""One of this many jobs is of the second line while a job waits in that line.
 
 A step takes milliseconds, and so does a read.
 """
@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 
 class StoreThread:
-    """Runs jobs one after another, in a thread of its own."""
+    """Runs jobs of the outbox one after another, in a thread of its own."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, on_fatal: Callable[[StoreError], object]
@@ -45,9 +45,10 @@ class StoreThread:
         self._thread.start()
 
     def run(self, job: Callable[[], _T], *, later: bool = False) -> asyncio.Future[_T]:
-        """Run ``job`` in the thread, and return a future of its result.
+        """Let the thread run ``job`` after the jobs before it, and return a future of its result.
 
-        ``later`` puts the job into the second line.
+        ``later`` puts the job into the second line. The future raises the error of the job; a
+        :class:`StoreError` other than :class:`StoreDamagedError` ends the process.
         """
         future: asyncio.Future[_T] = self._loop.create_future()
         (self._later if later else self._first).append((job, future))

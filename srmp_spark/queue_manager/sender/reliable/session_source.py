@@ -1,4 +1,4 @@
-"""The source of a reliable sequence as it was saved, and the envelopes of its messages."""
+"""Build the source of a saved reliable sequence, and the envelopes of its messages."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def restored_source(
 ) -> Source:
     """Build the source of a saved sequence; ``row`` has a ``create_id``.
 
-    ``in_flight`` are the numbers of messages that may have been sent, all of them.
-    ``poll_interval`` is in seconds.
+    ``in_flight`` are the numbers of all messages that may have been sent, as runs (first, last
+    included). ``poll_interval`` is in seconds. Raises :class:`ConfigurationError` if the versions
+    in ``row`` are unknown.
     """
     now = time.monotonic()
     state = SourceState.OPEN if row.identifier else SourceState.CREATING
