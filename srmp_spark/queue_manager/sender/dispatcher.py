@@ -332,7 +332,7 @@ class Dispatcher:
         self.work()
 
     def damaged(self, key: QueueKey) -> str | None:
-        """Return a sentence about the damaged messages of a queue, or ``None`` if none was found."""
+        """Return a sentence about the damaged messages of a queue, or ``None`` if none is known."""
         return self._outbox.damage.text(key)
 
     # --- writing ----------------------------------------------------------------------------------

@@ -237,7 +237,7 @@ class Outgoing:
             self.forward_holding(event["holding"], event["empty"], event["begins"])
         elif event["event"] == "forwarded" and self.forwarded is not None:
             # These rows are about to leave the queue ``private$/forward$``. A caller that finds
-            # them neither in that queue nor in the status would believe that all messages were sent.
+            # them neither in the queue nor in the status would believe that they were sent.
             self._changed()
             self._do(self.forwarded(event["epoch"], event["to"]))
 
