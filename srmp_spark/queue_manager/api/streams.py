@@ -50,7 +50,8 @@ class StreamsApi:
         guid = wanted.lower().removeprefix("uid:").partition("\\")[0]
         gap_at = request.integer("gap_at") if action == "accept-gap" else None
         stream = manager.receiver.streams.get(StreamName(queue), guid)
-        # A stream of this queue manager itself has another name; `srmp-spark streams` shows by its queue.
+        # A stream of this queue manager itself has another name. `srmp-spark streams` shows its
+        # queue.
         ours = manager.receiver.streams.get(name_of_house_stream(queue), guid)
         if ours is not None and (stream is None or str(ours.id).lower() == wanted.lower()):
             stream = ours

@@ -3,8 +3,8 @@
 Theory of operation. An acknowledgement with the value 0 stops new messages: POLLING. POLLING_TIMER
 then requests another acknowledgement every thirty seconds, until the value is above 0: NOT_POLLING.
 An acknowledgement without a value (-1) changes nothing. The end of the sequence stops the timer.
-The figure shows no state for the end. Here that state is TERMINATED, which no event leaves, because
-an acknowledgement in flight may still arrive.
+The figure shows no state for the end. In this table that state is TERMINATED, which no event
+leaves, because an acknowledgement in flight may still arrive.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Timer(Enum):
 
     LEFT = auto()
     STARTED = auto()
-    """The timer is reset and started."""
+    """The timer is set to its interval and started."""
     RESTARTED = auto()
-    """The timer is reset and started, and an AckRequested is sent."""
+    """The timer is set to its interval and started again, and an AckRequested is sent."""
     STOPPED = auto()
 
 
@@ -79,7 +79,7 @@ An absent pair cannot happen, because the timer runs in POLLING alone.
 
 
 def event_of(buffer_remaining: int) -> PollingEvent:
-    """Return the event for SEQ_ACK_RECEIVED with this argument."""
+    """Return the event for SEQ_ACK_RECEIVED with this value of BufferRemaining."""
     if buffer_remaining == ABSENT:
         return PollingEvent.SEQ_ACK_RECEIVED_SILENT
     return (
