@@ -71,10 +71,11 @@ def _refuse(what: str, section: str = "RFC 3208 9") -> RemoteProtocolError:
 
 
 def read_options(packet: bytes, at: int, kind: PacketType) -> tuple[Options, int]:
-    """Parse the options that begin at ``at``; return them and the offset of their end.
+    """Parse the options that begin at offset ``at``; return them and the offset of their end.
 
-    Raises :class:`RemoteProtocolError` if lengths contradict each other. Raises
-    :class:`LimitExceededError` if a limit is exceeded.
+    Options without a meaning in a packet of ``kind`` are ignored. Raises
+    :class:`RemoteProtocolError` if lengths contradict each other, an option occurs twice or
+    OPT_LENGTH or OPT_END is missing. Raises :class:`LimitExceededError` if a limit is exceeded.
     """
     if (
         packet[at : at + 6] == _FRAGMENT_ALONE
@@ -147,7 +148,7 @@ def _nak_list(packet: bytes, at: int, length: int) -> tuple[int, ...]:
 
 
 def write_fragment(fragment: Fragment) -> bytes:
-    """Encode OPT_FRAGMENT as the only option of a packet.
+    """Encode OPT_FRAGMENT as the only option of a packet, and return the octets.
 
     Raises :class:`struct.error` if a number does not fit.
     """
@@ -157,10 +158,11 @@ def write_fragment(fragment: Fragment) -> bytes:
 
 
 def write_options(options: Options, kind: PacketType) -> tuple[int, bytes]:
-    """Encode ``options``; return the bits of the header's Options field and the extensions.
+    """Encode ``options``; return the bits of the header's Options field and the octets.
 
-    Network-significant options are first (9.1). Raises :class:`LocalProtocolError` if an option
-    does not belong to a packet of ``kind``, or if a value is out of range.
+    Both are 0 and empty without options. Network-significant options are first (9.1). Raises
+    :class:`LocalProtocolError` if an option does not belong to a packet of ``kind``, or if a list
+    or error code exceeds its limit, and :class:`struct.error` if a number does not fit.
     """
     parts: list[tuple[int, int, bytes]] = []
     bits = OPT_PRESENT
