@@ -84,7 +84,7 @@ class DataLost(NamedTuple):
 
     @property
     def packets(self) -> int:
-        """Return the number of lost packets."""
+        """Return the number of lost packets, from ``first`` to ``last``."""
         return span(self.first, self.last)
 
 

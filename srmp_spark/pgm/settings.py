@@ -23,7 +23,10 @@ NAK_RDATA_IVL = 2.0
 NAK_NCF_RETRIES = 10
 NAK_DATA_RETRIES = 10
 TOKEN_BUCKET_S = 0.04
-"""Size of the token bucket in seconds of TXW_MAX_RTE: "40 milliseconds"."""
+"""Size of the token bucket: the octets of this time at TXW_MAX_RTE, in seconds.
+
+The document says "40 milliseconds".
+"""
 NAK_RB_IVL = (0.01, 0.05)
 """Range of the random back-off before a NAK, in seconds.
 
@@ -37,7 +40,7 @@ The SPM is sent earlier after AMBIENT_SPM_PACKETS packets. "When either 50 data 
 RDATA packets) have been transmitted, or 0.5 seconds have passed".
 """
 RDATA_DELAY = 0.06
-"""Longest RDataDelayTime in seconds: "60 msecs"."""
+"""Longest delay of a repair (RDataDelayTime), in seconds: "60 msecs"."""
 
 TPDU_DEFAULT = 1_472
 """Largest packet in octets unless configured: Ethernet's 1,500 without IPv4 and UDP headers.

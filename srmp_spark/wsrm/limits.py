@@ -87,7 +87,7 @@ In 1.0 the type is unsignedLong, but WCF has the same maximum. A higher number i
 """
 
 BUFFER_REMAINING_MAX = 2**31 - 1
-"""Highest value of BufferRemaining ([MS-WSRVCRM] 2.2.3)."""
+"""Highest value of BufferRemaining ([MS-WSRVCRM] 2.2.3). A higher one is invalid."""
 
 BUFFER_INITIAL = 8
 """First value of Buffer Remaining, in messages: that of .NET ([MS-WSRVCRM] 3.1.3 <1>)."""

@@ -32,7 +32,7 @@ class Assembler:
         """First fragment of the APDU that is being assembled; its number is :attr:`_begin`."""
         self._octets = bytearray()
         self._loss: tuple[int, int, LossReason] | None = None
-        """Loss that is not yet reported, because it may continue."""
+        """The loss that is not yet reported, because it may continue: first, last and reason."""
 
     def received(self, number: int, data: Data) -> None:
         """Process the data of the packet ``number``, which must be the next one.

@@ -83,7 +83,7 @@ class ReceiveWindow:
         self.lead = first - 1
         self.trail = first
         self.octets = 0
-        """Memory of this window in octets."""
+        """Memory that this window takes now, in octets."""
         self.has_ready = False
         """Whether more can be delivered now, because :meth:`deliver` stopped at its limit."""
         self._settings = settings

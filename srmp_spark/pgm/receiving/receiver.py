@@ -58,7 +58,7 @@ class Receiver:
         """Numbers of ignored packets by reason, for metrics. Sessions have counters of their own.
         """
         self.forgotten: Counter[str] = Counter()
-        """Sums of the counters of all sessions that were removed."""
+        """Sums of the counters of all sessions that were removed, for metrics."""
         self.budget = Budget(self.settings)
         self._destination_port = destination_port
         self._group = group

@@ -21,7 +21,7 @@ Uniform = Callable[[float, float], float]
 The caller chooses it, because this package draws no random numbers itself.
 """
 REPAIR_COST = 500
-"""Octets of memory for one missing number."""
+"""Octets of memory that one missing number takes."""
 NUMBERS_PER_NAK = NAK_LIST_MAX + 1
 NUMBERS_AT_ONCE = 1_024
 """Most missing numbers that one call of :meth:`Repairs.due` processes, in about 3 ms.
@@ -29,7 +29,7 @@ NUMBERS_AT_ONCE = 1_024
 The others are due again at once. A forged packet can create 16,384 missing numbers.
 """
 NAK_BURST_S = 0.1
-"""Largest burst of NAKs, in seconds of their rate."""
+"""Largest burst of NAKs: as many as the rate allows in this time, in seconds."""
 
 
 class Repair:

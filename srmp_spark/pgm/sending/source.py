@@ -56,7 +56,7 @@ DATA_HEADER = 24
 """Octets of an ODATA or RDATA packet before its options or its data."""
 _MASK = SPACE - 1
 FRAGMENT_OPTIONS = 20
-"""Octets of OPT_LENGTH and OPT_FRAGMENT."""
+"""Octets that the options OPT_LENGTH and OPT_FRAGMENT take in a packet."""
 
 
 class Source:

@@ -68,5 +68,5 @@ class SpmSchedule:
         return now >= self._ambient_at or now >= self._heartbeat_at
 
     def next(self) -> float:
-        """Return the time at which the next SPM is due."""
+        """Return the time at which the next SPM is due, in seconds of the monotonic clock."""
         return min(self._ambient_at, self._heartbeat_at)

@@ -42,7 +42,7 @@ class TransmitWindow:
         self.trail = first
         self.lead = first - 1
         self.octets = 0
-        """Memory of this window in octets."""
+        """Memory that this window takes now, in octets."""
         self.advance_at = now + settings.txw_adv_ivl
         self._settings = settings
         self._sent: dict[int, Sent] = {}

@@ -38,10 +38,10 @@ TSDU length.
 SPM_FIELDS = Struct("!III")
 DATA_FIELDS = Struct("!II")
 DATA_HEADER = Struct("!HHBBH6sHII")
-"""HEADER and DATA_FIELDS as one structure."""
+"""Layout of the common header and the fields of a data packet together."""
 NUMBER_FIELD = Struct("!I")
 NLA_FIELDS = Struct("!HH")
-"""Address family identifier (NLA AFI) and a reserved half word."""
+"""Layout before an address: address family identifier (NLA AFI) and a reserved half word."""
 POLL_FIELDS = Struct("!IHH")
 POLL_END_FIELDS = Struct("!III")
 POLR_FIELDS = Struct("!IHH")
@@ -51,7 +51,10 @@ _DATA_AT = HEADER.size + DATA_FIELDS.size
 AFI_LENGTHS = {1: 4, 2: 16}
 """Length of an NLA in octets, by address family: IPv4 and IPv6."""
 UPSTREAM = (PacketType.NAK, PacketType.NNAK, PacketType.SPMR, PacketType.POLR)
-"""Types of packets that have source and destination port in the opposite order."""
+"""Types of packets that receivers send to a source.
+
+They have source and destination port in the opposite order.
+"""
 _KINDS = {int(kind): kind for kind in PacketType}
 _ODATA, _RDATA = int(PacketType.ODATA), int(PacketType.RDATA)
 _DATA = (_ODATA, _RDATA)

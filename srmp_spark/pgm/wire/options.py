@@ -57,7 +57,10 @@ _EXACTLY = {OPT_FRAGMENT: 16, OPT_JOIN: 8, OPT_SYN: 4, OPT_FIN: 4, OPT_RST: 4}
 
 _FIRST = Struct("!BBH")
 _GENERAL = Struct("!BBH")
-"""Type, length, and 16 bits: reserved, F, OPX, U and bits that depend on the option."""
+"""Layout of an option's beginning: type, length, and 16 bits.
+
+The bits are reserved ones, F, OPX, U and bits that depend on the option.
+"""
 _FRAGMENT = Struct("!III")
 _ONE_FRAGMENT = Struct("!BBHBBHIII")
 _FRAGMENT_ALONE = bytes((OPT_LENGTH, 4, 0, _ONE_FRAGMENT.size, OPT_FRAGMENT | OPT_END, 16))

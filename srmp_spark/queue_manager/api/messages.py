@@ -55,7 +55,7 @@ MESSAGES_MAX = 10_000
 A short list is committed at once, a long list in chunks, in order.
 """
 ANSWERS_AT_ONCE = 500
-"""Answers that become JSON in one step, which takes a millisecond."""
+"""Answers that are written as JSON in one step. One step takes a millisecond."""
 LABEL_MAX = 8_192
 """Longest label, in characters. A longer label raises a 400.
 

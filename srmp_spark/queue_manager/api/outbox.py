@@ -171,7 +171,10 @@ class OutboxApi:
         return Response.json(await self._manager.outgoing.ask(command))
 
     async def delete(self, request: Request) -> Response:
-        """Answer ``DELETE``: delete the stages of this batch that were not committed."""
+        """Answer ``DELETE``: delete the stages of this batch that were not committed.
+
+        The answer counts them.
+        """
         application, batch = _names(request)
         command = {"op": "delete", "application": application, "batch": batch}
         return Response.json(await self._manager.outgoing.ask(command))

@@ -73,7 +73,10 @@ class QueuesApi:
         )
 
     async def delete(self, request: Request) -> Response:
-        """Answer ``DELETE queues/{q}``: delete the queue and its journal."""
+        """Answer ``DELETE queues/{q}``: delete the queue and its journal, with their rows.
+
+        Raises the errors of :meth:`.QueueManager.delete_queue`.
+        """
         return Response.json(
             {"queue": await self._manager.delete_queue(request.parameters["queue"])}
         )

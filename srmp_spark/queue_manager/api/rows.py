@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
 
 WAIT_SECONDS_MAX = 10.0
-"""Longest long poll, in seconds. A longer ``wait`` is cut to this time."""
+"""Longest wait of ``range`` for a new row (long poll), in seconds.
+
+A longer ``wait`` is cut to this time.
+"""
 
 
 class RowsApi:

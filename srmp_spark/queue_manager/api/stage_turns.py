@@ -61,7 +61,7 @@ class StageTurn:
         self._waited = 0.0
         self._waits_since: float | None = None
         self._task: asyncio.Task[Any] | None = None
-        """The task that waits for the body now, or ``None``."""
+        """The task that waits for the body now and can be cancelled, or ``None``."""
         self._is_given_up = False
 
     async def next_event(

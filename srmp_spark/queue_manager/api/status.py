@@ -187,7 +187,7 @@ async def streams_seen(
 
 
 def stream_status(stream: IncomingStream) -> dict[str, Any]:
-    """Return one entry of ``incoming_streams``."""
+    """Return one entry of ``incoming_streams`` in ``status``, for ``stream``."""
     return {
         "queue": shown_queue(stream.queue),
         "stream_id": str(stream.id),

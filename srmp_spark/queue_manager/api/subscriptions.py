@@ -39,7 +39,7 @@ class SubscriptionsApi:
         return found
 
     async def list(self, request: Request) -> Response:
-        """Answer ``GET subscriptions``: the entries of ``status.subscriptions``."""
+        """Answer ``GET subscriptions``: the state of each subscription, as in ``status``."""
         del request
         return Response.json({"subscriptions": self._remote().status()})
 

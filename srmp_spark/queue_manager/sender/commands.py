@@ -93,7 +93,8 @@ class Commands:
         self._numbers = itertools.count(secrets.randbits(48))
         self._over = asyncio.Event()
         self.on_forward: Callable[[], object] = lambda: None
-        """Called when there are messages to be forwarded."""
+        """Called when the main process notifies this process of new rows in ``private$/forward$``.
+        """
         self.hold_forwarding: Callable[[], Awaitable[Cursor | None]]
         """Called before rows that wait to be forwarded are purged.
 
@@ -101,7 +102,7 @@ class Commands:
         (:meth:`.Forwarder.hold`). This attribute is set before :meth:`serve`.
         """
         self.release_forwarding: Callable[[], object] = lambda: None
-        """Called after rows that wait to be forwarded were purged."""
+        """Called to resume forwarding, after rows that wait to be forwarded were purged."""
         self.own_queues = OwnQueues()
         """Queues of this queue manager, to which their own rows do not return.
 

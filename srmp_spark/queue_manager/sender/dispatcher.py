@@ -235,7 +235,7 @@ class Dispatcher:
         begins nevertheless.
         """
         self.on_dead: Callable[[], object] = lambda: None
-        """Called when dead letters are on stable storage."""
+        """Called when new dead letters are on stable storage, to notify the main process."""
         self.on_receipts_noted: Callable[[int], object] = lambda to: None
         """Called with the sequence up to which rows of the order queue are no longer needed."""
 

@@ -22,7 +22,7 @@ from srmp_spark.store.outbox.tables.forward_place import Cursor, hold_forwarding
 from srmp_spark.store.outbox.tables.unreadable import set_fact_aside
 
 RULES = "forward_rules"
-"""Key of the rules in the table ``meta`` of the outbox."""
+"""Key of the stored redirection rules in the database table ``meta`` of the outbox."""
 RULES_MAX = 16
 """Configurations that are remembered while their rows wait; older ones are forgotten.
 
@@ -32,7 +32,7 @@ without a forwarded message.
 
 
 class Rules(NamedTuple):
-    """The part of a configuration that decides where a message is forwarded to."""
+    """The redirections and host names of a configuration, which decide where messages go."""
 
     inbound: Redirections
     hosts: LocalHosts
@@ -47,7 +47,7 @@ class Rules(NamedTuple):
         return Forwarding(inbound=self.inbound).forward_to(destination, self.hosts)
 
     def dump(self) -> dict[str, Any]:
-        """Return the rules in JSON form."""
+        """Return the rules as a dictionary for JSON, which :meth:`load` reads."""
         return {
             "inbound": self.inbound.dump(),
             "hosts": sorted(self.hosts.names),
@@ -66,7 +66,10 @@ class Rules(NamedTuple):
         )
 
     def is_like(self, other: Rules) -> bool:
-        """Return whether both rules lead every message to the same destination."""
+        """Return whether both rules are equal, so that they lead messages to the same destinations.
+
+        :attr:`until` is not compared.
+        """
         return self._replace(until=None).dump() == other._replace(until=None).dump()
 
 

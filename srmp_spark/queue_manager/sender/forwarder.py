@@ -57,7 +57,10 @@ HOLD_SECONDS = 30.0
 Then the caller of the purge may have died.
 """
 HELD_PAUSE_SECONDS = 0.02
-"""Interval of the check whether forwarding is still held, in seconds."""
+"""Interval of the check whether forwarding is still held, in seconds.
+
+:meth:`Forwarder.hold` holds forwarding.
+"""
 RETRY_SECONDS = 2.0
 """Pause after rows could not be read, or the outbox did not accept them, in seconds.
 
@@ -68,7 +71,10 @@ log = logging.getLogger(__name__)
 
 
 class Read(NamedTuple):
-    """Rows that one call of :meth:`ForwardLog.read` found."""
+    """The rows of ``private$/forward$`` that one call of :meth:`ForwardLog.read` found.
+
+    ``more`` states whether more rows can be read now.
+    """
 
     rows: list[Incoming | Unsendable]
     to: Cursor | None
@@ -232,7 +238,7 @@ class Forwarder:
             return self._read_to
 
     def release(self) -> None:
-        """Resume forwarding after a call of :meth:`hold`."""
+        """End the hold that :meth:`hold` began, so that forwarding resumes."""
         self._held_until = float("-inf")
         self._came.set()
 

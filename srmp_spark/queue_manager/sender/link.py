@@ -33,9 +33,12 @@ from srmp_spark.store.outbox.tables.schema import DATABASE_FILE, OUTBOX
 STATUS_SECONDS = 2.0
 """Longest wait for the child's status, in seconds. After it the previous status is shown."""
 STATUS_KEPT_SECONDS = 0.2
-"""Time for which a status is used again, in seconds."""
+"""Time for which a status is used again without asking the child, in seconds."""
 COMMIT_SECONDS = 900.0
-"""Longest wait for a commit, in seconds: a batch of the largest size takes a minute."""
+"""Longest wait for the child's answer to a commit, in seconds; then a 503 is raised.
+
+A batch of the largest size takes a minute.
+"""
 STAGE_SECONDS = 300.0
 """Longest wait for the check of a stage, in seconds.
 
@@ -133,7 +136,9 @@ class Outgoing:
         to report.
         """
         self.dead_came: Callable[[], object] = lambda: None
-        """Called when there may be dead letters for a local queue. The process sets this attribute.
+        """Called when the child has new dead letters, which may be for a local queue.
+
+        The process sets this attribute.
         """
         self.receipts_noted = 0
         """Sequence up to which the child no longer needs the rows of the order queue.
@@ -172,7 +177,7 @@ class Outgoing:
         }
         self.link = SenderLink(settings, self._on_event)
         self.set_aside: list[dict[str, str]] = []
-        """Rows of the outbox that cannot be read, from the child's last status."""
+        """Entries for rows of the outbox that cannot be read, from the child's last status."""
         self.dead_letters: dict[str, int] = {}
         """Number of dead letters by reason, since the outbox was created.
 
@@ -367,5 +372,8 @@ class Outgoing:
 
     @property
     def last_seen(self) -> list[dict[str, Any]]:
-        """Return the outgoing queues of the child's last report, without asking the child."""
+        """Return the entries of ``status.outgoing`` of the child's last report.
+
+        The child is not asked.
+        """
         return self._seen.outgoing

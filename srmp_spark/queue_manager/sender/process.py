@@ -73,7 +73,7 @@ SWEEP_SECONDS = 60.0
 :meth:`.Outbox.sweep` does this in slices.
 """
 SWEEP_PAUSE_SECONDS = 0.05
-"""Pause between two slices of a sweep, in seconds."""
+"""Pause between two slices of the deletion of expired data, in seconds."""
 
 log = logging.getLogger(__name__)
 

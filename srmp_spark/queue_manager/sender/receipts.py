@@ -48,7 +48,10 @@ log = logging.getLogger(__name__)
 
 
 READ_TO = "order_queue_read_to"
-"""Key of the position of reading in the table ``meta`` of the outbox."""
+"""Key, in the database table ``meta`` of the outbox, of the sequence read last.
+
+It is the sequence up to which the order queue was read.
+"""
 
 
 READ_MARK = "order_queue_read_mark"
@@ -96,7 +99,7 @@ def read_to(outbox: OutboxDatabase) -> int:
 
 
 class Found(NamedTuple):
-    """The receipts that one call of :meth:`ReceiptLog.read` found."""
+    """The receipts that one call of :meth:`ReceiptLog.read` found, as ``messages``."""
 
     to: int
     """The sequence up to which all rows were read."""
@@ -111,7 +114,10 @@ class ReceiptLog:
     """Reads receipts from the order queue, for one thread at a time."""
 
     def __init__(self, data_dir: Path, mark: Mark | None = None) -> None:
-        """Prepare to read; ``mark`` identifies the row that the last process read last."""
+        """Prepare to read; ``mark`` identifies the row that the previous process read last.
+
+        ``mark`` is ``None`` if that row is unknown.
+        """
         self._data_dir = data_dir
         self._unchecked = mark
         """The mark to compare at the first read, then ``None``.

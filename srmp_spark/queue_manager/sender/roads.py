@@ -16,7 +16,7 @@ from srmp_spark.srmp.sending.outgoing_effects import Load, QueueKey, Send
 
 
 class Roads:
-    """Passes each call to the transport of its destination."""
+    """Passes each call to the transport of its destination: HTTP, multicast or reliable session."""
 
     def __init__(
         self, connections: Connections, multicasts: Multicasts, sessions: ReliableSessions

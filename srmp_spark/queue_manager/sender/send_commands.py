@@ -32,7 +32,7 @@ from srmp_spark.store.outbox.identity.known import SEND_APPLICATION, find_known
 from srmp_spark.store.outbox.outbox import Outbox
 
 APPLICATION = SEND_APPLICATION
-"""Name of the application to which the keys of these messages belong."""
+"""Name of the application under which the keys of these messages are stored in the outbox."""
 MESSAGES_MAX = 10_000
 """Messages in one call. More raise a 400."""
 SERIAL_MAX = (1 << 63) - 1
@@ -41,7 +41,10 @@ SERIAL_MAX = (1 << 63) - 1
 A caller may ask for any number; a higher one is unknown.
 """
 WAIT_SECONDS_MAX = 10.0
-"""Longest wait for the end of messages in one call, in seconds."""
+"""Longest wait for the end of messages in one call of ``state``, in seconds.
+
+A longer ``wait`` is cut to this time.
+"""
 
 _COLUMNS = {
     "destination": "destination",

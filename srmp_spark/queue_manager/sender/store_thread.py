@@ -33,13 +33,16 @@ class StoreThread:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, on_fatal: Callable[[StoreError], object]
     ) -> None:
-        """Start the thread. ``on_fatal`` is called in the thread and must end the process."""
+        """Start the thread.
+
+        ``on_fatal`` is called in the thread with a :class:`StoreError`, and must end the process.
+        """
         self._loop = loop
         self._on_fatal = on_fatal
         self._first: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._later: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._turn = 0
-        """Number of jobs of the first line since a job of the second line had to wait."""
+        """Number of jobs of the first line that ran while a job of the second line waited."""
         self._ready = threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
         self._thread.start()

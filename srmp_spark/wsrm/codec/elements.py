@@ -12,7 +12,10 @@ from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapV
 from srmp_spark.wsrm.codec.xml_tree import Element
 
 ABSENT = -1
-"""BufferRemaining of an acknowledgement without that element ([MS-WSRVCRM] 3.2.7.1)."""
+"""Value for "no BufferRemaining": the acknowledgement lacks that element.
+
+See [MS-WSRVCRM] 3.2.7.1.
+"""
 
 Range = tuple[int, int]
 """A range of message numbers, both included: the lower and the upper one."""
@@ -60,7 +63,7 @@ class SequenceAcknowledgement:
 
 
 class IncompleteSequenceBehavior(Enum):
-    """The treatment of a sequence that ends with a gap (1.1 section 3.4)."""
+    """What a destination does with a sequence that ends with a gap (1.1 section 3.4)."""
 
     NO_DISCARD = "NoDiscard"
     DISCARD_FOLLOWING_FIRST_GAP = "DiscardFollowingFirstGap"
@@ -184,7 +187,7 @@ Content = (
     | MakeConnection
     | Fault
 )
-"""The protocol elements that the Body of a message can hold."""
+"""Any protocol element that the Body of a message can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ class AddressingVersion(Enum):
 
     @property
     def fault(self) -> str:
-        """Return the action of a fault that has no action of its own."""
+        """Return ``wsa:Action`` of a fault that has no action of its own."""
         return f"{self.value}/fault"
 
 
@@ -66,7 +66,7 @@ class RmVersion(Enum):
     V1_1 = "http://docs.oasis-open.org/ws-rx/wsrm/200702"
 
     def action(self, name: str) -> str:
-        """Return ``wsa:Action`` of the protocol message with this name."""
+        """Return ``wsa:Action`` of the protocol message that is named ``name``."""
         return f"{self.value}/{name}"
 
 
@@ -75,11 +75,11 @@ MAKE_CONNECTION_ACTION = f"{MAKE_CONNECTION}/MakeConnection"
 SOAP_OF = {version.value: version for version in SoapVersion}
 ADDRESSING_OF = {version.value: version for version in AddressingVersion}
 RM_OF = {version.value: version for version in RmVersion}
-"""Version of WS-ReliableMessaging by its namespace."""
+"""Versions of WS-ReliableMessaging by their namespaces."""
 
 
 def qualified(namespace: str, name: str) -> str:
-    """Return a name in Clark's notation: ``{namespace}name``."""
+    """Return ``name`` with its namespace in Clark's notation: ``{namespace}name``."""
     return f"{{{namespace}}}{name}"
 
 

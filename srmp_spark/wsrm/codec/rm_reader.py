@@ -49,7 +49,7 @@ BUFFER_REMAINING = qualified(FLOW_CONTROL, "BufferRemaining")
 
 
 class Children:
-    """Reads the children of one element in their order."""
+    """Reads the child elements of one element one after the other, in their order."""
 
     def __init__(self, element: Element) -> None:
         self.namespace, self.parent = split(element.tag)

@@ -112,7 +112,7 @@ class Tree(NamedTuple):
 
 
 class _Open:
-    """An element whose end tag has not been read yet."""
+    """An element that is being read: its end tag has not been read yet."""
 
     __slots__ = ("attributes", "content", "scope", "tag")
 
@@ -141,7 +141,7 @@ def parse_tree(envelope: bytes, wanted: Container[str]) -> Tree:
 
 
 class _Reader:
-    """Parses one envelope in one pass."""
+    """Parses one envelope in one pass of the XML parser expat."""
 
     def __init__(self, envelope: bytes, wanted: Container[str]) -> None:
         self._envelope = envelope
@@ -382,12 +382,15 @@ def _prefixes_used(body: bytes, known: Iterable[str]) -> set[str]:
 
 
 def declaration(prefix: str, uri: str) -> str:
-    """Return the text of a namespace declaration, such as `` xmlns:prefix="uri"``."""
+    """Return the text of a namespace declaration, such as `` xmlns:prefix="uri"``.
+
+    The text begins with a blank; the URI is escaped.
+    """
     return f' xmlns{":" if prefix else ""}{prefix}="{escaped(uri)}"'
 
 
 def escaped(text: str) -> str:
-    """Return ``text`` escaped for an element, or for an attribute in double quotes."""
+    """Return ``text`` with XML escapes, for an element or an attribute in double quotes."""
     text = (
         text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
     )

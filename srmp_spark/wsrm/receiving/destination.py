@@ -101,7 +101,7 @@ class Destination:
         self._owed: Timers[str] = Timers()
         """Times at which acknowledgements are sent to the addresses of sources, by sequence."""
         self._owners: Counter[str] = Counter()
-        """Number of sequences of each client."""
+        """Number of sequences that each client has, by the client's name or address."""
         self._dirty: dict[str, None] = {}
         self._removed: list[str] = []
         self._holding: dict[str, InboundSequence] = {}
@@ -403,7 +403,7 @@ class Destination:
         self._created.pop(message_id, None)
 
     def created(self, message_id: str) -> InboundSequence | None:
-        """Return the sequence that the CreateSequence with this MessageID made, or None."""
+        """Return the sequence that the CreateSequence with this MessageID made, or ``None``."""
         return self._sequences.get(self._created.get(message_id, ""))
 
     def nothing(self, message: SoapMessage) -> Received:
@@ -576,7 +576,7 @@ class Destination:
 
     @property
     def generation(self) -> int:
-        """Return how many times :meth:`changes` was called."""
+        """Return how many times :meth:`changes` was called so far."""
         return self._generation
 
     @property

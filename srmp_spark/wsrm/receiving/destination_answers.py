@@ -64,7 +64,7 @@ def version_of(message: SoapMessage) -> RmVersion:
 
 
 class Answers:
-    """Makes the messages that answer the clients of one destination."""
+    """Makes the messages that answer the clients of one destination (:mod:`.destination`)."""
 
     def __init__(
         self, address: str, sequences: Mapping[str, InboundSequence], flow: FlowControlObject

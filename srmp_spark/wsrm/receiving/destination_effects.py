@@ -150,7 +150,7 @@ class Received(NamedTuple):
     request: SoapMessage
     identifier: str
     accepted: int
-    """Last number that the sequence has accepted in order, with this message."""
+    """Last number that the sequence has accepted in order, this message included."""
     fault: Fault | None
     generation: int
     """Number of the changes that must be committed before the answer.

@@ -89,7 +89,7 @@ class InboundSequence:
         ``None`` means that the client does not poll.
         """
         self.begun_at = 0.0
-        """Time of the sequence's beginning, in monotonic seconds."""
+        """Time at which the sequence began in this process, in seconds of the monotonic clock."""
         self.is_on_hold = False
         """Whether an internal error interrupted one of the sequence's messages.
 
@@ -150,7 +150,7 @@ class InboundSequence:
 
     @property
     def highest(self) -> int:
-        """Return the highest number that was accepted or is held."""
+        """Return the highest number that was accepted or is held; 0 if there is none."""
         return max(self.accepted, *self.held) if self.held else self.accepted
 
     def take(self, delivery: Delivery) -> list[Delivery]:
@@ -176,7 +176,7 @@ class InboundSequence:
         return delivery
 
     def drop_held(self) -> None:
-        """Discard all messages that wait after a gap."""
+        """Discard all messages that wait in memory after a gap."""
         self.held.clear()
         self.held_bytes = 0
 

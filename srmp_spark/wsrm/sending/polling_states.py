@@ -17,7 +17,7 @@ from srmp_spark.wsrm.codec.elements import ABSENT
 
 
 class PollingState(Enum):
-    """The states of 3.2.1.1 and 3.2.1.2, and the end."""
+    """The states of a source under flow control: those of 3.2.1.1 and 3.2.1.2, and the end."""
 
     NOT_POLLING = auto()
     POLLING = auto()
@@ -32,7 +32,7 @@ class PollingEvent(Enum):
     SEQ_ACK_RECEIVED_FULL = auto()
     """An acknowledgement whose BufferRemaining is 0."""
     SEQ_ACK_RECEIVED_SILENT = auto()
-    """An acknowledgement without BufferRemaining: -1."""
+    """An acknowledgement without BufferRemaining (value -1)."""
     POLLING_TIMER_EXPIRED = auto()
     SEQ_TERMINATED = auto()
 
@@ -49,7 +49,7 @@ class Timer(Enum):
 
 
 class Step(NamedTuple):
-    """The next state and the action on the timer."""
+    """The next state of the source, and the action on POLLING_TIMER."""
 
     state: PollingState
     timer: Timer

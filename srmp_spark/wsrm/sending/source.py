@@ -278,7 +278,7 @@ class Source:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether every message that has a number is acknowledged."""
+        """Return whether no message waits or is in flight: all numbers are acknowledged."""
         return not self.in_flight and self.sent == self.assigned
 
     @property
@@ -500,7 +500,7 @@ class Source:
             self._resends.set(number, now + self._pause(0))
 
     def _takes_back(self, ranges: tuple[Range, ...]) -> bool:
-        """Return whether ``ranges`` lack a number that an earlier acknowledgement named."""
+        """Return whether ``ranges`` lack a number that an earlier acknowledgement included."""
         return any(
             sum(last - first + 1 for first, last in self.in_flight.inside(*gap))
             != gap[1] - gap[0] + 1

@@ -30,7 +30,7 @@ class SourceState(Enum):
 
 
 class SourceEvent(Enum):
-    """The events that change the state."""
+    """The events that change the state of a sequence at its source."""
 
     CREATED = auto()
     """CreateSequenceResponse was received from the peer."""

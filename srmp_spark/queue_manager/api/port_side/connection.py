@@ -18,7 +18,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 EXTENSION = "srmp.connection"
-"""Key of the :class:`Connection` among the extensions of an ASGI scope."""
+"""Key of the caller's :class:`Connection` in the extensions of an ASGI scope."""
 OWNER = "srmp.owner"
 """Key of the user id of the calling process among the extensions of an ASGI scope.
 
@@ -63,7 +63,7 @@ class Connection:
         raise ConnectionResetError("the caller went away")
 
     def cut(self) -> None:
-        """Shut the connection down for every process that uses the connection."""
+        """Shut the connection down at once, for every process that uses it."""
         if not self._transport.is_closing():
             with (
                 contextlib.suppress(OSError),

@@ -58,14 +58,14 @@ BODIES_MAX = 192 * 1_048_576
 A call that needs more is answered 503 and may be repeated.
 """
 QUERY_FIELDS_MAX = 50
-"""Fields of a query string. More raise a 400; no call has more than six."""
+"""Most fields of a query string. More raise a 400; no call has more than six."""
 QUERY_MAX = 8_192
 """Longest query string, in bytes.
 
 A longer string raises a 400, because each ``%xx`` becomes an object during decoding.
 """
 SHOWN_MAX = 100
-"""Characters of a wrong value that an error repeats. The rest of the value is cut off."""
+"""Most characters of a wrong value that an error repeats. The rest of the value is cut off."""
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 r"""Finds escapes by which JSON may contain half of a surrogate pair.
@@ -113,7 +113,7 @@ class Request:
     token: Token | None = None
     """The caller's API token, or ``None`` if no token is required."""
     bodies: Bodies = field(default_factory=Bodies, repr=False)
-    """The budget that the body of this call counts in."""
+    """The common budget of the bodies of all calls, in which the body of this call is counted."""
     taken: int = 0
     """Bytes that this call has counted in :attr:`bodies`."""
 
@@ -370,7 +370,7 @@ def field_text(body: dict[str, Any], name: str) -> str | None:
 
 @dataclass(slots=True)
 class Response:
-    """One answer: a body, or a stream of pieces."""
+    """One answer: a body, or a stream of pieces, or a body that :attr:`direct` writes."""
 
     status: int = 200
     body: bytes = b""
@@ -385,7 +385,7 @@ class Response:
 
     @classmethod
     def json(cls, value: Any, status: int = 200) -> Response:  # noqa: ANN401  # any value that json can write
-        """Build a JSON answer in ASCII, which can hold any text of a store or an error."""
+        """Build an answer with ``value`` as JSON in ASCII, which can hold any text."""
         return cls(status, json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n")
 
     @classmethod

@@ -128,9 +128,9 @@ class _Text:
         self._window = ""
         self.at = 0
         self._chunks: list[tuple[int, int]] = []
-        """Number of characters and of values of each chunk in the window."""
+        """For each chunk in the window, its number of characters and of possible values."""
         self._values = 0
-        """Number of values in all text that was decoded."""
+        """Upper bound of the number of values in all text that was decoded so far."""
 
     async def next(self) -> str:
         """Skip blanks, and return the next character without consuming the character.

@@ -38,7 +38,7 @@ class Standing(IntEnum):
     """State of a connection. Among connections of one address, the lowest value is closed first."""
 
     SILENT = 0
-    """The connection has never sent a complete head."""
+    """The connection has never sent a complete request head."""
     IDLE = 1
     """The connection is between two calls."""
     WAITING = 2
@@ -76,10 +76,10 @@ class Places(Generic[C]):
         """Connections that may be closed, with their ranks; the next one is last."""
         self._ordered_at = float("-inf")
         self._given = 0
-        """Number of places that the present order has given."""
+        """Number of places that were taken by the present order."""
 
     def enter(self, host: str) -> None:
-        """Count a new connection of ``host``."""
+        """Count one more connection of the address ``host``."""
         self._counts[_holder(host)] += 1
 
     def leave(self, host: str) -> None:

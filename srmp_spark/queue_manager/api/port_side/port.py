@@ -75,7 +75,10 @@ A place is searched for every ORDER_SECONDS. The wait is shorter than a caller w
 and longer than most calls take.
 """
 STARTS_AT_ONCE = 8
-"""Calls that begin in one turn of the loop: 2 ms if all are refused. Further calls wait."""
+"""Most calls that begin in one turn of the loop; further calls wait.
+
+They take 2 ms if all are refused.
+"""
 ACCEPTS_AT_ONCE = 64
 """Connections that are accepted in one turn of the loop; further ones wait.
 
@@ -101,15 +104,15 @@ class ApiProtocol(LendingProtocol):
         self.owner = owner
         self._since = port.now
         self._head_begun = True
-        """Whether a head is due: since the connection began, or since its first byte."""
+        """Whether a request head is due: since the connection began, or since its first byte."""
         self._body_bytes = 0
         self._in_body = False
         self._unread = 0
         self._unread_since = port.now
         self._has_called = False
-        """Whether a complete head was received."""
+        """Whether a complete request head was ever received."""
         self._waiting = 0
-        """Number of calls that have not begun."""
+        """Number of calls of this connection that wait for their turn to begin."""
         self._is_over = False
         """Whether there were more than PIPELINED_MAX requests at once.
 
@@ -173,12 +176,12 @@ class ApiProtocol(LendingProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Count the bytes of a body."""
+        """Count the bytes of a piece of the body, for the minimum rate."""
         self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that a request was received completely."""
+        """Note that a request was received completely, which ends the deadline of its body."""
         self._in_body = False
         super().on_message_complete()
 
@@ -276,9 +279,9 @@ class ApiPort:
         """Connections that wait for a place, the oldest first."""
         self._next_look: asyncio.TimerHandle | None = None
         self._starts: deque[Callable[[], object]] = deque()
-        """Calls that wait for a turn of the loop."""
+        """Calls that wait for a later turn of the loop, in the order of arrival."""
         self._started = 0
-        """Number of calls that began in this turn."""
+        """Number of calls that began in this turn of the loop."""
         self._turn: asyncio.Handle | None = None
         self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
 
@@ -305,7 +308,10 @@ class ApiPort:
         await end(tuple(self._accepting.values()))
 
     def begins(self, start: Callable[[], object]) -> None:
-        """Call ``start`` now, or in a later turn of the loop if STARTS_AT_ONCE calls have begun."""
+        """Call ``start`` now, or in a later turn of the loop.
+
+        At most STARTS_AT_ONCE calls begin in one turn, in the order of arrival.
+        """
         if self._started < STARTS_AT_ONCE and not self._starts:
             self._started += 1
             start()

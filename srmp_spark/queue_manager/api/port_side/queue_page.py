@@ -38,7 +38,10 @@ class Page:
 
     @classmethod
     def of(cls, request: Request) -> Page:
-        """Read the query of a call. Raises a 400 for an invalid field."""
+        """Read the query fields of a call, and return its page.
+
+        Raises a 400 for an invalid field.
+        """
         text, limit = request.text("queues"), request.integer("limit", low=1)
         try:
             pattern = None if text is None else canonical_queue_name(text)
@@ -98,7 +101,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The queues of one page."""
+    """The queues of one page, ordered by name."""
 
     queues: list[Queue]
     after: str | None

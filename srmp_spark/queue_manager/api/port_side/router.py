@@ -19,7 +19,10 @@ from srmp_spark.queue_manager.trust.tokens import Verb
 Handler = Callable[[Request], Awaitable[Response]]
 
 SEGMENTS_MAX = 12
-"""Segments of a path. A longer path raises a 400; the longest route has six."""
+"""Most segments (parts between slashes) of a path. A longer path raises a 400.
+
+The longest route has six.
+"""
 
 
 class Extent(Enum):

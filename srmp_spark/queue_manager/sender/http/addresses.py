@@ -70,7 +70,7 @@ class Addresses:
         The host that was looked up last is the last entry.
         """
         self.overlap = Overlap(OVERLAP_MAX)
-        """Limits simultaneous attempts to several addresses, for callers that connect."""
+        """Limits attempts to connect to several addresses of a host at once (OVERLAP_MAX)."""
 
     def __repr__(self) -> str:
         return (

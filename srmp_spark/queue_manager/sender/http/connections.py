@@ -146,11 +146,11 @@ class Wire:
         self.host_header = url.authority
         self.target = split_url(key.destination).request_target
         self.waiting: deque[tuple[Send, bytes]] = deque()
-        """Messages with their requests that were not sent yet."""
+        """Messages that were not sent yet, each with its encoded request."""
         self.load: Load | None = None
         """The engine's request to read messages, which waits for a connection, or ``None``."""
         self.is_sought = False
-        """Whether a connection is being made, or waits for a place."""
+        """Whether a connection is being made, or the wire waits for a place."""
         self.exchange: Exchange | None = None
         self.looking: asyncio.Task[Sequence[str]] | None = None
         """Task that looks the host up, before the wire waits for a place."""
@@ -173,9 +173,12 @@ class Wire:
         self._moved_at = 0.0
         """Time of the last progress of the request or its answer."""
         self._unsent_bytes = self._read_bytes = 0
-        """Unsent bytes, and received bytes in ``_read_bytes``, at the last check."""
+        """Number of unsent bytes at the last call of :meth:`overdue`.
+
+        ``_read_bytes`` is the number of received bytes at that time.
+        """
         self._read_before = 0
-        """Number of bytes that were received before the request was sent."""
+        """Number of bytes that had been received when the request in flight was sent."""
 
     def request(self, send: Send) -> bytes:
         """Encode a message as an HTTP request, and return its bytes.
@@ -213,7 +216,7 @@ class Wire:
 
     @property
     def busy(self) -> bool:
-        """Return whether messages wait or are in flight."""
+        """Return whether messages of this queue wait to be sent or are in flight."""
         return bool(self.waiting) or (self.exchange is not None and bool(self.exchange.unanswered))
 
     # --- Owner of the exchange --------------------------------------------------------------------
@@ -260,7 +263,10 @@ class Wire:
     # --- its end ----------------------------------------------------------------------------------
 
     def standing(self) -> Standing:
-        """Return the present state of the connection."""
+        """Return whether the connection is idle, and for how long it has been in its state.
+
+        The result is a :class:`.places.Standing`.
+        """
         now = self.connections.time()
         is_idle = self.exchange is not None and self.connecting is None and not self.busy
         return Standing(is_idle, now - (self.used_at if is_idle else self.began_at))
@@ -394,7 +400,7 @@ class Connections:
         self._addresses = addresses or Addresses(loop)
         self._wires: dict[QueueKey, Wire] = {}
         self._holding: OrderedDict[QueueKey, Wire] = OrderedDict()
-        """Wires that have a connection, or open one."""
+        """Wires that have an open connection or are opening one, the earliest first."""
         self._most = connections_allowed()
         self._places: Places[Wire] = Places(self._most, TROUBLED_MAX)
         self._attempts = float(ATTEMPTS_AT_ONCE)

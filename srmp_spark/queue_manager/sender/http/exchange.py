@@ -32,7 +32,7 @@ class Owner(Protocol):
     """
 
     def answered(self, send: Send, answer: PeerAnswer) -> None:
-        """Handle the answer to the oldest request."""
+        """Handle the complete ``answer`` to ``send``, the message of the oldest request."""
 
     def lost(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
         """Handle the end of the connection, which is reported once.
@@ -96,7 +96,7 @@ class Exchange(asyncio.Protocol):
         self._end(why, silent=False)
 
     def leave(self) -> None:
-        """Close the connection without a report."""
+        """Close the connection at once, and report nothing to the owner."""
         self._close()
 
     # --- asyncio ----------------------------------------------------------------------------------

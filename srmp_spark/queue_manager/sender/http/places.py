@@ -52,7 +52,7 @@ W = TypeVar("W")
 
 
 class Standing(NamedTuple):
-    """The present state of a connection."""
+    """The present state of a connection, for the decision which connection is closed."""
 
     is_idle: bool
     """Whether no message is in flight on the connection."""
@@ -65,17 +65,20 @@ class Standing(NamedTuple):
 
 @dataclass(slots=True)
 class _Pool(Generic[W]):
-    """Places of one kind, their holders, and the connections that wait for them."""
+    """Places of one kind (prompt or slow), their holders, and the wires that wait for them."""
 
     most: int
     held: Counter[str] = field(default_factory=Counter)
-    """Number of places by payer."""
+    """Number of places that each payer holds."""
     holders: dict[W, tuple[str, ...]] = field(default_factory=dict)
     """Payers of each connection that has a place; the earliest connection is first."""
     lines: dict[str, deque[tuple[W, tuple[str, ...]]]] = field(default_factory=dict)
-    """Waiting connections by server; the line whose turn is next is first. No line is empty."""
+    """Waiting connections with their payers, by server.
+
+    The line whose turn is next is first. No line is empty.
+    """
     waiting: Counter[str] = field(default_factory=Counter)
-    """Number of waiting connections by payer."""
+    """Number of waiting connections of each payer."""
 
     @property
     def share(self) -> int:
@@ -168,7 +171,7 @@ class Places(Generic[W]):
 
     @property
     def somebody_waits(self) -> bool:
-        """Return whether a connection waits for a place."""
+        """Return whether any connection waits for a place of either pool."""
         return bool(self._prompt.lines or self._slow.lines)
 
     def want(self, wire: W, server: str, payers: tuple[str, ...], *, is_slow: bool) -> None:

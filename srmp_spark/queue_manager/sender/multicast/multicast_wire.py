@@ -80,7 +80,7 @@ class MulticastWire:
             self.inlet = Inlet.of_group(
                 settings.encapsulation, interface, address.group, only=UPSTREAM
             )
-            """Receives the NAKs that receivers multicast."""
+            """Socket that receives the NAKs that receivers multicast."""
         except BaseException:
             self.outlet.close()
             raise
@@ -99,7 +99,7 @@ class MulticastWire:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._sends: deque[Send] = deque()
-        """Messages given to the source whose packets were not all sent yet, in order."""
+        """Messages given to the PGM source whose packets were not all sent yet, in order."""
         self._trouble: str | None = None
         self.used_at = self.asked_at = now
         """Time of the last message; ``asked_at`` is the time of the last NAK or SPMR."""
@@ -110,7 +110,7 @@ class MulticastWire:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the session accepts messages."""
+        """Return whether the session accepts messages: its end has not begun."""
         return self.source.state is SourceState.OPEN
 
     @property

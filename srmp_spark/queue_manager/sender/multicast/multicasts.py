@@ -46,7 +46,7 @@ QUIET_SECONDS_MAX = 2.5
 The main process waits 5 s.
 """
 LOOK_SECONDS = 1.0
-"""Interval of the check for ended sessions, in seconds."""
+"""Interval of the check for ended sessions and a new interface, in seconds."""
 
 _TYPE_AT: Final = 4
 _LEFT = PeerAnswer(200, "", None)

@@ -36,9 +36,9 @@ From this number on the next attempt waits as after any refused attempt
 creates sequences and at once loses each of them would otherwise get ten sequences a second.
 """
 TROUBLE_SECONDS = 0.5
-"""Shortest pause after any trouble, in seconds."""
+"""Shortest pause after a failed attempt, in seconds."""
 WINDOW = HANDED_OUT_MAX // 2
-"""Messages in flight at most if the destination does not state its free room."""
+"""Most messages in flight in one sequence if the destination does not state its free room."""
 
 LOST_PERHAPS = (
     "the service may have lost the sequence; if this lasts, `srmp-spark "

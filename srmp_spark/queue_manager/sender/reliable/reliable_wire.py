@@ -221,7 +221,10 @@ class ReliableWire:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the wire has no messages, no sequence and nothing to be written."""
+        """Return whether the wire can be dropped.
+
+        It has no messages, no sequence and nothing to be written then.
+        """
         return (
             self.source is None
             and not self._book.waiting
@@ -234,7 +237,10 @@ class ReliableWire:
         )
 
     def end(self) -> asyncio.Task[None]:
-        """Close the connection, cancel the task, and report nothing. Return the cancelled task."""
+        """Close the connection, cancel the task, and report nothing.
+
+        Return the cancelled task, which is about to end.
+        """
         self._is_open = False
         self._task.cancel()
         self._connection.close()

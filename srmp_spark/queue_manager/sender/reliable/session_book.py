@@ -29,7 +29,7 @@ class SessionBook:
         self.sends: dict[int, Send] = {}
         """Messages by number, without those of a queue that is on hold."""
         self.serials: dict[int, int] = {}
-        """The serial of every number whose message is neither finished nor taken."""
+        """The serial of each number whose message is neither finished nor taken, by number."""
         self.doubt: set[int] = set()
         """Numbers of messages that the destination may have."""
         self.taken: set[int] = set()
@@ -71,7 +71,7 @@ class SessionBook:
         return self._numbers.get(send.serial)
 
     def wait(self, send: Send) -> None:
-        """Let a message wait for a number, in the order of serials."""
+        """Insert a message among those that wait for a number, by its serial."""
         insort(self.waiting, send, key=lambda each: each.serial)
 
     def give(self, number: int, send: Send, *, is_held: bool) -> None:
@@ -90,13 +90,13 @@ class SessionBook:
             self.sends[number] = send
 
     def finish(self, number: int) -> None:
-        """Forget a number whose message is acknowledged and whose end was reported."""
+        """Forget ``number``, because its message is acknowledged."""
         self._numbers.pop(self.serials.pop(number, 0), None)
 
     def take(self, number: int) -> bool:
-        """Mark the message of a number as taken: acknowledged while its queue was on hold.
+        """Mark the message of ``number`` as taken: acknowledged while its queue was on hold.
 
-        Return ``False`` if the number was finished or taken before.
+        Return ``False``, and do nothing, if the number was finished or taken before.
         """
         serial = self.serials.get(number)
         if serial is None:

@@ -73,7 +73,7 @@ class _BodyParser(AnswerParser):
 
 
 class _Exchange(asyncio.Protocol):
-    """One connection, which carries one request at a time."""
+    """One HTTP connection to a service, which carries one request at a time."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -162,7 +162,7 @@ class _Exchange(asyncio.Protocol):
 
 
 class SoapConnection:
-    """Posts messages to one service."""
+    """Posts messages to one service over one connection at a time, opened when needed."""
 
     def __init__(
         self, url: str, addresses: Addresses, tls: ClientTls, endpoint_of: Callable[[str], str]

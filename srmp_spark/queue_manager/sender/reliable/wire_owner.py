@@ -15,7 +15,7 @@ class WireOwner(Protocol):
     """Receives the events of the wires of all reliable sessions."""
 
     def on_answer(self, send: Send, answer: PeerAnswer) -> object:
-        """Note that a message is acknowledged."""
+        """Note that a message is acknowledged, so that the engine finishes it."""
 
     def on_failure(self, send: Send, why: str, left: bool) -> object:
         """Return a message that is not acknowledged to the engine, with the reason ``why``.
@@ -27,7 +27,7 @@ class WireOwner(Protocol):
         """Note that a message expired before a number was assigned to it."""
 
     def on_left(self, send: Send) -> object:
-        """Note that a message is sent now, perhaps again."""
+        """Note that a message is being sent now, perhaps again, for its send history."""
 
     def on_trouble(self, key: QueueKey, why: str | None) -> object:
         """Note the reason ``why`` the destination accepts no message now.
@@ -54,7 +54,7 @@ class Change(NamedTuple):
     numbered: tuple[Send, ...] = ()
     """Messages that get the next numbers."""
     ends: bool = False
-    """Whether the sequence gets no more messages."""
+    """Whether the sequence is to be closed, because it gets no more messages."""
     begins: bool = False
     """Whether CreateSequence may be sent after the write."""
     is_held: bool = False

@@ -39,7 +39,8 @@ class ForwardReport:
         self._room = room
         self._told: dict[str, str] = {}
         self._version: int | None = None
-        """Version of the state that was reported, or ``None`` before the first report."""
+        """Version of the room's state that was reported last, or ``None`` before the first report.
+        """
         self._has_begun = False
         self._forwarded: Cursor | None = None
         """The position of ``private$/forward$`` to report, or ``None`` if it was reported."""
@@ -48,7 +49,7 @@ class ForwardReport:
         return f"<ForwardReport told={len(self._told)}>"
 
     async def run(self) -> None:
-        """Report changes at each interval, until cancelled."""
+        """Report changes each REPORT_SECONDS, until cancelled."""
         while True:
             self.tell()
             await asyncio.sleep(REPORT_SECONDS)

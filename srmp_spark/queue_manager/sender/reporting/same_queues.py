@@ -50,12 +50,12 @@ Further destinations are not compared. An address with more names is a proxy, an
 compared with all others.
 """
 ADDRESSES_MAX = 8
-"""Addresses of one host that are remembered. Further addresses are ignored."""
+"""IP addresses of one host that are remembered. Further addresses are ignored."""
 TOLD_MAX = 1_000
 """Pairs of destinations that are logged. Later pairs are shown by ``status`` alone."""
 
 _Place = tuple[str, str]
-"""An IP address and a path."""
+"""An IP address and the path of a URL."""
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class SameQueue:
     hint: str
 
     def as_json(self) -> dict[str, Any]:
-        """Return the finding as ``status.outgoing`` shows it."""
+        """Return the finding as a dictionary, as ``status.outgoing`` shows it."""
         return {
             "destination": self.other,
             "receipts_missing": self.receipts_missing,

@@ -95,7 +95,10 @@ class Sendings:
         return {run: self._within(run) for run in ended}
 
     def forget(self, changes: OutgoingChanges) -> None:
-        """Forget the history of messages that ended with ``changes``, which are stored."""
+        """Forget the history of the messages that ended with ``changes``, and of forgotten queues.
+
+        Call this when ``changes`` are stored.
+        """
         for key, first, last in [
             *changes.finished,
             *(letter.run for letter in changes.dead_letters),

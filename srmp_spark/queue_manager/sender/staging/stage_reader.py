@@ -50,7 +50,10 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Readable(msgspec.Struct, frozen=True, tag=True):
-    """States that every row of the stage can become a message."""
+    """The verdict that every row of the stage can become a message, with facts about the stage.
+
+    ``rows`` and ``bytes`` are its size, the other fields are its schema.
+    """
 
     rows: int
     bytes: int
@@ -61,7 +64,7 @@ class Readable(msgspec.Struct, frozen=True, tag=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True, tag=True):
-    """States that the stage is refused, and why."""
+    """The verdict that the stage is refused, with the error for the client."""
 
     status: int
     code: str

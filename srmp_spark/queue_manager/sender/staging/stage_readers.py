@@ -95,7 +95,7 @@ class _Reader:
         return verdict
 
     def close(self) -> None:
-        """Kill the process, even if it is reading a stage."""
+        """Kill the process at once, even if it is reading a stage, and wait until it has ended."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
