@@ -53,7 +53,7 @@ QUEUE_BYTES_MAX = 1_048_576
 When the queue is full, the sender keeps further APDUs.
 """
 TXW_BYTES_MAX = 268_435_456
-"""Memory of a transmit window in octets, which matters at higher rates.
+"""Most memory of a transmit window in octets, which matters at higher rates.
 
 When the window is full, sending waits until the trail moves.
 """

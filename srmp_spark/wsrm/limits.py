@@ -136,7 +136,7 @@ Each of them keeps a connection. Further answers are sent at once.
 """
 
 INACTIVITY_TIMEOUT = 600.0
-"""Seconds without use after which a sequence is over: ten minutes, the value of WCF.
+"""Time without use after which a sequence is over, in seconds: ten minutes, as with WCF.
 
 CXF and Metro send CloseSequence and TerminateSequence once. Without the timeout, a lost
 TerminateSequence would leave the sequence forever.

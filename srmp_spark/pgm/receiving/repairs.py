@@ -71,9 +71,10 @@ class Repairs:
     def __init__(
         self, settings: ReceiverSettings, uniform: Uniform, now: float, of_all: TokenBucket
     ) -> None:
-        """Create an empty set of repairs.
+        """Create an empty set of missing numbers.
 
-        ``of_all`` limits the rate of NAKs of all sessions of the receiver together.
+        ``of_all`` limits the rate of NAKs of all sessions of the receiver together. ``uniform``
+        draws the back-offs.
         """
         self._of_all = of_all
         self._settings = settings

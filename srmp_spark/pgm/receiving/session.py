@@ -76,7 +76,7 @@ class IncomingSession:
         self._assembler = self.assembler_class(key, 0, out)
         self._spms = SpmSequence()
         self._behind: int | None = None
-        """Number of the first ODATA since the last SPM in sequence that was no new data.
+        """Number of the first duplicate ODATA since the last SPM in sequence, or ``None``.
 
         The packet may belong to a restarted source.
         """

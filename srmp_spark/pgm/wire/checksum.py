@@ -23,7 +23,7 @@ _HALF_ONES, _QUARTER_ONES, _EIGHTH_ONES = 2**_HALF - 1, 2**_QUARTER - 1, 2**_EIG
 
 
 def sum_of(data: bytes) -> int:
-    """Return the one's complement sum of ``data``, below 65,535.
+    """Return the one's complement sum of ``data``, as a number from 0 to 65,534.
 
     An odd last octet counts as the high half of a word.
     """

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.slices import Work
 
 MESSAGES_MAX = 10_000
-"""Messages in one call; more raise a 400.
+"""Most messages in one call; more raise a 400.
 
 A short list is committed at once, a long list in chunks, in order.
 """

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 ACTIONS = ("pause", "resume", "resend", "reset", "drop")
 MESSAGES_MAX = 10_000
-"""Messages in one call. More raise a 400."""
+"""Most messages in one call of ``outgoing/messages``. More raise a 400."""
 SERIALS_MAX = 10_000
-"""Messages whose state one call may ask for. More raise a 400."""
+"""Most messages whose states one call of ``outgoing/states`` may ask for. More raise a 400."""
 
 
 class OutgoingApi:

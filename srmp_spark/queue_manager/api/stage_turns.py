@@ -17,7 +17,7 @@ from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.shares import Shares
 
 STAGES_AT_ONCE = 64
-"""Stages whose bodies are received at once; further stages wait.
+"""Most stages whose bodies are received at once; further stages wait.
 
 A cluster with this number of cores has this number of tasks.
 """

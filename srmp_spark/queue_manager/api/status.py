@@ -58,9 +58,10 @@ def state_lag_seconds(manager: QueueManager) -> float:
 
 
 def state_failed(manager: QueueManager) -> dict[str, Any] | None:
-    """Return the failure that stops the Delta state and its remedy, or ``None``.
+    """Return the failure that stops the Delta state, as a dictionary for JSON, or ``None``.
 
-    A publisher that has ended is reported before one that still tries.
+    It has the reason, the remedy and the time. A publisher that has ended is reported before one
+    that still tries.
     """
     failures = sorted(manager.state_lag.failures.items(), key=lambda each: not each[1].ended)
     for of, failure in failures:
@@ -119,9 +120,9 @@ def queue_status(queue: Queue, manager: QueueManager) -> dict[str, Any]:
 
 
 def outgoing_status(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return one entry of ``outgoing`` with times in readable form.
+    """Return one entry of ``outgoing`` in ``status``, with times as RFC 3339.
 
-    ``entry`` is the entry that the sender process reported.
+    ``entry`` is the entry that the sender process reported, with times in microseconds.
     """
     shown = entry | {
         name: rfc3339(entry[name]) for name in ("last_acknowledged_at", "next_attempt_at")

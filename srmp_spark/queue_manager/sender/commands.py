@@ -109,9 +109,10 @@ class Commands:
         A batch may allow such a loop. This attribute is set before :meth:`serve`.
         """
         self.letter_warning: Callable[[str], str | None] = lambda queue: None
-        """Returns the problem of a queue that is named for dead letters, or ``None``.
+        """Called when rows are staged that name a local queue for their dead letters.
 
-        This attribute is set before :meth:`serve`.
+        It returns the problem of this queue and its remedy, or ``None``. This attribute is set
+        before :meth:`serve`.
         """
         letters = ApplicationLetters(outbox, store)
         self._handlers: dict[str, Handler] = {

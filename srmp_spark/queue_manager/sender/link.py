@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 class SenderLink(ChildLink):
     """Starts the sender process, keeps it running, and sends it commands.
 
-    :mod:`.process` describes its settings.
+    :class:`Outgoing` prepares the settings of the process.
     """
 
     module = "srmp_spark.queue_manager.sender.process"
@@ -179,10 +179,7 @@ class Outgoing:
         self.set_aside: list[dict[str, str]] = []
         """Entries for rows of the outbox that cannot be read, from the child's last status."""
         self.dead_letters: dict[str, int] = {}
-        """Number of dead letters by reason, since the outbox was created.
-
-        The child reports the numbers with its status.
-        """
+        """Number of dead letters by reason, since the outbox was created, as of the last status."""
         self._seen = _NOTHING_SEEN
         self._changes = 0
         """Number of changes after which an earlier answer to ``status`` is no longer used."""

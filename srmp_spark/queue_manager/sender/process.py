@@ -79,9 +79,10 @@ log = logging.getLogger(__name__)
 
 
 def _die(error: StoreError) -> None:
-    """End the process at once after a write or sync failed.
+    """Log ``error`` and end the process at once, with the exit code of the error.
 
-    An orderly end would write and sync again, on top of data that may be missing.
+    Called after a write or sync failed. An orderly end would write and sync again, on top of data
+    that may be missing.
     """
     log.critical("sender.fatal %s", error)
     logging.shutdown()

@@ -34,7 +34,7 @@ from srmp_spark.store.outbox.outbox import Outbox
 APPLICATION = SEND_APPLICATION
 """Name of the application under which the keys of these messages are stored in the outbox."""
 MESSAGES_MAX = 10_000
-"""Messages in one call. More raise a 400."""
+"""Most messages in one ``send`` command. More raise a 400."""
 SERIAL_MAX = (1 << 63) - 1
 """Highest serial (number of a message in its outgoing queue) that the outbox can store.
 

@@ -59,9 +59,10 @@ class StoreThread:
         return future
 
     def die(self, doing: str, error: BaseException) -> NoReturn:
-        """End the process, because memory may differ from the disk.
+        """End the process (``on_fatal``), because memory may differ from the disk.
 
-        A new process begins with the stored state. Raises the error itself if ``on_fatal`` returns.
+        ``doing`` and ``error`` describe the failure. A new process begins with the stored state.
+        Raises the failure as a :class:`StoreError` if ``on_fatal`` returns.
         """
         failure = error if isinstance(error, StoreError) else StoreError(f"{doing}: {error!r}")
         self._on_fatal(failure)

@@ -125,9 +125,10 @@ def _sequence(sequence: Sequence, rm: RmVersion) -> str:
 
 
 def acknowledgement(ack: SequenceAcknowledgement, rm: RmVersion) -> str:
-    """Return the XML of a ``SequenceAcknowledgement``, without mustUnderstand (WS-I RSP R0540).
+    """Return the XML of the header ``SequenceAcknowledgement`` in the version ``rm``.
 
-    Raises :class:`LocalProtocolError` if ``ack`` is invalid in this version.
+    It has no mustUnderstand (WS-I RSP R0540). Raises :class:`LocalProtocolError` if ``ack`` is
+    invalid in this version.
     """
     is_new = rm is RmVersion.V1_1
     bounds = [number for each in ack.ranges for number in each]

@@ -47,11 +47,11 @@ def read_sequence_fault(element: Element) -> Fault:
 
 
 def read_fault(element: Element, soap: SoapVersion, header: Fault | None) -> Fault:
-    """Return the fault in the element ``s:Fault``.
+    """Read the fault in the element ``s:Fault``, and return it.
 
-    ``header`` is the fault of the header ``SequenceFault``, or None. The header takes precedence,
-    because it is more exact than the code of SOAP 1.1. Raises :class:`RemoteProtocolError` if an
-    identifier or number in the fault is invalid.
+    ``header`` is the fault of the header ``SequenceFault``, or ``None``. The header takes
+    precedence, because it is more exact than the code of SOAP 1.1. Raises
+    :class:`RemoteProtocolError` if an identifier or number in the fault is invalid.
     """
     if soap is SoapVersion.V1_1:
         code, subcode = _qname(_child(element, "faultcode")), ""

@@ -44,9 +44,9 @@ def number(
 
 
 def buffer_remaining(text: str) -> int:
-    """Return the value of BufferRemaining, an xs:int from 0 to 2147483647 ([MS-WSRVCRM] 2.2.3).
+    """Return the BufferRemaining in ``text``: an xs:int from 0 to 2147483647, both included.
 
-    Raises :class:`RemoteProtocolError` if ``text`` is no such number.
+    See [MS-WSRVCRM] 2.2.3. Raises :class:`RemoteProtocolError` if ``text`` is no such number.
     """
     return number(text, "BufferRemaining", "[MS-WSRVCRM] 2.2.3", maximum=BUFFER_REMAINING_MAX)
 

@@ -58,7 +58,7 @@ class Scope(NamedTuple):
     outer: Scope | None = None
 
     def find(self, prefix: str) -> str | None:
-        """Return the namespace of ``prefix``, or None if it is not declared.
+        """Return the namespace of ``prefix``, or ``None`` if it is not declared.
 
         The prefix ``""`` is that of names without a prefix.
         """

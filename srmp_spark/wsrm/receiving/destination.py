@@ -510,10 +510,10 @@ class Destination:
         sequence.drop_held()
 
     def _live(self, sequence: InboundSequence, now: float, utc: int) -> None:
-        """Set the time at which ``sequence`` ends if nothing arrives for it.
+        """Set the timer at which ``sequence`` ends if nothing arrives for it.
 
-        The time is its Expires at the latest. For a terminated sequence, set the time at which it
-        is forgotten.
+        The sequence ends at its Expires at the latest. For a terminated sequence, set the time at
+        which it is forgotten.
         """
         settings = self.settings
         over = sequence.state is InboundState.TERMINATED

@@ -28,7 +28,8 @@ class Held:
 class InboundSequence:
     """Accepts the messages of one sequence in their order, each once.
 
-    A message that arrives too early is held in memory and not acknowledged.
+    A message that arrives too early is held in memory and not acknowledged. *Accepted* messages are
+    delivered to the queue, and *stored* ones are on stable storage.
     """
 
     __slots__ = (

@@ -123,8 +123,8 @@ class Source:
     def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> Source:
         """Return the source with the state of ``row``, after a restart.
 
-        Messages that were in flight are sent again as soon as there is room, or at once if the peer
-        never announced its room.
+        Messages that were in flight are sent again when there is room by the last BufferRemaining
+        of ``row``, or at once if the peer never announced its room.
         """
         source = cls(settings, row.create_id, now)
         source.identifier, source.state = row.identifier, row.state

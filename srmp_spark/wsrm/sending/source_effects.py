@@ -23,7 +23,7 @@ from srmp_spark.wsrm.limits import (
 class SourceSettings:
     """The address, the versions and the pace of one sequence. Times are in seconds.
 
-    Raises :class:`ValueError` if ``window`` is not 1 to ``WINDOW_MAX``.
+    Raises :class:`ValueError` if ``window`` is not 1 to ``WINDOW_MAX``, both included.
     """
 
     to: str

@@ -157,7 +157,7 @@ def _check_owner(owner: int | None) -> None:
 
 
 def _check_is_no_form(method: str, headers: Mapping[str, str]) -> None:
-    """Raise a 403 for a changing call that a web page could have sent.
+    """Raise a 403 for a call that changes something and that a web page could have sent.
 
     Web pages can send simple forms without a preflight request.
     """

@@ -68,7 +68,7 @@ SHOWN_MAX = 100
 """Most characters of a wrong value that an error repeats. The rest of the value is cut off."""
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-r"""Finds escapes by which JSON may contain half of a surrogate pair.
+r"""Matches escapes by which JSON may contain half of a surrogate pair.
 
 Bodies without ``\u`` are not searched.
 """
@@ -149,7 +149,7 @@ class Request:
     def integer(self, name: str, *, default: int | None = None, low: int = 0) -> int | None:
         """Return the query field ``name`` as a whole number, or ``default`` if it is absent.
 
-        Raises a 400 for anything but a whole number of at least ``low``.
+        Raises a 400 for anything but a whole number from ``low`` to 2^63 - 1, both included.
         """
         text = self.text(name)
         if text is None:

@@ -55,17 +55,15 @@ ANSWER_SECONDS = 120.0
 A caller that accepts no byte for this long is disconnected, as in the reader process.
 """
 PIPELINED_MAX = 16
-"""Requests of one connection that wait for the answers to earlier ones.
+"""Most requests of one connection that wait for the answers to earlier ones.
 
-One more ends the connection.
-
-Hardly any client sends a request before it has its answer. Each request that waits costs some 4 KB,
-and one read can bring thousands of requests.
+One more ends the connection. Hardly any client sends a request before it has its answer. Each
+request that waits costs some 4 KB, and one read can bring thousands of requests.
 """
 AT_THE_DOOR_MAX = 16
-"""New connections that wait for a place in a full port.
+"""Most new connections that wait for a place in a full port.
 
-One more evicts the one that has waited longest, which is refused. So a caller that arrives after a
+One more evicts the one that has waited longest, which is closed. So a caller that arrives after a
 flood finds a place, and does not wait for the connections of the flood.
 """
 AT_THE_DOOR_SECONDS = 0.2

@@ -29,7 +29,7 @@ SLOW_THREADS = 2
 that were never looked up or were forgotten.
 """
 FOUND_SECONDS = 30.0
-"""Time for which addresses are used again, in seconds.
+"""Time for which the addresses of a host are used again without a look-up, in seconds.
 
 A connection that lives longer than this needs no look-up.
 """

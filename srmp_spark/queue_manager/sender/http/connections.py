@@ -50,19 +50,17 @@ from srmp_spark.srmp.receiving.stream_room import holder_of
 from srmp_spark.srmp.sending.outgoing_effects import Load, QueueKey, Send
 
 CONNECTIONS_MAX = 1_000
-"""Connections that are open or being opened; further queues wait.
+"""Most connections that are open or being opened; further queues wait.
 
 The number is below the usual limit of descriptors, and means 100 MB with the buffers of the kernel.
 """
 DESCRIPTORS_RESERVED = 64
 """Descriptors that are kept for the outbox, stages, receipts, look-ups and the link."""
 TROUBLED_MAX = 250
-"""Connections to queues whose last attempt failed or was answered late.
+"""Most connections to queues whose last attempt failed or was answered late.
 
-Further queues of this kind wait.
-
-Each of these connections may hang until CONNECT_SECONDS or ANSWER_SECONDS are over. The rest of the
-connections stays for all other queues.
+Further queues of this kind wait. Each of these connections may hang until CONNECT_SECONDS or
+ANSWER_SECONDS are over. The rest of the connections stays for all other queues.
 """
 TROUBLED_ATTEMPTS_PER_SECOND = 200
 """Attempts per second to connect for queues whose last attempt failed or was late.
@@ -375,7 +373,8 @@ class Connections:
     ) -> None:
         """Prepare the connections, with callbacks for their events.
 
-        ``on_failure``: a message failed; why, and whether bytes of the message were sent.
+        ``on_answer`` is called with a message and the complete answer to it. ``on_failure`` is
+        called with a message that failed, the reason, and whether bytes of the message were sent.
         ``on_unsent``: a message was not sent; the end of the message is reported after the end of
         all earlier messages. ``on_withdrawn``: a message was not sent, because the answer to the
         previous message was an error. ``on_closed``: a connection without messages ended.

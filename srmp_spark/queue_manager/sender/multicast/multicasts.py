@@ -27,12 +27,10 @@ from srmp_spark.queue_manager.sender.multicast.multicast_wire import MulticastWi
 from srmp_spark.srmp.sending.outgoing_effects import QueueKey, Send
 
 SESSIONS_MAX = 64
-"""Multicast sessions at one time, including ending sessions.
+"""Most multicast sessions at one time, including ending sessions.
 
-A message that needs one more session fails and is tried again.
-
-Each session has three sockets and a window: 21 MB of messages at the rate of [MC-MQSRM], never more
-than ``txw_bytes_max``.
+A message that needs one more session fails and is tried again. Each session has three sockets and a
+window: 21 MB of messages at the rate of [MC-MQSRM], never more than ``txw_bytes_max``.
 """
 QUIET_SECONDS = 1.0
 """Time without a request for a repair after which a stop closes the sockets, in seconds.

@@ -674,7 +674,7 @@ class ReliableWire:
             self._give_back(self._trouble)
 
     def _forget_sequence(self) -> None:
-        """Forget the sequence; the next message begins another one.
+        """Forget the sequence, without telling the service; the next message begins another one.
 
         Numbered messages that are not acknowledged get new numbers in that sequence.
         """

@@ -47,9 +47,10 @@ def restored_source(
 
 
 def envelope_of(source: Source, transmit: Transmit, send: Send | None) -> SoapMessage:
-    """Return the envelope of a message, with the same bytes each time.
+    """Return the SOAP envelope of the message ``send``, with the same bytes each time.
 
-    Without a message, return the envelope of the LastMessage of version 1.0.
+    ``transmit`` states the number. If ``send`` is ``None``, return the envelope of the LastMessage
+    of version 1.0.
     """
     if send is None:
         return source.envelope(transmit, "", b"", f"{source.create_id}/LastMessage")

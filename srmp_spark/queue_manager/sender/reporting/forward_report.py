@@ -25,7 +25,7 @@ After at most this time the main process knows that a destination is empty, and 
 in its place.
 """
 NAMES_MAX = 32
-"""Destinations in one packet.
+"""Most destinations in one packet of the report; further ones need another packet.
 
 Each has at most 1 KB, and a packet 128 KB (:data:`.child.packets.PACKET_MAX`).
 """

@@ -39,12 +39,12 @@ LOOK_SECONDS = 10.0
 One search goes through all streams, which takes some milliseconds for ten thousand.
 """
 REPEATS_MIN = 2
-"""Repeats of a stream without a receipt before the stream is suspected.
+"""Number of repeats of a stream without a receipt at which the stream is suspected.
 
 One receipt may be lost or late. With the default ``--resend-table`` the repeats take a minute.
 """
 NAMES_MAX = 8
-"""Destinations that are remembered for one address and path.
+"""Most destinations that are remembered for one IP address and path.
 
 Further destinations are not compared. An address with more names is a proxy, and each name would be
 compared with all others.

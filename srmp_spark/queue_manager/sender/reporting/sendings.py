@@ -28,7 +28,7 @@ SENT_TOGETHER_US = 1_000_000
 The shared time is that of the first message.
 """
 RUNS_MAX = 4_096
-"""Runs of one queue. Beyond this limit the oldest run is forgotten.
+"""Most runs in the history of one queue. Beyond this limit the oldest run is forgotten.
 
 The limit is reached after an hour with a peer that sends no receipt.
 """
@@ -119,9 +119,10 @@ class Sendings:
             self._failed.pop(key, None)
 
     def live(self, sender: Sender, monotonic: float, utc: int) -> dict[QueueKey, LiveQueue]:
-        """Return the present state of every queue, for the Delta state.
+        """Return the present state of every outgoing queue, by its key, for the Delta state.
 
-        ``monotonic`` is in seconds, ``utc`` in microseconds since 1970.
+        ``monotonic`` is the present time in seconds of the monotonic clock, ``utc`` in microseconds
+        since 1970.
         """
         return {queue.key: self._live(queue, monotonic, utc) for queue in sender}
 
