@@ -50,8 +50,9 @@ class ConsumersApi:
         The body is ``{"epoch","from","holder"[,"ranged"]}``. ``from`` is the sequence at which the
         caller begins to read. ``ranged`` states that later marks of this receiver name the sequence
         at which they begin. The call waits while another holder has the lease. Raises a 409 as soon
-        as that holder renews the lease, a 404 if the queue or the epoch is unknown, and
-        :class:`ConnectionResetError` if the caller disconnects.
+        as that holder renews the lease, or if the queue has no such epoch. Raises a 404 if the
+        queue is unknown or is deleted meanwhile, and :class:`ConnectionResetError` if the caller
+        disconnects.
         """
         body = await request.json_object()
         # Look the queue up now: while the body was read, another queue may have taken the name.

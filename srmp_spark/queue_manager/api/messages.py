@@ -3,7 +3,7 @@
 ``srmp-spark send`` uses this call. Each message becomes an SRMP message with this queue manager's
 identity and is written as Windows would write it. Then the message passes through the engine like a
 message that was received over the network: same checks, same commit, same row. The transport of the
-message is ``api`` (:mod:`..own_messages`).
+message is ``api`` (:mod:`srmp_spark.queue_manager.queues.own_messages`).
 
 A list is written and read back as a whole before its first message is submitted. So the engine gets
 exactly the message that readers will decode, and a 400 means that nothing was stored. All of this

@@ -51,7 +51,8 @@ class RowsApi:
         The answer states the sequences of the existing rows (``first`` to ``end``), and ``last``,
         the last row of a batch that begins after ``after`` and respects the limits. If there is no
         new row, the call waits up to ``wait`` seconds, and at most WAIT_SECONDS_MAX. Raises a 409
-        if ``after`` is past the end of the epoch, and a 410 for rows that retention has deleted.
+        for an unknown epoch, or if ``after`` is past the end of the epoch, and a 410 for rows that
+        retention has deleted.
         """
         self._manager.read_at = self._manager.clock.monotonic()
         queue = self._manager.catalogue.find(request.parameters["queue"])
@@ -117,8 +118,10 @@ class RowsApi:
         """Answer ``GET first?epoch&since&after``: the first row that arrived at or after ``since``.
 
         Only rows after the sequence ``after`` count. ``since`` is in microseconds since 1970. One
-        call examines a limited number of rows. If no such row was found, ``looked_to`` states the
-        last sequence that was examined, and the caller continues from that sequence.
+        call searches for a limited time
+        (:data:`srmp_spark.store.stored_rows.arrivals.SEARCH_SECONDS`). If no such row was found,
+        ``looked_to`` states the last sequence that was examined, and the caller continues from that
+        sequence.
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(request.text("epoch"))
