@@ -138,7 +138,7 @@ class LogSource(Protocol):
         """
 
     def snapshot(self) -> Snapshot:
-        """Return the state of the log after one commit: ends of queues, streams and other tables."""
+        """Return the state of the log after one commit: ends of queues, streams, other tables."""
 
     def identifiers(self) -> Iterator[Sequence[HistoryRow]]:
         """Yield the runs of message identifiers, page by page, because there can be millions.

@@ -331,7 +331,7 @@ class Publisher:
         return inbox.version != version and (inbox.moves != moves or inbox.lacks_rows())
 
     def _publish_all(self, source: LogSource, stamp: object) -> _Shown:
-        """Compare the whole state with the tables, write what differs, and return what they show."""
+        """Compare all state with the tables, write what differs, and return what they show."""
         compare_at = time.monotonic() + WHOLE_LOOK_S
         self._written = []
         snapshot = source.snapshot()

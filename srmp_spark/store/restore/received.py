@@ -222,7 +222,7 @@ class Received:
 
     @property
     def forwarded(self) -> Collection[Identifier]:
-        """Return the identifiers of messages for other hosts that must be looked up in the outbox."""
+        """Return the identifiers of messages for other hosts to be looked up in the outbox."""
         return self._forwarded.keys()
 
     def is_outgoing(self, lineage: str, uniquifier: int) -> None:

@@ -166,7 +166,7 @@ class ObjectStorage:
         """
 
     def spare(self) -> int:
-        """Return ``sys.maxsize``, because the room of an object store is not limited or measured."""
+        """Return ``sys.maxsize``: the room of an object store is not limited or measured."""
         return sys.maxsize
 
 

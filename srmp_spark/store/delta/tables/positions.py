@@ -56,7 +56,7 @@ class Positions:
         return self._moves
 
     def get(self, application: str) -> int | None:
-        """Return the version of ``application`` at the version of the table's handle, or ``None``."""
+        """Return the version of ``application`` in the table as the handle sees it, or ``None``."""
         version = self._table.version()
         if version != self._read_to:
             self._catch_up(version)

@@ -113,7 +113,7 @@ class Shadow:
 
     @property
     def last(self) -> int:
-        """Return the version of the newest commit that is known to be synced; −1 if there is none."""
+        """Return the version of the newest commit that is known to be synced, or −1."""
         return self._versions[-1] if self._versions else -1
 
     def record(self, newest: int) -> None:
