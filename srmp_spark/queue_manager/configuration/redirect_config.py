@@ -31,7 +31,7 @@ from srmp_spark.srmp.forward.redirection import (
 RULES_MAX = 1_000
 """Most entries of each table; more is a configuration error.
 
-All entries are looked through for each new spelling of a ``<to>``.
+All entries are compared with each new URL text in a ``<to>``.
 """
 
 

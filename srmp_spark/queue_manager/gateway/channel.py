@@ -43,9 +43,10 @@ log = logging.getLogger(__name__)
 
 
 class Channel(asyncio.Protocol, Generic[_Out, _In]):
-    """Sends and receives typed messages, as an :class:`asyncio.Protocol`.
+    """One end of the channel: sends and receives typed messages, as an :class:`asyncio.Protocol`.
 
-    Call all methods in the thread of the loop.
+    Call all methods in the thread of the loop. ``on_lost`` and ``on_room`` are callbacks of the
+    owner.
     """
 
     def __init__(
@@ -59,8 +60,8 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
 
         ``types`` is the union of the messages that may arrive. ``on_message`` is called for each of
         them, in order. An exception of ``on_message`` is logged, and the next message is handled.
-        ``on_lost`` is called once when the other end is gone. ``on_room`` is called when congestion
-        has ended.
+        ``on_lost`` is called once when the connection to the other end is lost, but not after
+        :meth:`close`. ``on_room`` is called when congestion has ended.
         """
         self._frames: FrameReader[_In] = FrameReader(types)
         self._on_message = on_message
@@ -81,15 +82,17 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
 
     @property
     def is_open(self) -> bool:
-        """Return whether messages can be sent."""
+        """Return whether the channel is connected and neither closed nor lost."""
         return self._transport is not None and not self._is_lost
 
     # --- sending ----------------------------------------------------------------------------------
 
     def send(self, message: _Out) -> bool:
-        """Send ``message`` after all earlier ones. Return whether the channel is open.
+        """Queue ``message`` after all earlier ones for the other end.
 
-        Raises :class:`LimitExceededError` for a message above FRAME_MAX, which is not sent.
+        Return False, without sending, if the channel is not open. True does not mean that the
+        message arrives. Raises :class:`LimitExceededError` for a message above FRAME_MAX, which is
+        not sent.
         """
         frame = encode_frame(message)
         if self._transport is None or self._is_lost:
@@ -98,7 +101,10 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
         return True
 
     def close(self) -> None:
-        """Send the messages that wait, then close the channel. ``on_lost`` is not called."""
+        """Close the channel after the messages that wait were sent, without waiting for that.
+
+        ``on_lost`` is not called, and no further message is handled.
+        """
         self._is_lost = True
         if self._turn is not None:
             self._turn.cancel()
@@ -179,22 +185,31 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
             self._pause()
 
     def data_received(self, data: bytes) -> None:
-        """Keep the received bytes, and handle the messages that are whole."""
+        """Keep the received bytes, and handle the messages that are whole for at most one turn.
+
+        asyncio calls this method.
+        """
         self._frames.feed(data)
         if self._turn is None and self._may_handle():
             self._handle_turn()
 
     def connection_lost(self, exc: Exception | None) -> None:  # The signature is asyncio's.
-        """Notify the owner that the other end is gone, unless the owner closed the channel."""
+        """Call ``on_lost``, unless the owner closed the channel. asyncio calls this method."""
         if not self._is_lost:
             self._is_lost = True
             self._on_lost()
 
     def pause_writing(self) -> None:
-        """Note that the other end is slower than this one."""
+        """Set ``is_congested``, because more than CONGESTED_BYTES wait to be sent.
+
+        asyncio calls this method.
+        """
         self.is_congested = True
 
     def resume_writing(self) -> None:
-        """Note that the other end has caught up, and call ``on_room``."""
+        """Clear ``is_congested``, because the other end has caught up, and call ``on_room``.
+
+        asyncio calls this method.
+        """
         self.is_congested = False
         self._on_room()
