@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
 
 OLDER_COPY = "older-copy"
-"""Reason that the gate states while it is closed because the data directory is an older copy."""
+"""Reason of the closed gate when the data directory is an older copy."""
 SEAL_LOOK_SECONDS = 1.0
 SEAL_BUSY_ROWS_PER_SECOND = 1_000
 """Rows per second above which sealing waits."""
@@ -106,7 +106,7 @@ log = logging.getLogger(__name__)
 
 
 class Maintenance:
-    """Runs the background jobs of one queue manager, and handles the events of its reader process."""
+    """Runs the background jobs of one queue manager. Handles the events of its reader process."""
 
     def __init__(self, manager: QueueManager, *, on_unused: Callable[[], object]) -> None:
         """Prepare the background jobs without starting them.
@@ -246,8 +246,7 @@ class Maintenance:
     # --- sealing and deleting ---------------------------------------------------------------------
 
     async def _queues_due(self, command: dict[str, Any]) -> list[str]:
-        """Return the names of the queues for which ``command`` has work, as the reader process
-        reports.
+        """Return the names of the queues for which ``command`` finds work in the reader process.
 
         ``command`` is "to-seal" or "to-trim". If the reader process fails on a damaged page, return
         the names of all queues, so that each queue is then asked separately. Raises
@@ -416,7 +415,10 @@ class Maintenance:
         await self._each_queue("retain", {*due, *retention.RECEIVED_BY_NOBODY}, look)
 
     def _limits_of(self, queue: Queue) -> dict[str, int | None]:
-        """Return the limits of :class:`.retention.Limits` other than age, by name, for ``queue``."""
+        """Return the limits of :class:`.retention.Limits` for ``queue``, without the age.
+
+        The result has the names of the limits as keys.
+        """
         synced, bytes_max = self._synced.get(queue.name, 0), 0 if self.disk.is_tight else None
         if queue.name not in retention.RECEIVED_BY_NOBODY:
             return {"synced_to": synced, "bytes_max": bytes_max, "read_to": 0, "unsynced_max": None}
@@ -435,11 +437,10 @@ class Maintenance:
         }
 
     def _count_left_out(self, queue: Queue, to: int) -> None:
-        """Count and log receipts of the order queue that are deleted before the Delta state has
-        them.
+        """Count and log receipts that are deleted before the Delta state has them.
 
-        The rows up to ``to`` (included) are about to be deleted. For other queues, and without a
-        Delta state, nothing is done.
+        The rows of the order queue up to ``to`` (included) are about to be deleted. For other
+        queues, and without a Delta state, nothing is done.
         """
         lag = self._manager.state_lag
         if queue.name not in retention.RECEIVED_BY_NOBODY or lag.uri is None:

@@ -699,7 +699,7 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, An
 
 
 def _check(config: ServeConfig) -> None:
-    """Raise :class:`ConfigurationError` for options that contradict each other or need another one."""
+    """Raise :class:`ConfigurationError` for options that contradict each other or need others."""
     if (config.api_cert is None) != (config.api_key is None):
         raise ConfigurationError("--api-cert and --api-key belong together")
     tokens = config.all_tokens()

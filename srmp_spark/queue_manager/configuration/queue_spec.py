@@ -21,7 +21,7 @@ ABBREVIATED = 3
 
 
 def _suffix_meant(word: str) -> str | None:
-    """Return the suffix of QUEUE_SUFFIXES that ``word`` abbreviates or nearly spells, or ``None``."""
+    """Return the suffix of QUEUE_SUFFIXES that ``word`` abbreviates or nearly spells, or None."""
     if len(word) >= ABBREVIATED:
         for suffix in QUEUE_SUFFIXES:
             if suffix.startswith(word):

@@ -43,7 +43,7 @@ Passwords of Windows have at most 256 characters.
 
 
 class Subscription(NamedTuple):
-    """One entry ``[[subscription]]``: it moves or copies messages of a remote queue to a local one."""
+    """One entry ``[[subscription]]``: messages of a remote queue become messages of a local one."""
 
     host: RemoteHost
     queue: str

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class Channel(asyncio.Protocol, Generic[_Out, _In]):
-    """One end of the channel: sends and receives typed messages, as an :class:`asyncio.Protocol`.
+    """One end of the channel, an :class:`asyncio.Protocol`: sends and receives typed messages.
 
     Call all methods in the thread of the loop. ``on_lost`` and ``on_room`` are callbacks of the
     owner.

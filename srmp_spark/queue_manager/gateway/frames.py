@@ -58,11 +58,11 @@ class FrameReader(Generic[_In]):
         self._data += data
 
     def messages(self) -> Generator[_In, None, None]:
-        """Yield each message that is whole, and discard its bytes, also when the caller stops
-        half-way.
+        """Yield each message that is whole, and discard its bytes.
 
-        Bytes of an incomplete message are kept. Raises :class:`RemoteProtocolError` for a frame
-        that is longer than FRAME_MAX or is no message.
+        The bytes are also discarded when the caller stops half-way. Bytes of an incomplete message
+        are kept. Raises :class:`RemoteProtocolError` for a frame that is longer than FRAME_MAX or
+        is no message.
         """
         at = 0
         try:

@@ -50,9 +50,7 @@ class Opened(msgspec.Struct, tag=True, frozen=True):
 class Arrived(msgspec.Struct, tag=True, frozen=True):
     """A whole, decoded message of a source for the group on which it was received.
 
-    Sent by the gateway.
-
-    It came in the packets ``first`` to ``last``, both included.
+    The gateway sends this. The message came in the packets ``first`` to ``last``, both included.
     """
 
     group: int
@@ -147,14 +145,14 @@ class Left(msgspec.Struct, tag=True, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """The number at which a session resumes: everything before ``next`` was reported."""
+    """The number at which a session resumes. Everything before ``next`` was reported."""
 
     session: SessionKey
     next: int
 
 
 class Begin(msgspec.Struct, tag=True, frozen=True):
-    """Orders the gateway to read from the groups. Sent by the main process."""
+    """Orders the gateway to read from the groups. The main process sends this."""
 
     places: list[list[Place]]
     """For each group, the sessions that an earlier gateway had."""
@@ -171,7 +169,10 @@ class Settled(msgspec.Struct, tag=True, frozen=True):
 
 
 class Leave(msgspec.Struct, tag=True, frozen=True):
-    """Orders the gateway to leave all groups and to answer :class:`Left`. Sent by the main process."""
+    """Orders the gateway to leave all groups and to answer :class:`Left`.
+
+    The main process sends this.
+    """
 
 
 ToMain = Hearing | Opened | Arrived | Refused | Lost | Ended | Figures | Left

@@ -22,7 +22,7 @@ FIGURES_SECONDS = 0.5
 
 
 class Front:
-    """Runs the listeners (:class:`.Listener`) of all groups of a queue manager in the gateway."""
+    """Runs the listeners (:class:`.Listener`) of all groups of a queue manager."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._channel = gateway.channel
@@ -35,7 +35,7 @@ class Front:
         ]
 
     def join(self) -> None:
-        """Join all groups, and report for each group whether the gateway can receive its packets."""
+        """Join all groups. Report for each group whether the gateway can receive its packets."""
         for each in self._listeners:
             each.join()
 
@@ -51,7 +51,10 @@ class Front:
             self._leave()
 
     def on_room(self) -> None:
-        """Continue to read from all groups, because the channel to the main process has room again."""
+        """Continue to read from all groups.
+
+        Called when the channel to the main process has room again.
+        """
         for each in self._listeners:
             each.on_room()
 

@@ -15,7 +15,7 @@ _NUMBERS = 1 << 32
 
 
 class HeardGroup:
-    """State of one group in the main process, across all gateway processes that receive the group.
+    """State of one group in the main process. It outlives the gateway processes.
 
     A session is the stream of one source. "Number" means the PGM sequence number of a packet.
     """
@@ -74,8 +74,7 @@ class HeardGroup:
             self._sources[each.session] = each
 
     def lost_gateway(self) -> None:
-        """Handle the end of the gateway process: keep its counts, because the next one counts from
-        0.
+        """Keep the counts of a gateway that has ended, because the next gateway counts from 0.
 
         The sources of that gateway are dropped, and the group counts as not received.
         """

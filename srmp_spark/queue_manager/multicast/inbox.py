@@ -49,7 +49,7 @@ class Settlement:
         """Settled octets by group that were not reported yet."""
 
     def settle(self, group: int, octets: int) -> None:
-        """Add ``octets`` of a group to the next report, because their message is stored or refused."""
+        """Add ``octets`` of a group to the next report: their message is stored or refused."""
         if not self._octets:
             self._loop.call_soon(self._tell)
         self._octets[group] = self._octets.get(group, 0) + octets

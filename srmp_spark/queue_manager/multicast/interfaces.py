@@ -51,7 +51,7 @@ class InterfaceWatch:
         """Reason why no such interface exists now, or ``None`` if it exists."""
 
     def look(self) -> Interface | None:
-        """Find the interface anew, and return it if it differs from the one in use, else ``None``.
+        """Find the interface again; return it if it differs from the one in use, else ``None``.
 
         The result is ``None`` too if no such interface exists; :attr:`why_gone` then holds the
         reason. A changed MTU counts as no difference.
@@ -66,7 +66,7 @@ class InterfaceWatch:
         return None if used is not None and found[:2] + found[3:] == used[:2] + used[3:] else found
 
     def uses(self, interface: Interface) -> None:
-        """Record that the sockets now use ``interface``; :meth:`look` compares with it from now on."""
+        """Record that the sockets now use ``interface``. :meth:`look` compares with it."""
         self._used = interface
 
 

@@ -53,7 +53,7 @@ class Encapsulation(NamedTuple):
 
     @property
     def headers(self) -> int:
-        """Return the octets of a datagram before the PGM packet."""
+        """Return the number of octets that precede the PGM packet in an IP datagram."""
         return IP_ALERT_HEADERS if self.udp_port is None else IP_UDP_HEADERS
 
     def __str__(self) -> str:
@@ -103,13 +103,16 @@ class PgmSettings:
 
 
 class PgmConstants(NamedTuple):
-    """Constants of [MC-MQSRM] 2.1.3.1 that ``[pgm_constants]`` sets, by setting."""
+    """The constants of [MC-MQSRM] 2.1.3.1 that ``[pgm_constants]`` sets, as (name, value) pairs.
+
+    ``source`` holds those for sending, ``receiver`` those for receiving.
+    """
 
     source: tuple[tuple[str, Any], ...] = ()
     receiver: tuple[tuple[str, Any], ...] = ()
 
     def source_settings(self) -> SourceSettings:
-        """Return the settings of a source.
+        """Return the settings for sending, with defaults for constants that are not set.
 
         Raises :class:`ConfigurationError` if the constants contradict each other or are out of
         range.
@@ -117,7 +120,7 @@ class PgmConstants(NamedTuple):
         return SourceSettings(**dict(self.source))
 
     def receiver_settings(self) -> ReceiverSettings:
-        """Return the settings of a receiver.
+        """Return the settings for receiving, with defaults for constants that are not set.
 
         Raises :class:`ConfigurationError` if the constants contradict each other or are out of
         range.
@@ -129,7 +132,7 @@ NO_CONSTANTS = PgmConstants()
 
 
 def parse_pgm_constants(where: str, value: object) -> PgmConstants:
-    """Parse the table ``[pgm_constants]``.
+    """Parse the TOML table ``[pgm_constants]``, and check the values together.
 
     Raises :class:`ConfigurationError` for an unknown name or an invalid value; ``where`` begins the
     message.
