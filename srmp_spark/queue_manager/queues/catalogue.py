@@ -1,10 +1,10 @@
 """Keep in memory what the main process must know of each queue without asking the database.
 
-The catalogue holds ends, epochs, waiting rows and consumers. An epoch is the time from one creation
-of the queue manager's data, or restore, to the next: within an epoch a sequence is never used
-twice. The engine (:mod:`srmp_spark.srmp.receiving`) has its own view (:class:`QueueState`), with
-the last sequence that was *assigned*. The catalogue has the last sequence that is *committed*, and
-a reader may see no more than that. The commits themselves keep the catalogue up to date.
+The catalogue holds ends, epochs, waiting rows and consumers. An epoch is a random text that names
+one history of sequences; a new one begins when the data directory is a copy or a backup. The engine
+(:mod:`srmp_spark.srmp.receiving`) has its own view (:class:`QueueState`), with the last sequence
+that was *assigned*. The catalogue has the last sequence that is *committed*, and a reader may see
+no more than that. The commits themselves keep the catalogue up to date.
 """
 
 from __future__ import annotations
@@ -243,8 +243,7 @@ class Queue:
         )
 
     def stored(self, first: int, last: int, size: int, arrived_at: int) -> None:
-        """Record that the rows ``first`` to ``last`` (included) were committed, and wake long
-        polls.
+        """Record that the rows ``first`` to ``last`` (included) were committed; wake long polls.
 
         They have ``size`` bytes together, and the first of them arrived at ``arrived_at``, in
         microseconds since 1970.
@@ -324,7 +323,10 @@ class Queue:
         return self.waiting.holes.next_missing(after + 1) - 1
 
     def wake(self) -> None:
-        """Wake the long polls of the queue, because rows were committed or the queue was removed."""
+        """Wake the long polls of the queue.
+
+        Called because rows were committed or the queue was removed.
+        """
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -420,7 +422,10 @@ class Catalogue:
 
     @property
     def declared_count(self) -> int:
-        """Return the number of queues without the undeclared subqueues, which have their own limit."""
+        """Return the number of queues, the undeclared subqueues not counted.
+
+        Those have a limit of their own.
+        """
         return len(self._queues) - sum(map(len, self._subqueues.values()))
 
     def purging(self, transaction: Transaction, queue: Queue) -> None:

@@ -1,4 +1,4 @@
-"""Make rows of messages from remote queues, and change their stored state in the same commit.
+"""Make rows of messages from remote queues; change their stored state in the same commit.
 
 For the engine (:mod:`srmp_spark.srmp.receiving`) each is a message without identity for a local
 queue. The puller ensures that a message becomes a row only once, by its place in the remote queue.

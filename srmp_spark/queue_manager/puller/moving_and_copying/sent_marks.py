@@ -1,4 +1,4 @@
-"""Record for which stored messages R_EndReceive was sent, so that the record survives kill -9.
+"""Record for which stored messages R_EndReceive was sent. The record survives kill -9.
 
 Theory of operation. "End" is the call R_EndReceive, which removes a locked message from its remote
 queue. A stored message whose original is gone at a look-up belongs to this queue manager if its End
