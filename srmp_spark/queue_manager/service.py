@@ -93,25 +93,33 @@ from srmp_spark.store.tables import decisions, queues, state
 from srmp_spark.store.tables.epochs import end_of
 
 LEASE_LOOK_SECONDS = 0.5
-"""Seconds between two looks of a waiting receiver at whether the holder's process is gone."""
+"""Seconds after which a waiting receiver checks again whether the holder's process is gone."""
 
 HOLES_OF_A_COMMIT = 1_000
-"""Most holes of one commit of a purge. More holes need more commits, of some milliseconds each."""
+"""Most holes that one commit of a purge makes.
+
+More holes need more commits, of some milliseconds each.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class _Purged(NamedTuple):
-    """The rows that one commit of a purge removed."""
+    """The rows that one commit of a purge has deleted: their number, and the last sequence it
+    reached.
+    """
 
     rows: int
     to: int
     end: int
-    """The last sequence of the whole purge."""
+    """The last sequence that the whole purge deletes."""
 
 
 class QueueManager:
-    """Serves one data directory. Create it inside the running loop."""
+    """Serves one data directory: combines all parts of the main process.
+
+    Create it inside the running loop.
+    """
 
     def __init__(
         self,
@@ -124,10 +132,12 @@ class QueueManager:
         on_fatal: Callable[[ProcessMustEndError], object],
         client_tls: ClientTls | None = None,
     ) -> None:
-        """Load the state of the data directory.
+        """Load the state of the data directory, and build the parts without starting them.
 
         ``on_fatal`` is called when a write or sync failed, and must end the process. ``client_tls``
-        is for receipts over HTTPS; without it the authorities of the system are trusted.
+        is for receipts over HTTPS; without it the authorities of the system are trusted. ``hosts``
+        and ``public_base`` are those of :meth:`.ServeConfig.local_hosts` and
+        :meth:`.ServeConfig.public_base`.
         """
         self.config = config
         self.directory = directory
@@ -140,11 +150,18 @@ class QueueManager:
         # Nothing can have waited longer than since the start.
         self.state_lag = StateLag(config.state, as_of=clock.utc() / 1e6)
         self.rows_committed = 0
-        """Rows committed since the start. Sealing sees by it whether many messages arrive."""
+        """Number of rows committed since the start.
+
+        Sealing learns by it whether many messages arrive.
+        """
         self.garbage = asyncio.Event()
-        """Set when there are rows to delete (store/database/sweeper.py)."""
+        """Set when there are deleted rows or files to remove (store/database/sweeper.py)."""
         self.read_at = clock.monotonic()
-        """Monotonic time of the last call for rows. A reader that only peeks has no lease."""
+        """Time of the last call for rows, in seconds of the monotonic clock.
+
+        A reader that only peeks has no lease, so an embedded queue manager learns by this that it
+        is used.
+        """
         self._admin = asyncio.Lock()
         stored = state.load(directory.writer)
         unreadable = list(stored.unreadable)
@@ -219,7 +236,7 @@ class QueueManager:
         )
         self.tokens = config.all_tokens()
         self.set_aside: list[SetAside] = [*tell_set_aside(unreadable)]
-        """Rows of the store that were unreadable at the start, for ``status`` and ``doctor``."""
+        """Database rows that were unreadable at the start, for ``status`` and ``doctor``."""
         self.acceptor = Acceptor(
             self.receiver,
             self.journal,
@@ -235,9 +252,13 @@ class QueueManager:
             writers=Writers(config.writer, self.tokens) if config.writer else None,
         )
         self.receipts_came: Callable[[], object] = lambda: None
-        """Called when our order queue has new rows. The process notifies the sender process."""
+        """Called when the order queue has new rows. The process notifies the sender process by it.
+        """
         self.forward_came: Callable[[], object] = lambda: None
-        """Called when the forward queue has new rows. The process notifies the sender process."""
+        """Called when the forward queue has new rows.
+
+        The process notifies the sender process by it.
+        """
         self.remote_queues: RemoteQueues | None = None
         """The pullers, which read remote queues. The process sets it."""
         self.reader: ReaderLink
@@ -248,7 +269,10 @@ class QueueManager:
         self.incoming_sequences: Callable[[Callable[[str], bool]], list[dict[str, object]]] = (
             lambda sees: []
         )
-        """Returns incoming sequences for ``status``, of allowed queues. The process sets it."""
+        """Returns the incoming sequences of WS-ReliableMessaging for ``status``.
+
+        It gets a function that returns whether the caller may know of a queue. The process sets it.
+        """
         for queue in stored.queues:
             self._open_queue(queue)
         for consumer in stored.consumers:
@@ -268,7 +292,7 @@ class QueueManager:
         self._owed_at_start = stored.owed
 
     def start_sending(self) -> None:
-        """Begin to send receipts, first those that the last run still owed."""
+        """Begin to send receipts, first those that the last run has left in the store."""
         self.receipts.owe(self._owed_at_start, found=True)
         self._owed_at_start = []
         self.receipts.arm()
@@ -308,12 +332,14 @@ class QueueManager:
         journal: bool | None = None,
         is_restricted: bool = False,
     ) -> bool:
-        """Create a queue if there is none of that name. Return whether it was created.
+        """Create a queue if none has this canonical name. Return whether it was created.
 
+        ``transactional`` is the kind; ``None`` accepts either kind of an existing queue.
         ``journal`` switches the queue's journal on or off; ``None`` leaves it as it is.
-        ``is_restricted`` says that the caller's token is not for all queues. A subqueue that a
-        remote reader created is declared by this call, and stays. Raises :class:`ApiError`: 409 for
-        another kind or too many queues, 400 if name or kind is not possible.
+        ``is_restricted`` states that the caller's API token is not for all queues. A subqueue that
+        a remote reader created is declared by this call, and stays. The call waits until the change
+        is on stable storage. Raises :class:`ApiError`: 409 for another kind or too many queues, 400
+        if name or kind is not possible. Raises the error of the journal if the commit fails.
         """
         async with self._admin:
             if base_of_journal(name) is not None:
@@ -357,7 +383,10 @@ class QueueManager:
             return True
 
     def _check_queues_max(self, *, is_restricted: bool) -> None:
-        """Raise :class:`ApiError` (409) if one more declared queue would be too many."""
+        """Raise :class:`ApiError` (409) if there are already as many declared queues as allowed.
+
+        With ``is_restricted`` the limit is QUEUES_OF_TOKENS_MAX, otherwise QUEUES_MAX.
+        """
         if self.catalogue.declared_count >= QUEUES_MAX:
             raise ApiError(
                 409,
@@ -381,7 +410,10 @@ class QueueManager:
         log.info("queue.declared name=%s", queue.name)
 
     async def make_subqueue(self, name: str) -> Queue:
-        """Create an undeclared subqueue and return it. Raises as :meth:`.Subqueues.enter`."""
+        """Create a subqueue that no client declared, and return it; return one that exists.
+
+        Raises as :meth:`.Subqueues.enter`.
+        """
         async with self._admin:
             base = self.catalogue.get(base_of_subqueue(name) or "")
             if base is None or base.log_name != base.name or base.name in OWN_QUEUES:
@@ -420,7 +452,10 @@ class QueueManager:
             return self._open_queue(stored)
 
     async def remove_subqueue(self, queue: Queue, is_over: Callable[[Queue], bool]) -> None:
-        """Delete an undeclared subqueue if ``is_over`` is true just before the deletion."""
+        """Delete an undeclared subqueue if ``is_over`` returns True just before the deletion.
+
+        Wait until the deletion is on stable storage.
+        """
         async with self._admin:
             if is_over(queue):
                 await self._delete(queue)
@@ -442,9 +477,9 @@ class QueueManager:
         log.info("queue.journal name=%s on=%s", queue.name, journal)
 
     async def delete_queue(self, name: str) -> str:
-        """Delete a queue and its rows. Return its canonical name.
+        """Delete a queue with its rows and its undeclared subqueues. Return its canonical name.
 
-        The subqueues that nobody declared are deleted with it. Returns when the deletion is stored.
+        ``name`` may have any allowed form. The call waits until the deletion is on stable storage.
         Raises :class:`ApiError`: 404 if there is no such queue, 400 if it cannot be deleted.
         """
         async with self._admin:
@@ -480,12 +515,13 @@ class QueueManager:
                 self.subqueues.tell("queue.deleted", each.name)
 
     async def purge_queue(self, name: str, spared: SequenceSet | None = None) -> int:
-        """Delete the rows that wait in a queue. Return how many they were.
+        """Delete the rows that wait in a queue or journal. Return the number of these rows.
 
-        The rows of ``spared``, which remote readers have, stay. Many rows that were received out of
-        turn, or are spared, make many holes: each commit makes a slice of them. No remote reader is
-        served until the last one is stored. After a kill in between, the rows after the last slice
-        still wait.
+        The rows of ``spared``, which remote readers have locked, stay. A journal's rows are only
+        marked. Many rows that were received out of turn, or are spared, make many holes: each
+        commit makes a slice of them. No remote reader is served until the last one is stored. After
+        a kill in between, the rows after the last slice still wait. Raises :class:`ApiError`: 404
+        if there is no such queue, 400 for an invalid name.
         """
         async with self._admin:
             queue, left = self.catalogue.find(name), SequenceSet() if spared is None else spared
@@ -517,7 +553,11 @@ class QueueManager:
     def _purge_slice(
         self, transaction: Transaction, queue: Queue, end: int | None, spared: SequenceSet
     ) -> _Purged:
-        """Delete waiting rows up to ``end`` (``None``: all), or as many as one commit may."""
+        """Delete waiting rows in ``transaction``, up to ``end``, or as many as one commit may.
+
+        ``end`` is the last sequence of the purge; ``None`` means the present end of the queue. Rows
+        of ``spared`` stay.
+        """
         whole = end_of(transaction.connection, queue.id) if end is None else end
         default = queue.default
         kept = default.ahead.copy()
@@ -540,9 +580,10 @@ class QueueManager:
     def decide(
         self, transaction: Transaction, queue: Queue, runs: Iterable[Range], reason: Reason
     ) -> None:
-        """Note that rows leave the queue, in the transaction that removes them.
+        """Record in ``transaction`` why the rows of ``runs`` leave the queue, which it removes.
 
-        [MC-MQSRM] 3.1.7.3. Decisions of the marks are stored first: no received row is purged.
+        Their senders may have asked for a receipt about that ([MC-MQSRM] 3.1.7.3). Decisions of the
+        default consumer's marks are stored first, so no received row counts as purged.
         """
         asked = queue.deciding.save(transaction, queue.id, queue.name)
         asked = (
@@ -553,7 +594,11 @@ class QueueManager:
             transaction.after_commit.append(self.decision_receipts.wake)
 
     async def pause_queue(self, name: str, *, paused: bool) -> None:
-        """Pause a queue, or end its pause. Messages for a paused queue are answered 503."""
+        """Pause a queue, or end its pause, and wait until that is on stable storage.
+
+        Messages for a paused queue are answered 503. Raises :class:`ApiError`: 404 if there is no
+        such queue, 400 for an invalid name.
+        """
         async with self._admin:
             queue = self.catalogue.find(name)
             queue.state.paused = paused
@@ -569,7 +614,7 @@ class QueueManager:
             self.forward_came()
 
     def _told_without_row(self, row: Undecided, store: Callable[[Transaction], None]) -> None:
-        """Store how a message without a row changes receipts, in the commit of its 200."""
+        """Store what a message that becomes no row changes in receipts, in the commit of its 200."""
 
         def stored(result: None, error: BaseException | None) -> None:
             if error is None:
@@ -584,7 +629,7 @@ class QueueManager:
     # --- consumers --------------------------------------------------------------------------------
 
     async def delete_consumer(self, queue: Queue, name: str) -> None:
-        """Delete a consumer with its marks.
+        """Delete a consumer with its marks, and wait until that is on stable storage.
 
         Raises :class:`ApiError`: 404 if there is none, 409 while a receiver holds its lease, and
         400 for the default consumer, whose marks decide about rows.
@@ -613,7 +658,11 @@ class QueueManager:
         )
 
     async def _make_room_for(self, queue: Queue, name: str) -> None:
-        """Make room for a new consumer: delete the unused one whose lease ended first."""
+        """Delete an unused consumer if the queue has no room for the new consumer ``name``.
+
+        Unused means: without marks and without a lease. The one whose lease ended first is deleted.
+        If none is unused, nothing is done, and creating the consumer fails.
+        """
         if name in queue.consumers or not queue.consumers_full:
             return
         now = self.clock.monotonic()
@@ -640,11 +689,13 @@ class QueueManager:
         *,
         ranged: bool = False,
     ) -> Consumer:
-        """Take or renew the lease of a consumer, and return the consumer.
+        """Give ``holder`` the lease of a consumer, or renew it, and return the consumer.
 
-        Waits while another receiver has the lease. ``gone`` is set when the caller disconnects.
-        Raises :class:`ApiError`: 409 as soon as the present holder renews, 404 when the queue is
-        deleted meanwhile. Raises :class:`ConnectionResetError` if the caller has disconnected.
+        Waits while another receiver has the lease, and until the change is on stable storage.
+        ``planned`` and ``ranged`` are those of :meth:`.Consumer.grant`. ``gone`` must be set when
+        the caller disconnects. Raises :class:`ApiError`: 409 as soon as the present holder renews,
+        404 when the queue is deleted meanwhile, and the errors of :meth:`.Queue.consumer`. Raises
+        :class:`ConnectionResetError` if the caller has disconnected.
         """
         known, seen = None, 0
         await self._make_room_for(queue, name)
@@ -685,12 +736,13 @@ class QueueManager:
         first: int | None = None,
         reason: Reason = Reason.RECEIVED,
     ) -> Consumer:
-        """Add marks of a consumer, and return the consumer when they are stored.
+        """Mark rows as received by a consumer, wait until that is stored, and return the consumer.
 
         Marks of the default consumer decide about the rows, for ``reason``. The marked rows are
-        ``sequences``, or ``first`` to ``to``, or, without ``first``, everything up to ``to`` from
-        the holder's plan. Raises :class:`ApiError`: 409 if ``holder`` does not have the lease or a
-        mark is past the end of its epoch; 404 or 409 if queue or consumer are deleted meanwhile.
+        ``sequences``, or ``first`` to ``to`` (both included), or, without ``first``, everything up
+        to ``to`` from the holder's plan. ``span`` is the epoch of the sequences. The lease is
+        renewed. Raises :class:`ApiError`: 409 if ``holder`` does not have the lease or a mark is
+        past the end of its epoch; 404 or 409 if queue or consumer are deleted meanwhile.
         """
         consumer = queue.consumer(name)
         self.check_holder(consumer, holder)
@@ -719,7 +771,7 @@ class QueueManager:
     async def _marked(
         self, queue: Queue, consumer: Consumer, marked: Marked, reason: Reason
     ) -> None:
-        """Apply the consequences of marks, in memory and then on disk.
+        """Apply the consequences of new marks in memory, and wait until they are on stable storage.
 
         If the default consumer marks rows before its queue is deleted, the commit of the deletion
         decides them at the latest, and their senders get receipts. A mark of another consumer that
@@ -739,7 +791,11 @@ class QueueManager:
             self._check_there(queue, consumer)
 
     async def forwarded(self, epoch: str, to: int) -> None:
-        """Mark forwarded messages up to ``to`` as received: the sender process has them."""
+        """Mark the rows of the forward queue up to ``to`` (included) as received.
+
+        Called when the sender process has stored these messages. Rows of an unknown ``epoch`` are
+        ignored.
+        """
         queue = self.catalogue.get(FORWARD_QUEUE)
         if queue is None or epoch not in [each.epoch for each in queue.epochs]:
             return
@@ -750,14 +806,18 @@ class QueueManager:
             await self.saves.save(queue, queue.default)
 
     def forward_holding(self, holding: dict[str, str], empty: list[str], begins: bool) -> None:
-        """Note the sender of each outgoing queue that holds forwarded messages.
+        """Record from which sender each outgoing queue holds forwarded messages, by queue.
 
-        ``empty`` are queues that hold none now. ``begins``: the sender process has just started.
+        ``empty`` are queues that hold none now. ``begins`` states that the sender process has just
+        started.
         """
         self.receiver.forward_room.told(holding, empty, begins=begins)
 
     async def release(self, queue: Queue, name: str, holder: HolderValue) -> None:
-        """Release the lease of ``holder``, or do nothing if it is over: a query may end twice."""
+        """Release the lease of ``holder``, and wait until that is on stable storage.
+
+        If ``holder`` does not have the lease, only log that, because a query may end twice.
+        """
         consumer = queue.consumers.get(name)
         if consumer is not None and consumer.holder == holder:
             consumer.release()
@@ -781,7 +841,10 @@ class QueueManager:
             await self.saves.settle(queue, consumer)
 
     def check_holder(self, consumer: Consumer, holder: HolderValue) -> None:
-        """Raise :class:`ApiError` (409) unless ``holder`` has the lease."""
+        """Raise :class:`ApiError` (409) if ``holder`` is not the holder of the consumer's lease.
+
+        Whether the lease has run out is not checked.
+        """
         if consumer.holder == holder:
             return
         if consumer.is_held(self.clock.monotonic()):
@@ -789,7 +852,7 @@ class QueueManager:
         raise not_registered(consumer)
 
     def _check_there(self, queue: Queue, consumer: Consumer) -> None:
-        """Raise :class:`ApiError` (404 or 409) if the call's queue or consumer was deleted."""
+        """Raise :class:`ApiError` (404 or 409) if the queue or the consumer was deleted meanwhile."""
         if self.catalogue.get(queue.name) is not queue:
             raise UnknownQueueError(queue.name)
         if queue.consumers.get(consumer.name) is not consumer:

@@ -155,7 +155,7 @@ class Consumer:
     lease_until: int | None = None
     """End of the lease as shown to users, in microseconds since 1970, UTC."""
     renewals: int = 0
-    """Number of grants and renewals.
+    """Number of grants and renewals of the lease.
 
     A second receiver that waits learns by it that the holder is alive.
     """
@@ -284,7 +284,7 @@ class Consumer:
         return self._add([(first, to)]) if to >= first else NOTHING_MARKED
 
     def mark_each(self, sequences: Iterable[int]) -> Marked:
-        """Mark the rows with these sequences as received."""
+        """Mark the rows with these ``sequences`` as received."""
         return self._add(runs_of(sequences))
 
     def skip_to(self, to: int) -> Marked:

@@ -506,12 +506,11 @@ class ReceiptsSender:
         sender_name: str | None,
         first: bool = True,
     ) -> Outcome:
-        """Judge a URL as :meth:`judged`, wait for the host's turn, and call ``send`` with the
-        result.
+        """Judge a URL as :meth:`judged`, wait for the host's turn, and call ``send``.
 
-        Return the outcome of ``send``, or the outcome that was judged. "busy" is returned if
-        HOST_PENDING_MAX attempts wait for the host. Every call to a URL from a message is made
-        through this method.
+        ``send`` gets the result of the judgement. Return the outcome of ``send``, or the outcome
+        that was judged. "busy" is returned if HOST_PENDING_MAX attempts wait for the host. Every
+        call to a URL from a message is made through this method.
         """
         found = await self.judged(url, peer=peer, sender_name=sender_name, first=first)
         if isinstance(found, str):

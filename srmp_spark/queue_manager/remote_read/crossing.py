@@ -68,9 +68,7 @@ class AnswersTaken(msgspec.Struct, tag=True, frozen=True):
 
     connection: int
     taken: int
-    """Bytes of all stubs of this connection that were sent to the reader, since the connection
-    began.
-    """
+    """Bytes of all stubs of this connection that were sent to the reader so far."""
 
 
 class ConnectionEnded(msgspec.Struct, tag=True, frozen=True):

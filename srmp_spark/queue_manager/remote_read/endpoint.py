@@ -108,7 +108,10 @@ class Replies(Protocol):
         ...
 
     def taken(self) -> int:
-        """Return how many bytes of all stubs so far the reader has taken. They count as reported."""
+        """Return how many bytes of all stubs so far the reader has taken.
+
+        These bytes count as reported.
+        """
         ...
 
 
@@ -131,7 +134,7 @@ class Service(Protocol):
         ...
 
     def call(self, key: Hashable, received: CallReceived) -> None:
-        """Begin to handle the call ``received`` of a connection. The answer is sent now or later."""
+        """Begin to handle the call ``received`` of a connection. Its answer may follow later."""
         ...
 
     def cancelled(self, key: Hashable, call_id: int) -> None:
@@ -173,9 +176,7 @@ class RpcEndpoint:
         """The connections, in the order of their arrival."""
         self.room = ConnectionRoom(connections_max, RPC_SHARE)
         self.held = 0
-        """Number of bytes of answers (as PDUs) that were given by the service and not taken by
-        readers.
-        """
+        """Bytes of answers (as PDUs) that the service has given and readers have not taken."""
         self._behind: deque[RpcConnection] = deque()
         """Connections whose PDUs wait for the next turn, in the order of their arrival."""
         self._spent = 0.0
@@ -342,8 +343,9 @@ class RpcConnection(asyncio.Protocol):
         self.is_over = False
         """Whether the transport is gone, with everything that was written to it."""
         self.taken_at = endpoint.loop.time()
-        """Time at which the reader last took a byte of its answers, or had none to take, in seconds
-        of the loop's clock.
+        """Time at which the reader last took a byte of its answers, or had none to take.
+
+        In seconds of the loop's clock.
         """
         self.peer = ""
 
@@ -395,7 +397,10 @@ class RpcConnection(asyncio.Protocol):
         return self._is_behind
 
     def read_or_pause(self) -> None:
-        """Read the socket, or pause while received bytes wait or the reader does not take answers."""
+        """Read the socket, or pause.
+
+        Pause while received bytes wait to be processed or the reader does not take its answers.
+        """
         if self._transport.is_closing():
             return
         if self._is_behind or self._write_paused:
@@ -426,7 +431,10 @@ class RpcConnection(asyncio.Protocol):
         self.read_or_pause()
 
     def resume_writing(self) -> None:
-        """Read the socket again, because the reader takes its answers. asyncio calls this method."""
+        """Read the socket again, because the reader takes its answers.
+
+        asyncio calls this method.
+        """
         self._write_paused = False
         self._tell_taken(TELL_BYTES)
         self.read_or_pause()
@@ -455,7 +463,10 @@ class RpcConnection(asyncio.Protocol):
             self.drop(f"it took no answer for {ANSWER_SECONDS:.0f} s (ANSWER_SECONDS)")
 
     def drop(self, why: str) -> None:
-        """Log ``why``, close the connection, and discard all answers that its reader has not taken."""
+        """Close the connection, and discard all answers that its reader has not taken.
+
+        Log the reason ``why``.
+        """
         log.info('mqrr.closed peer=%s reason="%s"', self.peer, why)
         self.end("the reader takes no answers")
         self._transport.abort()
