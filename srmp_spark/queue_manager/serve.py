@@ -456,7 +456,10 @@ class _Process:
         return server, task, port
 
     def _announce(self, manager: QueueManager) -> None:
-        """Print the ready line as JSON. Write the endpoint file for other processes of this host."""
+        """Print the ready line as JSON, and write the endpoint file.
+
+        The file is for other processes of this host.
+        """
         ready: interface.ReadyLine = {
             "listening": self._listening.url(),
             "api": self._api_url,

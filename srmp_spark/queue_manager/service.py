@@ -105,8 +105,9 @@ log = logging.getLogger(__name__)
 
 
 class _Purged(NamedTuple):
-    """The rows that one commit of a purge has deleted: their number, and the last sequence it
-    reached.
+    """The rows that one commit of a purge has deleted.
+
+    ``to`` is the last sequence that this commit has reached.
     """
 
     rows: int
@@ -614,7 +615,7 @@ class QueueManager:
             self.forward_came()
 
     def _told_without_row(self, row: Undecided, store: Callable[[Transaction], None]) -> None:
-        """Store what a message that becomes no row changes in receipts, in the commit of its 200."""
+        """Store what a message without a row changes in receipts, in the commit of its 200."""
 
         def stored(result: None, error: BaseException | None) -> None:
             if error is None:
@@ -771,7 +772,7 @@ class QueueManager:
     async def _marked(
         self, queue: Queue, consumer: Consumer, marked: Marked, reason: Reason
     ) -> None:
-        """Apply the consequences of new marks in memory, and wait until they are on stable storage.
+        """Apply the consequences of new marks in memory, and wait until they are stored.
 
         If the default consumer marks rows before its queue is deleted, the commit of the deletion
         decides them at the latest, and their senders get receipts. A mark of another consumer that
@@ -852,7 +853,7 @@ class QueueManager:
         raise not_registered(consumer)
 
     def _check_there(self, queue: Queue, consumer: Consumer) -> None:
-        """Raise :class:`ApiError` (404 or 409) if the queue or the consumer was deleted meanwhile."""
+        """Raise :class:`ApiError` (404 or 409) if queue or consumer was deleted meanwhile."""
         if self.catalogue.get(queue.name) is not queue:
             raise UnknownQueueError(queue.name)
         if queue.consumers.get(consumer.name) is not consumer:

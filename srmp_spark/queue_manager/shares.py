@@ -1,4 +1,4 @@
-"""Share places between callers, such as threads of the reader process or staged writes of the sink.
+"""Share places between callers, such as threads of the reader or staged writes of the sink.
 
 A caller is known by the name of its API token. ``None`` is the user of this process on this host,
 or the process itself, and has no limit of its own. Waiting callers get free places in turns, one

@@ -258,7 +258,10 @@ class Consumer:
         self.lease_ends = 0.0
 
     def refusal(self) -> ApiError:
-        """Return the error (409) with which a second receiver is refused. There must be a holder."""
+        """Return the error (409) with which a second receiver is refused.
+
+        There must be a holder.
+        """
         assert self.holder is not None
         return ApiError(
             409,

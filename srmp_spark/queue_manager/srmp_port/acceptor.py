@@ -97,7 +97,10 @@ def _checked_target(target: bytes) -> str:
 
 
 class Acceptor:
-    """Leads each message through decoding, engine (:class:`.Receiver`) and journal to its answer."""
+    """Leads each message through decoding, engine and journal to its answer.
+
+    The engine is :class:`.Receiver`.
+    """
 
     def __init__(
         self,
@@ -150,7 +153,9 @@ class Acceptor:
         self.room = sys.maxsize
         """Bytes that may be accepted before :attr:`look` is called."""
         self.look: Callable[[], object] = lambda: None
-        """Measures the free space of the disk: sets :attr:`room`, and the gate if there is no room.
+        """Measures the free space of the disk.
+
+        Sets :attr:`room`, and the gate if there is no room.
         """
 
     def __repr__(self) -> str:
@@ -247,10 +252,8 @@ class Acceptor:
     def _is_no_writer(self, sender: Sender, message: Message, authorization: bytes) -> bool:
         """Refuse ``sender`` if it may not write to the queue of ``message``.
 
-        Return whether it was refused.
-
-        This access check replaces the one of [MC-MQSRM] 3.1.5.1.12. It precedes the engine, so no
-        state changes when it refuses.
+        Return whether it was refused. This access check replaces the one of [MC-MQSRM] 3.1.5.1.12.
+        It precedes the engine, so no state changes when it refuses.
         """
         if self._writers is None:
             return False
@@ -272,7 +275,10 @@ class Acceptor:
         return None if self._writers is None else self._writers.refuses(queue, caller)
 
     def _probe(self, connection: Sender, message: Message) -> None:
-        """Judge a message of ``srmp-spark doctor``, store nothing, and answer 204 or the refusal."""
+        """Judge a message of ``srmp-spark doctor`` without storing it.
+
+        Answer 204, or the refusal.
+        """
         found = self._receiver.judge(message)
         if isinstance(found, Refused):
             connection.refuse(found.status, found.reason, found.section, found.retry_after)

@@ -46,7 +46,7 @@ LOOK_SECONDS = 0.25
 
 
 class HandshakeTurns:
-    """Limits the TLS handshakes of one port that are in progress, and gives them turns by address."""
+    """Limits the TLS handshakes in progress of one port, and gives them turns by address."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
