@@ -32,6 +32,8 @@ class StateLag:
     """How far the Delta state is behind the log, as its publishers report it.
 
     ``uri`` is None without a Delta state. ``position`` is the number of the last published commit.
+    ``receipts_left_out`` counts receipts of the order queue that were deleted before the Delta
+    state had them, since the start.
     """
 
     uri: str | None

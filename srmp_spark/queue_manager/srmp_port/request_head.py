@@ -91,7 +91,7 @@ _LINES_CAN_PASS: Final = 4 * HEAD_LINES_MAX
 
 
 def without_credentials(post: bytes, head_length: int) -> tuple[bytes, int]:
-    """Return the post without the headers in :data:`CREDENTIALS`, and the new length of its head.
+    """Return the post without headers in :data:`CREDENTIALS`, and the new length of its head.
 
     So no secret of the sender is stored.
     """

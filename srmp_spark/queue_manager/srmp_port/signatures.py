@@ -50,8 +50,9 @@ class Signatures:
         return message._replace(signature=verdict.status)
 
     def _tell(self, message: Message, verdict: Verdict) -> None:
-        """Log the verdict once for each sender (:data:`TOLD_MAX`), so that no client can fill the
-        log.
+        """Log the verdict once for each sender, so that no client can fill the log.
+
+        After TOLD_MAX pairs of sender and verdict it may be logged again.
         """
         key = message.source_qm, verdict
         if key in self._told:

@@ -113,8 +113,9 @@ class SrmpConnection(asyncio.Protocol):
         """The address in whose share the connection and its bytes count, or ``None`` for no share.
         """
         self.read_at = 0.0
-        """Time at which the last byte of the request in flight was read, in seconds of
-        ``time.perf_counter``.
+        """Time at which the last byte of the request in flight was read.
+
+        It is in seconds of ``time.perf_counter``.
         """
         self.is_proved = False
         """Whether a message of this connection was answered 200, or the sender has an authenticated
@@ -620,8 +621,9 @@ class SrmpEndpoint:
         self.connections: dict[SrmpConnection, None] = {}
         """The connections in the order in which they were accepted."""
         self.handshakes: dict[asyncio.Task[None], float] = {}
-        """Start times of the TLS handshakes in progress (:mod:`.srmp_tls`), which count as
-        connections.
+        """Start times of the TLS handshakes in progress, which count as connections.
+
+        :mod:`.srmp_tls` makes them.
         """
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time()

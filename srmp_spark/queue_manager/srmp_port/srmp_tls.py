@@ -126,7 +126,7 @@ def refusal_of(error: BaseException) -> str:
 
 
 class TlsPort:
-    """Accepts connections from one socket, and makes a connection of ``endpoint`` by a handshake."""
+    """Accepts connections from one socket. After a handshake they belong to ``endpoint``."""
 
     def __init__(
         self,

@@ -67,7 +67,7 @@ _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class TlsFiles(ABC):
-    """Keeps a TLS context that is built from files, and builds it again when the files change."""
+    """Keeps a TLS context that is built from files. Builds it again when the files change."""
 
     def __init__(
         self, *paths: Path | None, monotonic: Callable[[], float] = time.monotonic
@@ -138,7 +138,10 @@ class TlsFiles(ABC):
 
 
 class ServerTls(TlsFiles):
-    """The context for peers that connect to this process: its certificate, and their authorities."""
+    """The context for peers that connect to this process.
+
+    It has this process's certificate and the authorities of the peers' certificates.
+    """
 
     def __init__(
         self,
@@ -163,7 +166,10 @@ class ServerTls(TlsFiles):
 
 
 class ClientTls(TlsFiles):
-    """The context for peers to which this process connects: their authorities, and its certificate."""
+    """The context for peers to which this process connects.
+
+    It has the authorities of the peers' certificates and this process's certificate.
+    """
 
     def __init__(
         self,
