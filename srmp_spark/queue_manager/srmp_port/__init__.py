@@ -1,1 +1,1 @@
-"""The SRMP port: connections, requests and answers of HTTP, and the way of a POST into the store."""
+"""The SRMP port: connections, requests and answers of HTTP, and how a POST gets into the store."""

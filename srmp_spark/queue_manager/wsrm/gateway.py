@@ -49,8 +49,7 @@ from srmp_spark.wsrm.codec.decoder import decode
 from srmp_spark.wsrm.codec.faults import SoapFaultError
 
 ASK_FIRST_BYTES = 65_536
-"""Size of a request, in bytes, above which it is parsed only after the main process has admitted
-it.
+"""Size of a request, in bytes, above which the main process must admit it before it is parsed.
 
 Parsing a shorter request costs less than asking.
 """
@@ -209,10 +208,9 @@ class Front:
         self._channel.send(Arrived(request, queue, client, post, head_length, packed(message)))
 
     def _tell(self, queue: str, peer: str, why: str) -> None:
-        """Log why a request was refused, once for each queue and reason, for at most TOLD_MAX
-        pairs.
+        """Log why a request was refused, once for each queue and reason.
 
-        A client seldom shows its user the reason.
+        At most TOLD_MAX pairs are logged. A client seldom shows its user the reason.
         """
         if (queue, why) not in self._told and len(self._told) < TOLD_MAX:
             self._told.add((queue, why))

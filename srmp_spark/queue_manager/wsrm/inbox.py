@@ -100,7 +100,7 @@ class Request:
 
 
 class ReliableInbox:
-    """Judges requests of WS-ReliableMessaging in the main process, and passes them to their queues."""
+    """Judges requests in the main process, and passes them to their queues."""
 
     def __init__(
         self,
@@ -239,10 +239,9 @@ class ReliableInbox:
         self._tell(queue, request.peer, why)
 
     def _tell(self, queue: str, peer: str, why: str) -> None:
-        """Log why a request was refused, once for each queue and reason, for at most TOLD_MAX
-        pairs.
+        """Log why a request was refused, once for each queue and reason.
 
-        A client seldom shows its user the reason.
+        At most TOLD_MAX pairs are logged. A client seldom shows its user the reason.
         """
         if (queue, why) not in self._told and len(self._told) < TOLD_MAX:
             self._told.add((queue, why))

@@ -51,7 +51,7 @@ class ReliableLink(
 
 
 class ReliablePort:
-    """Holds the sequences of WS-ReliableMessaging of all queues, and their port, if there is one.
+    """Holds the sequences of all queues, and the port for their messages, if there is one.
 
     Sequences are loaded without a port too. The sequences that an earlier run stored are shown in
     ``status``, kept and published.
@@ -131,7 +131,7 @@ class ReliablePort:
             self._drained.set()
 
     async def drain(self) -> None:
-        """Let the gateway finish its requests, and wait for at most DRAIN_SECONDS and one second."""
+        """Let the gateway finish its requests. Wait at most DRAIN_SECONDS and one second."""
         if self._link is not None and self._link.send(Drain()):
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._drained.wait(), DRAIN_SECONDS + 1)
