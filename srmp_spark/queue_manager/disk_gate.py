@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
 
 
 class DiskGate:
-    """Measures the free space of one data directory, and opens or closes the gate of the acceptor.
+    """Measures the free space of one data directory. Opens and closes the acceptor's gate.
 
     "The log" in this class is the write-ahead log of the database (SQLite's WAL file).
     """

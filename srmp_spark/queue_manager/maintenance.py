@@ -136,7 +136,9 @@ class Maintenance:
         self.disk = DiskGate(manager)
         self._retaining = asyncio.Lock()
         self._published = asyncio.Event()
-        """Set when the Delta state has got more rows, so that retention may delete them here."""
+        """Set when the Delta state has got more rows, so that retention may delete them from the
+        log.
+        """
         self._synced: dict[str, int] = {}
         """For each queue the sequence of the last row that the Delta state holds durably."""
         self._failed: dict[tuple[str, str], tuple[float, str]] = {}

@@ -96,19 +96,13 @@ LEASE_LOOK_SECONDS = 0.5
 """Seconds after which a waiting receiver checks again whether the holder's process is gone."""
 
 HOLES_OF_A_COMMIT = 1_000
-"""Most holes that one commit of a purge makes.
-
-More holes need more commits, of some milliseconds each.
-"""
+"""Most holes that one commit of a purge makes. More need more commits, of some ms each."""
 
 log = logging.getLogger(__name__)
 
 
 class _Purged(NamedTuple):
-    """The rows that one commit of a purge has deleted.
-
-    ``to`` is the last sequence that this commit has reached.
-    """
+    """The rows that one commit of a purge has deleted, and the last sequence it reached."""
 
     rows: int
     to: int
@@ -117,10 +111,7 @@ class _Purged(NamedTuple):
 
 
 class QueueManager:
-    """Serves one data directory: combines all parts of the main process.
-
-    Create it inside the running loop.
-    """
+    """Combines the parts of the main process. Create it in the running loop."""
 
     def __init__(
         self,
@@ -136,9 +127,7 @@ class QueueManager:
         """Load the state of the data directory, and build the parts without starting them.
 
         ``on_fatal`` is called when a write or sync failed, and must end the process. ``client_tls``
-        is for receipts over HTTPS; without it the authorities of the system are trusted. ``hosts``
-        and ``public_base`` are those of :meth:`.ServeConfig.local_hosts` and
-        :meth:`.ServeConfig.public_base`.
+        is for receipts over HTTPS; without it the authorities of the system are trusted.
         """
         self.config = config
         self.directory = directory
@@ -151,18 +140,11 @@ class QueueManager:
         # Nothing can have waited longer than since the start.
         self.state_lag = StateLag(config.state, as_of=clock.utc() / 1e6)
         self.rows_committed = 0
-        """Number of rows committed since the start.
-
-        Sealing learns by it whether many messages arrive.
-        """
+        """Rows committed since the start. Sealing learns by it whether many messages arrive."""
         self.garbage = asyncio.Event()
         """Set when there are deleted rows or files to remove (store/database/sweeper.py)."""
         self.read_at = clock.monotonic()
-        """Time of the last call for rows, in seconds of the monotonic clock.
-
-        A reader that only peeks has no lease, so an embedded queue manager learns by this that it
-        is used.
-        """
+        """Monotonic time of the last call for rows. A reader that only peeks has no lease."""
         self._admin = asyncio.Lock()
         stored = state.load(directory.writer)
         unreadable = list(stored.unreadable)
@@ -253,13 +235,9 @@ class QueueManager:
             writers=Writers(config.writer, self.tokens) if config.writer else None,
         )
         self.receipts_came: Callable[[], object] = lambda: None
-        """Called when the order queue has new rows. The process notifies the sender process by it.
-        """
+        """Called when the order queue has new rows: the process notifies the sender process."""
         self.forward_came: Callable[[], object] = lambda: None
-        """Called when the forward queue has new rows.
-
-        The process notifies the sender process by it.
-        """
+        """Called when the forward queue has new rows: the process notifies the sender process."""
         self.remote_queues: RemoteQueues | None = None
         """The pullers, which read remote queues. The process sets it."""
         self.reader: ReaderLink
@@ -270,10 +248,7 @@ class QueueManager:
         self.incoming_sequences: Callable[[Callable[[str], bool]], list[dict[str, object]]] = (
             lambda sees: []
         )
-        """Returns the incoming sequences of WS-ReliableMessaging for ``status``.
-
-        It gets a function that returns whether the caller may know of a queue. The process sets it.
-        """
+        """Returns the incoming sequences of allowed queues for ``status``. The process sets it."""
         for queue in stored.queues:
             self._open_queue(queue)
         for consumer in stored.consumers:
@@ -335,12 +310,10 @@ class QueueManager:
     ) -> bool:
         """Create a queue if none has this canonical name. Return whether it was created.
 
-        ``transactional`` is the kind; ``None`` accepts either kind of an existing queue.
         ``journal`` switches the queue's journal on or off; ``None`` leaves it as it is.
         ``is_restricted`` states that the caller's API token is not for all queues. A subqueue that
-        a remote reader created is declared by this call, and stays. The call waits until the change
-        is on stable storage. Raises :class:`ApiError`: 409 for another kind or too many queues, 400
-        if name or kind is not possible. Raises the error of the journal if the commit fails.
+        a remote reader created is declared by this call, and stays. Raises :class:`ApiError`: 409
+        for another kind or too many queues, 400 if name or kind is not possible.
         """
         async with self._admin:
             if base_of_journal(name) is not None:
@@ -384,10 +357,7 @@ class QueueManager:
             return True
 
     def _check_queues_max(self, *, is_restricted: bool) -> None:
-        """Raise :class:`ApiError` (409) if there are already as many declared queues as allowed.
-
-        With ``is_restricted`` the limit is QUEUES_OF_TOKENS_MAX, otherwise QUEUES_MAX.
-        """
+        """Raise :class:`ApiError` (409) if one more declared queue would be too many."""
         if self.catalogue.declared_count >= QUEUES_MAX:
             raise ApiError(
                 409,
@@ -411,10 +381,7 @@ class QueueManager:
         log.info("queue.declared name=%s", queue.name)
 
     async def make_subqueue(self, name: str) -> Queue:
-        """Create a subqueue that no client declared, and return it; return one that exists.
-
-        Raises as :meth:`.Subqueues.enter`.
-        """
+        """Create an undeclared subqueue and return it. Raises as :meth:`.Subqueues.enter`."""
         async with self._admin:
             base = self.catalogue.get(base_of_subqueue(name) or "")
             if base is None or base.log_name != base.name or base.name in OWN_QUEUES:
@@ -453,10 +420,7 @@ class QueueManager:
             return self._open_queue(stored)
 
     async def remove_subqueue(self, queue: Queue, is_over: Callable[[Queue], bool]) -> None:
-        """Delete an undeclared subqueue if ``is_over`` returns True just before the deletion.
-
-        Wait until the deletion is on stable storage.
-        """
+        """Delete an undeclared subqueue if ``is_over`` returns True just before the deletion."""
         async with self._admin:
             if is_over(queue):
                 await self._delete(queue)
@@ -521,8 +485,8 @@ class QueueManager:
         The rows of ``spared``, which remote readers have locked, stay. A journal's rows are only
         marked. Many rows that were received out of turn, or are spared, make many holes: each
         commit makes a slice of them. No remote reader is served until the last one is stored. After
-        a kill in between, the rows after the last slice still wait. Raises :class:`ApiError`: 404
-        if there is no such queue, 400 for an invalid name.
+        a kill in between, the rows after the last slice still wait. Raises :class:`ApiError` (404,
+        400).
         """
         async with self._admin:
             queue, left = self.catalogue.find(name), SequenceSet() if spared is None else spared
@@ -554,11 +518,7 @@ class QueueManager:
     def _purge_slice(
         self, transaction: Transaction, queue: Queue, end: int | None, spared: SequenceSet
     ) -> _Purged:
-        """Delete waiting rows in ``transaction``, up to ``end``, or as many as one commit may.
-
-        ``end`` is the last sequence of the purge; ``None`` means the present end of the queue. Rows
-        of ``spared`` stay.
-        """
+        """Delete waiting rows up to ``end`` (``None``: all), or as many as one commit may."""
         whole = end_of(transaction.connection, queue.id) if end is None else end
         default = queue.default
         kept = default.ahead.copy()
@@ -581,10 +541,10 @@ class QueueManager:
     def decide(
         self, transaction: Transaction, queue: Queue, runs: Iterable[Range], reason: Reason
     ) -> None:
-        """Record in ``transaction`` why the rows of ``runs`` leave the queue, which it removes.
+        """Record in ``transaction`` that ``runs`` leave the queue ([MC-MQSRM] 3.1.7.3).
 
-        Their senders may have asked for a receipt about that ([MC-MQSRM] 3.1.7.3). Decisions of the
-        default consumer's marks are stored first, so no received row counts as purged.
+        The transaction removes them. Decisions of marks are stored first: no received row is
+        purged.
         """
         asked = queue.deciding.save(transaction, queue.id, queue.name)
         asked = (
@@ -595,11 +555,7 @@ class QueueManager:
             transaction.after_commit.append(self.decision_receipts.wake)
 
     async def pause_queue(self, name: str, *, paused: bool) -> None:
-        """Pause a queue, or end its pause, and wait until that is on stable storage.
-
-        Messages for a paused queue are answered 503. Raises :class:`ApiError`: 404 if there is no
-        such queue, 400 for an invalid name.
-        """
+        """Pause a queue durably, or end its pause. A paused queue's messages are answered 503."""
         async with self._admin:
             queue = self.catalogue.find(name)
             queue.state.paused = paused
@@ -659,11 +615,7 @@ class QueueManager:
         )
 
     async def _make_room_for(self, queue: Queue, name: str) -> None:
-        """Delete an unused consumer if the queue has no room for the new consumer ``name``.
-
-        Unused means: without marks and without a lease. The one whose lease ended first is deleted.
-        If none is unused, nothing is done, and creating the consumer fails.
-        """
+        """Delete the unused consumer whose lease ended first, if ``name`` finds no room."""
         if name in queue.consumers or not queue.consumers_full:
             return
         now = self.clock.monotonic()
@@ -692,11 +644,10 @@ class QueueManager:
     ) -> Consumer:
         """Give ``holder`` the lease of a consumer, or renew it, and return the consumer.
 
-        Waits while another receiver has the lease, and until the change is on stable storage.
-        ``planned`` and ``ranged`` are those of :meth:`.Consumer.grant`. ``gone`` must be set when
-        the caller disconnects. Raises :class:`ApiError`: 409 as soon as the present holder renews,
-        404 when the queue is deleted meanwhile, and the errors of :meth:`.Queue.consumer`. Raises
-        :class:`ConnectionResetError` if the caller has disconnected.
+        Waits while another receiver has the lease, and until the change is stored.
+        :meth:`.Consumer.grant` explains ``planned`` and ``ranged``. ``gone`` is set when the caller
+        disconnects. Raises :class:`ApiError`: 409 as soon as the present holder renews, 404 if the
+        queue is deleted meanwhile; :class:`ConnectionResetError` if the caller has disconnected.
         """
         known, seen = None, 0
         await self._make_room_for(queue, name)
@@ -740,10 +691,10 @@ class QueueManager:
         """Mark rows as received by a consumer, wait until that is stored, and return the consumer.
 
         Marks of the default consumer decide about the rows, for ``reason``. The marked rows are
-        ``sequences``, or ``first`` to ``to`` (both included), or, without ``first``, everything up
-        to ``to`` from the holder's plan. ``span`` is the epoch of the sequences. The lease is
-        renewed. Raises :class:`ApiError`: 409 if ``holder`` does not have the lease or a mark is
-        past the end of its epoch; 404 or 409 if queue or consumer are deleted meanwhile.
+        ``sequences``, or ``first`` to ``to`` (included), or, without ``first``, everything up to
+        ``to`` from the holder's plan. Raises :class:`ApiError`: 409 if ``holder`` does not have the
+        lease or a mark is past the end of its epoch; 404 or 409 if queue or consumer are deleted
+        meanwhile.
         """
         consumer = queue.consumer(name)
         self.check_holder(consumer, holder)
@@ -792,11 +743,7 @@ class QueueManager:
             self._check_there(queue, consumer)
 
     async def forwarded(self, epoch: str, to: int) -> None:
-        """Mark the rows of the forward queue up to ``to`` (included) as received.
-
-        Called when the sender process has stored these messages. Rows of an unknown ``epoch`` are
-        ignored.
-        """
+        """Mark the forward queue up to ``to`` as received: the sender process has the messages."""
         queue = self.catalogue.get(FORWARD_QUEUE)
         if queue is None or epoch not in [each.epoch for each in queue.epochs]:
             return
@@ -807,18 +754,14 @@ class QueueManager:
             await self.saves.save(queue, queue.default)
 
     def forward_holding(self, holding: dict[str, str], empty: list[str], begins: bool) -> None:
-        """Record from which sender each outgoing queue holds forwarded messages, by queue.
+        """Record the sender of each outgoing queue that holds forwarded messages, by queue.
 
-        ``empty`` are queues that hold none now. ``begins`` states that the sender process has just
-        started.
+        ``empty`` are queues that hold none now. ``begins``: the sender process has just started.
         """
         self.receiver.forward_room.told(holding, empty, begins=begins)
 
     async def release(self, queue: Queue, name: str, holder: HolderValue) -> None:
-        """Release the lease of ``holder``, and wait until that is on stable storage.
-
-        If ``holder`` does not have the lease, only log that, because a query may end twice.
-        """
+        """Release the lease of ``holder`` durably. Only log it if ``holder`` has none."""
         consumer = queue.consumers.get(name)
         if consumer is not None and consumer.holder == holder:
             consumer.release()
@@ -842,10 +785,7 @@ class QueueManager:
             await self.saves.settle(queue, consumer)
 
     def check_holder(self, consumer: Consumer, holder: HolderValue) -> None:
-        """Raise :class:`ApiError` (409) if ``holder`` is not the holder of the consumer's lease.
-
-        Whether the lease has run out is not checked.
-        """
+        """Raise :class:`ApiError` (409) if ``holder`` is not the holder of the lease."""
         if consumer.holder == holder:
             return
         if consumer.is_held(self.clock.monotonic()):

@@ -1,4 +1,4 @@
-"""Receive the commands that :class:`.link.ChildLink` sends, at the child's end of the socket.
+"""Receive the commands of :class:`.link.ChildLink` at the child's end of the socket.
 
 Each command begins with one packet.
 """

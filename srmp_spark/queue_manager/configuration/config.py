@@ -64,19 +64,13 @@ else:
 
 ENVIRONMENT_PREFIX = "SRMP_SPARK_"
 CLIENT_KEYS = frozenset({"api", "token"})
-"""Keys whose environment variables other commands use too.
-
-For those commands ``SRMP_SPARK_API`` is a URL and ``SRMP_SPARK_TOKEN`` the API token.
-"""
+"""Keys that other commands use too: ``SRMP_SPARK_API`` is a URL, ``…_TOKEN`` the API token."""
 
 DEFAULT_LISTEN = "127.0.0.1:8080"
 STATE_INTERVAL_SECONDS = 5.0
 """Default of ``--state-interval``: seconds that the Delta state may lag (docs/INTERFACE.md)."""
 QUEUES_OF_TOKENS_MAX = 1_000
-"""Queues from which on an API token that is limited to some queues can create none.
-
-Operators may create queues up to QUEUES_MAX.
-"""
+"""From this many queues on, an API token for some queues creates none; operators still may."""
 QUEUES_MAX = 10_000
 """Most queues; a further one is refused. Each costs memory and a line in ``status``."""
 RETENTION_HOURS = 168.0
@@ -86,17 +80,12 @@ RETRANSMISSION_TIMEOUT_SECONDS = 20.0
 again ([MC-MQSRM] 3.1.3.1, appendix A <25>).
 """
 RESEND_TABLE_SECONDS = (30.0, 30.0, 30.0, 300.0, 300.0, 300.0, 1800.0, 1800.0, 1800.0, 21600.0)
-"""Default of ``--resend-table``: seconds between attempts to send, as in Windows ([MC-MQSRM]
-appendix A <16>). The last one repeats.
-"""
+"""Default of ``--resend-table``, as in Windows ([MC-MQSRM] appendix A <16>). The last repeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeConfig:
-    """All options of one ``serve`` process, as checked values. Only :func:`load` builds it.
-
-    :data:`OPTIONS` and docs/INTERFACE.md section 2 describe each option.
-    """
+    """All options of one ``serve`` process, checked. Only :func:`load` builds it."""
 
     data_dir: Path
     listen: Endpoint = field(default_factory=lambda: Endpoint.parse(DEFAULT_LISTEN))
@@ -144,10 +133,7 @@ class ServeConfig:
     """Accounts in the file of ``--rpc-accounts``. Each may do everything with every queue."""
     rpc_account: tuple[RpcAccount, ...] = ()
     rpc_min_auth: Literal["none", "connect", "integrity", "privacy"] | None = None
-    """The least protection of calls at the RPC port, as the option states it.
-
-    ``None`` means the default, which :attr:`rpc_auth_level` computes.
-    """
+    """The least protection of calls at the RPC port as given; see :attr:`rpc_auth_level`."""
     store_and_forward: bool = False
     redirect: Redirects = NO_REDIRECTS
     receipt_url: ReceiptUrls = NO_RECEIPT_URLS
@@ -172,9 +158,8 @@ class ServeConfig:
     def rpc_auth_level(self) -> str:
         """Return the least protection of calls at the RPC port. Calls with less are refused.
 
-        Without the option this is "none" if there is no RPC port, or if the port listens on
-        loopback and there is no ``[[rpc_account]]``, and otherwise "privacy". Raises
-        :class:`ConfigurationError` if the host of the port has no address.
+        The default is "none" without a port, and on loopback without ``[[rpc_account]]``, otherwise
+        "privacy". Raises :class:`ConfigurationError` if the host of the port has no address.
         """
         if self.rpc_min_auth is not None:
             return self.rpc_min_auth
@@ -217,9 +202,8 @@ class ServeConfig:
     def public_base(self, listening: Endpoint) -> str:
         """Return the base URL (scheme, host and port) by which peers reach this queue manager.
 
-        This is ``--public-url``, else the first ``--host-name`` with the port of ``listening``,
-        else the address of ``listening``, the bound SRMP port. It is used in ``sendReceiptsTo`` and
-        in the addresses of admin queues.
+        This is ``--public-url``, else the first ``--host-name`` with the port of ``listening``, the
+        bound SRMP port, else the address of ``listening``. Receipts and admin queues use it.
         """
         if self.public_url is not None:
             return self.public_url.rstrip("/")
@@ -239,9 +223,8 @@ class ServeConfig:
     def local_hosts(self, listening: Endpoint, https: Endpoint | None = None) -> LocalHosts:
         """Return the hosts and ports that name this queue manager in a ``<to>``.
 
-        [MC-MQSRM] 3.1.5.1.3 compares the address of a message with them. ``listening`` and
-        ``https`` are the bound endpoints of SRMP over HTTP and over HTTPS. If the SRMP or RPC port
-        listens on every address, all names and addresses of this machine are included.
+        [MC-MQSRM] 3.1.5.1.3. ``listening`` and ``https`` are the bound endpoints of SRMP. If one of
+        the ports listens on every address, all names and addresses of this machine are included.
         """
         listeners = [
             listening.host,
@@ -326,12 +309,7 @@ def _seconds_table(text: str) -> tuple[float, ...]:
 
 
 class Option(NamedTuple):
-    """One option of ``serve``: its key, its converter, and its text in ``--help``.
-
-    ``key`` is the name of the flag with ``_`` for ``-``. ``convert`` raises
-    :class:`ConfigurationError` or :class:`ValueError` for a wrong text. ``many`` is True for a flag
-    that may be repeated.
-    """
+    """One option of ``serve``. Its ``key`` is the name of the flag with ``_`` for ``-``."""
 
     key: str
     convert: Callable[[str], Any]
@@ -570,8 +548,7 @@ TABLES: Mapping[str, Callable[[str, Any], Any]] = {
 }
 """Parsers for the keys that only the TOML file has: tables such as ``[[signer]]``.
 
-A parser gets the place of the key, for error messages, and the TOML value. It returns the value of
-the option in :class:`ServeConfig`.
+A parser gets the place of the key, for errors, and the TOML value, and returns the option's value.
 """
 
 _BY_KEY = {option.key: option for option in OPTIONS}
@@ -601,7 +578,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> ServeConfig:
-    """Merge flags (``None`` = not given), environment variables and the TOML file into the options.
+    """Merge flags (``None`` = not given), environment and file into the checked options.
 
     Raises :class:`ConfigurationError` for an unknown key, a wrong value, a file that cannot be
     read, a missing ``--data-dir``, or options that contradict each other.
@@ -723,10 +700,9 @@ def _check(config: ServeConfig) -> None:
 
 
 def _check_ports(config: ServeConfig) -> None:
-    """Raise :class:`ConfigurationError` if two options name the same host and port.
+    """Raise :class:`ConfigurationError` if two options name the same host and port (not 0).
 
-    Port 0 is skipped. The check is needed because the kernel would let two listeners of one process
-    share the port.
+    The check is needed because the kernel would let two listeners of one process share the port.
     """
     named = [
         ("--listen", config.listen),

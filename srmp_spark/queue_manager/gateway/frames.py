@@ -1,8 +1,8 @@
-"""Frame the messages between the main process and a gateway: MessagePack with a length before it.
+"""Frame the messages between main process and gateway: MessagePack after its length.
 
-Both ends are our own code, so a frame that cannot be decoded is a bug and not an attack. The
-decoder nevertheless checks every field against its type: a gateway that went wrong must not pass
-wrong values on.
+The code of both ends belongs to srmp-spark, so a frame that cannot be decoded is a bug and not an
+attack. The decoder nevertheless checks every field against its type: a gateway that went wrong must
+not pass wrong values on.
 """
 
 from __future__ import annotations

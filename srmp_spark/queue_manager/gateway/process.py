@@ -1,4 +1,4 @@
-"""Run a gateway: receive its settings, its sockets and its channel, and end with the main process.
+"""Run a gateway: receive settings, sockets and channel, and end with the main process.
 
     python -m MODULE FD < SETTINGS
 

@@ -1,4 +1,4 @@
-"""Sockets of one multicast group, and the check at the start whether this machine allows them."""
+"""Open the sockets of one multicast group. Check whether this machine allows that."""
 
 from __future__ import annotations
 

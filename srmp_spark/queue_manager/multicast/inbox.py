@@ -1,7 +1,7 @@
 """Turn a message that crossed from the gateway into a row, in the main process.
 
-The source is never answered. A message that would get a 4xx or 5xx over HTTP is lost here, because
-its sender learns nothing of the refusal. The refusal is logged, counted in
+The source is never answered. A message that would get a 4xx or 5xx over HTTP is lost, because its
+sender learns nothing of the refusal. The refusal is logged, counted in
 ``srmp_messages_refused_total`` and recorded as a loss. So no gap is unexplained.
 """
 

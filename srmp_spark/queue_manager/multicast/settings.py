@@ -1,6 +1,7 @@
-"""Settings of multicast: ``--pgm``, ``--pgm-interface``, ``--pgm-ttl`` and ``[pgm_constants]``.
+"""Parse the settings of multicast: ``--pgm``, its related options, and ``[pgm_constants]``.
 
-``[pgm_constants]`` is a table of the configuration file.
+``[pgm_constants]`` is a table of the configuration file. The options are ``--pgm-interface`` and
+``--pgm-ttl``.
 """
 
 from __future__ import annotations

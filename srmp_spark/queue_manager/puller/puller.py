@@ -1,4 +1,4 @@
-"""Run one subscription as a task: connect, move or copy, wait, and connect again after a loss."""
+"""Run one subscription as a task: connect, move or copy, wait, connect again after a loss."""
 
 from __future__ import annotations
 

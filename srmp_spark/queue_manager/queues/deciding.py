@@ -45,8 +45,8 @@ class Deciding:
 
         Return whether any of the rows asked for a receipt.
 
-        They are forgotten here after the commit. Storing a decision twice does no harm, because the
-        first one counts.
+        After the commit this object forgets them. Storing a decision twice does no harm, because
+        the first one counts.
         """
         if not self._unsaved:
             return False

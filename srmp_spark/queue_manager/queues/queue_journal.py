@@ -163,7 +163,7 @@ def begin_journal(queue: Queue) -> JournalSwitch:
 
 
 def queue_of_consumer(queue: Queue, consumer: str) -> tuple[Queue, str] | None:
-    """Return to what a stored consumer belongs, the queue or its journal, and its name there.
+    """Return the queue or journal to which a stored consumer belongs, and the consumer's name.
 
     ``consumer`` is the name in the database. Return ``None`` for a consumer of a journal that was
     switched off.

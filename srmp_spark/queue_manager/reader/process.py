@@ -1,9 +1,10 @@
-"""Run the reader process: a child of the queue manager that does all decoding (see :mod:`.link`).
+"""Run the reader process, the child of the queue manager that does all decoding.
 
-The reader holds no port and no lock, and opens the database read-only. Each command runs in a
-thread of its own, with a database connection of its own. A caller that disconnects ends its thread
-and nothing else. Sealing runs at low priority. The Delta publisher runs here too.
-:mod:`srmp_spark.queue_manager.child.process` describes the start and the end of the process.
+The main process's side is :mod:`.link`. The reader holds no port and no lock, and opens the
+database read-only. Each command runs in a thread of its own, with a database connection of its own.
+A caller that disconnects ends its thread and nothing else. Sealing runs at low priority. The Delta
+publishers run in this process too. :mod:`srmp_spark.queue_manager.child.process` describes the
+start and the end of the process.
 
     python -m srmp_spark.queue_manager.reader.process FD < SETTINGS
     SETTINGS: '{"data_dir": …, "queue_manager": …, "state": …, …}'

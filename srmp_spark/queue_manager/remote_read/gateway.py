@@ -1,4 +1,4 @@
-"""Run the gateway of remote read: the RPC port and the endpoint mapper, in a separate process.
+"""Run the gateway process of remote read: the RPC port and the endpoint mapper.
 
 All work that a client's bytes can cause is done in this process: connections, sign-in, fragments,
 the seals of 4 MB of answers, and the decoding of stubs. The main process gets whole calls whose

@@ -1,1 +1,1 @@
-"""The SRMP port: connections, requests and answers of HTTP, and how a POST gets into the store."""
+"""The SRMP port: connections, HTTP requests and answers, and how a POST gets into the store."""

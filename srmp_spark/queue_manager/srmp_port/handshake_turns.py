@@ -129,7 +129,7 @@ class HandshakeTurns:
     async def _until(self, what: asyncio.Future[None], ends_at: float) -> None:
         """Wait for ``what``, and raise :class:`asyncio.TimeoutError` at ``ends_at``.
 
-        ``ends_at`` is in seconds of the loop's clock. A cancellation always works here.
+        ``ends_at`` is in seconds of the loop's clock. A cancellation is never lost.
         ``asyncio.wait_for`` may lose one that arrives at the moment of the end.
         """
 

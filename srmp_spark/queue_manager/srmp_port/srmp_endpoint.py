@@ -13,11 +13,9 @@ in flight at a time. Bytes that arrive while it waits are kept, and the connecti
 further, so pipelined requests are answered in order. Deadlines cost nothing per message: the
 *sweep*, once a second, checks all connections. Limits are in :mod:`.http_limits`. Faults of a peer
 are answered and counted, never logged with a traceback. An internal fault is answered 503 and
-logged once. After a ProcessMustEndError nothing is answered.
-
-A connection is *proved* by a client certificate or by a message that was answered 200. Connections
-that are not proved are evicted first from a full port. An address's *share* is the part of the port
-that it may have (:mod:`.port_limits`).
+logged once. After a ProcessMustEndError nothing is answered. A connection is *proved* by a client
+certificate or by a message that was answered 200. An address's *share* is its part of the port
+(:mod:`.port_limits`).
 """
 
 from __future__ import annotations
@@ -68,11 +66,7 @@ _PROBE_FIELD = b"\r\nsrmp-probe:"
 
 
 class SrmpConnection(asyncio.Protocol):
-    """One connection of a sender to the SRMP port.
-
-    asyncio calls the methods of :class:`asyncio.Protocol`, and :class:`SrmpEndpoint` the methods
-    below them.
-    """
+    """One connection of a sender. asyncio calls the methods of :class:`asyncio.Protocol`."""
 
     scheme: Transport = "http"
     sender_name: str | None = None
@@ -113,10 +107,7 @@ class SrmpConnection(asyncio.Protocol):
         """The address in whose share the connection and its bytes count, or ``None`` for no share.
         """
         self.read_at = 0.0
-        """Time at which the last byte of the request in flight was read.
-
-        It is in seconds of ``time.perf_counter``.
-        """
+        """Time when the last byte of the request in flight was read (``time.perf_counter``)."""
         self.is_proved = False
         """Whether a message of this connection was answered 200, or the sender has an authenticated
         name. In a full port connections that are not proved are evicted first.
@@ -151,10 +142,7 @@ class SrmpConnection(asyncio.Protocol):
     # --- asyncio's side ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count the new connection, or refuse it with 503 if the port or its share is full.
-
-        asyncio calls this method. While the port drains, the connection is closed.
-        """
+        """Count the new connection, or refuse it with 503 if the port or its share is full."""
         self._transport = cast("asyncio.Transport", transport)
         # The name is None if the sender has disconnected already.
         name = transport.get_extra_info("peername") or (
@@ -182,7 +170,7 @@ class SrmpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # The signature is asyncio's.
         """Forget the connection, which the sender or this process has closed.
 
-        asyncio calls this method. A request that waits for its commit is stored nevertheless.
+        A request that waits for its commit is stored nevertheless.
         """
         self._state = _CLOSING
         self._forget_partial()
@@ -192,8 +180,7 @@ class SrmpConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Record that the sender will send no more. Return whether to keep the connection open.
 
-        asyncio calls this method. A complete request is still answered. An incomplete request is
-        answered 408.
+        A complete request is still answered. An incomplete request is answered 408.
         """
         if self._state is _WAITING:
             self._keep_alive = False
@@ -203,27 +190,18 @@ class SrmpConnection(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        """Record that the sender does not read its answers.
-
-        asyncio calls this method. No further request is begun until the sender reads.
-        """
+        """Record that the sender does not read its answers, and begin no further request."""
         self._write_paused = True
         self._since = self._endpoint.now
 
     def resume_writing(self) -> None:
-        """Record that the sender reads its answers again, and continue with the kept bytes.
-
-        asyncio calls this method.
-        """
+        """Record that the sender reads its answers again, and continue with the kept bytes."""
         self._write_paused = False
         if self._state is _IDLE and self._buffer:
             self._pump()
 
     def data_received(self, data: bytes) -> None:
-        """Process received bytes of a request, or keep them until they can be processed.
-
-        asyncio calls this method.
-        """
+        """Process received bytes of a request, or keep them until they can be processed."""
         state = self._state
         if state is _IDLE and not self._buffer:
             self._begin(data)
@@ -252,10 +230,9 @@ class SrmpConnection(asyncio.Protocol):
     # --- a request, from its first byte to the inbox ----------------------------------------------
 
     def _pump(self) -> None:
-        """Begin the next request in the kept bytes, and pause or resume reading.
+        """Begin the next request in the kept bytes, one in each turn of the loop.
 
-        One request is begun in each turn of the loop. A megabyte of bad requests must not delay
-        other connections.
+        A megabyte of bad requests must not delay other connections.
         """
         if self._buffer and self._state is _IDLE and not self._write_paused:
             self._begin(self._take())
@@ -428,10 +405,7 @@ class SrmpConnection(asyncio.Protocol):
     # --- the answer -------------------------------------------------------------------------------
 
     def acknowledge(self, ok: Ok) -> None:  # ``ok`` is the proof: an Ok exists only after a commit.
-        """Answer 200, because the message is stored. No other method writes a 200.
-
-        If the sender has disconnected, nothing is written.
-        """
+        """Answer 200, because the message is stored. No other method writes a 200."""
         self.is_proved = True
         endpoint = self._endpoint
         close = not self._keep_alive or endpoint.draining
@@ -537,11 +511,7 @@ class SrmpConnection(asyncio.Protocol):
             self._resume()
 
     def sweep(self, now: float) -> None:
-        """End the connection if the deadline of its present state is over.
-
-        ``now`` is in seconds of the loop's clock. A slow head or body is answered 408. While the
-        endpoint holds reading, their deadlines are extended.
-        """
+        """End the connection if the deadline of its state is over at ``now`` (loop time)."""
         spent = now - self._since
         state = self._state
         if self._write_paused and spent > limits.BODY_SECONDS:
@@ -586,7 +556,7 @@ class SrmpConnection(asyncio.Protocol):
         return self.rank(now) if self._state is _IDLE else None
 
     def drain(self) -> None:
-        """Close the connection at SIGTERM if it is idle. A request in progress is still answered."""
+        """Close the connection at SIGTERM if it is idle. A request in flight is answered."""
         if self._state is _IDLE:
             self._transport.close()
 
@@ -596,10 +566,7 @@ class SrmpConnection(asyncio.Protocol):
 
 
 class SrmpEndpoint:
-    """Holds all connections of the SRMP port, their common counters, and the sweep.
-
-    Times are in seconds of the loop's clock.
-    """
+    """Holds all connections of the SRMP port, their common counters, and the sweep."""
 
     def __init__(
         self,
@@ -621,18 +588,13 @@ class SrmpEndpoint:
         self.connections: dict[SrmpConnection, None] = {}
         """The connections in the order in which they were accepted."""
         self.handshakes: dict[asyncio.Task[None], float] = {}
-        """Start times of the TLS handshakes in progress, which count as connections.
-
-        :mod:`.srmp_tls` makes them.
-        """
+        """TLS handshakes in progress with their start times. They count as connections."""
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time()
-        """Time of the last sweep, which is exact enough for deadlines of seconds."""
+        """Time of the last sweep, in seconds of the loop's clock: exact enough for deadlines."""
         self.room = ConnectionRoom(connections_max, SRMP_SHARE)
         self._given = 0
-        """Number of places in the full port that were given to new connections since the last
-        ranking.
-        """
+        """Places in the full port that new connections got since the last ranking."""
         self._makes_way: list[SrmpConnection | asyncio.Task[None]] = []
         """Connections and handshakes that can be evicted from a full port, as ranked at
         :attr:`_ranked_at`. The next one to evict is the last.

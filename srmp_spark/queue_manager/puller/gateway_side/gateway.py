@@ -1,8 +1,9 @@
-"""Run the gateway of subscriptions: connections to remote queue managers, in a separate process.
+"""Run the gateway of subscriptions, a process with connections to remote queue managers.
 
-A remote server can make work expensive, so all such work is done here: address lookup, sign-in,
-assembly and decryption of fragments, and parsing of packets. The main process decides which calls
-are made and gets whole, parsed messages (:mod:`.crossing`). It alone decides what happens to them.
+A remote server can make work expensive, so all such work is done in this process: address lookup,
+sign-in, assembly and decryption of fragments, and parsing of packets. The main process decides
+which calls are made and gets whole, parsed messages (:mod:`.crossing`). It alone decides what
+happens to them.
 
 **Back-pressure.** Each call asks a server for one message, and the main process limits the calls.
 While more than :data:`srmp_spark.queue_manager.gateway.channel.CONGESTED_BYTES` wait for the main

@@ -1,4 +1,4 @@
-"""Copy a remote queue (``mode = "copy"``): each message becomes one local row, and stays remote.
+"""Copy a remote queue (``mode = "copy"``): each message becomes one local row, and stays.
 
 Theory of operation. A cursor walks through the remote queue from its first message, again and
 again. A message that was not seen before becomes a row of the local queue, and a note that it was
