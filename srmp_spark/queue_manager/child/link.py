@@ -58,7 +58,7 @@ Event = dict[str, Any]
 
 
 class ReadRefusedError(ConnectionResetError):
-    """Raised when the child breaks off an answer, after the head, and states why.
+    """Raised when the child breaks off an answer after the head packet, and states why.
 
     ``refusal`` is the error that the child reported.
     """
@@ -161,7 +161,7 @@ class ChildLink:
             with os.fdopen(os.memfd_create("settings"), "w+", encoding="utf-8") as file:
                 file.write(settings)
                 file.seek(0)
-                # Standard output carries one JSON line of ours alone.
+                # Standard output carries only the ready line of this process.
                 self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
                     [sys.executable, "-m", self.module, str(theirs.fileno())],
                     env={**self.environment, **os.environ},
@@ -442,7 +442,7 @@ class ChildLink:
 
 
 class DirectAnswer:
-    """An answer whose head was received and whose data is still to be written.
+    """An answer of which the child has sent the head packet, and no data yet.
 
     Close it when done.
     """

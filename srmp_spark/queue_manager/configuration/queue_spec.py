@@ -46,8 +46,7 @@ class QueueSpec(NamedTuple):
 
         Raises :class:`ConfigurationError` for an invalid text, and for a multicast address of a
         transactional queue. A name that ends in what is nearly a suffix is an error too, because
-        that is probably a typing error. Raises :class:`ValueError` if the name of the queue is
-        invalid.
+        that is probably a typing error.
         """
         name, suffixes = split_queue_suffixes(text)
         _, colon, ending = name.rpartition(":")

@@ -143,7 +143,7 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
                     return
                 self._handle(message)
         except RemoteProtocolError:
-            # This is a bug of ours. The bytes after the bad frame mean nothing.
+            # This is a bug of srmp-spark. The bytes after the bad frame mean nothing.
             log.exception("gateway.bad_frame")
             self._abort()
             return

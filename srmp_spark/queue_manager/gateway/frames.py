@@ -1,8 +1,8 @@
 """Frame the messages between main process and gateway: MessagePack after its length.
 
-The code of both ends belongs to srmp-spark, so a frame that cannot be decoded is a bug and not an
-attack. The decoder nevertheless checks every field against its type: a gateway that went wrong must
-not pass wrong values on.
+Both ends are code of srmp-spark, so a frame that cannot be decoded is a bug and not an attack. The
+decoder nevertheless checks every field against its type: a gateway that went wrong must not pass
+wrong values on.
 """
 
 from __future__ import annotations

@@ -131,8 +131,8 @@ def accept(acceptor: Acceptor, delivery: Delivery, destination: str) -> None:
         # The process ends, and nothing may be reported about this message.
         return
     except Exception as error:
-        # This is the last line of defence, as at the SRMP port: a bug of ours must not stop all
-        # other messages.
+        # This is the last line of defence, as at the SRMP port: an internal error must not stop
+        # all other messages.
         acceptor.faults.note(error, f"multicast message of {arrived.octets} bytes")
         if not delivery.is_over:
             delivery.refuse(503, INTERNAL, "srmp-spark")

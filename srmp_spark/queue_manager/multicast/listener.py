@@ -278,8 +278,8 @@ class Listener:
             try:
                 self._do(self.engine.receive(packet, source, now))
             except Exception:
-                # This is the last line of defence, as at the SRMP port: a bug of ours must not stop
-                # the packets that were read with this one.
+                # This is the last line of defence, as at the SRMP port: an internal error must not
+                # stop the packets that were read with this one.
                 self.counts["internal error"] += 1
                 if self._may_log(now):
                     log.exception(
@@ -357,7 +357,7 @@ class Listener:
                 self._cross(apdu, found)
                 return
         except Exception as error:
-            # This is the last line of defence: a bug of ours must not stop all other messages.
+            # This is the last line of defence: an internal error must not stop the others.
             refused = self._faults.refusal(error, f"multicast message of {len(apdu.data)} bytes")
             found = Unread(refused.status, INTERNAL, "srmp-spark", None)
         self._main.send(Refused(self._group, apdu.session, apdu.first, apdu.last, *found))

@@ -58,8 +58,8 @@ class MulticastLink(
 class MulticastPorts:
     """Listens on all multicast groups of a queue manager, through one gateway process.
 
-    An instance is built inside the running loop. Without a group there is no gateway; losses can be
-    recorded nevertheless.
+    An instance is built inside the running loop. Without a group there is no gateway. The sender
+    process may send multicast messages nevertheless.
     """
 
     def __init__(

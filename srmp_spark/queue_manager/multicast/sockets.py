@@ -361,7 +361,7 @@ class Outlet:
         return not self._waiting
 
     def close(self) -> None:
-        """Close the sockets. Packets that wait are not sent."""
+        """Close the sockets. Packets that wait for the kernel stay in this object."""
         self._plain.close()
         self._alert.close()
 

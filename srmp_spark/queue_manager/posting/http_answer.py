@@ -27,7 +27,7 @@ import httptools
 ANSWER_BODY_MAX = 65_536
 """Most bytes of an answer's body that are read. A useful answer to a message is much shorter."""
 ANSWER_HEAD_MAX = 65_536
-"""Most bytes until the head of the answer is complete, interim answers included."""
+"""Most bytes until the HTTP head of the answer is complete, interim answers included."""
 ANSWER_MAX = ANSWER_HEAD_MAX + ANSWER_BODY_MAX
 """Most bytes of an answer that are read, with everything that frames its body."""
 INTERIM_ANSWERS_MAX = 8
@@ -75,7 +75,10 @@ def retry_after_of(value: bytes, now: datetime) -> float | None:
 
 
 class AnswerParser:
-    """Parses the bytes that a peer sends over one connection as HTTP answers."""
+    """Parses the bytes that a peer sends over one connection as HTTP answers.
+
+    The head of an answer is its status line and headers, up to the blank line.
+    """
 
     def __init__(self, on_complete: Callable[[], object]) -> None:
         """Create a parser for one connection.

@@ -48,7 +48,7 @@ class Identifiers:
 
     @property
     def left(self) -> int:
-        """Return how many numbers of the 32 bits are not reserved yet."""
+        """Return the number of message numbers, out of the 32 bits, that are not reserved yet."""
         return state.IDENTIFIER_MAX - self._promised
 
     async def reserve(self, count: int) -> int:

@@ -50,7 +50,10 @@ EXPAND_PAUSE_SECONDS = 0.005
 That is 5,000 rows a second, ten times as many as are sent.
 """
 LANE_BATCH = 100
-"""Receipts of a lane that are read, numbered and deleted together, in two commits."""
+"""Receipts of a lane (see the module) that are read, numbered and deleted together.
+
+There are two commits for so many.
+"""
 LANE_POSTS = 4
 """Most receipts of a lane in flight at once. The first one of each batch is sent alone."""
 POSTS_MAX = 32
@@ -59,12 +62,12 @@ POSTS_MAX = 32
 That is half of what all receipts have, so that stream receipts never wait for these.
 """
 LANES_MAX = 10_000
-"""Most lanes with a task.
+"""Most lanes (see the module) with a task.
 
-Receipts of further lanes wait in the store until one of these ends, four days at most.
+Receipts of further lanes wait in the database until one of these ends, four days at most.
 """
 PEER_LANES_MAX = 200
-"""Most lanes of one sender (address and name) with a task.
+"""Most lanes (see the module) of one sender (address and name) with a task.
 
 So a sender that names ten thousand dead addresses delays no other sender.
 """
@@ -151,8 +154,9 @@ class DecisionReceipts:
     def look(self, row: Undecided) -> None:
         """Start the task of each lane in which receipts of ``row`` are sent.
 
-        Call this after a commit that may hold such receipts. A lane with a task is left alone, and
-        a lane without room waits.
+        A lane (:mod:`.decision_receipts`) is a URL, a sender and perhaps a stream. Call this after
+        a commit that may hold such receipts. A lane with a task is left alone, and a lane without
+        room waits.
         """
         name = row.sender_name or ""
         if row.commitment_to is not None:
@@ -214,9 +218,10 @@ class DecisionReceipts:
     # --- lanes ------------------------------------------------------------------------------------
 
     def _run(self, lane: Lane) -> None:
-        """Start a task for the lane if it has none and there is room for one.
+        """Start a task for the lane if it has none and fewer than LANES_MAX tasks run.
 
-        Without room, the lane is found again by :meth:`_look_for_lanes`.
+        Without room, the lane is found again by :meth:`_look_for_lanes`. A lane is a URL, a sender
+        and perhaps a stream. A sender has at most PEER_LANES_MAX tasks.
         """
         if lane in self._lanes or self._closed:
             return  # The task reads the store until nothing is left.
@@ -227,9 +232,10 @@ class DecisionReceipts:
         self._lanes[lane] = asyncio.get_running_loop().create_task(self._guarded_lane(lane))
 
     async def _look_for_lanes(self) -> None:
-        """Start a task for each lane that has receipts in the database, as far as there is room.
+        """Start a task for each lane with receipts in the database, as far as there is room.
 
-        Repeat this while lanes had no room.
+        A lane is a URL, a sender and perhaps a stream. Repeat this every LOOK_SECONDS while lanes
+        have no room.
         """
         while True:
             await self._left.wait()
@@ -269,8 +275,9 @@ class DecisionReceipts:
     async def _send_lane(self, lane: Lane) -> None:
         """Send the receipts of a lane, oldest first, until none is left in the database.
 
-        Failed attempts are repeated after the pauses of the resend table. Receipts whose time is
-        over are deleted and logged. Raises :class:`ApiError` if no identifier is left.
+        A lane is a URL, a sender and perhaps a stream. Failed attempts are repeated after the
+        pauses of the resend table. Receipts whose time is over are deleted and logged. Raises
+        :class:`ApiError` if no identifier is left.
         """
         assert self._reader is not None
         attempts = 0
@@ -400,7 +407,7 @@ class DecisionReceipts:
             and receipt.stream_id is not None
             and receipt.stream_id.guid == self._receiver.identity
         ):
-            return "delivered"  # This is our own stream (``srmp-spark send``).
+            return "delivered"  # This is an own stream (``srmp-spark send``).
 
         async def build() -> Message:
             via = self._receipts.queue_url(receipt.queue)

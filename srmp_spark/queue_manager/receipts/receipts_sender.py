@@ -261,7 +261,7 @@ class ReceiptsSender:
 
         outcome: Outcome = "failed"
         try:
-            # This is our own stream (``srmp-spark send``).
+            # This is the queue manager's own stream (``srmp-spark send``).
             if effect.stream_id.guid == self._receiver.identity and not effect.peer:
                 outcome = "delivered"
             else:

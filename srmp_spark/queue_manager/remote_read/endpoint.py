@@ -108,7 +108,7 @@ class Replies(Protocol):
         ...
 
     def taken(self) -> int:
-        """Return how many bytes of all stubs so far the reader has taken.
+        """Return the number of bytes of all stubs so far that the reader has taken.
 
         These bytes count as reported.
         """
@@ -500,7 +500,7 @@ class RpcConnection(asyncio.Protocol):
         self._flush_soon()
 
     def taken(self) -> int:
-        """Return how many bytes of all stubs have left this process.
+        """Return the number of bytes of all stubs so far that have left this process.
 
         They count as reported to the service from now on.
         """

@@ -258,7 +258,7 @@ class _PeerGate:
         self._now = asyncio.get_running_loop().time
 
     def seconds_to_wait(self, accounts: Sequence[str]) -> float:
-        """Return how many seconds an attempt at one of these accounts must wait."""
+        """Return the seconds for which an attempt at one of these accounts must wait."""
         return self._delays.seconds_to_wait(self._address, accounts, self._now())
 
     def failed(self, accounts: Sequence[str]) -> None:

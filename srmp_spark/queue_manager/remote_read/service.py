@@ -361,7 +361,7 @@ class RemoteReadService:
                 self._manager, queue, turn=self._turn, came=self._came, deleted=self._deleted
             )
         served.opened += 1
-        # This is counted before the wait, so that the lease that we are about to share is not
+        # This is counted before the wait, so that the lease that is about to be shared is not
         # released.
         served.receivers += asked.receive
         try:

@@ -151,7 +151,7 @@ class Acceptor:
         The free space of the disk does not show them.
         """
         self.room = sys.maxsize
-        """Bytes that may be accepted before :attr:`look` is called."""
+        """Bytes that may be accepted before :attr:`look` measures the disk again."""
         self.look: Callable[[], object] = lambda: None
         """Measures the free space of the disk.
 

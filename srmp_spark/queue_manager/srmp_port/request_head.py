@@ -102,7 +102,7 @@ def without_credentials(post: bytes, head_length: int) -> tuple[bytes, int]:
 
 
 class HeadError(Exception):
-    """Raised for a head that is refused.
+    """Raised for an HTTP head that is refused.
 
     It has the HTTP status, a short code for metrics, and the rule that the head breaks. The
     connection is closed after the answer.
@@ -116,7 +116,10 @@ class HeadError(Exception):
 
 
 class RequestHead:
-    """The head of one request that was judged. :meth:`parse` or :meth:`of_windows` creates it."""
+    """The HTTP head of one request (request line and headers) that was judged.
+
+    :meth:`parse` or :meth:`of_windows` creates it.
+    """
 
     __slots__ = (
         "_parser",
@@ -136,7 +139,7 @@ class RequestHead:
         self.headers: dict[bytes, bytes] = {}
         """The few headers that srmp-spark uses, with names in lower case."""
         self.has_credentials = False
-        """Whether the head has one of the headers in :data:`CREDENTIALS`."""
+        """Whether the request has one of the headers in :data:`CREDENTIALS`."""
         self.repeated: bytes | None = None
         self.complete = False
         self.length: int | None = None
@@ -330,10 +333,11 @@ def without_empty_lines(data: bytes) -> bytes:
 
 
 def check_unfinished(beginning: bytes | bytearray, seen: int) -> None:
-    """Raise :class:`HeadError` if a head whose blank line has not arrived cannot become valid.
+    """Raise :class:`HeadError` if the beginning of an HTTP head cannot become valid.
 
-    ``beginning`` are the bytes that arrived; the first ``seen`` of them were checked before.
-    Without this check a malformed head would be answered only after HEAD_SECONDS, with a 408.
+    ``beginning`` are the bytes that arrived, without the blank line at the end of the head; the
+    first ``seen`` of them were checked before. Without this check a malformed head would be
+    answered only after HEAD_SECONDS, with a 408.
     """
     if beginning == b"\r":  # This is half of an empty line before the request.
         return

@@ -242,7 +242,7 @@ class SrmpConnection(asyncio.Protocol):
             self._resume()
 
     def _begin(self, data: bytes) -> None:
-        """Process ``data``, which starts with the head of a request: refuse, submit or keep it."""
+        """Process ``data``, which starts with an HTTP head: refuse, submit or keep it."""
         if data[0] == 13:  # Ignore empty lines before a request (RFC 9112 2.2).
             data = without_empty_lines(data)
             if not data:
@@ -396,8 +396,8 @@ class SrmpConnection(asyncio.Protocol):
         except ProcessMustEndError:
             self._transport.abort()
         except Exception as error:
-            # This is the last line of defence. A bug of ours must cost neither the message nor the
-            # service.
+            # This is the last line of defence. An internal error must cost neither the message nor
+            # the service.
             endpoint.faults.note(error, f"POST with {len(post)} bytes")
             if self._state is _WAITING:
                 self.refuse(503, "internal", "srmp-spark", limits.RETRY_AFTER_SECONDS)

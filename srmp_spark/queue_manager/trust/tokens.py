@@ -159,8 +159,8 @@ def check_token(token: str) -> str:
 def read_token(path: str) -> str:
     """Read the secret of a token from a file, and return it without blanks around it.
 
-    Raises :class:`ValueError`, which never quotes the secret, if the file cannot be read, other
-    users may read it, or the secret cannot be used.
+    Raises :class:`ValueError`, which never quotes the secret, if the file cannot be read or the
+    secret cannot be used. Raises :class:`ConfigurationError` if other users may read the file.
     """
     try:
         refuse_open_secret("a token", path)

@@ -102,7 +102,7 @@ class ReadableQueue(Protocol):
 
     @property
     def calls_at_once(self) -> int:
-        """Return how many calls may be in flight at the same time."""
+        """Return the number of calls that may be in flight at the same time."""
         ...
 
     async def read(

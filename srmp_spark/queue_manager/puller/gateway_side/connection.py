@@ -214,7 +214,7 @@ class RpcClient(asyncio.Protocol):
 
     @property
     def calls_at_once(self) -> int:
-        """Return how many calls may be in flight at the same time."""
+        """Return the number of calls that the server accepts at the same time."""
         return self._engine.calls_at_once
 
     @property

@@ -34,7 +34,7 @@ class Calls(Protocol):
 
     @property
     def calls_at_once(self) -> int:
-        """Return how many calls may be in flight at the same time."""
+        """Return the number of calls that may be in flight at the same time."""
         ...
 
     async def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401
@@ -112,7 +112,7 @@ class RemoteQueue:
 
     @property
     def calls_at_once(self) -> int:
-        """Return how many calls may be in flight at the same time."""
+        """Return the number of calls that may be in flight at the same time."""
         return self._calls.calls_at_once
 
     async def cursor(self) -> int:

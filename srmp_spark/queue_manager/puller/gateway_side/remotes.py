@@ -232,7 +232,7 @@ class CrossedQueue:
 
     @property
     def calls_at_once(self) -> int:
-        """Return how many calls may be in flight at the same time."""
+        """Return the number of calls that may be in flight at the same time."""
         return self._connection.calls_at_once
 
     async def read(

@@ -446,8 +446,9 @@ class Mover:
     async def look_up(self, queue: ReadableQueue) -> None:
         """Find out what happened to the doubtful messages in the remote queue.
 
-        One that is still in the queue is locked and ended again. One that is gone becomes a row if
-        its End may have been carried out. Raises as :meth:`batch`.
+        One that is still in the queue is locked and ended again, unless no messages are taken. One
+        that is gone becomes a row if its End may have been carried out, otherwise it is dropped.
+        Raises as :meth:`batch`.
         """
         try:
             for each in self.doubtful:
