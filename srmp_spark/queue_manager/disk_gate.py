@@ -53,9 +53,9 @@ Then rows that are received and durable elsewhere are deleted before their time,
 the database are given back.
 """
 SEAL_ROOM_BYTES = SEAL_BYTES_MAX + GROUP_BYTES_MAX
-"""Most bytes of the files of one segment: its posts, and one group more.
+"""Most bytes of the files of one segment (sealed rows): its posts, and one group more.
 
-With less spare room rows stay unsealed.
+With less spare room rows stay unsealed in the database.
 """
 
 log = logging.getLogger(__name__)

@@ -38,7 +38,7 @@ class LogOnce:
         The reason that was reported last is at the end.
         """
         self._began = float("-inf")
-        """Start of the period whose lines :attr:`_lines` counts."""
+        """Start of the period in which :attr:`_lines` counts, on the caller's clock."""
         self._lines = self._left_out = 0
 
     def line(self, reason: str, now: float) -> str | None:

@@ -38,7 +38,7 @@ OLDER_COPY = "older-copy"
 """Reason of the closed gate when the data directory is an older copy."""
 SEAL_LOOK_SECONDS = 1.0
 SEAL_BUSY_ROWS_PER_SECOND = 1_000
-"""Rows per second above which sealing waits."""
+"""Rows committed per second above which sealing waits for a quieter time."""
 SEAL_BACKLOG_ROWS_MAX = 500_000
 """Unsealed rows of a queue at which sealing does not wait, whatever arrives.
 
@@ -146,14 +146,16 @@ class Maintenance:
         the reason.
         """
         self._state_failure = ""
-        """The last error of the publisher, so that it is logged once."""
+        """The last error of a publisher that was logged, so that each is logged once."""
         self._unpublished: set[str] = set()
-        """Queues that the publisher called damaged since its last report."""
+        """Names of the queues that the publisher called damaged since its last report."""
         self._unpublished_before: set[str] = set()
-        """Queues that the publisher called damaged before its last report."""
+        """Names of the queues that the publisher called damaged before its last report."""
         self._compared = asyncio.Event()
         self.fatal: StoreDamagedError | None = None
-        """The reason why the process must end: the data directory is older than the Delta state."""
+        """The error with which the process must end, or ``None``: the data directory is older than
+        the Delta state.
+        """
 
     def start_reader(self) -> None:
         """Remove the files that a crash left behind, then start the reader process.
@@ -218,7 +220,10 @@ class Maintenance:
             self._every(UNUSED_LOOK_SECONDS, self._unused)
 
     async def stop(self) -> None:
-        """End the background jobs. A step in progress is abandoned."""
+        """Cancel the background jobs, and wait until they have ended.
+
+        A step in progress is abandoned.
+        """
         await end(self._tasks)
 
     def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
@@ -341,7 +346,11 @@ class Maintenance:
         return queue.unsealed_bytes >= sealing.SEAL_BYTES_MIN
 
     async def _seal_queue(self, queue: Queue, segments_max: int) -> None:
-        """Seal segments of a queue until nothing is left to seal or ``segments_max`` are sealed."""
+        """Seal segments of a queue until nothing is left to seal or ``segments_max`` are sealed.
+
+        Stop early if the disk has no room for a segment. Raises :class:`ApiError` if the reader
+        process refuses or does not answer.
+        """
         manager = self._manager
         while manager.catalogue.get(queue.name) is queue and segments_max > 0:
             if self.disk.spare < SEAL_ROOM_BYTES:

@@ -63,11 +63,11 @@ class Histogram:
 
 
 Samples = Iterable[tuple[Sequence[str], float]]
-"""Pairs of label values and a value."""
+"""The samples of one metric: pairs of label values and a value."""
 
 
 class Gauge:
-    """One metric that is read at each scrape, as pairs of labels and value."""
+    """One metric that is read at each scrape. It may be a gauge or a counter."""
 
     __slots__ = ("is_long", "labels", "name", "read", "text")
 
@@ -93,24 +93,26 @@ class Gauge:
 
 
 class Metrics:
-    """All metrics of one queue manager."""
+    """All metrics of one queue manager: counters that code increments, and functions to read."""
 
     def __init__(self) -> None:
         self.accepted: dict[tuple[str, str], int] = defaultdict(int)
-        """For each (queue, transport) the messages that were answered 200 as new rows."""
+        """For each (queue, transport) the number of messages that were answered 200 as new rows."""
         self.refused: dict[tuple[str, str], int] = defaultdict(int)
-        """For each (status, reason) the refused requests.
+        """For each (status, reason) the number of refused requests.
 
         With status 200 the message was answered 200 and discarded.
         """
         self.duplicates: dict[tuple[str, str], int] = defaultdict(int)
-        """For each (queue, kind) the messages that were answered 200 without a new row."""
+        """For each (queue, kind) the number of messages that were answered 200 without a new row.
+        """
         self.signatures: dict[tuple[str, str], int] = defaultdict(int)
-        """For each (status, how it was determined) the signed messages that were checked."""
+        """For each (status, how it was determined) the number of signed messages that were checked.
+        """
         self.sink_rows: dict[tuple[str, ...], int] = defaultdict(int)
-        """For "new", "known" and "conflicts" the rows of answered commits."""
+        """For each of "new", "known" and "conflicts" the number of rows of answered commits."""
         self.tls_refused: dict[str, int] = defaultdict(int)
-        """For each reason the handshakes that failed at the SRMP port."""
+        """For each reason the number of handshakes that failed at the SRMP port."""
         self.receipts_sent: dict[str, int] = defaultdict(int)
         self.receipts_blocked = 0
         self.receipts_dropped = 0
@@ -125,7 +127,7 @@ class Metrics:
         """
         self.gauges: list[Gauge] = []
         self.counters: list[Gauge] = []
-        """Counters that are counted elsewhere and read like gauges."""
+        """Counters that other code counts and that are read like gauges."""
 
     def refuse(self, status: int, reason: str) -> None:
         """Count one refusal with its HTTP status and reason.

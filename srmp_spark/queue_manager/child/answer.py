@@ -17,9 +17,9 @@ from typing import Any, BinaryIO
 from srmp_spark.queue_manager.child.packets import DATA, END, HEAD, PACKET_MAX, REFUSAL
 
 STALL_SECONDS = 120.0
-"""Longest time for which a caller may accept no byte, in seconds.
+"""Longest time for which the caller (the HTTP client) may accept no byte, in seconds.
 
-Such a caller is disconnected after that, because its thread is needed.
+It is disconnected after that, because its thread is needed.
 """
 STALL_LOOK_SECONDS = 1.0
 """Seconds after which a waiting thread reads :attr:`AnswerWriter.patience` again, because the
@@ -60,7 +60,11 @@ class AnswerWriter:
         self._pending = bytearray()
 
     def head(self, value: dict[str, Any]) -> None:
-        """Send the head of the answer, which for some commands is the whole answer."""
+        """Send the head packet of the answer: ``value`` as JSON.
+
+        For some commands it is the whole answer. Raises :class:`OSError` if the other end is closed
+        or accepts nothing.
+        """
         self._put(HEAD + json.dumps(value).encode())
 
     def whole(self, value: dict[str, Any]) -> None:

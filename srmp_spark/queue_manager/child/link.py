@@ -77,7 +77,7 @@ class ChildLink:
     module: str
     """The module that the child runs with ``python -m``. It calls :func:`.process.run_child`."""
     noun: str
-    """The name of the child in logs and errors."""
+    """The name of the child in log lines and error messages."""
     environment: Mapping[str, str] = {}
     """Environment variables for the child. A variable that is already set keeps its value."""
     restart_seconds: Sequence[float] = RESTART_SECONDS
@@ -185,7 +185,10 @@ class ChildLink:
         return {}
 
     def _spawned(self) -> None:
-        """Do the work that follows the start of a new child. A subclass overrides this method."""
+        """Do nothing.
+
+        A subclass overrides this method, which is called after the start of a new child.
+        """
 
     async def _keep(self) -> None:
         failures = 0

@@ -33,7 +33,7 @@ packet does not matter.
 COMMAND_MAX = 64 * 1024
 """Bytes below which a command is sent as one packet.
 
-A longer command follows in packets on the socket of its answer.
+Packets of a longer command follow on the socket of its answer.
 """
 LONG_COMMAND = b"{}"
 END_OF_COMMAND = b"\n"

@@ -74,7 +74,7 @@ QUEUES_OF_TOKENS_MAX = 1_000
 QUEUES_MAX = 10_000
 """Most queues; a further one is refused. Each costs memory and a line in ``status``."""
 RETENTION_HOURS = 168.0
-"""Default of ``--retention-hours``: a week, longer than a long week-end in which nobody reads."""
+"""Default of ``--retention-hours``: a week, longer than a long week-end without a reader."""
 RETRANSMISSION_TIMEOUT_SECONDS = 20.0
 """Default of ``--retransmission-timeout``: seconds until an undelivered stream receipt is sent
 again ([MC-MQSRM] 3.1.3.1, appendix A <25>).
@@ -178,7 +178,7 @@ class ServeConfig:
 
     @property
     def multicast(self) -> PgmSettings | None:
-        """Return the settings of multicast, or ``None`` if multicast is off."""
+        """Return the settings of multicast, or ``None`` if multicast is off (no ``--pgm``)."""
         if self.pgm is None:
             return None
         constants = self.pgm_constants

@@ -82,5 +82,5 @@ class SchemedEndpoint(NamedTuple):
         return cls(Endpoint.parse(rest.rstrip("/")), scheme == "https")
 
     def url(self) -> str:
-        """Return the URL of the port."""
+        """Return the URL of the port, ``http://HOST:PORT`` or ``https://HOST:PORT``."""
         return self.endpoint.url("https" if self.is_tls else "http")

@@ -70,11 +70,12 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._turn: asyncio.Handle | None = None
-        """The next turn, if messages are left over from the last one."""
+        """The call of the next turn in the loop, if messages are left over from the last turn."""
         self._is_held = False
         self._is_lost = False
         self.is_congested = False
-        """Whether the owner must stop producing messages that can wait."""
+        """Whether more than CONGESTED_BYTES wait, so that the owner must stop producing messages.
+        """
 
     def __repr__(self) -> str:
         state = "lost" if self._is_lost else "held" if self._is_held else "open"
@@ -114,7 +115,7 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
     # --- receiving --------------------------------------------------------------------------------
 
     def hold(self) -> None:
-        """Stop handling messages until :meth:`release` is called.
+        """Stop handling messages and reading the socket until :meth:`release` is called.
 
         The owner calls this method when it has no room for messages.
         """
@@ -122,7 +123,7 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
         self._pause()
 
     def release(self) -> None:
-        """Handle messages again after :meth:`hold`."""
+        """End the pause of :meth:`hold`. Messages are handled from the next turn of the loop on."""
         if self._is_held:
             self._is_held = False
             self._next_turn()

@@ -28,7 +28,7 @@ are waiting.
 WATCH_SECONDS = 2.0
 """Seconds between two pings, which ask a gateway whether its loop still runs."""
 SILENCE_SECONDS = 20.0
-"""Seconds without an answer after which a gateway counts as hanging.
+"""Seconds without an answer to a ping after which a gateway counts as hanging.
 
 It is killed and started again.
 """

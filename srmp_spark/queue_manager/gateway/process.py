@@ -53,10 +53,10 @@ class Served(NamedTuple):
 
 
 class Gateway(NamedTuple):
-    """The objects that a transport gets when it starts."""
+    """The objects that a transport's ``serve`` function gets when it starts."""
 
     settings: Mapping[str, Any]
-    """The settings from the main process."""
+    """The settings from the main process, without the descriptors."""
     listening: Mapping[str, socket.socket]
     """Bound, listening sockets by name.
 

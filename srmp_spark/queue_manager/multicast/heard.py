@@ -24,7 +24,7 @@ class HeardGroup:
         self.queue = queue
         self.address = address
         self.deaf_because: str | None = None
-        """Reason why the group cannot be heard now, or ``None``."""
+        """Reason why the group's packets cannot be received now, or ``None``."""
         self._next: dict[SessionKey, int] = {}
         """For each open session the number that is received next.
 

@@ -46,7 +46,7 @@ def _program(types: Sequence[PacketType], *, is_raw: bool) -> list[tuple[int, in
 
 
 def pass_only(opened: socket.socket, types: Sequence[PacketType], *, is_raw: bool) -> None:
-    """Let only PGM packets of ``types`` reach the socket, where the kernel can filter.
+    """Attach a filter to the socket that lets only PGM packets of ``types`` pass.
 
     A kernel that cannot filter is no error: the reader checks the types again.
     """

@@ -55,8 +55,7 @@ from srmp_spark.queue_manager.srmp_port.faults import REASON as INTERNAL
 from srmp_spark.queue_manager.srmp_port.faults import Faults
 
 PENDING_BYTES_MAX = 8_388_608
-"""Octets of one group's APDUs that wait for their commit. Above this limit the group is not read.
-"""
+"""Octets of one group's APDUs waiting for their commit above which the group is not read."""
 LINES_PER_SECOND = 20.0
 """Most log lines about sessions per second. Losses have another limit (:mod:`.losses`)."""
 REFUSED_SECONDS = 60.0
@@ -78,7 +77,7 @@ class ToMainProcess(Protocol):
     """The gateway's end of the channel, as far as a listener uses it."""
 
     is_congested: bool
-    """Whether nothing more may be produced until the main process has caught up."""
+    """Whether the listener must send nothing more until the main process has caught up."""
 
     def send(self, message: ToMain) -> object:
         """Send ``message`` after all earlier ones."""
@@ -216,7 +215,7 @@ class Listener:
             self._main.send(Hearing(self._group, why))
 
     def _hear_by(self, fresh: GroupSockets) -> None:
-        """Replace the sockets by ``fresh``, and read from the new ones.
+        """Replace the sockets by ``fresh``, close the old ones, and read from the new ones.
 
         Sessions continue. Packets that a session missed meanwhile are requested. Such a packet is
         reported as lost if the source's window no longer contains the packet.
@@ -254,7 +253,10 @@ class Listener:
         self.on_room()
 
     def on_room(self) -> None:
-        """Read from the group again if no limit forbids it."""
+        """Read from the group again if no limit forbids it.
+
+        Called when the channel to the main process has room again.
+        """
         self._read_again()
 
     # --- packets ----------------------------------------------------------------------------------

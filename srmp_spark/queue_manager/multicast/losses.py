@@ -23,12 +23,14 @@ FLUSH_SECONDS = 1.0
 LOSSES_AT_ONCE = 1_000
 """Losses of one commit that have a row of their own in the table. Further losses are merged."""
 MERGED_MAX = 1_000
-"""Merged rows of one commit: a source can fabricate a session with every packet.
+"""Most merged rows of one commit, because a source can fabricate a session with every packet.
 
 Losses beyond this limit are added to the last row.
 """
 LOGGED_PER_FLUSH = 20
-"""Lines in the log between two commits. One more line states how many further losses were recorded.
+"""Most log lines about losses between two commits.
+
+One more line states how many further losses were recorded.
 """
 
 log = logging.getLogger(__name__)

@@ -88,7 +88,7 @@ class MulticastPorts:
         self._is_heard = asyncio.Event()
         self._has_left = asyncio.Event()
         self._settlement = Settlement(self._loop, lambda settled: None)
-        """Settles octets at the present gateway."""
+        """Reports settled octets to the present gateway."""
         given = {
             "pgm": settings.dump(),
             "groups": [[each.queue, str(each.address)] for each in self.groups],
@@ -245,7 +245,7 @@ class MulticastPorts:
     # --- what people ask --------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """Return the object ``multicast`` of ``status``."""
+        """Return the object ``multicast`` of ``status``: settings, unheard groups, and sources."""
         settings = self._settings
         return {
             "pgm": str(settings.encapsulation),

@@ -13,7 +13,7 @@ from srmp_spark.srmp.codec.mime import Parts
 
 
 class Read(NamedTuple):
-    """A message that is addressed to the group on which it was received."""
+    """A decoded message that is addressed to the group on which it was received."""
 
     post: Post
     message: Message

@@ -28,7 +28,7 @@ IP_ALERT_HEADERS = 24
 
 
 class Encapsulation(NamedTuple):
-    """The way PGM is sent over IP: ``raw`` or ``udp:PORT``."""
+    """How PGM is sent over IP: ``raw`` or ``udp:PORT``."""
 
     udp_port: int | None
     """The one UDP port for all packets, or ``None`` for IP protocol 113, which Windows uses.

@@ -36,7 +36,7 @@ from srmp_spark.queue_manager.multicast.settings import Encapsulation
 
 PROTOCOL_PGM = 113
 READ_MAX = 64
-"""Datagrams that are read in one turn of the loop, because other readers wait for the loop too."""
+"""Most datagrams that are read in one turn of the loop, because other readers wait for the loop."""
 READ_FIRST_SECONDS = 0.25
 """Longest time that due NAKs wait for unread datagrams, in seconds.
 
@@ -55,7 +55,8 @@ UPSTREAM: Final = (PacketType.NAK, PacketType.SPMR)
 Packets of all other types are sent by sources.
 """
 SEGMENTS_MAX = 44
-"""Packets of one ``sendmsg``. The kernel allows 64, and the sum must stay below 65,507 octets."""
+"""Most packets of one ``sendmsg``. The kernel allows 64, and the sum must stay below 65,507 octets.
+"""
 PACK_OCTETS_MAX = 65_000
 _UDP_SEGMENT: Final = 103
 _UDP_GRO: Final = 104

@@ -47,7 +47,7 @@ class Overlap:
         return True
 
     def give_back(self) -> None:
-        """Return the place of one attempt to the budget, when the attempt is over."""
+        """Give back the place that :meth:`take` took, because the attempt is over."""
         self._left += 1
 
 

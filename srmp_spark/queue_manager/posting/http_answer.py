@@ -29,7 +29,7 @@ ANSWER_BODY_MAX = 65_536
 ANSWER_HEAD_MAX = 65_536
 """Most bytes until the HTTP head of the answer is complete, interim answers included."""
 ANSWER_MAX = ANSWER_HEAD_MAX + ANSWER_BODY_MAX
-"""Most bytes of an answer that are read, with everything that frames its body."""
+"""Most bytes of an answer that are read: head and body, with everything that frames the body."""
 INTERIM_ANSWERS_MAX = 8
 """Most interim answers, such as 100 Continue, before the answer.
 
@@ -53,7 +53,7 @@ class PeerAnswer(NamedTuple):
     Empty for 200.
     """
     retry_after: float | None
-    """Seconds of ``Retry-After``, or ``None``."""
+    """Seconds that the ``Retry-After`` header asks for, or ``None`` without it and for 200."""
 
 
 def retry_after_of(value: bytes, now: datetime) -> float | None:
@@ -96,7 +96,7 @@ class AnswerParser:
         self._forget()
 
     def _forget(self) -> None:
-        """Reset the state before the next answer."""
+        """Reset the state of the parser, because the next bytes belong to another answer."""
         self._status_text = b""
         self._srmp_reason: bytes | None = None
         self._retry_after: bytes | None = None

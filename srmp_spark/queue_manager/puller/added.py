@@ -30,7 +30,7 @@ class AddedRow(NamedTuple):
     entry: dict[str, Any]
     """The keys that ``[[subscription]]`` would have, without a password."""
     removing: bool
-    """The subscription was removed, and some of its messages are not settled yet."""
+    """Whether the subscription is being removed. Some of its messages are not settled yet."""
 
 
 class Added(NamedTuple):
@@ -66,7 +66,7 @@ def load_added(connection: sqlite3.Connection) -> Added:
 
 
 def store_added(connection: sqlite3.Connection, row: AddedRow) -> None:
-    """Store a subscription, or replace the stored one of the same name."""
+    """Write a subscription to the database. It replaces one of the same name."""
     connection.execute(
         "INSERT OR REPLACE INTO subscriptions(name, entry, removing) VALUES (?, ?, ?)",
         (row.name, json.dumps(row.entry, sort_keys=True), int(row.removing)),

@@ -176,7 +176,7 @@ class Puller:
         ``None``: that was never so since the start.
         """
         self._failed_at: float | None = None
-        """Time at which the last attempt to read failed.
+        """Time at which the last attempt to read failed, in seconds of the monotonic clock.
 
         ``None``: reading works, or the first attempt is in progress.
         """
@@ -244,7 +244,7 @@ class Puller:
 
     @property
     def is_held(self) -> bool:
-        """Return whether the subscription is on hold."""
+        """Return whether the subscription is on hold, so that it pulls nothing."""
         return self._held is not None
 
     @property

@@ -54,7 +54,7 @@ class Pullers:
         self._remotes = Remotes()
         self._passwords = Passwords(manager.directory.path)
         self._pullers: dict[str, Puller] = {}
-        """The running subscriptions, by name."""
+        """The pullers of the subscriptions that are not idle, by name."""
         self._idle: dict[str, dict[str, Any]] = {}
         """Status entry of each idle subscription, by name."""
         self._held: dict[str, str] = {}

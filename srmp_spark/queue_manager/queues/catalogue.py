@@ -100,7 +100,7 @@ class Queue:
     consumers: dict[str, Consumer] = field(default_factory=dict)
     waiters: set[asyncio.Future[None]] = field(default_factory=set)
     deciding: Deciding = field(default_factory=Deciding)
-    """Decisions of the default consumer's marks that the store does not hold yet."""
+    """Decisions about rows by the default consumer's marks that are not on stable storage yet."""
     damage: dict[str, str] = field(default_factory=dict)
     """Error messages about rows that cannot be read, by the task that found them (``read``,
     ``seal``, ``retain``, ``publish``).
@@ -394,7 +394,7 @@ class Catalogue:
         return len(self._queues)
 
     def with_journals(self) -> Iterator[Queue]:
-        """Yield all queues and journals, which is everything that can be read."""
+        """Yield all queues, and after each its journal if it keeps one."""
         for queue in self:
             yield queue
             if queue.journal is not None:

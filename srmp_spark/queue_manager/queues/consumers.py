@@ -162,7 +162,7 @@ class Consumer:
     changes: int = 0
     """Number of changes since the start, mere renewals of the lease not counted."""
     stored_changes: int = 0
-    """Number of these changes that are on stable storage."""
+    """Number of :attr:`changes` that are on stable storage."""
     stored_received: int = 0
     """:attr:`received` as it is on stable storage.
 
@@ -198,7 +198,7 @@ class Consumer:
 
     @property
     def is_stored(self) -> bool:
-        """Return whether all changes are on stable storage."""
+        """Return whether all changes of the consumer are on stable storage."""
         return self.stored_changes == self.changes
 
     def stored(self, changes: int, received: int) -> None:

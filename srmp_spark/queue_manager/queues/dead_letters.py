@@ -39,7 +39,7 @@ All queues are left out for that long when the disk is full or the sender proces
 The letters wait in the outbox for as long as dead letters are kept.
 """
 SENDER_AWAY = "sender-unavailable"
-"""Error code while no sender process answers. No queue gets its letters then."""
+"""Code of the error while no sender process answers. No queue gets its dead letters then."""
 ASK_SECONDS = 60.0
 """Longest wait for an answer of the sender process, in seconds.
 

@@ -18,7 +18,7 @@ from srmp_spark.store.journal import Journal
 from srmp_spark.store.tables import state
 
 BLOCK = 1_000
-"""Numbers that are reserved at once. A restart skips at most this many."""
+"""Message numbers that are reserved at once. A restart skips at most this many."""
 FEW = 1 << 28
 """Numbers left at which a warning is logged. They last a month at 100 messages a second."""
 

@@ -44,8 +44,8 @@ class QueueJournal(Queue):
     def __init__(self, of: Queue, after: int, waiting: Waiting) -> None:
         """Create the journal of the queue ``of``.
 
-        ``after`` is the queue's mark when the journal was switched on. ``waiting`` holds the rows
-        that are not received from the journal, and all rows that follow.
+        ``after`` is the default consumer's mark when the journal was switched on. ``waiting`` holds
+        the rows that are not received from the journal, and all rows that follow.
         """
         name = of.name + JOURNAL_SUFFIX
         kind = QueueState(

@@ -51,7 +51,7 @@ class AnswerFile:
 
 
 def refusal_of(error: BaseException) -> tuple[int, str]:
-    """Return the HTTP status and the error code for an exception of a reader command."""
+    """Return the HTTP status and the error code with which an exception of a command is refused."""
     for kind, status, code in (
         (UnknownQueueError, 404, UNKNOWN_QUEUE),
         (UnknownEpochError, 409, UNKNOWN_EPOCH),

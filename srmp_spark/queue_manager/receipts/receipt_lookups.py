@@ -65,12 +65,12 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 @dataclass(slots=True)
 class _Peer:
-    """Counts and holds the look-ups for the messages of one peer."""
+    """The look-ups in progress for the messages of one peer, and their numbers."""
 
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PEER_LOOKUPS_MAX))
     pending: int = 0
     looking: int = 0
-    """Number of look-ups that hold a slot."""
+    """Number of look-ups of the peer that hold a slot."""
     running: dict[str, asyncio.Task[Sequence[str]]] = field(default_factory=dict)
     """Look-ups in progress, by host.
 

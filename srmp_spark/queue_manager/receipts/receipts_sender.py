@@ -155,7 +155,7 @@ class _Owed(NamedTuple):
     believe_wall_from: float
     """Time from which the receipt is dropped if the wall clock shows that its time is over."""
     drop_from: float
-    """Time from which the receipt is dropped."""
+    """Time from which the receipt is dropped in any case."""
 
 
 class ReceiptsSender:

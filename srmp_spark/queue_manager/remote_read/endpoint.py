@@ -146,7 +146,7 @@ class Service(Protocol):
         ...
 
     def run_down(self, association: Association[Any]) -> None:
-        """Forget the handles of an association, because its last connection is gone."""
+        """Close the handles of an association, because its last connection is gone."""
         ...
 
 
@@ -182,7 +182,7 @@ class RpcEndpoint:
         self._spent = 0.0
         """Seconds that connections have used in this turn of the loop."""
         self._turns = False
-        """Whether the next turn is scheduled."""
+        """Whether the next turn of processing is scheduled."""
         self._tells_at = 0.0
         self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
 
@@ -327,7 +327,7 @@ class RpcConnection(asyncio.Protocol):
         self._unsent = 0
         """Bytes of answers that the engine (:class:`.ServerConnection`) still has."""
         self._answered = 0
-        """Bytes of the stubs of all answers."""
+        """Bytes of the stubs of all answers that the service gave."""
         self.held = 0
         """Bytes of answers (as PDUs) that have not left this process, and of the answer that has
         left in part.
@@ -473,7 +473,7 @@ class RpcConnection(asyncio.Protocol):
 
     @property
     def is_signed_in(self) -> bool:
-        """Return whether the negotiation is complete, with an identity if one is required."""
+        """Return whether the RPC negotiation is complete, with an identity if one is required."""
         return self._engine.is_signed_in
 
     @property
@@ -484,7 +484,10 @@ class RpcConnection(asyncio.Protocol):
     # --- answers ----------------------------------------------------------------------------------
 
     def respond(self, call_id: int, stub: bytes) -> None:
-        """Send ``stub`` as the answer of the call ``call_id``."""
+        """Hand ``stub`` to the engine as the answer of the call ``call_id``. It is sent soon.
+
+        Readers that take no answers may be closed to make room (:meth:`RpcEndpoint.make_room`).
+        """
         if not self.held:
             self.taken_at = self._endpoint.loop.time()
         self._engine.respond(call_id, stub)
@@ -495,7 +498,7 @@ class RpcConnection(asyncio.Protocol):
         self._endpoint.make_room()
 
     def fail(self, call_id: int, status: int) -> None:
-        """Send the fault ``status`` as the answer of the call ``call_id``."""
+        """Hand the RPC fault ``status`` to the engine as the answer of the call ``call_id``."""
         self._engine.fail(call_id, status)
         self._flush_soon()
 

@@ -117,7 +117,7 @@ class Front:
         self._channel.send(AnswersTaken(caller.number, caller.replies.taken()))
 
     def call(self, key: Hashable, received: CallReceived) -> None:
-        """Pass a call to the main process.
+        """Pass a call to the main process, which answers it.
 
         If the stub of the call cannot be decoded, answer with a fault instead.
         """
@@ -150,15 +150,18 @@ class Front:
         )
 
     def cancelled(self, key: Hashable, call_id: int) -> None:
-        """Ask the main process to answer a call soon."""
+        """Tell the main process that the caller of a call does not want to wait longer."""
         self._channel.send(CallWasCancelled(self._callers[key].number, call_id))
 
     def orphaned(self, key: Hashable, call_id: int) -> None:
-        """Ask the main process to forget a call."""
+        """Tell the main process that the caller of a call no longer waits for its answer."""
         self._channel.send(CallWasOrphaned(self._callers[key].number, call_id))
 
     def run_down(self, association: Association[Any]) -> None:
-        """Ask the main process to run down the handles of an association, if it knows any."""
+        """Tell the main process that an association has ended, if it knows the association.
+
+        The main process then closes its handles.
+        """
         number = self._associations.pop(association, None)
         if number is not None:
             self._channel.send(AssociationEnded(number))

@@ -31,7 +31,7 @@ class MapperService:
         self._connections[key] = replies
 
     def disconnected(self, key: Hashable) -> None:
-        """Forget a connection that ended."""
+        """Forget a connection, because it has ended."""
         self._connections.pop(key, None)
 
     def answers_taken(self, key: Hashable) -> None:

@@ -53,7 +53,7 @@ SLICE_RUNS = 2_000
 milliseconds. If priorities alternate, each message is a run.
 """
 AGAIN_SECONDS = 1.0
-"""Pause after a request that the reader process did not answer, in seconds."""
+"""Pause after a request that the reader process refused or did not answer, in seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class ServedView:
 
     @property
     def transactional(self) -> bool:
-        """Return whether the queue accepts transactional messages."""
+        """Return whether the queue is transactional, so that it is for transactional messages."""
         return self.queue.state.transactional
 
     def is_behind(self) -> bool:

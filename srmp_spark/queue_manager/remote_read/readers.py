@@ -166,7 +166,7 @@ class Readers:
         """Bytes of answers of all readers that were sent to the gateway and not taken."""
 
     def __len__(self) -> int:
-        """Return the number of connections that have called."""
+        """Return the number of connections that have made a call and have not ended."""
         return len(self._readers)
 
     # --- what the gateway says --------------------------------------------------------------------

@@ -80,8 +80,8 @@ or is answered 503 and closed. An idle connection costs some 2 KB.
 """
 
 SPARED_SECONDS = 10.0
-"""Idle seconds after which a connection that had a message accepted can lose its place in a full
-port.
+"""Idle seconds after which a proved connection (client certificate, or an accepted message) can
+lose its place in a full port.
 """
 
 RANK_SECONDS = 0.1
@@ -115,7 +115,7 @@ SUBMITTED_BYTES_LOW = 64 * 1_048_576
 """Bytes that wait for their commit below which connections are read again."""
 
 DRAIN_SECONDS = 5.0
-"""Seconds that a request in progress gets at SIGTERM to be finished, answered and closed."""
+"""Seconds that requests in progress get at SIGTERM to be finished, answered and closed."""
 
 RETRY_AFTER_SECONDS = 30
 """Value of ``Retry-After``, in seconds, in a 503 that has no other value.

@@ -73,13 +73,13 @@ class ConnectionRoom:
         return payer is None or self._counts[payer] < self._of_one_max
 
     def enter(self, connection: Hashable, host: str) -> None:
-        """Count ``connection`` in the share of ``host``."""
+        """Count ``connection`` as one of the port, and in the share of the address ``host``."""
         payer = self._payers[connection] = payer_of(host)
         if payer is not None:
             self._counts[payer] += 1
 
     def leave(self, connection: Hashable) -> None:
-        """Stop counting ``connection``, because it is closed."""
+        """Stop counting ``connection``, because it is closed. Do nothing if it is not counted."""
         payer = self._payers.pop(connection, None)
         if payer is not None:
             self._counts[payer] -= 1

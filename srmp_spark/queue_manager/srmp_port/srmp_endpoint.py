@@ -70,7 +70,7 @@ class SrmpConnection(asyncio.Protocol):
 
     scheme: Transport = "http"
     sender_name: str | None = None
-    """The authenticated name of the peer. Plain HTTP knows none (:mod:`.srmp_tls`)."""
+    """The authenticated name of the sender. Plain HTTP has none (:mod:`.srmp_tls`)."""
 
     __slots__ = (
         "_body",

@@ -63,7 +63,7 @@ BUDGET = PortBudget(
 read, until fewer than ``submitted_low`` bytes wait.
 """
 CONNECTIONS_MAX = 2_000
-"""Connections at one time; a client has one or two.
+"""Most connections at one time; a client has one or two.
 
 Further connections are answered 503 and closed.
 """
@@ -97,7 +97,7 @@ def queue_of_target(target: bytes) -> str:
 
 
 class _SoapAnswers(SrmpConnection):
-    """Adds answers with SOAP to a connection of the SRMP port."""
+    """Base class of connections that are answered with SOAP."""
 
     __slots__ = ()
 
@@ -115,13 +115,13 @@ class _SoapAnswers(SrmpConnection):
 
 
 class SoapConnection(_SoapAnswers):
-    """One connection of a client, without TLS."""
+    """One connection of a client of WS-ReliableMessaging, without TLS."""
 
     __slots__ = ()
 
 
 class SoapTlsConnection(TlsConnection, _SoapAnswers):
-    """One connection of a client over TLS."""
+    """One connection of a client of WS-ReliableMessaging over TLS."""
 
     __slots__ = ()
 

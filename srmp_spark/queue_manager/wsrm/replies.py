@@ -1,4 +1,4 @@
-"""HTTP form of answers of WS-ReliableMessaging."""
+"""Build the HTTP answers of WS-ReliableMessaging."""
 
 from __future__ import annotations
 

@@ -84,13 +84,13 @@ def unreadable_text(count: int, reason: str) -> str:
 
 
 class Ended(Enum):
-    """The result of a call of R_EndReceive."""
+    """What the server did with a call of R_EndReceive."""
 
     CARRIED_OUT = auto()
     NOT = auto()
-    """The call was refused before the message was removed."""
+    """The server refused the call before it removed the message."""
     UNCLEAR = auto()
-    """The call failed, perhaps in the removal itself. Only a peek can tell."""
+    """The call failed, perhaps while the message was being removed. Only a peek can show it."""
 
 
 class ReadableQueue(Protocol):

@@ -145,7 +145,7 @@ class RpcClient(asyncio.Protocol):
             self._resume()
 
     def hold_reading(self) -> None:
-        """Stop reading until :meth:`release_reading`.
+        """Pause reading from the server until :meth:`release_reading`.
 
         Call this when the receiver of the answers has no room.
         """

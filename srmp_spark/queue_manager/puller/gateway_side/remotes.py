@@ -62,7 +62,7 @@ GONE = "the process that reads remote queues ended, and is started again"
 
 
 class RemotesLink(GatewayLink[ToGateway, ToMain]):
-    """Keeps the gateway of subscriptions running."""
+    """Keeps the gateway process of subscriptions running."""
 
     module = "srmp_spark.queue_manager.puller.gateway_side.gateway"
     noun = "subscriptions"

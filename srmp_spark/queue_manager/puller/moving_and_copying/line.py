@@ -16,7 +16,7 @@ class Line:
 
     def __init__(self) -> None:
         self.messages_max = locks.BATCH_MESSAGES
-        """Most messages of the next batch."""
+        """Most messages that the next batch may have."""
         self._is_tried = False
 
     def __repr__(self) -> str:

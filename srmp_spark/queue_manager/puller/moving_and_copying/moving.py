@@ -166,7 +166,7 @@ class Mover:
         them has passed.
         """
         self.is_empty = False
-        """Whether the last batch left no message that it could have taken."""
+        """Whether the remote queue had no further message for the last batch."""
         self.is_busy = False
         """Whether messages are locked. A process should be stopped when none are."""
         self._full: str | None = None

@@ -130,7 +130,7 @@ class SentMarks:
             self._begin(())
 
     def close(self) -> None:
-        """Close the file. No End may be sent afterwards."""
+        """Close the file. No mark may be written, and so no End be sent, afterwards."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
