@@ -1,1 +1,4 @@
-"""Benchmarks beside what a user would pick instead; start with ``python -m benchmarks --help``."""
+"""Benchmarks against the programs that a user would choose instead of srmp-spark.
+
+``python -m benchmarks --help`` lists them.
+"""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks`` is ``benchmarks/bench.py``."""
+"""Run ``benchmarks/bench.py`` for ``python -m benchmarks``."""
 
 import sys
 

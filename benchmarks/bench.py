@@ -1,10 +1,12 @@
-"""``python -m benchmarks``: the table on stdout, its last line one JSON object; progress on stderr.
+"""Run ``python -m benchmarks``: a table on stdout, its last line one JSON object.
 
     {name: {"value", "unit", "reference", "ratio", "target", "ok"}}
 
-Medians of five rounds, both sides in one run. Where a program is missing that ours is compared with (no wrk, no Kafka), our
-side runs alone: ``ok`` is null, and a note names what is missing. The exit code is 1 when a figure misses its target, so
-that a series can go on. ``--quick`` shows that everything runs: no figure is judged, and 1 means that a benchmark failed.
+Progress is on stderr. Figures are medians of five rounds, with both sides in one run. Where a
+program for comparison is missing (no wrk, no Kafka), our side runs alone: ``ok`` is null, and a
+note names the missing program. The exit code is 1 if a figure misses its target, so that a series
+can continue. ``--quick`` shows that everything runs: no figure is judged, and 1 means that a
+benchmark failed.
 """
 
 from __future__ import annotations
@@ -29,9 +31,8 @@ NO_FIGURE = "the benchmark ended without this figure"
 def main(default: Collection[str] = BENCHES, program: str = "python -m benchmarks") -> int:
     """Run the benchmarks that ``--only`` names, or those of ``default``."""
     arguments = _arguments(default, program)
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
-    )  # queue managers are process groups of their own
+    # Queue managers are process groups of their own, and only an orderly end stops them.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     plan = Plan(
         rounds=1 if arguments.quick else arguments.rounds,
         quick=arguments.quick,
@@ -54,7 +55,8 @@ def main(default: Collection[str] = BENCHES, program: str = "python -m benchmark
         for name in names:
             found = list(_run(name, plan))
             figures += found
-            if record is not None and run is not None:  # at once: a whole run takes half an hour
+            # Written after each benchmark, because a whole run takes half an hour.
+            if record is not None and run is not None:
                 run = run.seen()
                 record.put(found, run)
                 record.write()
@@ -111,7 +113,7 @@ def _arguments(default: Collection[str], program: str) -> argparse.Namespace:
 
 
 def _run(name: str, plan: Plan) -> Iterator[Figure]:
-    """Yield the figures of one benchmark; those that it did not come to have a note instead."""
+    """Yield the figures of one benchmark. A figure that was not measured has a note instead."""
     benchmark = ALL[name]
     left = list(benchmark.figures)
     try:
@@ -124,7 +126,8 @@ def _run(name: str, plan: Plan) -> Iterator[Figure]:
     except NotHere as reason:
         say(f"{name}: {reason}")
         yield from (Figure(name=each, value=None, unit="", note=str(reason)) for each in left)
-    except Exception as error:  # one broken benchmark must not cost the figures of the others
+    # One broken benchmark must not cost the figures of the others.
+    except Exception as error:
         traceback.print_exc()
         note = f"{type(error).__name__}: {error}"
         yield from (
@@ -134,7 +137,10 @@ def _run(name: str, plan: Plan) -> Iterator[Figure]:
 
 
 def show(figures: list[Figure], how: str) -> None:
-    """The table, the notes, and the last line: one JSON object. ``how`` the figures were come to."""
+    """Print the table, the notes, and the last line, one JSON object.
+
+    ``how`` says how the figures were measured.
+    """
     head = ("figure", "value", "unit", "beside", "reference", "ratio", "target", "ok")
     rows = [
         (

@@ -1,4 +1,7 @@
-"""What the benchmarks share: how a run is made, the cache folder, processes started and ended by id, CPU time, figures."""
+"""Share code among the benchmarks: plans, figures, the cache folder, processes and CPU time.
+
+Processes are started and ended by id.
+"""
 
 from __future__ import annotations
 
@@ -28,31 +31,38 @@ CACHE = Path(
     or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "srmp-spark-peers"
 )
 PEERS_PYTHON = CACHE / "py" / "bin" / "python"
-"""The interpreter that has confluent-kafka and impacket; the project itself needs neither."""
+"""The interpreter that has confluent-kafka and impacket. The project itself needs neither."""
 _CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE, CLIENT_CORE = str(_CORES[0]), str(_CORES[min(1, len(_CORES) - 1)])
-"""The first two cores that this process may use; a machine with one core has the same one twice."""
+"""The first two cores that this process may use.
+
+A machine with one core has the same one twice.
+"""
 QUEUE = "private$/simpleq"
-"""The queue of [MC-MQSRM] 4.5, which ``post.lua`` writes to."""
+"""The queue of [MC-MQSRM] 4.5, to which ``post.lua`` writes."""
 
 
-class NotHere(Exception):  # noqa: N818  # no error: the machine lacks something, and the figure says so
-    """This figure cannot be taken on this machine; the message says what is missing."""
+# The name has no "Error", because a missing program is no error: the figure states it.
+class NotHere(Exception):  # noqa: N818
+    """Raised when a figure cannot be taken on this machine. The message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How a benchmark is to be run."""
+    """The way to run a benchmark."""
 
     rounds: int = 5
     quick: bool = False
-    """One round of small sizes: it shows that everything runs, and no figure is judged."""
+    """Run one round of small sizes. It shows that everything runs, and no figure is judged."""
     with_peers: bool = True
-    """Run the programs that ours is compared with, where they are installed."""
+    """Run the programs for comparison where they are installed."""
     with_spark: bool = True
 
     def peer(self, name: str, start: Callable[[], T]) -> T | NotHere:
-        """Return what ``start`` makes of the peer ``name``, or the reason why ours runs without it."""
+        """Return the result of ``start`` for the peer ``name``.
+
+        Return the reason instead if the peer is missing or left out; ours then runs without it.
+        """
         if not self.with_peers:
             return NotHere(f"{name} is left out (--no-peers)")
         try:
@@ -61,13 +71,16 @@ class Plan:
             return why
 
     def size(self, full: int, quick: int) -> int:
-        """Return the size for this run."""
+        """Return ``quick`` for a quick run, else ``full``."""
         return quick if self.quick else full
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One line of the result. ``ratio`` is value / reference; ``target`` is what ``judged`` is held against."""
+    """One line of the result.
+
+    ``ratio`` is value / reference; ``target`` is the condition for ``ok``.
+    """
 
     name: str
     value: float | None
@@ -156,7 +169,7 @@ def quantile(values: Sequence[float], q: float) -> float:
 
 
 def say(*words: object) -> None:
-    """Progress, on stderr: stdout is the result."""
+    """Print progress on stderr, because stdout is the result."""
     print(*words, file=sys.stderr, flush=True)
 
 
@@ -166,7 +179,10 @@ def load() -> str:
 
 @contextlib.contextmanager
 def scratch(name: str) -> Iterator[Path]:
-    """A fresh folder on the disk of the cache (not a tmpfs: syncs must cost what they cost)."""
+    """Provide a fresh folder on the disk of the cache.
+
+    It is no tmpfs, so that syncs have their usual cost.
+    """
     base = CACHE / "tmp"
     base.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base))
@@ -193,7 +209,10 @@ def need_file(path: Path, what: str) -> Path:
 
 
 def need_cores(plan: Plan) -> None:
-    """Raise :class:`NotHere` where server and client cannot be pinned apart; a quick run may have one core."""
+    """Raise :class:`NotHere` where server and client cannot have a core each.
+
+    A quick run may have one core.
+    """
     if not plan.quick and len(_CORES) < 2:
         raise NotHere("two cores are needed: server and client are pinned apart")
     need("taskset")
@@ -224,7 +243,7 @@ def wait_port(port: int, process: subprocess.Popen[bytes], seconds: float = 60) 
 def start(
     arguments: Sequence[str], core: str | None = None, log: Path | None = None, **kw: Any
 ) -> subprocess.Popen[bytes]:
-    """A process group of its own, pinned to ``core``."""
+    """Start a process in a group of its own, pinned to ``core``."""
     pinned = ["taskset", "-c", core, *arguments] if core else list(arguments)
     out = log.open("ab") if log else subprocess.DEVNULL
     kw.setdefault("stdout", out)
@@ -232,7 +251,7 @@ def start(
 
 
 def stop(process: subprocess.Popen[bytes], seconds: float = 20) -> None:
-    """TERM, then KILL, to the group that :func:`start` made and to no other."""
+    """End the group that :func:`start` made, and no other: with TERM, then with KILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -242,7 +261,10 @@ def stop(process: subprocess.Popen[bytes], seconds: float = 20) -> None:
 
 
 def cpu_seconds(group: int) -> float:
-    """CPU time of the group's live threads: it stays comparable when others use the machine, rates do not."""
+    """Return the CPU seconds of the group's live threads.
+
+    CPU time stays comparable when others use the machine; rates do not.
+    """
     total = 0
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -256,7 +278,10 @@ def cpu_seconds(group: int) -> float:
 
 
 def tree_cpu_seconds(root: int) -> float:
-    """CPU time of a process and its descendants, of those that have ended too if somebody waited for them."""
+    """Return the CPU seconds of a process and its descendants.
+
+    Descendants that have ended count if another process waited for them.
+    """
     ticks, waiting = 0, [root]
     while waiting:
         folder = Path(f"/proc/{waiting.pop()}")
@@ -268,7 +293,10 @@ def tree_cpu_seconds(root: int) -> float:
 
 
 class QueueManager:
-    """``srmp-spark serve`` on free ports with a fresh data directory; with ``core`` pinned to it, helper process and all."""
+    """Runs ``srmp-spark serve`` on free ports with a fresh data directory.
+
+    With ``core`` all its processes are pinned to that core.
+    """
 
     def __init__(
         self,
@@ -278,7 +306,11 @@ class QueueManager:
         options: Sequence[str] = (),
         started: Callable[[int], object] = lambda group: None,
     ) -> None:
-        """``options`` are further ones of ``serve``; ``started`` is told the process group before it is ready."""
+        """Start the process and wait until it is ready.
+
+        ``options`` are further options of ``serve``. ``started`` is called with the process group
+        before the queue manager is ready.
+        """
         arguments = [
             sys.executable,
             "-m",
@@ -319,7 +351,7 @@ class QueueManager:
         return f"{self.url}/msmq/{QUEUE}"
 
     def end_of(self, queue: str = QUEUE) -> int:
-        """The last sequence of a queue."""
+        """Return the last sequence of a queue."""
         import requests
 
         queues = requests.get(f"{self.api}/v1/status", timeout=10).json()["queues"]

@@ -1,4 +1,7 @@
-"""Decoding a whole POST body against parsing its envelope alone: ``lxml.etree.fromstring``, without looking at the tree."""
+"""Compare decoding a whole POST body with parsing its envelope alone.
+
+The other side is ``lxml.etree.fromstring``, which does not look at the tree.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,11 @@ WINDOWS = (
     "<Correlation>AAAAAAAAAAAAAAAAAAAAAAAAAAA=</Correlation><App>0</App><BodyType>8</BodyType><HashAlgorithm>32772</HashAlgorithm>"
     f"<SourceQmGuid>{GUID}</SourceQmGuid><TTrq>20261125T023719</TTrq></Msmq></se:Header><se:Body></se:Body></se:Envelope>"
 )
-"""As Windows writes it ([MC-MQSRM] 4.5)."""
+"""The envelope as Windows writes it ([MC-MQSRM] 4.5)."""
 OTHER = '<?xml version="1.0"?>\n' + WINDOWS.replace("se:", "soap:").replace(
     "xmlns:se=", "xmlns:soap="
 ).replace("><", ">\n  <").replace("<soap:Body>\n  </soap:Body>", "<soap:Body/>")
-"""The same content by somebody else: another prefix, line breaks, a declaration."""
+"""The same content in another layout: another prefix, line breaks, a declaration."""
 
 
 def post_body(envelope: bytes) -> bytes:
@@ -77,7 +80,7 @@ def run(plan: Plan) -> Iterator[Figure]:
 
 
 def _per_item(function: Callable[[bytes], object], items: list[bytes]) -> float:
-    """CPU microseconds of one thread, per item; others use the machine too."""
+    """Return the CPU microseconds of one thread for each item; others use the machine too."""
     for item in items[:200]:
         function(item)
     began = time.thread_time()

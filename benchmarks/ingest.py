@@ -1,8 +1,10 @@
-"""Durable ingest on one core: POST to synced 200, beside two endpoints that do nothing and RabbitMQ's quorum queue.
+"""Measure durable ingest on one core: from a POST to a synced 200.
 
-1 KB bodies, 32 connections with one POST in flight each (an SRMP sender has no more), server on core 0, client on core 1.
-Every round runs every side once; ratios are taken inside a round, so that a busy machine spoils both sides alike. Where wrk
-is not installed our own senders make the load (:mod:`benchmarks.posting`), and nothing is judged.
+The figures are compared with two endpoints that do nothing and with RabbitMQ's quorum queue. Bodies
+have 1 KB. Each of 32 connections has one POST in flight, because an SRMP sender has no more. The
+server runs on core 0, the client on core 1. Every round runs every side once. Ratios are taken
+inside a round, so that a busy machine affects both sides equally. Where wrk is not installed our
+own senders make the load (:mod:`benchmarks.posting`), and nothing is judged.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from benchmarks.posting import Load
 
 CONNECTIONS = 32
 POST_BYTES = 2300
-"""Head, envelope and body of one POST, as ``post.lua`` writes it."""
+"""Size of one POST with head, envelope and body, as ``post.lua`` writes it, in bytes."""
 
 SLICES = 5
 SLICE_S = 0.5
@@ -54,14 +56,17 @@ Side = Callable[[], dict[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Posts:
-    """How one side is posted to: a while to warm up, then the measurement."""
+    """Posts to one side: first to warm up, then for the measurement."""
 
     load: Load
     warm_s: float
     seconds: float
 
     def to(self, endpoint: str, group: int) -> dict[str, float]:
-        """Return rate, times, CPU a message of the process group, and how many messages were acknowledged in all."""
+        """Return rate, times, CPU for each message, and all acknowledged messages.
+
+        The CPU is that of the process group ``group``.
+        """
         warm = self.load(endpoint, CONNECTIONS, self.warm_s)
         before = cpu_seconds(group)
         got = self.load(endpoint, CONNECTIONS, self.seconds)
@@ -80,7 +85,7 @@ def noop(kind: str, posts: Posts) -> dict[str, float]:
 
 
 def ours(posts: Posts) -> dict[str, float]:
-    """Measure a fresh queue manager; what it acknowledged must be in its log."""
+    """Measure a fresh queue manager. Each acknowledged message must be in its log."""
     with scratch("ingest") as folder:
         server = QueueManager(folder)
         try:
@@ -105,7 +110,8 @@ def run(plan: Plan) -> Iterator[Figure]:
         }
         if isinstance(rabbit, RabbitMQ):
             stack.callback(rabbit.close)
-            rabbit.send(CONNECTIONS, 2)  # warm
+            # The first messages warm the broker up.
+            rabbit.send(CONNECTIONS, 2)
             broker = rabbit
             sides["rabbitmq"] = lambda: broker.send(CONNECTIONS, max(2, int(posts.seconds)))
         got = _rounds("ingest", sides, plan.rounds)
@@ -129,7 +135,10 @@ def _rounds(title: str, sides: dict[str, Side], rounds: int) -> dict[str, list[d
 def _figures(
     got: dict[str, list[dict[str, float]]], no_rabbit: NotHere | None, no_wrk: NotHere | None
 ) -> Iterator[Figure]:
-    """Return the figures. Load that our own senders made (``no_wrk``) is no measure of who was posted to: nothing is judged."""
+    """Yield the figures.
+
+    With ``no_wrk`` nothing is judged, because load by our own senders does not measure the servers.
+    """
 
     def column(name: str, key: str) -> list[float]:
         return [result[key] for result in got[name]]
@@ -165,9 +174,10 @@ def _figures(
 
 
 def acknowledgement(plan: Plan) -> Iterator[Figure]:
-    """One connection, one POST in flight, against one bare append + fdatasync of as many bytes on the same disk.
+    """Measure one connection with one POST in flight, compared with one append and fdatasync.
 
-    Both are measured in short slices, turn about, because a disk that others use changes from second to second.
+    The bare append writes as many bytes to the same disk. Both are measured alternately in short
+    slices, because a disk that others use changes from second to second.
     """
     need_cores(plan)
     load_, seconds = Load(plan), 0.3 if plan.quick else 1.0
@@ -176,7 +186,8 @@ def acknowledgement(plan: Plan) -> Iterator[Figure]:
         with scratch("ack") as folder:
             server = QueueManager(folder)
             try:
-                load_(server.url, 1, seconds)  # warm
+                # The first messages warm the queue manager up.
+                load_(server.url, 1, seconds)
                 slices = range(plan.size(SLICES, 1))
                 pairs = [
                     (_append(folder, SLICE_S), load_(server.url, 1, seconds)["p50"]) for _ in slices

@@ -1,4 +1,4 @@
-"""What the processes of a queue manager hold in memory while something is measured."""
+"""Measure how much memory the processes of a queue manager hold during a benchmark."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ SAMPLE_S = 0.05
 
 
 class Memory:
-    """The largest sum of anonymous and shared memory of a process group, looked at every ``sample_s`` seconds.
+    """Records the memory of a process group every ``sample_s`` seconds, and the largest value.
 
-    Pages of mapped files are left out: the kernel takes them back whenever it wants.
+    The memory is the sum of anonymous and shared memory. Pages of mapped files are left out,
+    because the kernel takes them back whenever it wants.
     """
 
     def __init__(self, group: int, sample_s: float = SAMPLE_S) -> None:
         self.peak_mb = 0.0
         self.samples: list[tuple[float, float]] = []
-        """(monotonic time, MB), one a look."""
+        """Pairs (monotonic time, MB), one for each sample."""
         self._group = group
         self._sample_s = sample_s
         self._over = threading.Event()
@@ -47,7 +48,7 @@ class Memory:
                 return
 
     def by_process(self) -> str:
-        """What each process holds now, for people."""
+        """Return the present memory of each process as text for people."""
         return (
             ", ".join(
                 f"{_name(folder)} {_own_kb(folder) / 1024:.0f}" for folder in members(self._group)
@@ -57,7 +58,7 @@ class Memory:
 
 
 def members(group: int) -> list[Path]:
-    """The folders in /proc of the processes of a group."""
+    """Return the folders in /proc of the processes of a group."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -68,7 +69,7 @@ def members(group: int) -> list[Path]:
 
 
 def _own_kb(folder: Path) -> int:
-    """RssAnon and RssShmem of a process; 0 if it has ended."""
+    """Return RssAnon and RssShmem of a process in KB; 0 if it has ended."""
     try:
         lines = (folder / "status").read_text().splitlines()
     except OSError:
@@ -77,7 +78,7 @@ def _own_kb(folder: Path) -> int:
 
 
 def _name(folder: Path) -> str:
-    """The last words of a process's command line tell the helper processes apart."""
+    """Return the last words of a process's command line, which name the helper processes."""
     try:
         words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:

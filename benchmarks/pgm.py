@@ -1,16 +1,22 @@
-"""Goodput of our PGM beside OpenPGM's, over one veth pair: 1 KB and 8 KB, without loss and with 1 %, over UDP.
+"""Measure the goodput of our PGM, compared with OpenPGM's, over one veth pair.
 
     python -m benchmarks --only pgm
-    python -m benchmarks.pgm [--rounds 5] [--raw]            # the same without the table, or over IP protocol 113
+    # the same without the table; --raw: over IP protocol 113
+    python -m benchmarks.pgm [--rounds 5] [--raw]
 
-No root: it goes into network namespaces of its own (``unshare -rn``). Nothing in PGM slows a source down when receivers are
-slow, so each side first looks for its own rate: from the top of :data:`RATES` down, as long as not every APDU arrives, and on
-as long as goodput grows. Then each round runs both at their rates, one behind the other. Goodput is what the receiver counts,
-and only of runs in which every APDU came, in order, whole. NAK_BO_IVL (50 ms), NAK_RPT_IVL and NAK_RDATA_IVL (200 ms) are the
-same on both sides; RDATA waits up to 60 ms here alone (2.1.3.1). CPU is that of a whole process for each packet of new data,
-repairs, start and idle time among it: it can be compared on a busy machine, which rates cannot.
+The messages have 1 KB and 8 KB, without loss and with 1 %, over UDP. No root is needed: the
+benchmark uses network namespaces of its own (``unshare -rn``). PGM does not slow a source down when
+receivers are slow. So each side first looks for its own rate: from the top of :data:`RATES` down
+while not every APDU arrives, and further while goodput grows. Then each round runs both sides at
+their rates, one after the other. Goodput is what the receiver counts, and only in runs in which
+every APDU arrived in order and whole.
 
-Where OpenPGM or the namespaces are missing, ours runs alone over loopback, its receiver drops the 1 %, and nothing is judged.
+NAK_BO_IVL (50 ms), NAK_RPT_IVL and NAK_RDATA_IVL (200 ms) are the same on both sides; only ours
+waits up to 60 ms with RDATA (2.1.3.1). CPU is that of a whole process for each packet of new data,
+including repairs, start and idle time. It can be compared on a busy machine; rates cannot.
+
+Where OpenPGM or the namespaces are missing, ours runs alone over loopback, its receiver drops the 1
+%, and nothing is judged.
 """
 
 from __future__ import annotations
@@ -36,54 +42,67 @@ from tests.kit.pgm.two_hosts import (
 )
 
 RATES = (150e6, 120e6, 100e6, 80e6, 65e6, 50e6, 40e6, 30e6, 20e6, 10e6, 5e6)
-"""Octets a second."""
+"""Rates to try, in octets a second."""
 GROWTH = 1.05
-"""A lower rate is looked at as long as it gives so much more."""
+"""Factor by which a lower rate must increase goodput for the search to continue."""
 PACKET = 1_428
-"""Octets of an APDU in a packet of Ethernet's size, as the smaller of both sides cuts it."""
+"""Octets of an APDU in a packet of Ethernet's size, the smaller value of both sides."""
 LOOPBACK = "127.0.0.1"
 LOSSES = {"": "none", "_loss": "1 %"}
 SHARES = {"none": 0.0, "1 %": 0.01}
 SIZES = {"1k": 1_000, "8k": 8_000}
 TARGET = 0.5
 SECONDS, PROBE_SECONDS, QUICK_SECONDS = 3.0, 1.0, 0.2
-"""Of data at the rate of a run: of a round, while a rate is looked for, and with ``--quick``."""
+"""Seconds of data at the rate of a run.
+
+The first is for a round, the second for the search of a rate, the third for ``--quick``.
+"""
 QUICK_RATES = (5e6, 1e6)
-"""Octets a second of a quick run: nearly every machine keeps up with the first."""
+"""Rates of a quick run in octets a second. Nearly every machine keeps up with the first."""
 QUICK_LINGER = "3"
-"""Seconds of repairs, from the default window: on a busy machine they come late."""
+"""Seconds of repairs after the data of a quick run. On a busy machine repairs come late."""
 RUN_SECONDS_MAX = 20.0
-"""A run at a rate that a side cannot keep up with is given up: repairs of repairs may take minutes."""
+"""Longest run in seconds.
+
+A run at a rate that a side cannot keep up with is ended, because repairs of repairs may take
+minutes.
+"""
 WINDOW = "2"
-"""Seconds that our source can repair. The default is a minute, and 3 s at 100 MB/s fill what a window of that may hold: the
-source then waits. OpenPGM's window here is 60,000 packets, less than a second."""
+"""Seconds that our source can repair.
+
+The default is a minute. 3 s at 100 MB/s fill the memory that a window may have, and the source then
+waits. OpenPGM's window here is 60,000 packets, less than a second.
+"""
 WHO = ("openpgm", "ours")
 
 
 class Run(NamedTuple):
-    """A run in which everything came."""
+    """The values of a run in which everything arrived."""
 
     mbps: float
     send_us: float
-    """CPU a packet."""
+    """CPU microseconds of the sender for each packet."""
     receive_us: float
 
 
 class Loopback:
-    """One host instead of :class:`TwoHosts`: multicast over loopback, where packets are lost in our receiver."""
+    """Stands for :class:`TwoHosts` on one host: multicast over loopback.
+
+    Our receiver drops the packets that shall be lost.
+    """
 
     def there(self) -> list[str]:
         return []
 
     def lose(self, *_: object) -> None:
-        """Leave it to the receiver (:func:`one`)."""
+        """Do nothing: the receiver drops the packets (:func:`one`)."""
 
 
 Hosts = TwoHosts | Loopback
 
 
 def one(hosts: Hosts, who: str, case: Case, rate: float, seconds: float) -> Outcome:
-    """One run."""
+    """Run one side at one rate, and return the outcome."""
     hosts.lose(case.loss, case.udp_port, interop.GROUP)
     count = max(100, int(rate * seconds / case.size))
     here, there = (LOOPBACK, LOOPBACK) if isinstance(hosts, Loopback) else (HERE, THERE)
@@ -120,7 +139,7 @@ def one(hosts: Hosts, who: str, case: Case, rate: float, seconds: float) -> Outc
 
 
 def whole(hosts: Hosts, who: str, case: Case, rate: float, seconds: float) -> Run | None:
-    """One run, if everything came."""
+    """Run one side once, and return its values, or ``None`` if something did not arrive."""
     try:
         outcome = one(hosts, who, case, rate, seconds)
     except (RuntimeError, subprocess.SubprocessError) as error:
@@ -145,7 +164,7 @@ def whole(hosts: Hosts, who: str, case: Case, rate: float, seconds: float) -> Ru
 def best_rate(
     hosts: Hosts, who: str, case: Case, seconds: float, rates: Sequence[float] = RATES
 ) -> float | None:
-    """The rate that gives most; ``None``: at none does everything arrive."""
+    """Return the rate with the highest goodput; ``None`` if at no rate everything arrives."""
     best: tuple[float, float] | None = None
     for rate in rates:
         run = whole(hosts, who, case, rate, seconds)
@@ -157,7 +176,10 @@ def best_rate(
 
 
 def measured(hosts: TwoHosts, case: Case, rounds: int, seconds: float) -> dict[str, list[Run]]:
-    """Rounds in which both sides got everything through; a side that failed slows down for the next one."""
+    """Return the rounds in which both sides transferred everything.
+
+    A side that failed uses the next lower rate in the next round.
+    """
     tried = QUICK_RATES if seconds == QUICK_SECONDS else RATES
     rates = {who: best_rate(hosts, who, case, min(seconds, PROBE_SECONDS), tried) for who in WHO}
     found: dict[str, list[Run]] = {who: [] for who in WHO}
@@ -180,7 +202,10 @@ def measured(hosts: TwoHosts, case: Case, rounds: int, seconds: float) -> dict[s
 
 
 def alone(case: Case, plan: Plan) -> list[Run]:
-    """Our rounds over loopback. A quick run is at the first rate of :data:`QUICK_RATES` that the machine keeps up with."""
+    """Return our rounds over loopback.
+
+    A quick run uses the first rate of :data:`QUICK_RATES` that the machine keeps up with.
+    """
     hosts = Loopback()
     if plan.quick:
         runs = (whole(hosts, "ours", case, rate, QUICK_SECONDS) for rate in QUICK_RATES)
@@ -196,14 +221,14 @@ def alone(case: Case, plan: Plan) -> list[Run]:
 
 
 def collect(rounds: int, *, quick: bool, pgm: str = "udp") -> dict[str, dict[str, list[Run]]]:
-    """Inside the namespace: every case."""
+    """Run every case. The caller is inside the namespace."""
     with TwoHosts() as hosts:
         seconds = QUICK_SECONDS if quick else SECONDS
         return {name: measured(hosts, case, rounds, seconds) for name, case in cases(pgm).items()}
 
 
 def cases(pgm: str = "udp") -> dict[str, Case]:
-    """The four figures and what each of them sends."""
+    """Return the name of each of the four figures, and its case."""
     return {
         f"pgm_{size}{loss}": Case(pgm, "send", SIZES[size], LOSSES[loss])
         for size in SIZES
@@ -212,7 +237,7 @@ def cases(pgm: str = "udp") -> dict[str, Case]:
 
 
 def figure(name: str, found: Mapping[str, Sequence[Sequence[float]] | NotHere]) -> Figure:
-    """MB/s beside OpenPGM's; where that is :class:`NotHere`, alone."""
+    """Return the figure in MB/s, compared with OpenPGM's where it ran."""
     both = {
         who: runs if isinstance(runs, NotHere) else [Run(*each) for each in runs]
         for who, runs in found.items()
@@ -244,7 +269,10 @@ def figure(name: str, found: Mapping[str, Sequence[Sequence[float]] | NotHere]) 
 
 
 def has_openpgm() -> bool:
-    """Return whether both sides can run here: True, or :class:`NotHere` with what is missing is raised."""
+    """Return ``True`` if both sides can run here.
+
+    Raises :class:`NotHere` with the reason if they cannot.
+    """
     for tool in TOOLS:
         need(tool)
     if openpgm.flags() is None:
@@ -256,7 +284,7 @@ def has_openpgm() -> bool:
 
 
 def run(plan: Plan) -> Iterator[Figure]:
-    """For ``python -m benchmarks``."""
+    """Yield the figures for ``python -m benchmarks``."""
     missing = plan.peer("OpenPGM", has_openpgm)
     if isinstance(missing, NotHere):
         why = NotHere(f"{missing}; ours over loopback")
@@ -277,7 +305,7 @@ def run(plan: Plan) -> Iterator[Figure]:
 
 
 def main() -> int:
-    """The runs as one JSON object."""
+    """Print the runs as one JSON object."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,9 +1,12 @@
-"""The memory of one long multicast session with 1 % loss, of both sides: make flat-pgm MINUTES=10
+"""Measure the memory of one long multicast session with 1 % loss.
 
-One veth pair, 500 KB/s, a window of a minute (30 MB), so that it fills, and its trail moves many times. What counts is
-resident memory from three windows on: its highest value in the second half may be GROWTH_MAX of that in the first. All must
-arrive. Without nftables nothing is lost on the way. The last line is one JSON object; exit code 1: it grew, or something is
-missing.
+    make flat-pgm MINUTES=10
+
+One veth pair carries 500 KB/s. The window is a minute (30 MB), so that it fills and moves many
+times. The figure is resident memory of both sides from three windows on: its highest value in the
+second half may be GROWTH_MAX times that of the first. All messages must arrive. Without nftables
+nothing is lost in transit. The last line is one JSON object. Exit code 1: memory grew, or something
+is missing.
 """
 
 from __future__ import annotations
@@ -25,16 +28,19 @@ from tests.kit.pgm.two_hosts import HERE, THERE, TwoHosts, inside, is_inside, ma
 
 SAMPLES = 120
 RATE = 500_000.0
-"""Octets a second."""
+"""Data rate in octets a second."""
 WINDOW_SECONDS = 60.0
 WINDOWS_BEFORE = 3
-"""Until the window is full, and what the allocator keeps has reached its height."""
+"""Windows before the first sample.
+
+By then the window is full and the allocator's memory has its final size.
+"""
 GROWTH_MAX = 1.05
 SIZE = 8_000
 
 
 def resident_kib(pid: int) -> int:
-    """What a process has in memory; 0 once it is gone."""
+    """Return the resident memory of a process in KiB; 0 if it has ended."""
     try:
         text = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -43,13 +49,13 @@ def resident_kib(pid: int) -> int:
 
 
 def is_flat(kib: Sequence[int]) -> bool:
-    """Whether the second half stays within GROWTH_MAX of the first."""
+    """Return whether the second half stays within GROWTH_MAX times the first."""
     half = len(kib) // 2
     return half > 0 and max(kib[half:]) <= GROWTH_MAX * max(kib[:half])
 
 
 def session(hosts: TwoHosts, minutes: float) -> dict[str, Any]:
-    """All of it."""
+    """Run one session of ``minutes`` and return the result."""
     seconds = minutes * 60
     window = min(WINDOW_SECONDS, seconds / (2 * WINDOWS_BEFORE))
     case = Case("udp", "send", SIZE, "1 %" if shutil.which("nft") else "none")
@@ -77,7 +83,8 @@ def session(hosts: TwoHosts, minutes: float) -> dict[str, Any]:
         if time.monotonic() - began > WINDOWS_BEFORE * window and all(both):
             samples.append(both)
     got = json.loads(receiver.communicate()[0].splitlines()[-1])
-    sender.communicate()  # it lingers, and says how it went, too
+    # The sender lingers and prints its own result, which is not needed.
+    sender.communicate()
     sides = (
         dict(zip(("send", "receive"), zip(*samples, strict=True), strict=True)) if samples else {}
     )
@@ -98,7 +105,10 @@ def session(hosts: TwoHosts, minutes: float) -> dict[str, Any]:
 
 
 def main() -> int:
-    """1 if it grew, or something is missing; 2 if this machine cannot run it."""
+    """Run the session.
+
+    Return 1 if memory grew or something is missing, 2 if the machine cannot run it.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

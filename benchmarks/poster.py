@@ -1,4 +1,7 @@
-"""A steady SRMP sender: poster.py URL RATE COUNT. The first twenty bytes of each body say when it was born (microseconds)."""
+"""Send SRMP messages at a steady rate: ``poster.py URL RATE COUNT``.
+
+The first twenty bytes of each body are the time of its creation in microseconds.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks.decode import (
-    BOUNDARY,
-    GUID,
-    WINDOWS,
-)  # a script finds its package only after the line above
+# A script finds its package only after the line above.
+from benchmarks.decode import BOUNDARY, GUID, WINDOWS
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
-"""Load for the SRMP port: wrk where it is installed, else the senders of this repository.
+"""Make load for the SRMP port: with wrk where it is installed, else with our own senders.
 
-wrk is compiled and leaves its core to the measurement. Our own senders (``scale/senders.py``) are Python: they may be slower
-than what they measure, so a figure that was taken with them has a value and is not judged.
+wrk is compiled and leaves its core to the measurement. Our own senders (``scale/senders.py``) are
+Python: they may be slower than the server under test, so a figure that was taken with them has a
+value and is not judged.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ _runs = iter(range(int(time.time()) % 8000, 10**6))
 
 
 def first_number() -> int:
-    """Return the first message number of a run; no earlier run of the last hours had it or those after it."""
+    """Return the first message number of a run.
+
+    No earlier run of the last hours used this number or those after it.
+    """
     return 1_000_000_000 + next(_runs) % 8000 * NUMBERS_OF_A_RUN
 
 
 class Load:
-    """POSTs of 1 KB bodies, one in flight on each connection, a number never used before in each.
+    """Posts messages with 1 KB bodies, one in flight on each connection, each with a new number.
 
-    ``lacking`` says why the senders of this repository do it; ``None``: wrk does.
+    ``lacking`` says why the senders of this repository make the load; it is ``None`` with wrk.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -41,7 +45,10 @@ class Load:
         self._wrk = found if isinstance(found, str) else None
 
     def __call__(self, endpoint: str, connections: int, seconds: float) -> dict[str, float]:
-        """Post to the queue of ``post.lua`` at ``http://HOST:PORT``; return rate, p50 and p99 (ms), requests, seconds."""
+        """Post for ``seconds`` to the queue of ``post.lua`` at ``http://HOST:PORT``.
+
+        Return rate, p50 and p99 (ms), requests and seconds.
+        """
         if self._wrk is None:
             return _own(endpoint, connections, seconds)
         return _wrk(self._wrk, f"{endpoint}/msmq/private$/simpleq", connections, seconds)
@@ -62,7 +69,8 @@ class Load:
 def _wrk(
     program: str, target: str, connections: int, seconds: float, body: int = 1024
 ) -> dict[str, float]:
-    whole = math.ceil(seconds)  # wrk takes no fractions
+    # wrk accepts whole seconds only.
+    whole = math.ceil(seconds)
     command = ["taskset", "-c", CLIENT_CORE, program, "-t1", f"-c{connections}", f"-d{whole}s"]
     command += ["-s", str(PEERS / "post.lua"), target, "--", str(body), str(first_number())]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -1,7 +1,8 @@
-"""The figures as they were last measured: ``figures.json``, and the table of ``README.md`` that is made of it.
+"""Keep the newest figures in ``figures.json`` and in the table of ``README.md``.
 
-``python -m benchmarks --write`` puts what it measures into both. Each figure names its run: the commit, the day, the machine.
-What a run could not measure keeps the figure of an earlier one; what was never measured is named below the table.
+``python -m benchmarks --write`` puts its figures into both. Each figure names its run: the commit,
+the day, the machine. A figure that a run could not measure stays as an earlier run measured it.
+Figures that were never measured are named below the table.
 """
 
 from __future__ import annotations
@@ -33,14 +34,17 @@ class Run:
     """One call of ``python -m benchmarks --write``."""
 
     commit: str
-    """A plus sign behind it: files of the work tree had changes."""
+    """Short name of the commit.
+
+    A plus sign after it means that files of the work tree had changes.
+    """
     began: str
-    """UTC, to the minute: the name of the run."""
+    """Time in UTC, to the minute. It is the name of the run."""
     rounds: int
     cores: int
     python: str
     load: str
-    """Load average when it began, and the highest that was seen between two benchmarks."""
+    """Load average at the start, and the highest between two benchmarks."""
 
     @classmethod
     def begin(cls, rounds: int) -> Run:
@@ -86,7 +90,7 @@ class Record:
     """All figures by name, each with the run that measured it."""
 
     figures: dict[str, tuple[Figure, str]]
-    """With the name of the run."""
+    """Name → figure and the name of its run."""
     runs: dict[str, Run]
 
     @classmethod
@@ -99,7 +103,10 @@ class Record:
         return cls(figures, {each["began"]: Run(**each) for each in found["runs"]})
 
     def put(self, figures: Iterable[Figure], run: Run) -> None:
-        """Take over what was measured. What has no value, or no reference any more, keeps its earlier figure."""
+        """Store the figures of ``run``.
+
+        A figure without a value, or that has lost its reference, does not replace an earlier one.
+        """
         for figure in figures:
             earlier = self.figures.get(figure.name)
             loses_its_peer = (
@@ -117,7 +124,7 @@ class Record:
         }
 
     def write(self, path: Path = FILE, page: Path = PAGE) -> None:
-        """Write both files."""
+        """Write the figures to ``path`` and their table to ``page``."""
         figures = {
             name: {"figure": _entry(figure), "run": run}
             for name, (figure, run) in sorted(self.figures.items())
@@ -132,11 +139,11 @@ class Record:
         page.write_text(head + self.section() + rest.split(END)[1])
 
     def section(self) -> str:
-        """Return what stands in the page, the markers included."""
+        """Return the section of the page with the figures, including its markers."""
         return f"{BEGIN}\n\n{self.table()}\n{END}"
 
     def table(self) -> str:
-        """Return the table, its runs, and the names of what was never measured, in Markdown."""
+        """Return the table, its runs, and the figures that were never measured, in Markdown."""
         places = {name: place for place, name in enumerate(self.runs, 1)}
         lines = [
             "| figure | ours | compared with | ratio | target | | run |",
@@ -179,7 +186,7 @@ def _beside(figure: Figure) -> str:
 
 
 def number(value: float | None, unit: str = "") -> str:
-    """Return a figure for people."""
+    """Return a figure as text for people."""
     value = rounded(value)
     text = "" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
     return f"{text} {unit}" if text and unit else text

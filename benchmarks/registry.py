@@ -1,4 +1,4 @@
-"""Every benchmark: what runs, in words, and the figures that it yields."""
+"""List every benchmark: what it runs, in words, and the figures that it yields."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from benchmarks.common import Figure, Plan
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """One benchmark. ``where`` is loaded when it is run: ``module:function``."""
+    """One benchmark. ``where`` is ``module:function`` and is loaded when the benchmark runs."""
 
     where: str
     words: str
     figures: tuple[str, ...]
     arguments: tuple[str, ...] = ()
-    """What the function takes after the plan."""
+    """Arguments of the function after the plan."""
     needs_spark: bool = False
 
     def run(self, plan: Plan) -> Iterator[Figure]:
-        """Yield the figures as they come. Raises :class:`RuntimeError` for one that is not among those of this benchmark."""
+        """Yield the figures as they are measured.
+
+        Raises :class:`RuntimeError` for a figure that the benchmark does not name.
+        """
         module, _, function = self.where.partition(":")
         for figure in getattr(importlib.import_module(f"benchmarks.{module}"), function)(
             plan, *self.arguments
@@ -146,6 +149,6 @@ SCALE = {
         needs_spark=True,
     ),
 }
-"""The parts of ``python -m benchmarks.scale``: minutes each."""
+"""The benchmarks of ``python -m benchmarks.scale``, which take minutes each."""
 
 ALL = BENCHES | SCALE

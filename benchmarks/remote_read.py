@@ -1,9 +1,11 @@
-"""Remote read (MQRR): peeks of 4 KB messages over one connection on loopback, beside go-msrpc's and impacket's clients.
+"""Measure remote read (MQRR), compared with the clients of go-msrpc and impacket.
 
-The queue manager runs on core 0 and serves all three, each client on core 1. Ours is an executor's: it walks the queue with a
-cursor, a call for each message, and makes Arrow rows with all columns of it. The others make no rows: go-msrpc peeks at the
-head of the queue again and again, impacket walks. What a client needs to start is not counted. Four partitions are four queues
-of a quarter each, read by four processes at once, on the core of the one.
+The clients peek at 4 KB messages over one connection on loopback. The queue manager runs on core 0
+and serves all three, each client on core 1. Ours is an executor's client: it walks the queue with a
+cursor, with one call for each message, and makes Arrow rows with all columns. The others make no
+rows: go-msrpc peeks at the head of the queue again and again, impacket walks. The start of a client
+is not counted. Four partitions are four queues of a quarter each, read by four processes at once on
+the same core.
 """
 
 from __future__ import annotations
@@ -38,15 +40,21 @@ from benchmarks.common import (
 BODY_BYTES = 4096
 ROWS = 20_000
 STARTED_S = 2.0
-"""After a queue manager is ready its other processes still load what they need, on the same core. A quick run does not wait."""
+"""Seconds to wait after a queue manager is ready.
+
+Its other processes load on the same core meanwhile. A quick run does not wait.
+"""
 LOOK_S = 0.1
-"""Between two looks at how much was pulled: each is a request to the puller."""
+"""Seconds between two looks at how much was pulled. Each look is a request to the puller."""
 FEW = 400
-"""Of the queue that impacket walks: it takes milliseconds for each."""
+"""Messages of the queue that impacket walks. It takes milliseconds for each."""
 GO_CALLS = 3_000
 PEEK_RATE_MIN = 8_000
 PULL_RATIO_MIN = 0.5
-"""Of peek_rate: it was 0.54 when the target was set, and rounds differ by a tenth."""
+"""Least ratio of pull_rate to peek_rate.
+
+It was 0.54 when the target was set, and rounds differ by a tenth.
+"""
 ORDERS, SHORT, EMPTY = "private$/orders", "private$/short", "private$/empty"
 PARTITIONS = 4
 PEERS = ROOT / "tests" / "peers" / "mqrr"
@@ -55,12 +63,12 @@ BUILT = (
     / "srmp-spark-peers"
     / "mqrr-client"
 )
-"""Where ``build.sh`` puts go-msrpc's client."""
+"""The path to which ``build.sh`` writes go-msrpc's client."""
 WAIT_S = 600.0
 
 
 def fill(server: QueueManager, queue: str, rows: int) -> None:
-    """Messages of different bodies."""
+    """Send ``rows`` messages of different bodies to a queue."""
     from srmp_spark.client.api import QueueManagerClient
 
     client = QueueManagerClient(server.api)
@@ -79,7 +87,7 @@ def fill(server: QueueManager, queue: str, rows: int) -> None:
 
 
 def client(rpc: str, queue: str) -> dict[str, float]:
-    """What an executor does with one queue: calls, seconds, CPU seconds."""
+    """Read one queue as an executor does; return calls, seconds and CPU seconds."""
     from srmp_spark.spark.mqrr_source import MqrrBatchReader
     from srmp_spark.spark.settings.mqrr_options import parse_remote
 
@@ -87,9 +95,11 @@ def client(rpc: str, queue: str) -> dict[str, float]:
         parse_remote({"host": rpc, "queue": "DIRECT=OS:machine2\\" + queue.replace("/", "\\")})
     )
     (partition,) = reader.partitions()
-    importlib.import_module("srmp_spark.rows.decode")  # loads Arrow, which is no part of a call
+    # Loading Arrow is no part of a call.
+    importlib.import_module("srmp_spark.rows.decode")
     print("ready", flush=True)
-    sys.stdin.readline()  # all partitions begin together
+    # All partitions wait for the line, and begin together.
+    sys.stdin.readline()
     began, used, rows = time.perf_counter(), time.process_time(), 0
     for batch in reader.read(partition):
         rows += batch.num_rows
@@ -104,10 +114,11 @@ def client(rpc: str, queue: str) -> dict[str, float]:
 
 
 def pull(folder: Path, rpc: str, queue: str, rows: int, started_s: float) -> dict[str, float]:
-    """A second queue manager on the client's core takes the queue over (``move``): from the subscription to the last row.
+    """Return seconds and CPU of a second queue manager that takes the queue over (``move``).
 
-    The messages lay here before anything was measured, as a backlog does. Each is stored twice there and removed here, with the
-    syncs of both.
+    The second queue manager runs on the client's core. The time is from the subscription to the
+    last row. The messages were stored before the measurement, as a backlog is. Each is stored twice
+    there and removed here, with the syncs of both.
     """
     from srmp_spark.client.subscriptions import SubscriptionsClient
 
@@ -134,13 +145,16 @@ def pull(folder: Path, rpc: str, queue: str, rows: int, started_s: float) -> dic
 
 
 def _cpu(pid: int) -> float:
-    """CPU seconds of a process so far."""
+    """Return the CPU seconds of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def on_client_core(*words: str) -> str:
-    """Its standard output; it must end well."""
+    """Run a command on the client's core and return its standard output.
+
+    Raises :class:`RuntimeError` if the command fails.
+    """
     ran = subprocess.run(
         ["taskset", "-c", CLIENT_CORE, *words],
         capture_output=True,
@@ -165,7 +179,10 @@ def ours(rpc: str, rows: int) -> dict[str, float]:
 
 
 def at_once(rpc: str, queues: list[str], rows: int) -> float:
-    """Calls a second of as many executors together; ``rows``: of all queues."""
+    """Return the calls a second of one executor for each queue, all running together.
+
+    ``rows`` is the number of rows of all queues.
+    """
     started = [
         subprocess.Popen(
             [
@@ -202,7 +219,11 @@ def at_once(rpc: str, queues: list[str], rows: int) -> float:
 
 
 def go_client(plan: Plan) -> str:
-    """Return the path of go-msrpc's client. It is built at first, which a quick run leaves out: that takes a minute."""
+    """Return the path of go-msrpc's client, and build it first if necessary.
+
+    A quick run does not build it, because that takes a minute. Raises :class:`NotHere` if it is
+    missing.
+    """
     if plan.quick and not BUILT.exists():
         raise NotHere(
             "go-msrpc's client is not built: run tests/peers/mqrr/build.sh (Go 1.24.1 or newer)"
@@ -216,7 +237,7 @@ def go_client(plan: Plan) -> str:
 
 
 def go(program: str, rpc: str, calls: int) -> float:
-    """Calls a second of go-msrpc."""
+    """Return the calls a second of go-msrpc."""
     queue = "OS:machine2\\" + ORDERS.replace("/", "\\")
     found = json.loads(
         on_client_core(program, "bench", "-n", str(calls), "-queue", queue, rpc).splitlines()[-1]
@@ -225,7 +246,10 @@ def go(program: str, rpc: str, calls: int) -> float:
 
 
 def impacket_python() -> str:
-    """Return an interpreter that has impacket: ours, or that of the peers. Raises :class:`NotHere`."""
+    """Return an interpreter that has impacket: ours, or that of the peers.
+
+    Raises :class:`NotHere`.
+    """
     for python in (sys.executable, str(PEERS_PYTHON)):
         look = [python, "-c", "import impacket.dcerpc.v5.transport"]
         if (
@@ -237,7 +261,7 @@ def impacket_python() -> str:
 
 
 def impacket(python: str, rpc: str) -> float:
-    """Calls a second of impacket: a walk of a short queue less that of an empty one."""
+    """Return the calls a second of impacket: a walk of a short queue less that of an empty one."""
     seconds = []
     for queue in (EMPTY, SHORT):
         began = time.perf_counter()
@@ -260,7 +284,7 @@ def serve(folder: Path) -> tuple[QueueManager, str]:
 
 @dataclass(slots=True)
 class Measured:
-    """What the rounds gave: rates, and microseconds of CPU an item."""
+    """The values of the rounds: rates, and microseconds of CPU for each item."""
 
     mine: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
@@ -271,7 +295,7 @@ class Measured:
     impacket: list[float] = field(default_factory=list)
 
     def told(self) -> str:
-        """Return the last round in words."""
+        """Return the values of the last round in words."""
         theirs = [
             f"{name} {rates[-1]:,.0f}/s; "
             for name, rates in (("go-msrpc", self.go), ("impacket", self.impacket))
@@ -307,7 +331,8 @@ def run(plan: Plan) -> Iterator[Figure]:
             ):
                 fill(server, queue, count)
             if not plan.quick:
-                ours(rpc, rows)  # the page cache, the priorities
+                # Fill the page cache, and let the queue manager load the priorities.
+                ours(rpc, rows)
             for number, pulled_queue in enumerate(pulled_queues):
                 peeked = ours(rpc, rows)
                 found.mine.append(rows / peeked["seconds"])

@@ -1,8 +1,10 @@
-"""Sending on one core: rows of the outbox until their stream receipt has come, beside a bare loop that posts the same bytes.
+"""Measure sending on one core: rows of the outbox until their stream receipt arrives.
 
-1 KB bodies, one stream to one peer. The sender (queue manager and sender process) and the bare loop run on core 0, the peer on
-core 1. The peer costs next to nothing, so the sender shows; the bare loop knows what it sends beforehand, keeps nothing, and
-ends with the last 200, while ours ends with the receipt, which comes half a second after the last message.
+The comparison is a bare loop that posts the same bytes. Bodies have 1 KB, in one stream to one
+peer. The sender (queue manager and sender process) and the bare loop run on core 0, the peer on
+core 1. The peer costs next to nothing, so that the sender shows. The bare loop knows all messages
+beforehand, keeps nothing, and ends with the last 200. Ours ends with the receipt, which arrives
+half a second after the last message.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ GUID = "bbbbbbbb-0000-4000-8000-000000000001"
 
 
 class Peer:
-    """``peers/receiver.py`` on the client's core."""
+    """Runs ``peers/receiver.py`` on the client's core."""
 
     def __init__(self) -> None:
         self.process = start(
@@ -57,7 +59,10 @@ class Peer:
         self.url = f"http://127.0.0.1:{self.port}/msmq/private$/in"
 
     def posts(self) -> int:
-        """How many it has taken; nothing may have come twice."""
+        """Return how many messages the peer has received.
+
+        Raises :class:`RuntimeError` if a message arrived twice.
+        """
         import requests
 
         found = requests.get(f"http://127.0.0.1:{self.port}/", timeout=10).json()
@@ -67,7 +72,7 @@ class Peer:
 
 
 def commit(server: QueueManager, url: str, rows: int, batch: str) -> float:
-    """Stage and commit; the seconds of the commit."""
+    """Stage and commit ``rows`` rows, and return the seconds of the commit."""
     import pyarrow as pa
     import requests
 
@@ -93,7 +98,7 @@ def commit(server: QueueManager, url: str, rows: int, batch: str) -> float:
 
 
 def entry(server: QueueManager, url: str) -> dict[str, Any]:
-    """What ``status`` says of a destination."""
+    """Return the entry of a destination in ``status``."""
     import requests
 
     found = requests.get(f"{server.api}/v1/status", timeout=30).json()["outgoing"]
@@ -109,13 +114,16 @@ def decide(server: QueueManager, url: str, action: str) -> None:
 
 
 def warm(server: QueueManager, url: str) -> None:
-    """A destination that is known, connected, and has been sent to."""
+    """Send a few messages, so that the destination is known and connected."""
     commit(server, url, WARM, "warm")
     until(lambda: entry(server, url).get("last_acknowledged") == WARM, 120)
 
 
 def until(condition: Any, seconds: float = 300.0) -> None:
-    """Look every POLL_S."""
+    """Wait until ``condition`` is true, checking every POLL_S seconds.
+
+    Raises :class:`RuntimeError` after ``seconds``.
+    """
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -124,7 +132,10 @@ def until(condition: Any, seconds: float = 300.0) -> None:
 
 
 def ours(folder: Path, rows: int, down: list[str]) -> tuple[float, float]:
-    """Seconds from the end of the hold until everything is acknowledged, and CPU microseconds a message."""
+    """Return the seconds until everything is acknowledged, and CPU microseconds a message.
+
+    The time begins at the end of a hold. ``down`` are destinations that do not answer meanwhile.
+    """
     folder.mkdir()
     peer = Peer()
     server = QueueManager(folder)
@@ -145,7 +156,7 @@ def ours(folder: Path, rows: int, down: list[str]) -> tuple[float, float]:
 
 
 def bare(folder: Path, rows: int) -> float:
-    """Seconds of a loop that posts the same bytes to the same peer."""
+    """Return the seconds of a loop that posts the same bytes to the same peer."""
     from srmp_spark.message import Message, StreamId, StreamPosition
     from srmp_spark.srmp.codec.encoder import encode, http_head
 
@@ -186,7 +197,7 @@ def bare(folder: Path, rows: int) -> float:
 
 
 def run(plan: Plan) -> Iterator[Figure]:
-    """EOIO until acknowledged, and with a destination that is down for the whole run."""
+    """Yield the figures of sending, alone and with destinations that are down meanwhile."""
     need_cores(plan)
     rows = plan.size(ROWS, 1_000)
     sides: dict[str, list[float]] = {"ours": [], "bare": [], "down": [], "cpu": []}
@@ -219,7 +230,7 @@ def run(plan: Plan) -> Iterator[Figure]:
 
 @contextlib.contextmanager
 def _unreachable() -> Iterator[list[str]]:
-    """A port where nobody listens, and one that takes connections and never answers."""
+    """Provide URLs of a port without a listener, and of a port that accepts and never answers."""
     with socket.socket() as nobody, socket.socket() as mute:
         for each in (nobody, mute):
             each.bind(("127.0.0.1", 0))
@@ -231,7 +242,7 @@ def _unreachable() -> Iterator[list[str]]:
 
 
 def backlog(plan: Plan) -> Iterator[Figure]:
-    """The rate at which ROWS leave when so many wait, and when a million do."""
+    """Yield the rate of sending with ROWS rows waiting, and with a million."""
     need_cores(plan)
     few, waiting = plan.size(ROWS, 1_000), plan.size(WAITING, 5_000)
     found: dict[int, list[float]] = {few: [], waiting: []}
@@ -256,7 +267,10 @@ def backlog(plan: Plan) -> Iterator[Figure]:
 
 
 def _rate(folder: Path, count: int, first: int) -> tuple[float, float]:
-    """Rows a second while the ``first`` of ``count`` leave; the largest memory of queue manager and sender, MB."""
+    """Return the rows a second while the ``first`` of ``count`` rows are sent, and memory in MB.
+
+    The memory is the largest of queue manager and sender together.
+    """
     peer = Peer()
     server = QueueManager(folder)
     try:
@@ -274,7 +288,7 @@ def _rate(folder: Path, count: int, first: int) -> tuple[float, float]:
 
 
 def _resident(pid: int) -> float:
-    """VmHWM of a process and its sender process, MB."""
+    """Return VmHWM of a process and its sender process, in MB."""
     total = 0
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     for each in [str(pid), *children]:

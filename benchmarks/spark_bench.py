@@ -1,6 +1,7 @@
-"""Spark reading from the queue manager beside Spark reading from Kafka, in one JVM, side by side in every round.
+"""Compare Spark reading from the queue manager with Spark reading from Kafka, in one JVM.
 
-Without Kafka ours runs alone, and nothing is judged but two partitions against one.
+The sides run alternately in every round. Without Kafka ours runs alone, and only two partitions
+against one are judged.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
 ROWS = 1_000_000
 RATE = 100
 OF_KAFKA = "queue,sequence,arrived_at,message_id,label,body,body_type"
-"""The seven columns that say what Kafka's seven say."""
+"""The seven columns that correspond to Kafka's seven."""
 TWO = "sequence,label"
-"""What a query reads that counts messages: no body."""
+"""The columns that a query reads to count messages, without the body."""
 POSTER = Path(__file__).with_name("poster.py")
 
 
@@ -61,13 +62,19 @@ def _srmp(spark: SparkSession, api: str, partitions: int, columns: str | None = 
 
 
 PROCESSES = ("Spark", "queue manager", "Kafka")
-"""Whose CPU time is told beside a drain: it says more than rates on a machine that others use."""
+"""Processes whose CPU time is reported for a drain.
+
+CPU time says more than rates on a machine that others use.
+"""
 Case = tuple[str, int]
 """Whose rows or which columns, and how many partitions."""
 
 
 def drain(plan: Plan) -> Iterator[Figure]:
-    """Rows of 1 KB into the noop sink with Trigger.AvailableNow: rows per second inside addBatch."""
+    """Yield the rows a second inside addBatch, with Trigger.AvailableNow.
+
+    Rows of 1 KB are written into the noop sink.
+    """
     spark = spark_session(plan)
     with scratch("drain") as folder, contextlib.ExitStack() as stack:
         broker = plan.peer("Kafka", lambda: Kafka(folder / "kafka"))
@@ -87,7 +94,8 @@ def drain(plan: Plan) -> Iterator[Figure]:
             server.process.pid,
             *([broker.process.pid] if isinstance(broker, Kafka) else []),
         ]
-        warming = plan.size(1, 0)  # the first round warms the JVM and is not counted
+        # The first round warms the JVM and is not counted.
+        warming = plan.size(1, 0)
         for number in range(plan.rounds + warming):
             for case, make in cases.items():
                 before = [tree_cpu_seconds(pid) for pid in pids]
@@ -113,7 +121,10 @@ def drain(plan: Plan) -> Iterator[Figure]:
 def _cases(
     spark: SparkSession, server: QueueManager, broker: Kafka | None, rows: int
 ) -> dict[Case, Callable[[], DataFrame]]:
-    """Return what each side reads; the topics are filled with as many rows."""
+    """Return a function for each side that makes its frame.
+
+    The topics are filled with as many rows.
+    """
     cases: dict[Case, Callable[[], DataFrame]] = {}
     for n in (1, 2):
         if broker is not None:
@@ -155,7 +166,10 @@ SETTLE_S_MAX = 120
 
 
 def _settled(server: QueueManager) -> None:
-    """Let the queue manager finish its background work on the backlog: no file below the data directory changes."""
+    """Wait until the queue manager has finished its background work on the backlog.
+
+    The work is finished when no file below the data directory changes.
+    """
     data = server.log.parent / "data"
     end = time.monotonic() + SETTLE_S_MAX
     before: list[tuple[str, int]] = []
@@ -181,10 +195,12 @@ def _drain_once(frame: DataFrame, checkpoint: Path) -> tuple[int, float]:
 
 
 def latency(plan: Plan) -> Iterator[Figure]:
-    """Measure from birth in the sender to entry of foreachBatch: 100 messages a second, default trigger.
+    """Yield the time from birth in the sender to entry of foreachBatch.
 
-    Sides: all columns, seven, Kafka, and a Python source that has nothing to read
-    (:mod:`benchmarks.spark_nothing`): no source that is written in Python can be below it.
+    The sender sends 100 messages a second, and the trigger is the default. Sides: all columns,
+    seven columns, Kafka, and a Python source that has nothing to read
+    (:mod:`benchmarks.spark_nothing`). No source that is written in Python can be faster than the
+    last.
     """
     seconds = plan.size(20, 2)
     spark = spark_session(plan)
@@ -217,13 +233,13 @@ def latency(plan: Plan) -> Iterator[Figure]:
 
 
 Feed = Callable[[int], "subprocess.Popen[bytes]"]
-"""Starts a sender of so many rows."""
+"""Starts a sender of as many rows as its argument."""
 
 
 def _latency_sides(
     spark: SparkSession, server: QueueManager, broker: Kafka | None, clock: Path
 ) -> dict[str, tuple[DataFrame, str, Feed]]:
-    """Return what is read of each side, the column with the time of birth, and who sends."""
+    """Return for each side its frame, the column with the time of birth, and the sender."""
 
     def post(count: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, str(POSTER), server.url, str(RATE), str(count)])
@@ -281,10 +297,12 @@ def _latency_once(
     arrived = threading.Event()
 
     def each(batch: Any, number: int) -> None:
-        now = time.time()  # the rows are readable from here on
+        # From here on the rows can be read.
+        now = time.time()
         births = batch.selectExpr(f"cast(substring({column}, 1, 20) as string) as birth").collect()
         seen.extend((number, (now - int(row.birth) / 1e6) * 1e3) for row in births)
-        if births:  # the first batch of a query that begins at the end is empty
+        # The first batch of a query that begins at the end is empty.
+        if births:
             arrived.set()
 
     query = (
@@ -292,9 +310,8 @@ def _latency_once(
     )
     try:
         end = time.monotonic() + WARM_S_MAX
-        while (
-            not arrived.is_set()
-        ):  # the first batch starts Python workers; a query from latest misses what came before it
+        # The first batch starts Python workers, and a query from latest misses earlier rows.
+        while not arrived.is_set():
             if time.monotonic() > end or not query.isActive:
                 raise RuntimeError(f"no row arrived: {query.exception() or query.status}")
             _fed(feed, WARM_ROWS)
@@ -308,7 +325,8 @@ def _latency_once(
     numbers = sorted({number for number, _ in seen if number > warm})
     if not numbers:
         raise RuntimeError("no row of the measurement arrived")
-    first = numbers[len(numbers) // 4]  # the first quarter: warming up
+    # The first quarter of the batches warms up.
+    first = numbers[len(numbers) // 4]
     return [waited for number, waited in seen if number >= first]
 
 

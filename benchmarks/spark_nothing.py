@@ -1,8 +1,8 @@
-"""A Python data source without a queue manager: the least that Spark makes of any such source.
+"""A Python data source without a queue manager: the least cost of any such source in Spark.
 
 Its rows are born by the clock, a hundred a second, and are made in the task that reads them: no
-socket, no other process. What a query of it waits for is Spark's own way through Python. A file
-says until when rows are born, because a query is at rest only when nothing is new.
+socket, no other process. A query of it waits only for Spark's own path through Python. A file
+contains the time until which rows are born, because a query ends only when nothing is new.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def be_born(clock: Path, rows: int, rate: int) -> None:
 
 
 class Nothing(DataSource):
-    """One column, ``body``: the microsecond of the row's birth, as text."""
+    """Offers one column, ``body``: the microsecond of the row's birth, as text."""
 
     @classmethod
     def name(cls) -> str:
@@ -33,7 +33,7 @@ class Nothing(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """Return the one column."""
+        """Return the schema, which has one column."""
         return "body BINARY"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
@@ -70,4 +70,4 @@ class _Reader(DataSourceStreamReader):
         yield pa.RecordBatch.from_arrays([pa.array(births, pa.binary())], names=["body"])
 
     def commit(self, end: dict[str, int]) -> None:
-        """Do nothing: there is nobody to tell."""
+        """Do nothing, because there is no queue manager to notify."""

@@ -1,6 +1,7 @@
-"""One Spark session for all benchmarks of a process: a session that starts costs half a minute of CPU until its JVM is warm.
+"""Share one Spark session among all benchmarks of a process.
 
-A JVM outlives the session that started it, so the benchmarks of one process share theirs anyway.
+A session that starts costs half a minute of CPU until its JVM is warm. A JVM outlives the session
+that started it, so the benchmarks of one process share the JVM anyway.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
 
 
 def spark_session(plan: Plan) -> SparkSession:
-    """Return the session of this process, with the jars of Spark's Kafka source where they are wanted and here."""
+    """Return the session of this process.
+
+    It has the jars of Spark's Kafka source if the plan wants them and they are installed. Raises
+    :class:`NotHere` if the plan leaves Spark out.
+    """
     if not plan.with_spark:
         raise NotHere("it needs Spark, which is left out (--no-spark)")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # Workers of Spark import the source that has nothing to read, however this process was started.
+    # Workers of Spark import spark_nothing, in whatever way this process was started.
     paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     from pyspark.sql import SparkSession
@@ -47,7 +52,7 @@ def spark_session(plan: Plan) -> SparkSession:
 
 
 def jvm_of(spark: SparkSession) -> int:
-    """Return the process of the session's JVM."""
+    """Return the process id of the session's JVM."""
     return int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
 
 
@@ -64,7 +69,10 @@ def end_session() -> None:
 
 @contextlib.contextmanager
 def on_core(spark: SparkSession, core: str) -> Iterator[None]:
-    """Keep the session's JVM and its Python workers on one core: threads and processes inherit the cores of who starts them."""
+    """Keep the session's JVM and its Python workers on one core while the context lasts.
+
+    Threads and processes inherit the cores of the process that starts them.
+    """
     jvm = jvm_of(spark)
     before = os.sched_getaffinity(jvm)
     _pin(jvm, {int(core)})
@@ -75,7 +83,7 @@ def on_core(spark: SparkSession, core: str) -> Iterator[None]:
 
 
 def _pin(root: int, cores: set[int]) -> None:
-    """Give all threads of a process and of its descendants these cores."""
+    """Let all threads of a process and of its descendants run on these cores only."""
     found, waiting = [], [root]
     while waiting:
         pid = waiting.pop()
@@ -84,6 +92,7 @@ def _pin(root: int, cores: set[int]) -> None:
             for thread in Path(f"/proc/{pid}/task").iterdir():
                 waiting += [int(child) for child in (thread / "children").read_text().split()]
     for pid in found:
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        # The process may have ended meanwhile.
+        with contextlib.suppress(OSError):
             for thread in Path(f"/proc/{pid}/task").iterdir():
                 os.sched_setaffinity(int(thread.name), cores)

@@ -1,9 +1,10 @@
-"""Spark writing to the queue manager beside Spark writing to Kafka and to Parquet, in one session, side by side in every round.
+"""Compare Spark writing to the queue manager with Spark writing to Kafka and to Parquet.
 
-The three sides write the same cached rows: a key, and a body of 1 KB that no other row has and that does not compress well.
-Ours ends when the commit is durable and the rows have their numbers in a stream; the destination is down, so nothing is sent.
-Kafka's ends when the broker has acknowledged all, from the page cache, as it does by default. Without
-Kafka the others run alone.
+All run in one session, alternately in every round. The three sides write the same cached rows: a
+key, and a body of 1 KB that no other row has and that does not compress well. Our write ends when
+the commit is durable and the rows have their numbers in a stream; the destination is down, so
+nothing is sent. Kafka's write ends when the broker has acknowledged everything from the page cache,
+as it does by default. Without Kafka the others run alone.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ if TYPE_CHECKING:
 
 ROWS = 1_000_000
 PARTITIONS = 2
-"""Tasks that write at once; as many partitions has the topic."""
+"""Number of tasks that write at once, and of partitions of the topic."""
 MEMORY_MB_MAX = 300
 
 
 def run(plan: Plan) -> Iterator[Figure]:
-    """Rows per second of a whole write; the largest memory of the queue manager while it is written to."""
+    """Yield the rows a second of a whole write, and the largest memory of the queue manager."""
     rows = plan.size(ROWS, 5_000)
     spark = spark_session(plan)
     rates: dict[str, list[float]] = {"srmp": [], "kafka": [], "parquet": []}
@@ -56,7 +57,8 @@ def run(plan: Plan) -> Iterator[Figure]:
             stack.callback(broker.close)
         frame = _rows(spark, rows)
         stack.callback(frame.unpersist)
-        warming = plan.size(1, 0)  # the first round warms the JVM and is not counted
+        # The first round warms the JVM and is not counted.
+        warming = plan.size(1, 0)
         for number in range(plan.rounds + warming):
             with _fresh(folder / f"round-{number}") as server:
                 sides = _sides(
@@ -66,9 +68,11 @@ def run(plan: Plan) -> Iterator[Figure]:
                     server,
                     folder / f"parquet-{number}",
                 )
-                names = list(sides)[:: -1 if number % 2 else 1]  # none is always first
+                # The order alternates, so that no side is always first.
+                names = list(sides)[:: -1 if number % 2 else 1]
                 for name in names:
-                    os.sync()  # what the side before left to be written is not this side's
+                    # Unwritten data of the side before must not slow this side down.
+                    os.sync()
                     with Memory(server.process.pid) as seen:
                         before = cpu_seconds(server.process.pid)
                         rate = rows / sides[name]()
@@ -103,12 +107,11 @@ def run(plan: Plan) -> Iterator[Figure]:
 
 
 def _rows(spark: SparkSession, count: int) -> DataFrame:
-    """Cached: making the rows is no side's work."""
+    """Return cached rows, so that no side spends time to make them."""
     from pyspark.sql import functions as f
 
-    body = f.concat(
-        *(f.sha2(f.concat_ws("-", "id", f.lit(part)), 512) for part in range(8))
-    )  # 8 times 128 characters
+    # The body has 8 times 128 characters.
+    body = f.concat(*(f.sha2(f.concat_ws("-", "id", f.lit(part)), 512) for part in range(8)))
     numbered = spark.range(0, count, 1, PARTITIONS)
     frame = numbered.select(
         f.col("id").cast("string").alias("key"), body.cast("binary").alias("body")
@@ -121,7 +124,10 @@ def _rows(spark: SparkSession, count: int) -> DataFrame:
 def _sides(
     data: DataFrame, count: int, broker: Kafka | None, server: QueueManager, folder: Path
 ) -> dict[str, Callable[[], float]]:
-    """Each writes ``data`` once, sees that all of it is there, and says how many seconds the writing took."""
+    """Return a function for each side that writes ``data`` once.
+
+    The function checks that all rows are there and returns the seconds of the write.
+    """
     url = f"http://127.0.0.1:{free_port()}/msmq/private$/down"
 
     def srmp() -> float:
@@ -164,7 +170,7 @@ def _all_there(found: int, wanted: int) -> None:
 
 @contextlib.contextmanager
 def _fresh(folder: Path) -> Iterator[QueueManager]:
-    """A queue manager for one round; what it stored is deleted behind it."""
+    """Provide a queue manager for one round, and delete its data afterwards."""
     folder.mkdir()
     server = QueueManager(folder, core=None)
     try:

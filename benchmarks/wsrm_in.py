@@ -1,10 +1,13 @@
-"""Reliable sessions in: a CXF client (RM 1.1, one-way, 1 KB) sends to our queue manager, and to CXF's own service.
+"""Measure incoming reliable sessions, compared with Apache CXF's own service.
 
-Server on core 0, client on core 1. A sequence of CXF has one message on the wire: with one sequence the time of an
-acknowledgement counts, with eight our part is what the server's core can do. Ours acknowledges what is synced; CXF's service
-has no store and writes a line for each message to nowhere. Each run is a fresh client, warmed up by 500 messages a sequence;
-the clock ends when everything is acknowledged. Afterwards each message must be a row. Without CXF the client is ours: a second
-queue manager, which has each number on the disk before it leaves.
+A CXF client (RM 1.1, one-way, 1 KB) sends to our queue manager, and to CXF's own service. The
+server runs on core 0, the client on core 1. A sequence of CXF has one message in flight. With one
+sequence the time of an acknowledgement counts; with eight, the capacity of the server's core
+counts. Ours acknowledges a message when it is synced; CXF's service has no store and discards a
+line for each message. Each run is a fresh client that sends 500 messages a sequence to warm up. The
+clock ends when everything is acknowledged. Afterwards each message must be a row. Without CXF the
+client is ours: a second queue manager, which has each number on the disk before the message is
+sent.
 """
 
 from __future__ import annotations
@@ -31,21 +34,24 @@ from benchmarks.common import (
 from benchmarks.wsrm_sides import CxfService, OwnClient, OwnService, cxf, cxf_client
 
 COUNTS = {1: 3_000, 8: 1_500}
-"""Messages of each sequence that are timed, by the number of sequences."""
+"""Number of sequences → messages of each sequence that are timed."""
 WARM = 500
 
 
 @dataclass(slots=True)
 class Rounds:
-    """What the rounds with one number of sequences gave."""
+    """The results of the rounds with one number of sequences."""
 
     mine: list[float] = field(default_factory=list)
     cpu_us: list[float] = field(default_factory=list)
-    """Of the server, a message."""
+    """CPU microseconds of the server for each message."""
     other: list[float] = field(default_factory=list)
 
     def figure(self, name: str, missing: NotHere | None) -> Figure:
-        """Return the figure; ``missing``: our client sent, and nobody stood beside us."""
+        """Return the figure of these rounds.
+
+        ``missing`` says why CXF did not run; then our client was the sender.
+        """
         reference = NotHere(f"{missing}; the client is ours") if missing else self.other
         note = f"{median(self.cpu_us):.0f} us of CPU a message in the server"
         return beside(
@@ -54,7 +60,10 @@ class Rounds:
 
 
 def counted(found: Rounds, service: OwnService, messages: int, send: Callable[[], float]) -> None:
-    """Add the rate of ``send`` and the server's CPU a message; each message must be a row."""
+    """Add the rate of ``send`` and the server's CPU for each message.
+
+    Raises :class:`RuntimeError` if a message is not a row.
+    """
     group, before = service.server.process.pid, service.rows()
     used = cpu_seconds(group)
     found.mine.append(send())
@@ -64,7 +73,10 @@ def counted(found: Rounds, service: OwnService, messages: int, send: Callable[[]
 
 
 def alone(plan: Plan, folder: Path) -> dict[int, Rounds]:
-    """Our client to our server: each sequence is one to a queue of its own, which no earlier one went to."""
+    """Measure our client with our server.
+
+    Each sequence has a queue of its own, which no earlier sequence used.
+    """
     found = {sequences: Rounds() for sequences in COUNTS}
     for number in range(plan.rounds):
         base = folder / f"{number}"
@@ -87,7 +99,7 @@ def alone(plan: Plan, folder: Path) -> dict[int, Rounds]:
 
 
 def beside_cxf(plan: Plan, folder: Path) -> dict[int, Rounds]:
-    """CXF's client to our server and to CXF's, each run with fresh ones."""
+    """Measure CXF's client with our server and with CXF's, with fresh processes for each run."""
     found = {sequences: Rounds() for sequences in COUNTS}
     for sequences, full in COUNTS.items():
         count, warm = plan.size(full, 100), plan.size(WARM, 20)

@@ -1,9 +1,11 @@
-"""Reliable sessions out: rows for ``wsrm:URL`` (RM 1.1, one-way, 1 KB) to CXF's service, beside CXF's own client to the same.
+"""Measure outgoing reliable sessions, compared with Apache CXF's own client.
 
-The service on core 0, whoever sends on core 1: our queue manager with its sender process, or CXF's client. Both have one
-sequence with one message on the wire at a time. Ours has each number on the disk before it leaves and each acknowledgement
-after it came; CXF's client keeps nothing. Both are warmed up by 500 messages; then ours is from the end of a hold until
-everything is acknowledged, CXF's from the first call until everything is acknowledged. Without CXF the service is ours.
+Rows for ``wsrm:URL`` (RM 1.1, one-way, 1 KB) are sent to CXF's service. The service runs on core 0,
+the sender on core 1: our queue manager with its sender process, or CXF's client. Both use one
+sequence with one message in flight at a time. Ours has each number on the disk before the message
+is sent, and each acknowledgement after it arrived; CXF's client keeps nothing. 500 messages warm up
+both. Our time is from the end of a hold until everything is acknowledged, CXF's from the first call
+until everything is acknowledged. Without CXF the service is ours.
 """
 
 from __future__ import annotations
@@ -20,13 +22,13 @@ WARM = 500
 
 
 def ours(folder: Path, service: CxfService | OwnService, rows: int, warm: int) -> float:
-    """Messages a second."""
+    """Return the messages a second that our sender reaches."""
     with closing(service), closing(OwnClient(folder)) as client:
         return client.send([service.url], rows, warm)
 
 
 def theirs(folder: Path, rows: int, warm: int) -> float:
-    """Messages a second."""
+    """Return the messages a second that CXF's client reaches."""
     with closing(CxfService(folder)) as service:
         return cxf_client(service.url, 1, rows, warm)
 
@@ -37,7 +39,8 @@ def run(plan: Plan) -> Iterator[Figure]:
     alone = isinstance(missing, NotHere)
     rows, warm = plan.size(ROWS, 300), plan.size(WARM, 50)
     if alone:
-        rows = min(rows, BUFFER - warm)  # of our service: nobody receives what it delivers
+        # No consumer receives from our service, so its buffer must hold all messages.
+        rows = min(rows, BUFFER - warm)
     mine: list[float] = []
     other: list[float] = []
     with scratch("wsrm-out") as folder:

@@ -1,6 +1,7 @@
-"""Both ends of a reliable session (RM 1.1, one-way, 1 KB): Apache CXF's client and service, and ours.
+"""Provide both ends of a reliable session (RM 1.1, one-way, 1 KB): Apache CXF's and ours.
 
-Where CXF is not built, a second queue manager of ours takes its place, so that our side runs; nothing is judged then.
+Where CXF is not built, a second queue manager of ours takes its place, so that our side runs;
+nothing is judged then.
 """
 
 from __future__ import annotations
@@ -35,17 +36,27 @@ BUILT = (
     / "wsrm"
     / "built"
 )
-"""Where ``build.sh`` notes that it is done."""
+"""File that ``build.sh`` makes when it is done."""
 JAVA = {"PEER_JAVA_OPTS": "-XX:TieredStopAtLevel=4 -Xmx512m -Dpeers.log=SEVERE"}
-"""Both compilers, and no warnings: the service has two for each message."""
+"""Environment of CXF: both compilers, and no warnings.
+
+The service would write two warnings for each message.
+"""
 ACTION = "urn:srmp-spark:peers:wsrm:submit"
 BUFFER = 4_096
-"""``--wsrm-buffer`` of our service: a sender of ours has so many rows on their way before a consumer has received any."""
+"""``--wsrm-buffer`` of our service, in messages.
+
+Our sender may have this number of rows in flight before a consumer receives any.
+"""
 WAIT_S = 300
 
 
 def cxf(plan: Plan) -> bool:
-    """Build the peers if need be. Raises :class:`NotHere` where they cannot be; a quick run builds none: it takes minutes."""
+    """Build the peers if necessary.
+
+    Raises :class:`NotHere` where they cannot be built. A quick run does not build them, because
+    that takes minutes.
+    """
     if plan.quick and not BUILT.exists():
         raise NotHere("Apache CXF is not built: run tests/peers/wsrm/build.sh (Maven)")
     try:
@@ -62,7 +73,7 @@ def cxf(plan: Plan) -> bool:
 
 
 class CxfService:
-    """CXF's service on the server's core; what it delivers it writes to nowhere."""
+    """Runs CXF's service on the server's core. It discards the messages that it delivers."""
 
     def __init__(self, folder: Path) -> None:
         port = free_port()
@@ -79,7 +90,7 @@ class CxfService:
 
 
 class OwnService:
-    """Our queue manager on the server's core, with a queue for each of ``sequences`` sequences."""
+    """Runs our queue manager on the server's core, with one queue for each sequence."""
 
     def __init__(self, folder: Path, sequences: int = 1) -> None:
         folder.mkdir()
@@ -101,7 +112,7 @@ class OwnService:
 
 
 def cxf_client(url: str, sequences: int, count: int, warm: int) -> float:
-    """Messages a second of CXF's client, which warms up by itself."""
+    """Return the messages a second of CXF's client, which warms up by itself."""
     words = ["taskset", "-c", CLIENT_CORE, str(PEERS / "peer"), "cxf", "bench", "--url", url]
     words += ["--sequences", str(sequences), "--count", str(count), "--warm", str(warm)]
     ran = subprocess.run(
@@ -119,7 +130,7 @@ def cxf_client(url: str, sequences: int, count: int, warm: int) -> float:
 
 
 class OwnClient:
-    """Our queue manager and its sender process on the client's core."""
+    """Runs our queue manager and its sender process on the client's core."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -127,7 +138,10 @@ class OwnClient:
         self._runs = 0
 
     def send(self, urls: Sequence[str], count: int, warm: int) -> float:
-        """Messages a second to services that are new to it, from the end of a hold until everything is acknowledged."""
+        """Return the messages a second to services that are new to this client.
+
+        The time is from the end of a hold until everything is acknowledged.
+        """
         self._runs += 1
         destinations = [f"wsrm:{url}" for url in urls]
         _commit(self.server, destinations, warm, f"warm{self._runs}")

@@ -1,8 +1,9 @@
-"""Fetch Delta's jars into the local Ivy cache, so that no later start has to: a session that starts, works once and stops.
+"""Fetch Delta's jars into the local Ivy cache, so that no later start has to.
 
-``make setup`` has its JVM write down the classes that it has loaded (class data sharing: ``-XX:ArchiveClassesAtExit``), which
-the JVMs of the tests and the demo then map instead of loading and checking them again. So the work is what most of them do,
-and the JVM's end is waited for: it writes the archive there.
+The script starts a session, which works once and stops. ``make setup`` lets the JVM record the
+classes that it has loaded (class data sharing: ``-XX:ArchiveClassesAtExit``). The JVMs of the tests
+and the demo then map these classes instead of loading and checking them again. So the script does
+what most of those JVMs do, and it waits for the end of the JVM, which writes the archive there.
 """
 
 from __future__ import annotations
@@ -17,17 +18,25 @@ from srmp_spark.interface import ExitCode
 from srmp_spark.spark import session
 
 ARCHIVE_SECONDS = 120.0
-"""For a JVM to end: it writes some 100 MB of classes, five seconds on a machine that does nothing else."""
+"""Longest wait for the end of the JVM, in seconds.
+
+The JVM writes about 100 MB of classes, which takes five seconds on an idle machine. Then the script
+fails with exit code 2.
+"""
 
 
 def main() -> int:
-    """0, or 2 with one line when Java is missing or its end cannot be waited for."""
+    """Fetch the jars and return 0, or 2 if Java is missing or the JVM does not end in time.
+
+    An error is one line on stderr.
+    """
     try:
         spark = session.delta_session("jars", "local[1]")
     except SrmpSparkError as error:
         print(f"jars: {error}", file=sys.stderr)
         return ExitCode.USAGE
-    gateway = spark.sparkContext._gateway  # noqa: SLF001  # PySpark has no public name for the process of its JVM
+    # PySpark has no public name for the process of its JVM.
+    gateway = spark.sparkContext._gateway  # noqa: SLF001
     with tempfile.TemporaryDirectory(prefix="srmp-spark-jars-") as folder:
         table = str(Path(folder) / "table")
         spark.range(10).selectExpr("id", "cast(id as string) as text").write.format("delta").save(
@@ -36,7 +45,8 @@ def main() -> int:
         spark.read.format("delta").load(table).groupBy("text").count().count()
     spark.stop()
     gateway.shutdown()
-    gateway.proc.stdin.close()  # what ends it
+    # The JVM ends when its standard input is closed.
+    gateway.proc.stdin.close()
     try:
         gateway.proc.wait(ARCHIVE_SECONDS)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,7 @@
-"""Rows of a message table once more as messages: see ``--help``. Runs with python and with spark-submit."""
+"""Send rows of a message table again as messages; see ``--help``.
+
+The script runs with python and with spark-submit.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-if (ROOT / "srmp_spark").is_dir():  # from a clone: Spark's workers must find the package too
+# In a clone the package is not installed, and Spark's workers must find it too.
+if (ROOT / "srmp_spark").is_dir():
     sys.path.insert(0, str(ROOT))
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
     )
 
-from srmp_spark.jobs.replay import main  # noqa: E402  # behind the path
+from srmp_spark.jobs.replay import main  # noqa: E402  # after the path is set
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,6 +1,7 @@
-"""One spelling for each destination, so that two destinations can be compared as texts.
+"""The canonical form of each destination, in which destinations are compared as texts.
 
-Outgoing queues, redirections and forwarded messages are compared in this spelling.
+Each destination has exactly one canonical form ("its one spelling"). Outgoing queues, redirections
+and forwarded messages are compared in this form.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 
 
 def canonical_destination(destination: str) -> str:
-    """Return the one spelling of a queue's URL, by which destinations are compared.
+    """Return the canonical form of a queue's URL, by which destinations are compared.
 
-    The spelling has no ``DIRECT=``, the host in lower case, no default port, and forward slashes.
+    The form has no ``DIRECT=``, the host in lower case, no default port, and forward slashes.
 
-    MSMQ ignores the case of ``/msmq/…`` and decodes each percent-encoding, so this spelling has
-    lower case and no percent-encodings there. The request line gets the encodings that it needs
+    MSMQ ignores the case of ``/msmq/…`` and decodes each percent-encoding, so this form has lower
+    case and no percent-encodings there. The request line gets the encodings that it needs
     (:attr:`~srmp_spark.names.UrlParts.request_target`). Any other path may belong to another kind
     of web server, so the path keeps its case, and only letters, digits and ``-_~`` are decoded (RFC
     3986 6.2.2.2). Hosts are not looked up: ``localhost`` and ``127.0.0.1`` are two destinations.
@@ -54,11 +55,11 @@ def canonical_destination(destination: str) -> str:
 
 
 def canonical_outgoing(destination: str) -> str:
-    """Return the one spelling of a destination of any transport.
+    """Return the canonical form of a destination of any transport.
 
-    A multicast group is spelled ``MULTICAST=234.1.1.1:8001``. A service of WS-ReliableMessaging is
-    spelled ``wsrm:URL``, and the path of its URL always keeps its case. Any other destination is
-    spelled as :func:`canonical_destination` spells it. Raises :class:`ConfigurationError` if the
+    A multicast group becomes ``MULTICAST=234.1.1.1:8001``. A service of WS-ReliableMessaging
+    becomes ``wsrm:URL``, and the path of its URL always keeps its case. Any other destination
+    becomes what :func:`canonical_destination` returns. Raises :class:`ConfigurationError` if the
     text is no destination.
     """
     service = reliable_url(destination)

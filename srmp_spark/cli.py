@@ -127,7 +127,11 @@ def _without_commands() -> tuple[argparse.ArgumentParser, Commands[Any]]:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run one command and return its exit code.
+
+    ``arguments`` are those of the command line if ``None``. Errors of the package are printed in
+    one line on standard error. Raises :class:`SystemExit` for ``--help`` and for wrong arguments.
+    """
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         parsed = parser(words[0] if words else None).parse_args(words)
@@ -142,22 +146,22 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output has ended ("| head"), so nobody could read an error.
+        # The reader of standard output has ended ("| head"), so nobody could read an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
 def _told(error: SrmpSparkError) -> int:
-    """Print the error in one line and return its exit code.
+    """Print the error in one line on standard error and return its exit code.
 
-    The error may quote line breaks of a file or of a peer.
+    Line breaks in the error become blanks, because it may quote a file or a peer.
     """
     print("srmp-spark:", " ".join(str(error).split()), file=sys.stderr)
     return exit_code_of(type(error))
 
 
 def main() -> NoReturn:
-    """Run the console script and exit with the exit code of its command."""
+    """Run the console script and end the process with the exit code of its command."""
     sys.exit(run())
 
 

@@ -27,7 +27,7 @@ class SystemClock:
     """Reads the clock of this machine."""
 
     def monotonic(self) -> float:
-        """Return the seconds since an arbitrary start."""
+        """Return the seconds since an arbitrary start. This time never goes back."""
         return time.monotonic()
 
     def utc(self) -> int:

@@ -11,10 +11,10 @@ from __future__ import annotations
 def with_hint(message: str, hint: str) -> str:
     """Return ``message; hint`` as one line: what is wrong, and what to do next.
 
-    All errors join message and hint here. Punctuation at the end of ``message`` is replaced by the
-    semicolon. A question mark or exclamation mark stays and no semicolon follows, because either
-    mark ends the sentence. Punctuation at the end of the hint is removed, because the error code
-    follows the hint.
+    Every error of the package joins its message and hint with this function. Punctuation at the end
+    of ``message`` is replaced by the semicolon. A question mark or exclamation mark stays and no
+    semicolon follows, because either mark ends the sentence. Punctuation at the end of the hint is
+    removed, because the error code follows the hint.
     """
     message, hint = " ".join(message.split()), " ".join(hint.split()).rstrip(" .,;:")
     if message.endswith(("?", "!")):
@@ -113,8 +113,9 @@ class ProcessMustEndError(StoreError):
     """Reports that the state in memory may differ from the state on disk, so the process must end.
 
     The process answers no further request. The next start reads the true state from the disk. Only
-    the two subclasses are raised, and each says what failed. A bug of ours that affects a single
-    request is neither of the two: the request is answered with 503, and the process continues.
+    the two subclasses are raised, and each says what failed. A bug of this package that affects a
+    single request is neither of the two: the request is answered with 503, and the process
+    continues.
     """
 
 
@@ -127,9 +128,9 @@ class StoreSyncError(ProcessMustEndError):
 
 
 class MemoryAheadError(ProcessMustEndError):
-    """Reports that an engine relies on something that was never handed to the disk.
+    """Reports that an engine relies on a change in memory that was never written to the disk.
 
-    This error is a bug of ours; the disk works.
+    This error is a bug of this package; the disk works.
     """
 
 

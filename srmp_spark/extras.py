@@ -1,4 +1,4 @@
-"""The optional parts of an installation, and what to say when one is missing.
+"""Name the optional parts of an installation, and the error for a part that is missing.
 
 The base installation has the commands, the client and the decoding of rows. ``pip install
 "srmp-spark[NAME]"`` adds an extra.
@@ -18,7 +18,7 @@ MODULES: dict[Extra, tuple[str, ...]] = {
     "spark": ("pyspark", "delta", "pandas"),
     "kerberos": ("spnego",),
 }
-"""The modules of each extra that our code imports."""
+"""The modules of each extra that the package imports, by the name of the extra."""
 PURPOSE: dict[Extra, str] = {
     "serve": "a queue manager",
     "spark": "Spark",
@@ -27,11 +27,11 @@ PURPOSE: dict[Extra, str] = {
 
 
 class MissingExtraError(ConfigurationError, ImportError):
-    """A part of the package was used whose extra is not installed."""
+    """Raised when a part of the package is used whose extra is not installed."""
 
 
 def missing(extra: Extra, module: str) -> MissingExtraError:
-    """Return the error for ``module`` of ``extra``, which is not installed."""
+    """Return the error that says that ``module`` of ``extra`` is missing, and how to install it."""
     return MissingExtraError(
         f"{PURPOSE[extra]} needs the package {module}, which is not installed here: "
         f'pip install "srmp-spark[{extra}]"'
@@ -39,14 +39,20 @@ def missing(extra: Extra, module: str) -> MissingExtraError:
 
 
 def needs(extra: Extra) -> None:
-    """Raise :class:`MissingExtraError` if a module of ``extra`` is not installed; import none."""
+    """Raise :class:`MissingExtraError` if a module of ``extra`` is not installed.
+
+    The function imports none of the modules.
+    """
     for module in MODULES[extra]:
         if importlib.util.find_spec(module) is None:
             raise missing(extra, module)
 
 
 def missing_module(error: ModuleNotFoundError) -> MissingExtraError | None:
-    """Return what to say of a module that was not found; ``None`` if it belongs to no extra."""
+    """Return the :class:`MissingExtraError` for a module that was not found, or ``None``.
+
+    ``None`` means that the module belongs to no extra.
+    """
     name = (error.name or "").partition(".")[0]
     for extra, modules in MODULES.items():
         if name in modules:

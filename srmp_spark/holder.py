@@ -42,9 +42,9 @@ def _kernel() -> tuple[str, str]:
 
 
 def process_started_at(pid: int) -> str | None:
-    """Return when the process started, in kernel ticks since boot.
+    """Return the time at which the process started, as a text in kernel ticks since boot.
 
-    Return ``None`` if the process does not exist or has ended and is a zombie.
+    Return ``None`` if the process does not exist or is a zombie, or if the system has no ``/proc``.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
@@ -57,7 +57,7 @@ def process_started_at(pid: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that holds a lease or asks for a lease."""
+    """Describes a process that holds a lease or asks for a lease."""
 
     host: str
     """Name of the host, for people to read."""
@@ -109,7 +109,10 @@ class Holder:
         return asdict(self)
 
     def is_gone(self) -> bool:
-        """Return True only if the process ran on this host, under this boot, and no longer runs."""
+        """Return True if the process ran on this host, under this boot, and no longer runs.
+
+        The result is False in every other case, also if it is unknown whether the process runs.
+        """
         boot, namespace = _kernel()
         if not boot or self.boot != f"{boot} {namespace}" or self.pid <= 0 or not self.started:
             return False

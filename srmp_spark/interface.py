@@ -38,7 +38,7 @@ SHARING_VIOLATION = "C00E0009"
 UNKNOWN_QUEUE = "unknown-queue"
 """Error code of a 404: the queue does not exist."""
 UNKNOWN_EPOCH = "unknown-epoch"
-"""Error code of a 409: the data directory is not the one that the client read before."""
+"""Error code of a 409: the log has no such epoch; it is not the log that the client read before."""
 PAST_THE_END = "past-the-end"
 """Error code of a 409: the reader asks for a position after the end of the log."""
 TRIMMED = "trimmed"
@@ -65,7 +65,7 @@ The file holds an :class:`Endpoint`, for Spark queries on the same host.
 
 
 CLIENT_HEADER = "srmp-client"
-"""Header that our client sends with every call.
+"""Header that the client of this package sends with every call.
 
 A web page cannot send this header to another origin without permission of that origin.
 """

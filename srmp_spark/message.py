@@ -157,7 +157,7 @@ class Message(NamedTuple):
 
     @property
     def delivery(self) -> Delivery:
-        """Return the delivery mode of MSMQ: which failures the message survives."""
+        """Return the delivery mode of MSMQ: ``transactional``, ``recoverable`` or ``express``."""
         return (
             "transactional"
             if self.stream is not None
@@ -185,7 +185,7 @@ class Arrival(NamedTuple):
     """How a message arrived: the facts about its arrival that its bytes do not hold."""
 
     at: int
-    """Time of arrival by our clock, in microseconds since 1970, UTC."""
+    """Time of arrival by the clock of this queue manager, in microseconds since 1970, UTC."""
     transport: Transport
     peer: str
     """Address from which the message was sent, ``host:port``; empty for the API on this host."""

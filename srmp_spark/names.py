@@ -6,10 +6,11 @@ no host. A queue name is only ever the key of a map and never becomes a path of 
 **Separators.** In the path of a URL (of a request target or of a ``<to>``), ``/`` and the backslash
 separate segments when they are written as such. The encodings ``%2f``, ``%5c``, ``%2e`` and ``%00``
 are refused with 400 (:data:`ENCODED_SEPARATOR`). Proxies and web servers differ in whether they
-decode these encodings, and a check in front of us must see the same path as we see. No queue needs
-these encodings, because a queue name contains neither slash nor backslash. Every other
-percent-encoding means its character. In the *API* a queue name is one segment of the path, so the
-slash of ``private$/orders`` is written ``%2F`` there (:func:`quote_queue_name`).
+decode these encodings, and a check in front of the queue manager must see the same path as the
+queue manager. No queue needs these encodings, because a queue name contains neither slash nor
+backslash. Every other percent-encoding means its character. In the *API* a queue name is one
+segment of the path, so the slash of ``private$/orders`` is written ``%2F`` there
+(:func:`quote_queue_name`).
 
 **Hosts.** Hosts are compared in lower case, without the final dot of an absolute name (RFC 1034
 3.1). IPv6 addresses are compared in their shortest form (RFC 5952). :func:`canonical_host` returns
@@ -37,7 +38,7 @@ PRIVATE_PREFIX = "private$/"
 ORDER_QUEUE = "private$/order_queue$"
 """Queue to which peers send stream receipts ([MC-MQSRM] 3.1.7.2.4)."""
 FORWARD_QUEUE = "private$/forward$"
-"""Queue of messages for other hosts, which our sender process sends on
+"""Queue of messages for other hosts, which the sender process sends on
 (docs/adr/0012-forwarding.md). No other process writes to this queue.
 """
 OWN_QUEUES = frozenset({ORDER_QUEUE, FORWARD_QUEUE})
@@ -160,10 +161,10 @@ def canonical_queue_name(text: str) -> str:
 
 
 def dead_letter_queue_name(text: str) -> str:
-    """Return the canonical name of a queue of ours that may accept dead letters.
+    """Return the canonical name of a local queue that may accept dead letters.
 
-    Raises :class:`ValueError` for a name that is no queue name, and for a queue that never accepts
-    dead letters.
+    Whether the queue exists is not checked. Raises :class:`ValueError` for a name that is no queue
+    name, and for a queue that never accepts dead letters.
     """
     name = canonical_queue_name(text)
     if name in OWN_QUEUES or base_of_journal(name) is not None:
@@ -172,7 +173,7 @@ def dead_letter_queue_name(text: str) -> str:
 
 
 def local_queue_name(text: str) -> str:
-    """Return :func:`canonical_queue_name` of a name that our own user wrote.
+    """Return :func:`canonical_queue_name` of a name from an option or a command line.
 
     Raises :class:`ConfigurationError` if the name is no queue name.
     """
@@ -220,7 +221,7 @@ def nearest_queue_name(
 
 
 def _same_places(one: str, other: str) -> int:
-    """Count the characters that are equal at the same position, from the front and from the end."""
+    """Count the characters that are equal at the same position, from the front and the end."""
     return int(sum(map(eq, one, other)) + sum(map(eq, one[::-1], other[::-1])))
 
 
@@ -229,7 +230,7 @@ def split_queue_suffixes(text: str) -> tuple[str, tuple[str, ...]]:
 
     ``serve --queue`` takes names with such options. The options are those of INTERFACE.md section
     2, at the end of the text and in any case: ``transactional``, ``journal``, ``multicast=…``.
-    Every other colon belongs to the name. The name is not checked here.
+    Every other colon belongs to the name. This function does not check the name.
     """
     suffixes: list[str] = []
     while (match := _QUEUE_SUFFIX.fullmatch(text)) is not None:
@@ -261,7 +262,9 @@ def base_of_subqueue(name: str) -> str | None:
 
 
 def format_names(text: str) -> tuple[str, ...]:
-    """Split a multiple-element format name into its elements ([MS-MQMQ] 2.1.7).
+    """Split a multiple-element format name into its elements, which are not checked.
+
+    See [MS-MQMQ] 2.1.7.
 
     Any other format name or URL is returned as the only element. A comma separates two elements
     only if a format name or URL follows it; any other comma belongs to the name of a queue.
@@ -423,12 +426,12 @@ class MulticastAddress(NamedTuple):
 
     @property
     def format_name(self) -> str:
-        """Return the address in the one spelling by which destinations are compared."""
+        """Return the address in canonical form, such as ``MULTICAST=234.1.1.1:8001``."""
         return f"MULTICAST={self}"
 
 
 def is_multicast(destination: str) -> bool:
-    """Return whether a destination in its one spelling is a multicast group."""
+    """Return whether a destination in canonical form is a multicast group."""
     return destination.startswith("MULTICAST=")
 
 
@@ -443,7 +446,7 @@ def multicast_address(destination: str) -> MulticastAddress | None:
 
 
 def is_reliable(destination: str) -> bool:
-    """Return whether a destination in its one spelling is a service of WS-ReliableMessaging."""
+    """Return whether a destination in canonical form is a service of WS-ReliableMessaging."""
     return destination.startswith(RELIABLE_PREFIX)
 
 
@@ -479,7 +482,7 @@ class LocalHosts:
     ports: frozenset[int] = frozenset()
     """Ports that accept SRMP: those of ``--listen``, ``--listen-https`` and ``--public-url``.
 
-    An empty set means that the ports are unknown, and every port counts as ours.
+    An empty set means that the ports are unknown, and every port counts as one of them.
     """
 
     def __contains__(self, host: object) -> bool:
@@ -488,7 +491,7 @@ class LocalHosts:
         )
 
     def is_target_here(self, url: str) -> bool:
-        """Return whether the URL to which a redirection leads is this queue manager.
+        """Return whether ``url``, to which a redirection leads, names this queue manager.
 
         The host and the port decide. A URL with another port of this host names another service,
         perhaps a second queue manager. A URL without a port names the queue manager of its host, at
@@ -509,9 +512,9 @@ def queue_matches(queue: str, patterns: Iterable[str]) -> bool:
     """Return whether one of ``patterns`` matches ``queue``.
 
     The patterns are names and globs in canonical form. The whole package matches queues by this one
-    rule. No glob matches our own queues (:data:`OWN_QUEUES`); only their exact names do. Whoever
-    writes ``private$/*`` means the queues that applications send to and read from, and not the
-    receipts of peers or messages for other hosts.
+    rule. No glob matches the queues that the queue manager creates itself (:data:`OWN_QUEUES`);
+    only their exact names do. Whoever writes ``private$/*`` means the queues that applications send
+    to and read from, and not the receipts of peers or messages for other hosts.
     """
     in_globs = queue not in OWN_QUEUES
     return any(

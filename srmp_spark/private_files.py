@@ -33,7 +33,7 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def create_private(path: Path) -> int:
-    """Create a file that only its owner can read, and return a descriptor for writing.
+    """Create a file that only its owner can use, and return a descriptor for writing.
 
     Raises :class:`FileExistsError` if the file exists.
     """
@@ -79,8 +79,8 @@ def narrow(directory: Path, folders: Collection[str]) -> int:
     Version 0.1 created its files with the mode that the umask left, inside a folder that no other
     user could enter. Call :func:`refuse_wide` first. The function changes the files in
     ``directory`` and everything below ``folders``. Other folders, for example a Delta state or a
-    checkpoint, are not ours and are left alone. Raises :class:`PermissionError` for a file of
-    another owner.
+    checkpoint, do not belong to the data directory's format and are left alone. Raises
+    :class:`PermissionError` for a file of another owner.
     """
     count = 0
     for path in _own(directory, folders):

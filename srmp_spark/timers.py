@@ -2,7 +2,8 @@
 
 Setting a deadline costs one dictionary store. A deadline is pushed on the heap only if it is
 earlier than the heap entry of its key. A deadline that was moved to a later time is corrected when
-its old heap entry becomes the first. Most timers here are moved a thousand times and never fire.
+its old heap entry becomes the first. Most timers of this package are moved a thousand times and
+never fire.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Timers(Generic[Key]):
         heapq.heappush(self._heap, (when, self._serial, key))
 
     def next(self) -> float | None:
-        """Return the earliest deadline, or ``None`` if no key has a deadline."""
+        """Return the earliest deadline, in monotonic seconds, or ``None`` if no key has one."""
         heap = self._heap
         while heap:
             when, _, key = heap[0]
@@ -62,9 +63,10 @@ class Timers(Generic[Key]):
         return None
 
     def due(self, now: float, at_most: int | None = None) -> list[Key]:
-        """Return the keys whose deadline has passed, earliest first, and remove their deadlines.
+        """Return the keys whose deadline has passed at ``now``, and remove their deadlines.
 
-        At most ``at_most`` keys are returned; ``None`` means no limit.
+        The earliest deadline comes first. At most ``at_most`` keys are returned; ``None`` means no
+        limit.
         """
         keys: list[Key] = []
         while len(keys) != at_most and (deadline := self.next()) is not None and deadline <= now:

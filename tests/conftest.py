@@ -73,6 +73,7 @@ LONGEST = (
     "acceptance/test_kill.py",
     "disk/test_disk_errors.py",
     "docs/test_page_commands.py",
+    "wheel/test_wheel.py",
     "sender/test_kill_forward.py",
     "fuzz/test_slow_clients.py",
     "benchmarks/test_quick.py",

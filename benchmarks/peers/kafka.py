@@ -1,4 +1,4 @@
-"""One Kafka node (KRaft) on loopback, and what fills its topics."""
+"""Run one Kafka node (KRaft) on loopback, and fill its topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ CREATE = """
 import sys
 from confluent_kafka.admin import AdminClient, NewTopic
 admin = AdminClient({"bootstrap.servers": sys.argv[1]})
-[future.result(30) for future in admin.create_topics([NewTopic(sys.argv[2], int(sys.argv[3]), 1)]).values()]
+[future.result(30) for future in \
+admin.create_topics([NewTopic(sys.argv[2], int(sys.argv[3]), 1)]).values()]
 """
 FILL = """
 import sys
@@ -57,7 +58,8 @@ COUNT = """
 import sys
 from confluent_kafka import Consumer, TopicPartition
 consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": "count"})
-ends = [consumer.get_watermark_offsets(TopicPartition(sys.argv[2], p), 30) for p in range(int(sys.argv[3]))]
+ends = [consumer.get_watermark_offsets(TopicPartition(sys.argv[2], p), 30) \
+for p in range(int(sys.argv[3]))]
 print(sum(last - first for first, last in ends))
 consumer.close()
 """
@@ -137,23 +139,26 @@ class Kafka:
             raise
 
     def topic(self, partitions: int) -> str:
-        """A new topic."""
+        """Make a new topic and return its name."""
         name = f"t{time.monotonic_ns()}"
         self._client(CREATE, name, str(partitions))
         return name
 
     def fill(self, topic: str, rows: int, partitions: int) -> None:
-        """Rows of 1 KB, pipelined."""
+        """Write rows of 1 KB, pipelined."""
         self._client(FILL, topic, str(rows), str(partitions))
 
     def trickle(self, topic: str, rate: float, count: int) -> subprocess.Popen[bytes]:
-        """``rate`` rows a second, the time of birth in the first twenty bytes."""
+        """Start a sender of ``rate`` rows a second.
+
+        The first twenty bytes of a row are the time of its birth.
+        """
         return subprocess.Popen(
             [str(PEERS_PYTHON), "-c", TRICKLE, self.address, topic, str(rate), str(count)]
         )
 
     def rows(self, topic: str, partitions: int) -> int:
-        """How many rows a topic has."""
+        """Return how many rows a topic has."""
         command = [str(PEERS_PYTHON), "-c", COUNT, self.address, topic, str(partitions)]
         return int(subprocess.run(command, check=True, capture_output=True).stdout)
 

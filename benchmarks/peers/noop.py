@@ -1,9 +1,10 @@
-"""An endpoint that reads a POST, answers 200 and does nothing: what HTTP alone costs in Python.
+"""Serve an endpoint that reads a POST, answers 200 and does nothing: the cost of HTTP alone.
 
     noop.py uvicorn|protocol PORT
 
-``uvicorn``: bare ASGI on uvicorn with httptools and uvloop. ``protocol``: an own asyncio.Protocol on httptools and uvloop,
-without any of the limits, time-outs and refusals that a real endpoint needs.
+``uvicorn`` is bare ASGI on uvicorn with httptools and uvloop. ``protocol`` is an asyncio.Protocol
+on httptools and uvloop, without any of the limits, time-outs and refusals that a real endpoint
+needs.
 """
 
 from __future__ import annotations

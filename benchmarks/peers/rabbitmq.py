@@ -60,7 +60,8 @@ class RabbitMQ:
         except RuntimeError:
             self.close()
             raise
-        time.sleep(3)  # the port opens before the queues are ready
+        # The port opens before the queues are ready.
+        time.sleep(3)
 
     def send(self, connections: int, seconds: int, queue: str = "quorum") -> dict[str, float]:
         """One message in flight on each connection; rate of confirms."""

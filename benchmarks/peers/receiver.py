@@ -1,8 +1,10 @@
-"""A receiver of streams that costs next to nothing: 200 to every POST, a stream receipt half a second after the last one.
+"""Receive streams at next to no cost: answer 200 to every POST, and send stream receipts.
 
-It keeps no message and no promise. It is what a sender is measured against: the less the peer costs, the more the sender
-shows. ``GET /`` answers ``{"posts", "doubled"}``. One JSON line when it listens: ``{"port"}``. ``bare PORT FILE`` is the other
-side of the comparison: it posts the requests of FILE one after another over one connection and prints how long that took.
+A receipt is sent half a second after the last POST. The receiver keeps no message and makes no
+promise. A sender is measured against it: the less the peer costs, the more the sender shows. ``GET
+/`` answers ``{"posts", "doubled"}``. It prints one JSON line when it listens: ``{"port"}``. ``bare
+PORT FILE`` is the other side of the comparison: it posts the requests of FILE one after another
+over one connection and prints how long that took.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ RECEIPT = (
 
 
 class State:
-    """What all connections share."""
+    """The state that all connections share."""
 
     def __init__(self) -> None:
         self.posts = self.doubled = self.numbers = 0
@@ -47,7 +49,7 @@ class State:
         self.last_at: dict[str, float] = {}
 
     def take(self, body: bytes) -> None:
-        """One POST."""
+        """Count one POST and let its stream receipt be sent later."""
         self.posts += 1
         found = STREAM.search(body)
         if found is None:
@@ -68,25 +70,25 @@ class State:
             self.timers[stream] = loop.call_later(RECEIPT_WAIT_S, self.due, stream)
 
     def due(self, stream: str) -> None:
-        """Half a second after the last message, or ten after the first."""
+        """Send the stream receipt, or wait again if a message arrived since the timer began."""
         loop = asyncio.get_running_loop()
         left = self.last_at[stream] + RECEIPT_WAIT_S - loop.time()
         if left > 0.001:
             self.timers[stream] = loop.call_later(left, self.due, stream)
             return
         del self.timers[stream]
-        asyncio.ensure_future(self.acknowledge(stream, self.streams[stream]))  # noqa: RUF006  # it ends by itself
+        # The task ends by itself, so no reference is kept.
+        asyncio.ensure_future(self.acknowledge(stream, self.streams[stream]))  # noqa: RUF006
 
     async def acknowledge(self, stream: str, last: int) -> None:
-        """Send the receipt."""
+        """Send the stream receipt of ``stream`` for all numbers up to ``last``."""
         host, port, path = self.where[stream]
         self.numbers += 1
         text = RECEIPT.format(
             host=host, port=port, path=path, number=self.numbers, stream=stream, last=last
         ).encode()
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", port
-        )  # whatever it calls itself
+        # The sender runs on this machine, whatever host name it gives.
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = (
             f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: "
             f"text/xml\r\nContent-Length: {len(text)}\r\n"
@@ -99,7 +101,7 @@ class State:
 
 
 class Connection(asyncio.Protocol):
-    """Reads requests, answers each."""
+    """Reads requests and answers each."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -128,7 +130,7 @@ class Connection(asyncio.Protocol):
 
 
 async def serve() -> None:
-    """Until it is killed."""
+    """Serve until the process is killed."""
     state = State()
     server = await asyncio.get_running_loop().create_server(
         lambda: Connection(state), "127.0.0.1", 0
@@ -166,7 +168,10 @@ class Bare(asyncio.Protocol):
 
 
 async def bare(port: int, file: Path) -> None:
-    """The requests of ``file``: each its length in eight digits, then its bytes."""
+    """Post the requests of ``file`` one after another, and print the seconds that this took.
+
+    Each request in the file is its length in eight digits, then its bytes.
+    """
     text, requests, at = file.read_bytes(), [], 0
     while at < len(text):
         length = int(text[at : at + 8])

@@ -1,4 +1,7 @@
-"""As ``python -m benchmarks``, for the parts that take minutes each: a table on stdout, its last line JSON."""
+"""Run the benchmarks of the scale, as ``python -m benchmarks`` does.
+
+They take minutes each. The table is on stdout, and its last line is JSON.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,13 @@
-"""What must not grow: the time of an acceptance and of a batch with ten million identifiers and a million waiting rows, beside
-the same queue manager with ten thousand of each. Both run at once and are measured by turns, in slices of a second, so that a
-busy machine spoils both alike; the small one is made anew for every round, because what is measured makes it grow.
+"""Measure what must not grow: the time of an acceptance and of a batch.
 
-Messages come from all senders of the history by turns, each a new run: what a run costs in memory, in the table and in
-the log of the database is paid by each. The batches are Spark's, each of as many rows, received and marked.
+A queue manager with ten million identifiers and a million waiting rows is compared with one that
+has ten thousand of each. Both run at once and are measured by turns, in slices of a second, so that
+a busy machine affects both equally. The small one is made anew for every round, because the
+measurement makes it grow.
+
+Messages come from all senders of the history by turns, each a new run. So each message pays the
+cost of a run in memory, in the table and in the log of the database. The batches are Spark's, with
+equally many rows, received and marked.
 """
 
 from __future__ import annotations
@@ -41,32 +45,38 @@ RATIO_MAX = 1.2
 MEMORY_MB_MAX = 300
 WAITING = 1_000_000
 SMALLER = 100
-"""The small side has so many times fewer waiting rows."""
+"""Factor by which the small side has fewer waiting rows."""
 CONNECTIONS = 32
 FIRST_NUMBER = 1_000_000_000
-"""Above all prefilled ones."""
+"""First number of the measured messages, above all prefilled ones."""
 
 _numbers = count(FIRST_NUMBER, 10_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much is measured in a round."""
+    """The amount of work in one round."""
 
     divisor: int
-    """Of identifiers and waiting rows."""
+    """Divisor of identifiers and waiting rows."""
     smaller: int
-    """The small side has so many times fewer identifiers: enough for a run of each."""
+    """Factor by which the small side has fewer identifiers.
+
+    It is large enough for one run a sender.
+    """
     warms: bool
     slices: int
-    """Of each kind in a round, by turns."""
+    """Slices of each kind in a round, by turns."""
     alone: int
     """Messages of a slice over one connection."""
     together: int
-    """Messages of a slice over CONNECTIONS."""
+    """Messages of a slice over CONNECTIONS connections."""
     batch_rows: int
     batches: int
-    """Measured of each query; the first two are warming up and not counted. A small store has rows for no more."""
+    """Batches that are measured of each query.
+
+    The first two warm up and are not counted. A small store has no rows for more.
+    """
 
 
 FULL = Sizes(
@@ -93,7 +103,7 @@ QUICK = Sizes(
 
 @dataclass(slots=True)
 class Side:
-    """A queue manager and what was measured of it in this round."""
+    """A queue manager and its values of this round."""
 
     name: str
     shape: Shape
@@ -107,7 +117,7 @@ class Side:
     acknowledged: int = 0
 
     def accept(self, connections: int, messages: int) -> None:
-        """A slice of messages; every one must be a row."""
+        """Send a slice of messages. Raises :class:`RuntimeError` unless every one is a row."""
         before, cpu = self.server.end_of(), cpu_seconds(self.server.process.pid)
         with senders(
             self.server.url,
@@ -133,7 +143,7 @@ class Side:
         self.cpu_us.append((cpu_seconds(self.server.process.pid) - cpu) / len(took) * 1e6)
 
     def batches(self, spark: SparkSession, checkpoint: Path, sizes: Sizes) -> None:
-        """A query that receives batch by batch."""
+        """Run a query that receives batch by batch, and record the time of a batch."""
         reader = (
             spark.readStream.format("srmp")
             .option("queueManager", self.server.api)
@@ -171,7 +181,10 @@ class Side:
 
 
 def run(plan: Plan, name: str) -> Iterator[Figure]:
-    """Yield the figures of one shape. The shape :data:`WORST` has the rounds of the plan, the others one."""
+    """Yield the figures of one shape.
+
+    The shape :data:`WORST` has the rounds of the plan, the others have one.
+    """
     sizes, rounds = (QUICK, 1) if plan.quick else (FULL, plan.rounds if name == WORST.name else 1)
     spark: SparkSession | NotHere
     try:
@@ -202,7 +215,7 @@ def run(plan: Plan, name: str) -> Iterator[Figure]:
 
 @dataclass(slots=True)
 class Found:
-    """What was measured of both sides: (big, small) of each round."""
+    """The values of both sides: pairs (big, small) of each round."""
 
     values: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     smalls_mb: list[float] = field(default_factory=list)
@@ -288,9 +301,8 @@ def _round(
     big: Side, small: Side, spark: SparkSession | None, checkpoint: Path, number: int, sizes: Sizes
 ) -> None:
     sides = (big, small) if number % 2 else (small, big)
-    for side in (
-        sides if sizes.warms else ()
-    ):  # the first messages of a connection teach it the layout
+    # The queue manager learns the layout of a sender's messages from the first ones.
+    for side in sides if sizes.warms else ():
         side.accept(CONNECTIONS, sizes.alone)
         side.together_ms.clear()
         side.tail_ms.clear()
@@ -319,7 +331,10 @@ def _filled(folder: Path, shape: Shape, waiting: int) -> Path:
 
 @contextlib.contextmanager
 def _serving(name: str, shape: Shape, folder: Path) -> Iterator[tuple[Side, Memory]]:
-    """The queue manager on a filled directory; its memory is watched from before it has loaded anything."""
+    """Provide a queue manager on a filled directory.
+
+    Its memory is watched from the start of the process.
+    """
     with contextlib.ExitStack() as stack:
         watched: list[Memory] = []
         began = time.monotonic()

@@ -1,7 +1,8 @@
-"""What must not grow with the number of queues and streams: the CPU of a queue manager that has nothing to do, its start, and
-what it tells about itself. Measured with ``--state``, at the second start: the tables are there.
+"""Measure what must not grow with the number of queues and streams.
 
-CPU time comes from /proc, of all processes of the queue manager: it stays comparable on a machine that others use too.
+The figures are the CPU of an idle queue manager, its start, and its answers about itself. They are
+measured with ``--state``, at the second start, when the tables exist. CPU time comes from /proc,
+for all processes of the queue manager: it stays comparable on a machine that others use too.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ from benchmarks.scale.many_prefill import fill
 
 QUEUES = 10_000
 IDLE_SECONDS = 40.0
-"""Longer than a look of retention is away, and eight intervals of the publisher."""
+"""Seconds of idleness. They include a run of retention and eight intervals of the publisher."""
 IDLE_MAX = 0.03
-"""Of a core."""
+"""Largest share of a core that an idle queue manager may use."""
 START_MAX_S = 10.0
 SUMMARY_MAX_MS = 50.0
 HEALTH_MAX_MS = 100.0
-"""The longest answer of /healthz while the largest answers are made; without slices it waited for each to its end."""
+"""Longest allowed answer of /healthz while the largest answers are made, in milliseconds.
+
+Without slices /healthz would wait for the end of each large answer.
+"""
 SUMMARIES = 20
 LARGE = ("/v1/status", "/metrics", "/v1/queues")
 PUBLISHED_SECONDS_MAX = 120.0
@@ -37,7 +41,7 @@ PUBLISHED_SECONDS_MAX = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What was measured of one queue manager."""
+    """The measured values of one queue manager."""
 
     start_s: float
     start_cpu_s: float
@@ -46,21 +50,21 @@ class Found:
     summary_ms: list[float]
     summary_bytes: int
     summary_cpu_ms: float
-    """CPU of all processes for one summary, with what asks for it left out."""
+    """CPU of all processes for one summary, without the client."""
     health_ms: float
     large_ms: dict[str, float]
     memory: str
 
 
 class Api:
-    """Calls of one client, over one connection."""
+    """Calls the API as one client, over one connection."""
 
     def __init__(self, server: QueueManager) -> None:
         parts = urlsplit(server.api)
         self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
 
     def get(self, path: str) -> tuple[bytes, float]:
-        """Return the body, and the milliseconds that it took."""
+        """Return the body of the answer, and its time in milliseconds."""
         began = time.perf_counter()
         self._connection.request("GET", path)
         answer = self._connection.getresponse()
@@ -70,7 +74,7 @@ class Api:
         return body, (time.perf_counter() - began) * 1000
 
     def close(self) -> None:
-        """Give the connection up."""
+        """Close the connection to the API."""
         self._connection.close()
 
     def __enter__(self) -> Api:
@@ -82,7 +86,7 @@ class Api:
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[QueueManager]:
-    """A queue manager with the data directory and the Delta state below ``folder``."""
+    """Provide a queue manager with the data directory and the Delta state below ``folder``."""
     server = QueueManager(folder, core=None, options=("--state", str(folder / "state")))
     try:
         yield server
@@ -96,7 +100,8 @@ def measure(server: QueueManager, start_s: float, idle_seconds: float) -> Found:
     start_cpu_s = cpu_seconds(group)
     wait_until_published(server)
     before = cpu_seconds(group)
-    time.sleep(idle_seconds)  # what is measured is that nothing happens
+    # The queue manager is idle meanwhile, and its CPU is measured.
+    time.sleep(idle_seconds)
     idle = (cpu_seconds(group) - before) / idle_seconds
     with Api(server) as api:
         before = cpu_seconds(group)
@@ -118,7 +123,7 @@ def measure(server: QueueManager, start_s: float, idle_seconds: float) -> Found:
 
 
 def wait_until_published(server: QueueManager) -> dict[str, Any]:
-    """Wait until the Delta state holds all that was committed."""
+    """Wait until the Delta state holds everything that was committed, and return the summary."""
     deadline = time.monotonic() + PUBLISHED_SECONDS_MAX
     with Api(server) as api:
         while True:
@@ -133,7 +138,10 @@ def wait_until_published(server: QueueManager) -> dict[str, Any]:
 
 
 def _health(server: QueueManager, api: Api) -> tuple[float, dict[str, float]]:
-    """Ask for the largest answers, and for /healthz all the time; the longest that took, and each large one."""
+    """Ask for the largest answers, and for /healthz all the time.
+
+    Return the longest time of /healthz and the time of each large answer, in milliseconds.
+    """
     over = threading.Event()
     took: list[float] = []
 
@@ -154,7 +162,7 @@ def _health(server: QueueManager, api: Api) -> tuple[float, dict[str, float]]:
 
 
 def run(plan: Plan) -> Iterator[Figure]:
-    """The figures."""
+    """Yield the figures of many queues and streams."""
     with scratch("many") as folder:
         fill(folder / "data", plan.size(QUEUES, QUEUES // 100))
         with serving(folder) as server:

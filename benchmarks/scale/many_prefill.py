@@ -1,4 +1,4 @@
-"""The fixture of many queues and streams: a data directory filled straight through the store's own code."""
+"""Make the fixture of many queues and streams through the store's own code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUEUES_PER_COMMIT = 500
 ROWS_OF_A_QUEUE = 3
 STREAMS_OF_A_QUEUE = 10
 FIRST_NUMBER = 1_000_000
-"""The number of the first message of each sender."""
+"""Number of the first message of each sender."""
 
 
 def queue_name(number: int) -> str:
@@ -32,10 +32,11 @@ def queue_name(number: int) -> str:
 
 
 def fill(folder: Path, queue_count: int) -> None:
-    """Make a data directory with ``queue_count`` queues and STREAMS_OF_A_QUEUE times as many streams.
+    """Make a data directory with ``queue_count`` queues and many streams.
 
-    Two of the queues are the order queue, which the queue manager makes by itself at its first start, and the one that the
-    benchmarks give it by a flag. The others have ROWS_OF_A_QUEUE rows each.
+    The number of streams is STREAMS_OF_A_QUEUE times that of queues. Two of the queues are not made
+    here: the order queue, which the queue manager makes at its first start, and the queue that the
+    benchmarks create by a flag. The others have ROWS_OF_A_QUEUE rows each.
     """
     asyncio.run(_fill(folder, queue_count - 2, queue_count * STREAMS_OF_A_QUEUE))
 
@@ -88,7 +89,7 @@ def _create(numbers: range, transaction: Transaction) -> None:
 
 
 def _stream(number: int, queue: int, now: int) -> IncomingStreamRow:
-    """Return stream ``number``, of a sender of its own, acknowledged as far as it came."""
+    """Return stream ``number``, from a sender of its own, with everything acknowledged."""
     guid = lineage(number)
     peer = f"192.0.{number % 200}.{number // 200 % 250 + 1}"
     return IncomingStreamRow(

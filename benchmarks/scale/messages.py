@@ -1,4 +1,7 @@
-"""The messages of this measurement: posts in Windows' layout, each with a number that no other has, from a fleet of senders."""
+"""Write the messages of the scale benchmarks: posts in Windows' layout.
+
+Each post has a number that no other has, and comes from one of many senders.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from benchmarks.decode import BOUNDARY, GUID, WINDOWS
 BODY_BYTES = 1024
 
 _ENVELOPE = WINDOWS.replace("%d", "%010d").replace(GUID, "%s")
-"""Takes the number and, twice, the GUID of the sender."""
+"""Format of the envelope. It needs the number and, twice, the GUID of the sender."""
 _LENGTH = len(_ENVELOPE % (0, GUID, GUID))
 _CONTENT = b"".join(
     [
@@ -44,10 +47,13 @@ _POST = HEAD + _CONTENT
 
 
 def lineage(number: int) -> str:
-    """The GUID of sender ``number``; neighbours in number are not neighbours in a table sorted by GUID, as in life."""
+    """Return the GUID of sender ``number``.
+
+    Senders with neighbouring numbers are no neighbours in a table sorted by GUID, as in practice.
+    """
     return f"{number * 2_654_435_761 % (1 << 32):08x}-5ca1-4e55-8000-{number:012x}"
 
 
 def post(sender: bytes, number: int) -> bytes:
-    """The whole POST: head and content."""
+    """Return the whole POST: head and content."""
     return _POST % (number, sender, sender, sender, number)

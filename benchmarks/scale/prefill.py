@@ -1,11 +1,13 @@
-"""The fixture: a data directory as months of traffic leave it, filled through the store's own code in minutes.
+"""Make the fixture of the scale: a data directory as months of traffic leave it, in minutes.
 
-Identifiers are runs per lineage. Ten million of one sender, in order, would be a single run, which measures nothing. What makes
-them dear is *gaps* (a sender with several destinations shows us every second or third number, so a run holds two or three)
-and *many senders* (each message then touches another page of the table, another array in memory). :data:`SHAPES` has them
-one by one and together; :data:`WORST` is both at their limits: 72,000 senders (of 80,000) with 24 to 72 runs each, 3,456,000
-runs (of 3,500,000), and messages that come from all of them by turns, every one a new run. The measurement itself passes
-the limit of runs, so that what is forgotten to make room is measured too.
+The store's own code fills it. Identifiers are stored as runs for each lineage. Ten million
+identifiers of one sender, in order, would be a single run, which measures nothing. Two things make
+identifiers expensive. One is *gaps*: a sender with several destinations shows us every second or
+third number, so a run holds two or three. The other is *many senders*: each message then touches
+another page of the table and another array in memory. :data:`SHAPES` has both separately and
+together. :data:`WORST` is both at their limits: 72,000 senders (of 80,000) with 24 to 72 runs each,
+3,456,000 runs (of 3,500,000), and messages from all senders by turns, every one a new run. The
+measurement itself passes the limit of runs, so that forgetting old runs is measured too.
 """
 
 from __future__ import annotations
@@ -32,40 +34,44 @@ from srmp_spark.store.tables import queues
 
 RUNS_PER_COMMIT = 50_000
 FIRST_NUMBER = 1_000_000
-"""Of the prefilled identifiers of each sender."""
+"""First number of the prefilled identifiers of each sender."""
 GAP = 5
-"""Numbers between two runs that we did not see, or more: they went elsewhere."""
+"""Least numbers between two runs. They stand for messages to other destinations."""
 FIRST_WAITING = 500_000_000
-"""The numbers of the waiting rows."""
+"""First number of the waiting rows."""
 DAY_US = 86_400_000_000
 DAYS = 20
-"""Over which the identifiers arrived: none is due to be forgotten."""
+"""Days over which the identifiers arrived. None is old enough to be forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How identifiers lie in the history."""
+    """Describes how identifiers lie in the history."""
 
     name: str
     lineages: int
     runs: int
-    """Of a lineage, on average."""
+    """Runs of a lineage, on average."""
     identifiers: int
-    """In all runs together, about."""
+    """Identifiers in all runs together, about."""
 
     @property
     def all_runs(self) -> int:
-        """Rows of the table ``history``."""
+        """Return the number of rows of the table ``history``."""
         return sum(map(self.runs_of, range(self.lineages)))
 
     def runs_of(self, number: int) -> int:
-        """Of sender ``number``: from half of ``runs`` to half as many again, for no fleet is in step."""
+        """Return the runs of sender ``number``.
+
+        The result is from half of ``runs`` to one and a half times ``runs``, because no fleet is in
+        step.
+        """
         if self.lineages == 1 or self.runs == 1:
             return self.runs
         return self.runs // 2 + number * 7919 % (self.runs + 1)
 
     def scaled(self, identifiers: int) -> Shape:
-        """The same traffic with fewer senders, or of the one sender fewer runs."""
+        """Return the same traffic with fewer senders, or with fewer runs of the only sender."""
         if self.lineages > 1:
             lineages = max(1, self.lineages * identifiers // self.identifiers)
             return replace(self, lineages=lineages, identifiers=identifiers)
@@ -74,7 +80,10 @@ class Shape:
         )
 
     def rows(self, newest: int) -> Iterator[HistoryRun]:
-        """The runs in the order of their key; the last one of each lineage arrived at ``newest`` (microseconds)."""
+        """Yield the runs in the order of their key.
+
+        The last run of each lineage arrived at ``newest`` (microseconds since 1970).
+        """
         left, runs_left = self.identifiers, self.all_runs
         stride = -(-left // runs_left) + GAP
         for name, number in sorted((lineage(number), number) for number in range(self.lineages)):
@@ -101,8 +110,10 @@ SHAPES = {
 
 
 def prefill(folder: Path, shape: Shape, waiting: int) -> None:
-    """A data directory in ``folder`` with the identifiers of ``shape`` and ``waiting`` rows in one queue, sealed as far as the
-    queue manager would seal them."""
+    """Make a data directory with the identifiers of ``shape`` and ``waiting`` rows in one queue.
+
+    The rows are sealed as far as the queue manager would seal them.
+    """
     asyncio.run(_fill(folder, shape, waiting))
 
 

@@ -1,10 +1,13 @@
-"""A fleet of SRMP senders in one process: ``senders.py URL --ledger FILE …``, on some connections with one POST in flight each.
+"""Run a fleet of SRMP senders in one process: ``senders.py URL --ledger FILE …``.
 
-Every message has a number of its own and comes from another sender of the fleet, by turns that look like chance. What was
-answered 200, when it was sent and how long that took is written to the ledger at the end: so nothing that is lost goes
-unnoticed, and times can be judged by what else went on at that moment. With a rate each connection sends by the clock, and at
-once when it is late; without one, as soon as the last message is answered. It ends after ``--count`` messages, after
-``--seconds``, or when its standard input is closed, and waits for every answer.
+Each connection has one POST in flight. Every message has a number of its own and comes from another
+sender of the fleet, in an order that looks random. At the end the ledger contains each message that
+was answered 200, with its time and duration. So a lost message is noticed, and times can be
+compared with other events of that moment.
+
+With a rate each connection sends by the clock, and at once when it is late. Without a rate it sends
+when the last message is answered. The process ends after ``--count`` messages, after ``--seconds``,
+or when its standard input is closed. It waits for every answer.
 """
 
 from __future__ import annotations
@@ -23,22 +26,23 @@ from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from benchmarks.common import CLIENT_CORE, quantile  # noqa: E402  # a script finds its package only after the line above
+# A script finds its package only after the line above.
+from benchmarks.common import CLIENT_CORE, quantile  # noqa: E402
 from benchmarks.scale.messages import lineage, post  # noqa: E402
 
 ANSWER_S_MAX = 60.0
-"""At the end: an answer that takes longer will not come."""
+"""Longest wait for the last answers, in seconds. Then the process fails."""
 CONNECT_S_MAX = 10.0
 _HEAD_END = b"\r\n\r\n"
 
 
 class Fleet:
-    """What the connections share."""
+    """The state that all connections share."""
 
     def __init__(self, lineages: int, first: int, count: int | None, interval: float) -> None:
         self.senders = [lineage(number).encode() for number in range(lineages)]
         self.interval = interval
-        """Seconds between two messages of one connection; 0: as fast as it is answered."""
+        """Seconds between two messages of one connection. 0 means: as fast as they are answered."""
         self.number = self.first = first
         self.last = None if count is None else first + count - 1
         self.in_flight = 0
@@ -50,7 +54,7 @@ class Fleet:
         self.took = array("d")
 
     def next(self) -> tuple[int, bytes] | None:
-        """The next message, ``None`` when there is none any more."""
+        """Return number and bytes of the next message, or ``None`` if there is none left."""
         if self.over or (self.last is not None and self.number > self.last):
             self.stop()
             return None
@@ -60,7 +64,7 @@ class Fleet:
         return number, post(self.senders[number * 7919 % len(self.senders)], number)
 
     def acknowledged(self, number: int, sent: float, took: float) -> None:
-        """200."""
+        """Record that message ``number`` was answered 200."""
         self.numbers.append(number)
         self.sent.append(sent)
         self.took.append(took)
@@ -69,7 +73,7 @@ class Fleet:
             self.ended.set()
 
     def stop(self, failure: str | None = None) -> None:
-        """Send nothing more; end at once if something failed, else after the last answer."""
+        """Send nothing more. End at once after a failure, else after the last answer."""
         self.over = True
         self.failure = self.failure or failure
         if self.failure or not self.in_flight:
@@ -77,7 +81,7 @@ class Fleet:
 
 
 class Connection(asyncio.Protocol):
-    """One sender's connection."""
+    """Sends messages over one connection."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -88,7 +92,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.WriteTransport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]  # a stream's; uvloop's is of no class of asyncio
+        # The transport is that of a stream, but uvloop's has no class of asyncio.
+        self._transport = transport  # type: ignore[assignment]
 
     def begin(self, due: float) -> None:
         self._due = due
@@ -135,7 +140,7 @@ def _content_length(head: bytes) -> int:
 
 
 async def send(url: str, fleet: Fleet, connections: int, seconds: float) -> None:
-    """Send until the fleet has ended, ``seconds`` after its first message if that is not 0."""
+    """Send until the fleet has ended, or ``seconds`` after its first message unless that is 0."""
     target, loop = urlsplit(url), asyncio.get_running_loop()
     made = [
         await loop.create_connection(lambda: Connection(fleet), target.hostname, target.port)
@@ -197,18 +202,18 @@ def main() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What :func:`main` wrote: message by message, in the order of the answers."""
+    """The messages that :func:`main` recorded, in the order of their answers."""
 
     numbers: array[int]
     sent: array[float]
-    """On the monotonic clock, which all processes of a machine share; seconds."""
+    """Times in seconds on the monotonic clock, which all processes of a machine share."""
     took: array[float]
     made: int
-    """How many messages were sent, answered or not."""
+    """Number of messages that were sent, answered or not."""
 
     @classmethod
     def read(cls, path: Path) -> Ledger:
-        """Raises :class:`EOFError` for a file that is cut short."""
+        """Return the ledger of a file. Raises :class:`EOFError` if the file is cut short."""
         with path.open("rb") as file:
             head = array("Q")
             head.fromfile(file, 2)
@@ -218,14 +223,14 @@ class Ledger:
         return cls(numbers, sent, took, head[1])
 
     def between(self, begin: float, end: float) -> list[float]:
-        """The times, in seconds, of what was sent in this span of the monotonic clock."""
+        """Return the durations in seconds of messages sent in this span of the monotonic clock."""
         return [
             took for sent, took in zip(self.sent, self.took, strict=True) if begin <= sent < end
         ]
 
 
 class Senders:
-    """The process, started; :meth:`finish` gives its ledger."""
+    """Runs the fleet as a process; :meth:`finish` returns its ledger."""
 
     def __init__(
         self,
@@ -257,7 +262,7 @@ class Senders:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def check(self) -> None:
-        """Raise :class:`RuntimeError` if it has ended."""
+        """Raise :class:`RuntimeError` if the process has ended."""
         if self._process.poll() is not None:
             raise RuntimeError(
                 "the senders ended: "
@@ -265,7 +270,10 @@ class Senders:
             )
 
     def finish(self, *, stop: bool = False) -> Ledger:
-        """Wait for the end (``stop``: ask for it); every message that was sent is answered then."""
+        """Wait for the end and return the ledger. ``stop`` asks the process to end.
+
+        Every message that was sent has been answered then.
+        """
         assert self._process.stdin is not None
         if stop:
             self._process.stdin.close()
@@ -276,7 +284,7 @@ class Senders:
         return Ledger.read(self._ledger)
 
     def kill(self) -> None:
-        """If it still runs."""
+        """Kill the process if it still runs."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -284,8 +292,9 @@ class Senders:
 
 @contextmanager
 def senders(*arguments: object, **options: object) -> Iterator[Senders]:
-    """:class:`Senders` that do not outlive the block."""
-    started = Senders(*arguments, **options)  # type: ignore[arg-type]  # handed on
+    """Provide :class:`Senders` that do not outlive the context."""
+    # The arguments are passed on as they are.
+    started = Senders(*arguments, **options)  # type: ignore[arg-type]
     try:
         yield started
     finally:
@@ -293,7 +302,7 @@ def senders(*arguments: object, **options: object) -> Iterator[Senders]:
 
 
 def p(values: list[float], share: float) -> float:
-    """A quantile, in milliseconds."""
+    """Return a quantile in milliseconds."""
     return quantile(values, share) * 1e3
 
 

@@ -1,10 +1,13 @@
-"""A million messages arrive while Spark is away; it comes back while they go on arriving. Nothing may be lost or doubled,
-memory must not grow with what waits, the backlog must shrink fast, and the senders must not feel any of it.
+"""Measure a million messages that arrive while Spark is away, and Spark's return.
 
-The queue manager and its senders have core 0, Spark and its workers core 1, as if Spark were another machine: what is measured
-is what a read of the backlog costs acceptance inside the queue manager (its reader process shares core 0), not who wins the
-race for a core. The senders keep one rate throughout. Spark writes Parquet, every column; what it wrote is compared with
-the senders' ledger, number by number.
+Messages keep arriving when Spark is back. Nothing may be lost or doubled. Memory must not grow with
+the waiting messages, the backlog must shrink fast, and the senders must not notice.
+
+The queue manager and its senders have core 0, Spark and its workers core 1, as if Spark were
+another machine. So the figures show what reading the backlog costs acceptance inside the queue
+manager (its reader process shares core 0), not which process gets a core. The senders keep one rate
+throughout. Spark writes Parquet with every column. Its rows are compared with the senders' ledger,
+number by number.
 """
 
 from __future__ import annotations
@@ -38,25 +41,34 @@ if TYPE_CHECKING:
 
 WAITING = 1_000_000
 RATE = 5_000
-"""Messages a second, a third to a quarter of what one core takes at most: 430 million a day."""
+"""Messages a second: a third to a quarter of what one core accepts, or 430 million a day."""
 LINEAGES = 1_000
 FIRST_NUMBER = 1_000_000_000
 WARM_SHARE = 0.1
-"""Of the messages, at the beginning: neither times nor memory of a process that has not done anything yet are compared."""
+"""Share of the messages at the beginning that are not measured.
+
+The processes have not warmed up by then, so their times and memory cannot be compared.
+"""
 GROWTH_MB_MAX = 50
 MEMORY_MB_MAX = 300
 DRAIN_MIN = 3
 P99_RATIO_MAX = 2
 RATE_KEPT = 0.95
-"""Of RATE while Spark drains: slow answers slow the senders down, which must not make them look fast."""
+"""Least share of RATE that the senders must keep while Spark drains.
+
+Slow answers slow the senders down, which must not make the answers look fast.
+"""
 LOOK_S = 1.0
 QUICK_LOOK_S = 0.2
 SEALED_S = 5.0
-"""After the first segment appeared: a few more, and the reader process has loaded what it needs for them."""
+"""Seconds after the first segment appeared.
+
+By then the reader process has loaded what it needs for segments.
+"""
 
 
 def run(plan: Plan) -> Iterator[Figure]:
-    """The figures of one run; a run of a million takes about five minutes."""
+    """Yield the figures of one run. A run of a million messages takes about five minutes."""
     need_cores(plan)
     messages, rate = plan.size(WAITING, 10_000), RATE
     spark = spark_session(plan)
@@ -81,7 +93,7 @@ def run(plan: Plan) -> Iterator[Figure]:
             if not warm and end >= messages * WARM_SHARE:
                 warm = time.monotonic()
             if warm and not sealed and any((folder / "data" / "segments").glob("*/*")):
-                # From here on all its parts have done what they do
+                # From then on all parts of the queue manager have worked once.
                 sealed = time.monotonic() + SEALED_S
             time.sleep(QUICK_LOOK_S if plan.quick else LOOK_S)
         away = time.monotonic()
@@ -90,9 +102,8 @@ def run(plan: Plan) -> Iterator[Figure]:
             f"{memory.by_process()}; {_disk(folder)}; load {load()}"
         )
         stack.enter_context(on_core(spark, CLIENT_CORE))
-        spark.range(10).selectExpr(
-            "id + 1"
-        ).collect()  # a session that works is no part of the drain
+        # Starting the session's workers is no part of the drain.
+        spark.range(10).selectExpr("id + 1").collect()
         back = time.monotonic()
         waited = server.end_of()
         rows = _drain(spark, server, folder)
@@ -138,9 +149,10 @@ def run(plan: Plan) -> Iterator[Figure]:
 
 
 def _memory(memory: Memory, warm: float, away: float) -> Iterator[Figure]:
-    """Growth while Spark is away, and the peak of the whole run."""
+    """Yield the growth while Spark is away, and the peak of the whole run."""
     found = [(at, mb) for at, mb in memory.samples if warm <= at < away]
-    if not found:  # a quick run is short
+    # A quick run may be too short for a sample.
+    if not found:
         found = [
             max((each for each in memory.samples if each[0] < away), default=memory.samples[0])
         ]
@@ -186,7 +198,7 @@ def _p99(
 
 
 def _drain(spark: SparkSession, server: QueueManager, folder: Path) -> int:
-    """Everything that waits when it begins; how many rows Spark says those were."""
+    """Read everything that waits at the start, and return Spark's count of the rows."""
     reader = (
         spark.readStream.format("srmp").option("queueManager", server.api).option("queue", QUEUE)
     )
@@ -201,14 +213,13 @@ def _drain(spark: SparkSession, server: QueueManager, folder: Path) -> int:
 
 
 def _numbers(folder: Path) -> list[int]:
-    """The numbers of all rows that Spark has committed to the folder."""
+    """Return the numbers of all rows that Spark has committed to the folder."""
     import pyarrow.parquet as pq
 
     logs = [log for log in (folder / "_spark_metadata").iterdir() if not log.name.startswith(".")]
     lines = [line for log in logs for line in log.read_text().splitlines()[1:]]
-    files = {
-        unquote(urlsplit(json.loads(line)["path"]).path) for line in lines
-    }  # one that no batch names was given up
+    # A file that no batch names was discarded.
+    files = {unquote(urlsplit(json.loads(line)["path"]).path) for line in lines}
     numbers: list[int] = []
     for path in files:
         numbers += pq.read_table(path, columns=["uniquifier"])["uniquifier"].to_pylist()

@@ -86,9 +86,10 @@ def ca_bundle(environment: Mapping[str, str]) -> str | None:
     """Return the path of the trusted CAs, or ``None`` for those that come with ``requests``.
 
     The path is a file, or a folder made by ``openssl rehash``. ``requests`` reads its variable only
-    together with the proxies, which must not be used for our own loopback. ``requests`` does not
-    read ``SSL_CERT_FILE`` at all, although other users of OpenSSL do. So both variables are read
-    here, for every host. Raises :class:`ConfigurationError` if the path does not exist.
+    together with the proxies, which must not be used for the loopback of this machine. ``requests``
+    does not read ``SSL_CERT_FILE`` at all, although other users of OpenSSL do. So this function
+    reads both variables, for every host. Raises :class:`ConfigurationError` if the path does not
+    exist.
     """
     for name in CA_VARIABLES:
         path = environment.get(name)
@@ -100,7 +101,9 @@ def ca_bundle(environment: Mapping[str, str]) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether data sent to ``host`` stay on this machine.
+    """Return whether ``host`` is ``localhost`` or a loopback address.
+
+    Data sent to such a host stay on this machine.
 
     A name like ``127.example.com`` is not loopback.
     """
@@ -111,7 +114,10 @@ def is_loopback(host: str) -> bool:
 
 
 class QueueRange(NamedTuple):
-    """The answer of ``GET range``: the retained rows of an epoch and the end of a batch."""
+    """The answer of ``GET range``: the retained rows of an epoch and the end of a batch.
+
+    An epoch lasts as long as the queue manager uses the same data directory.
+    """
 
     epoch: str
     first: int
@@ -129,7 +135,7 @@ class Registration(NamedTuple):
 
     epoch: str
     received: int
-    """All sequences up to this one are received."""
+    """The mark: all sequences up to this one are received."""
     ahead: tuple[tuple[int, int], ...]
     """Closed ranges above ``received`` that are received too.
 
@@ -158,10 +164,12 @@ class _Bearer(requests.auth.AuthBase):
 class QueueManagerClient:
     """Calls the API of one queue manager.
 
-    ``url`` is the URL of the API. ``token`` is sent as ``Authorization: Bearer``. The certificate
-    of an ``https`` URL is always verified. :data:`CA_VARIABLES` name a private CA; they are read
-    where the call is made, on Spark executors as on the driver. Raises :class:`ConfigurationError`
-    if ``url`` is invalid.
+    ``url`` is the URL of the API. ``token`` is the API token, which is sent as ``Authorization:
+    Bearer``. Every method that calls the API raises :class:`ApiError` if the queue manager refuses
+    the call, and :class:`ApiUnreachableError` if none answers within the time for repetitions. The
+    certificate of an ``https`` URL is always verified. :data:`CA_VARIABLES` name a private CA; they
+    are read where the call is made, on Spark executors as on the driver. Raises
+    :class:`ConfigurationError` if ``url`` is invalid.
     """
 
     def __init__(
@@ -210,7 +218,7 @@ class QueueManagerClient:
         """Return the status of the queue manager (``GET status``).
 
         ``queues`` is a name or glob that selects queues and incoming streams. Without ``retry``
-        there is one attempt.
+        there is a single attempt.
         """
         parameters = {} if queues is None else {"queues": queues}
         return cast(
@@ -277,7 +285,7 @@ class QueueManagerClient:
         )
 
     def holes(self, queue: str, *, epoch: str, after: int, to: int) -> int:
-        """Return how many sequences of (after, to] are counted holes (``GET holes``).
+        """Return the number of sequences in (after, to] that are counted holes (``GET holes``).
 
         A hole is a row that was purged or is damaged.
         """
@@ -329,10 +337,11 @@ class QueueManagerClient:
     ) -> RowsStream:
         """Return the rows of (after, to] as a stream (``GET rows``).
 
-        The stream is Arrow IPC, or, with ``dense``, the denser form of our own readers if the queue
-        manager supports it. ``columns`` are the columns that are needed; the denser form may have
-        other columns too. ``queue_manager`` is the identifier of the expected queue manager. Raises
-        :class:`ApiError` ``another-queue-manager`` if another one answers.
+        The stream is Arrow IPC, or, with ``dense``, the denser form of srmp-spark's own readers
+        (:mod:`srmp_spark.rows.dense`) if the queue manager supports it. ``columns`` are the columns
+        that are needed; the denser form may have other columns too. ``queue_manager`` is the
+        identifier of the expected queue manager. Raises :class:`ApiError` ``another-queue-manager``
+        if another one answers.
         """
         parameters: dict[str, Any] = {
             "epoch": epoch,
@@ -377,13 +386,13 @@ class QueueManagerClient:
         ranged: bool = False,
         timeout: float | None = None,
     ) -> Registration:
-        """Acquire or renew the lease of a consumer, and return what it has received.
+        """Acquire or renew the lease of a consumer; return the sequences that it has received.
 
         The call waits while another receiver holds the lease. The call raises :class:`ApiError`
         ``C00E0009`` with the name of the holder as soon as that receiver renews. ``first`` is the
-        first sequence that this receiver plans; its marks cover nothing below. With ``ranged`` each
-        mark states where it begins, unless that is the first sequence. With ``timeout`` there is
-        one attempt of at most that many seconds.
+        first sequence that this receiver plans; its marks (calls of :meth:`received`) cover nothing
+        below. With ``ranged`` each mark states where it begins, unless that is the first sequence.
+        With ``timeout`` there is one attempt of at most that many seconds.
         """
         body: dict[str, Any] = {"holder": holder}
         if epoch is not None:
@@ -407,18 +416,18 @@ class QueueManagerClient:
     def all_ahead(
         self, queue: str, consumer: str, registration: Registration
     ) -> Iterator[tuple[int, int]]:
-        """Yield every received closed range above the consumer's mark, ascending.
+        """Yield the closed ranges above the consumer's mark that are received too, ascending.
 
-        Ranges that the answer of ``register`` left out are requested.
+        The first ranges are from ``registration``; further ones are requested (:meth:`ahead_of`).
         """
         yield from registration.ahead
         if registration.ahead_after is not None:
             yield from self.ahead_of(queue, consumer, registration.ahead_after)
 
     def ahead_of(self, queue: str, consumer: str, after: int = 0) -> Iterator[tuple[int, int]]:
-        """Yield every received closed range above the mark and above ``after``, ascending.
+        """Yield the closed ranges above the consumer's mark and above ``after`` that are received.
 
-        Yield nothing if the consumer or the queue is unknown.
+        The ranges ascend. Yield nothing if the consumer or the queue is unknown.
         """
         next_after: int | None = after
         while next_after is not None:
@@ -446,11 +455,12 @@ class QueueManagerClient:
         sequences: Sequence[int] | None = None,
         rejected: bool = False,
     ) -> int:
-        """Mark sequences as received and return the consumer's mark.
+        """Mark sequences as received and return the consumer's mark after that.
 
-        The sequences are ``first`` to ``to``, or exactly ``sequences``. Without both, they are the
-        planned sequences of the lease up to ``to``. ``rejected`` means that the rows were read and
-        are not wanted; a sender that requested a receipt is notified of the rejection.
+        The mark is the sequence up to which all are received. The marked sequences are ``first`` to
+        ``to``, both included, or exactly ``sequences``. Without both, they are the planned
+        sequences of the lease up to ``to``. ``rejected`` means that the rows were read and are not
+        wanted; a sender that requested a receipt is notified of the rejection.
         """
         body: dict[str, Any] = {"epoch": epoch, "to": to, "holder": holder}
         if first is not None:
@@ -493,7 +503,7 @@ class QueueManagerClient:
         return cast("dict[str, Any]", self._json("PUT", _queue_path(queue), body=settings))
 
     def delete_queue(self, queue: str) -> None:
-        """Delete a queue (``DELETE queues/{q}``)."""
+        """Delete a queue and its rows (``DELETE queues/{q}``)."""
         self._json("DELETE", _queue_path(queue))
 
     def purge(self, queue: str) -> dict[str, Any]:
@@ -501,10 +511,10 @@ class QueueManagerClient:
         return cast("dict[str, Any]", self._json("POST", _queue_path(queue, "purge"), body={}))
 
     def give_up(self, queue: str, first: int, last: int, *, force: bool = False) -> dict[str, Any]:
-        """Turn damaged rows from ``first`` to ``last`` into counted holes; return the answer.
+        """Turn damaged rows ``first`` to ``last``, both included, into counted holes.
 
-        The call is ``POST queues/{q}/give-up``. With ``force`` it also works in a queue without
-        damage.
+        Return the answer of ``POST queues/{q}/give-up``. With ``force`` it also works in a queue
+        without damage.
         """
         parameters = {"first": first, "last": last} | ({"force": 1} if force else {})
         return cast(
@@ -513,7 +523,7 @@ class QueueManagerClient:
         )
 
     def pause(self, queue: str) -> None:
-        """Pause a queue (``POST queues/{q}/pause``)."""
+        """Pause a queue, so that it accepts no messages (``POST queues/{q}/pause``)."""
         self._json("POST", _queue_path(queue, "pause"), body={})
 
     def resume(self, queue: str) -> None:
@@ -521,7 +531,7 @@ class QueueManagerClient:
         self._json("POST", _queue_path(queue, "resume"), body={})
 
     def send(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Send messages to a queue of the queue manager (``POST queues/{q}/messages``).
+        """Store messages in a queue of the queue manager itself (``POST queues/{q}/messages``).
 
         Return one entry for each message. The call is not repeated automatically, because a lost
         answer may hide an accepted message.
@@ -533,7 +543,10 @@ class QueueManagerClient:
         )
 
     def is_ready(self) -> bool:
-        """Return whether the queue manager is ready (``GET /readyz``), in one attempt."""
+        """Return whether the queue manager answers that it is ready (``GET /readyz``).
+
+        There is one attempt. Return False if the queue manager is not ready or does not answer.
+        """
         try:
             self._call("GET", "/readyz", timeout=CONNECT_SECONDS, retry=False)
         except (ApiError, ApiUnreachableError):
@@ -637,7 +650,7 @@ class QueueManagerClient:
             session = requests.Session()
             session.auth = _Bearer(self._token)
             session.headers[CLIENT_HEADER] = "1"
-            # A proxy from the environment cannot reach our own loopback.
+            # A proxy from the environment cannot reach the loopback of this machine.
             session.trust_env = not self._is_loopback
             session.verify = (
                 self.url.lower().startswith("https:") and ca_bundle(os.environ)

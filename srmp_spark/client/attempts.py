@@ -1,10 +1,11 @@
 """Decides whether a subscription has read its whole remote queue, has failed, or is in progress.
 
-The question refers to a moment in the past. A queue manager reads its subscriptions in the
-background and never gives up, so adding a subscription always succeeds. The caller that adds one
-wants to know whether it works: the command ``subscribe add``, and a stream of ``format("mqrr")``.
-Both callers read ``status.subscriptions``, where ``lag_seconds`` and ``failed_seconds`` state how
-many seconds ago the last success and the last failure were. No clocks of two machines are compared.
+The question refers to a moment in the past. An *attempt* is one try to read a whole remote queue. A
+queue manager reads its subscriptions in the background and never gives up, so adding a subscription
+always succeeds. The caller that adds one wants to know whether it works: the command ``subscribe
+add``, and a stream of ``format("mqrr")``. Both callers read ``status.subscriptions``, where
+``lag_seconds`` and ``failed_seconds`` state how many seconds ago the last success and the last
+failure were. No clocks of two machines are compared.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ An event that seems to be after the moment by less than this may have been befor
 
 
 class Attempt(Enum):
-    """The state of a subscription since a moment."""
+    """The outcome of a subscription's attempts to read its remote queue, since a given moment."""
 
     COMPLETE = auto()
-    """All messages that were in the remote queue at the moment are in our log."""
+    """All messages that were in the remote queue at the moment are in the log of the local queue.
+    """
     FAILED = auto()
     """The remote queue could not be read, or is not read now; ``last_error`` gives the reason.
 

@@ -45,7 +45,7 @@ class _Lease(NamedTuple):
 
 
 class LeaseKeeper:
-    """Keeps the leases of one receiver by renewing them.
+    """Keeps the leases of one receiver by renewing them in threads.
 
     ``holder`` describes the receiver (``Holder.here(...).as_dict()``).
     """
@@ -73,11 +73,12 @@ class LeaseKeeper:
         first: int | None = None,
         ranged: bool = False,
     ) -> Registration:
-        """Acquire a lease, keep renewing it, and return what the consumer has received.
+        """Acquire a lease, keep renewing it, and return the sequences already received.
 
-        ``first`` and ``ranged`` are those of :meth:`QueueManagerClient.register`. Raises
-        :class:`ApiError` ``C00E0009`` with the name of the holder if another receiver holds the
-        lease.
+        ``first`` and ``ranged`` are those of :meth:`QueueManagerClient.register`. The call may wait
+        up to REGISTER_SECONDS until the lease of another receiver ends. Raises :class:`ApiError`
+        ``C00E0009`` with the name of the holder if another receiver holds the lease and renews it,
+        and the other errors of that method.
         """
         answer = client.register(
             queue, consumer, holder=self.holder, epoch=epoch, first=first, ranged=ranged
@@ -93,18 +94,19 @@ class LeaseKeeper:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether no lease was lost."""
+        """Return whether no lease has been lost so far."""
         return self._lost is None
 
     def check(self) -> None:
-        """Raise the refusal by which a lease was lost, if one was lost."""
+        """Raise the :class:`ApiError` by which a lease was lost, if one has been lost so far."""
         if self._lost is not None:
             raise self._lost
 
     def release(self) -> None:
         """Release all leases and stop the threads.
 
-        Never raises, and takes at most :data:`RELEASE_SECONDS`.
+        Never raises, and takes at most :data:`RELEASE_SECONDS`. A lease whose release got no answer
+        in this time ends by itself, 60 s after its last call.
         """
         self._stopped.set()
         with self._lock:

@@ -1,5 +1,7 @@
 """Calls of ``/v1/outbox/…``: the rows of a batch are staged, then committed, or deleted.
 
+A stage is the rows of one task that the queue manager keeps until the commit.
+
 INTERFACE.md section 3 describes the calls; Spark's sink uses them. Before the commit the rows are
 not messages and nothing is sent. After the commit they are messages with a state, as are single
 messages of an operator: :mod:`srmp_spark.client.outgoing_messages`.
@@ -50,7 +52,7 @@ _T = TypeVar("_T")
 
 
 class StageAnswer(NamedTuple):
-    """The answer of ``POST stage``."""
+    """The answer of ``POST stage``: the name of the stored rows, their number, and a warning."""
 
     stage: str
     """Name of these rows in the commit."""
@@ -60,7 +62,7 @@ class StageAnswer(NamedTuple):
 
 
 class CommitAnswer(NamedTuple):
-    """The answer of ``POST commit``."""
+    """The answer of ``POST commit``: how many rows became messages, and how many did not."""
 
     new: int
     """Number of rows that became messages."""
@@ -74,7 +76,7 @@ class CommitAnswer(NamedTuple):
 
 
 class OutboxClient(QueueManagerClient):
-    """Calls the API of one queue manager for Spark's sink."""
+    """Calls the API of one queue manager to stage and commit the rows of Spark's sink."""
 
     def stage(
         self,
@@ -85,12 +87,13 @@ class OutboxClient(QueueManagerClient):
         attempt: int,
         content: Callable[[], Iterable[Any]],
     ) -> StageAnswer:
-        """Stage rows, which a later commit makes messages (``POST stage``).
+        """Send rows as a stage, which a later :meth:`commit` makes messages (``POST stage``).
 
-        The same attempt replaces its rows. ``content()`` returns the pieces of an Arrow IPC stream
-        from the first byte; it is called again if the connection is lost. Raises :class:`ApiError`
-        if the rows are refused. Raises :class:`ApiUnreachableError` if no queue manager answers any
-        longer.
+        A second call with the same ``partition`` and ``attempt`` replaces the rows of the first.
+        ``content()`` returns the pieces of an Arrow IPC stream from the first byte; it is called
+        again if the connection is lost. Raises :class:`ApiError` if the rows are refused. Raises
+        :class:`ApiUnreachableError` if no queue manager answers for longer than the repetitions
+        last.
         """
         path = _path(application, batch, "/stage")
         parameters = {"partition": partition, "attempt": attempt}
@@ -120,12 +123,13 @@ class OutboxClient(QueueManagerClient):
         on_key_conflict: str | None = None,
         allow_loop: bool = False,
     ) -> CommitAnswer:
-        """Make all rows of the stages messages, or none (``POST commit``).
+        """Make all rows of the stages messages, or none of them (``POST commit``).
 
         ``on_key_conflict`` decides about a row whose key or source position was sent with another
         content: ``fail`` (the default), ``ignore`` or ``dead-letter``. With ``allow_loop`` a row
         may return to the queue that it was read from. Raises :class:`ApiError` if the rows are
-        refused: 409 for a key conflict, 400 for a loop.
+        refused: 409 for a key conflict, 400 for a loop. The messages are then stored and not yet
+        sent.
         """
         path = _path(application, batch, "/commit")
         body: dict[str, Any] = {"stages": list(stages)}
@@ -152,7 +156,10 @@ class OutboxClient(QueueManagerClient):
             raise
 
     def delete(self, application: str, batch: str) -> None:
-        """Delete the stages of a batch that no commit has named (``DELETE``), in one attempt."""
+        """Delete the kept rows (stages) of a batch that no commit has named, in one attempt.
+
+        The call is ``DELETE``. Raises :class:`ApiError` and :class:`ApiUnreachableError`.
+        """
         self._json("DELETE", _path(application, batch), timeout=DELETE_SECONDS, retry=False)
 
     def _until_answered(self, call: Callable[[], _T]) -> _T:

@@ -21,10 +21,11 @@ class OutgoingClient(QueueManagerClient):
     """Calls the API of one queue manager for the commands ``send`` and ``streams``."""
 
     def send_away(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Send messages (``POST outgoing/messages``); each message names its ``destination``.
+        """Store messages to be sent, each to its ``destination`` (``POST outgoing/messages``).
 
-        Return one entry for each message. The call is not repeated automatically, because a lost
-        answer may hide a committed message. With a ``key`` the caller can repeat the call safely.
+        Return one entry for each message. The queue manager sends them afterwards. The call is not
+        repeated automatically, because a lost answer may hide a committed message. With a ``key``
+        the caller can repeat the call safely.
         """
         answer = self._json("POST", "/v1/outgoing/messages", body=list(messages), retry=False)
         return cast("list[dict[str, Any]]", answer)
@@ -32,10 +33,10 @@ class OutgoingClient(QueueManagerClient):
     def states(
         self, destination: str, kind: str, serials: Sequence[int], *, wait: float = 0.0
     ) -> list[str]:
-        """Return the states of messages of one destination (``POST outgoing/states``).
+        """Return the states of the messages with ``serials`` to one destination.
 
-        The call answers when all of them have a final state, or after ``wait`` seconds; 0 answers
-        at once.
+        The call is ``POST outgoing/states``. It answers when all of the messages have a final
+        state, or after ``wait`` seconds, of which at most WAIT_SECONDS count; 0 answers at once.
         """
         body = {
             "destination": destination,

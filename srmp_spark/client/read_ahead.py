@@ -72,7 +72,10 @@ class ReadAhead(Generic[T]):
                 yield items.popleft()
 
     def close(self) -> None:
-        """End the thread and discard the items that were read ahead."""
+        """End the thread and discard the items that were read ahead.
+
+        The call waits at most STOP_SECONDS for the thread.
+        """
         with self._changed:
             self._closed = True
             over = self._over

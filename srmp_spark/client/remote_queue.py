@@ -6,10 +6,10 @@ An executor reads such a queue, and commands open one:
         for shown in queue.walk():
             shown.packet, shown.sequence_id, shown.arrived_at
 
-Theory of operation. There is one connection and, except in a walk, one call at a time. Nothing is
-repeated here: a call without an answer may have been executed, and only the caller knows what to do
-then (:class:`RemoteLostError`). The port of a machine is found with its endpoint mapper, port 135,
-unless a port is given.
+Theory of operation. There is one connection and, except in a walk, one call at a time. This module
+repeats no call: a call without an answer may have been executed, and only the caller knows what to
+do then (:class:`RemoteLostError`). The port of a machine is found with its endpoint mapper, port
+135, unless a port is given.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def refused(status: int, what: str) -> RemoteReadError:
 
 
 class _Channel:
-    """One RPC connection that has been bound."""
+    """One RPC connection to another machine, over which calls can be made."""
 
     def __init__(self, host: str, port: int, settings: ClientSettings, group_id: int = 0) -> None:
         self._where = f"{host}:{port}"
@@ -111,26 +111,30 @@ class _Channel:
         self.group_id = bound.group_id
 
     def call(self, opnum: int, stub: bytes, wait_s: float = 0.0) -> bytes:
-        """Make a call and return the stub of its answer.
+        """Make a call, wait for its answer, and return the stub of the answer.
 
         The call itself may wait ``wait_s`` seconds on the other machine. Raises
-        :class:`RemoteReadError` for a fault, :class:`RemoteLostError` if the connection is lost.
+        :class:`RemoteReadError` for a fault, :class:`RemoteLostError` if the connection is lost or
+        no answer was received ANSWER_SECONDS after that wait, and :class:`LocalProtocolError` as
+        :meth:`begin` does.
         """
         return self.answer(opnum, self.begin(opnum, stub, wait_s), wait_s)
 
     @property
     def calls_at_once(self) -> int:
-        """Return how many calls may be in flight at the same time.
+        """Return the number of calls that may be in flight at the same time.
 
         The result is 1 unless the other machine agreed to several (C706 PFC_CONC_MPX).
         """
         return self._engine.calls_at_once
 
     def begin(self, opnum: int, stub: bytes, wait_s: float = 0.0, *, more: bool = False) -> int:
-        """Send a call without waiting for its answer, and return its number.
+        """Send a call without waiting for its answer, and return its number (call_id).
 
-        With ``more`` the call is sent together with the next one. Raises :class:`RemoteLostError`
-        if the connection is lost.
+        The call itself may wait ``wait_s`` seconds on the other machine. With ``more`` nothing is
+        sent until the next call is sent. Raises :class:`RemoteLostError` if the connection is lost,
+        and :class:`LocalProtocolError` if the engine (:class:`.ClientConnection`) may not make
+        another call now.
         """
         self._raise_if_lost()
         number = self._engine.call(opnum, stub, time.monotonic(), timeout_s=wait_s + ANSWER_SECONDS)
@@ -143,9 +147,10 @@ class _Channel:
         return number
 
     def answer(self, opnum: int, number: int, wait_s: float = 0.0) -> bytes:
-        """Wait for the answer of a call that was begun, and return its stub.
+        """Wait for the answer of the call ``number`` that was begun, and return its stub.
 
-        Raises :class:`RemoteReadError` and :class:`RemoteLostError` as :meth:`call` does.
+        ``wait_s`` is that of :meth:`begin`. Raises :class:`RemoteReadError` and
+        :class:`RemoteLostError` as :meth:`call` does.
         """
 
         def mine(each: ClientResult) -> bool:
@@ -194,15 +199,15 @@ class _Channel:
             raise RemoteLostError(f"{self._where}: {self._why_lost}")
 
     def interrupt(self) -> None:
-        """End the connection for another thread that waits there.
+        """End the connection, so that a thread that waits for an answer is woken.
 
-        The other thread then raises :class:`RemoteLostError`.
+        That thread then raises :class:`RemoteLostError`.
         """
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection. The other machine runs down its handles."""
+        """Close the connection. The other machine then closes the handles that it opened."""
         self._socket.close()
 
 
@@ -265,7 +270,7 @@ class RemoteMachine:
 
     @property
     def calls_at_once(self) -> int:
-        """Return how many calls may be in flight on this connection at the same time."""
+        """Return the number of calls that may be in flight on this connection at the same time."""
         return self._channel.calls_at_once
 
     def begin(
@@ -273,9 +278,11 @@ class RemoteMachine:
     ) -> Callable[[], Any]:
         """Send one call and return a function that waits for its response.
 
-        With ``more`` another call follows now, and both are sent together. The function raises the
-        errors of :meth:`call`. This method raises :class:`RemoteLostError` if the connection is
-        already lost.
+        The call may wait ``wait_s`` seconds on the other machine. With ``more`` nothing is sent
+        until the next call is sent, which must follow now. The function raises the errors of
+        :meth:`call`. This method raises :class:`RemoteLostError` if the connection is already lost,
+        and :class:`LocalProtocolError` if a value does not fit into its field or another call may
+        not be made now.
         """
         number = self._channel.begin(opnum, asked.encode(self._channel.syntax), wait_s, more=more)
         return lambda: self._answer(opnum, number, wait_s)
@@ -293,7 +300,8 @@ class RemoteMachine:
     def checked(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401
         """Make one call like :meth:`call` and return its response.
 
-        An HRESULT other than MQ_OK raises :class:`RemoteReadError`.
+        ``wait_s`` and the errors are those of :meth:`call`. An HRESULT other than MQ_OK raises
+        :class:`RemoteReadError` too.
         """
         answer = self.call(opnum, asked, wait_s)
         if answer.status != Status.MQ_OK:
@@ -317,7 +325,7 @@ class RemoteMachine:
         return RemoteQueue(self, answer.handle, queue.text or "a queue")
 
     def interrupt(self) -> None:
-        """End the connection for another thread, whose call raises :class:`RemoteLostError`.
+        """End the connection; a call that waits in another thread raises :class:`RemoteLostError`.
 
         May be called from any thread.
         """
@@ -376,19 +384,20 @@ class RemoteQueue:
         return request, self._machine.call(7, asked, wait_s)
 
     def end(self, request: int, *, keep: bool = False) -> None:
-        """Call R_EndReceive: receive the message, or leave it in the queue (``keep``).
+        """Call R_EndReceive: remove the message from its queue, or with ``keep`` unlock it there.
 
-        Raises the errors of :meth:`RemoteMachine.checked`.
+        ``request`` is the number that :meth:`start` returned. Raises the errors of
+        :meth:`RemoteMachine.checked`.
         """
         self._machine.checked(
             9, EndReceiveRequest(self.handle, RR_NACK if keep else RR_ACK, request)
         )
 
     def cancel(self, request: int, over: RemoteMachine) -> bool:
-        """Call R_CancelReceive over another connection; return whether the request was waiting.
+        """Cancel a waiting :meth:`start` over another connection; return whether it was waiting.
 
-        Raises the errors of :meth:`RemoteMachine.call`, and :class:`RemoteReadError` for other
-        statuses.
+        The call is R_CancelReceive. Raises the errors of :meth:`RemoteMachine.call`, and
+        :class:`RemoteReadError` for an unexpected status.
         """
         answer = over.call(8, HandleNumberRequest(self.handle, request))
         if answer.status not in (Status.MQ_OK, Status.STATUS_NOT_FOUND):
@@ -413,7 +422,7 @@ class RemoteQueue:
     def walk(
         self, max_body: int = ALL, unreadable: Unreadable | None = None
     ) -> Generator[Shown, None, None]:
-        """Yield all messages that are in the queue and not locked, with a cursor.
+        """Yield all messages that are in the queue and not locked, by peeks with a cursor.
 
         Messages that are received meanwhile by others are skipped. ``unreadable`` is called for a
         broken message, which is then skipped; without ``unreadable`` the error is raised. While the
@@ -449,11 +458,17 @@ class RemoteQueue:
         ]
 
     def purge(self) -> None:
-        """Delete all messages of the queue (R_PurgeQueue)."""
+        """Delete all messages of the queue (R_PurgeQueue).
+
+        Raises the errors of :meth:`RemoteMachine.checked`.
+        """
         self._machine.checked(6, HandleRequest(self.handle))
 
     def close(self) -> None:
-        """Close the queue on the other machine (R_CloseQueue)."""
+        """Close the queue on the other machine (R_CloseQueue).
+
+        Raises the errors of :meth:`RemoteMachine.checked`.
+        """
         self._machine.checked(3, HandleRequest(self.handle))
 
     def __enter__(self) -> RemoteQueue:

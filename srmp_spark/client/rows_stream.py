@@ -53,8 +53,8 @@ class RowsStream:
     def _check(self, count: int, size: int) -> None:
         """Raise :class:`http.client.IncompleteRead` if the connection ended before the answer.
 
-        ``http.client`` treats a lost connection as the end of the answer, even if the length is
-        known.
+        ``count`` of the ``size`` requested bytes were read. ``http.client`` treats a lost
+        connection as the end of the answer, even if the length is known.
         """
         if count < size and self._body.isclosed() and self._body.length:
             raise http.client.IncompleteRead(b"", self._body.length)
@@ -88,7 +88,7 @@ class RowsStream:
             self._response.close()
 
     def interrupt(self) -> None:
-        """End a read that waits in another thread.
+        """End a read that waits in another thread, by ending the connection.
 
         :meth:`close` cannot do so, because it would wait for the same lock.
         """

@@ -17,7 +17,7 @@ class SubscriptionsClient(QueueManagerClient):
     """
 
     def subscriptions(self) -> list[dict[str, Any]]:
-        """Return the status of all subscriptions (``GET subscriptions``)."""
+        """Return one status entry for each subscription (``GET subscriptions``)."""
         return cast("list[dict[str, Any]]", self._json("GET", _PATH)["subscriptions"])
 
     def subscribe(self, entry: Mapping[str, str | None]) -> dict[str, Any]:
@@ -31,9 +31,9 @@ class SubscriptionsClient(QueueManagerClient):
     def unsubscribe(self, host: str, queue: str, *, unused: bool = False) -> dict[str, Any]:
         """Remove a subscription and return its current status (``DELETE subscriptions``).
 
-        If ``pending`` is above 0, the subscription is removed when that many messages are settled.
-        With ``unused`` it is removed only if it never read anything; otherwise :class:`ApiError`
-        with code ``subscription-in-use`` is raised.
+        If ``pending`` of the status is above 0, the subscription is not removed yet, but when that
+        many messages in transfer are settled. With ``unused`` it is removed only if it never read
+        anything; otherwise :class:`ApiError` with code ``subscription-in-use`` is raised.
         """
         parameters = {"host": host, "queue": queue, **({"unused": "1"} if unused else {})}
         return cast(

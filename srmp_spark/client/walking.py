@@ -37,8 +37,8 @@ The peeks of a round share one round trip and one activation of the other machin
 ROUNDS_AT_ONCE = 2
 """Rounds in flight: one is answered while the other is being sent.
 
-At most two rounds of messages of 4 MB wait here: the one that was just received, and the one before
-it that is not yet returned.
+At most two rounds of messages of 4 MB wait in memory: the one that was just received, and the one
+before it that is not yet returned.
 """
 EMPTY = (Status.MQ_ERROR_IO_TIMEOUT, Status.MQ_ERROR_MESSAGE_NOT_FOUND)
 """Statuses that both mean "no more messages".
@@ -52,7 +52,7 @@ Unreadable = Callable[[RemoteProtocolError], object]
 
 
 class Shown(NamedTuple):
-    """One message that a read returned."""
+    """One message that a peek or a read of a remote queue returned."""
 
     packet: MessagePacket
     sequence_id: int
@@ -91,8 +91,8 @@ def walk(
     """Yield the messages that ``peek`` finds, in the order of the queue.
 
     ``peek(action, count)`` sends ``count`` calls with one cursor. ``refused`` builds the error for
-    a status. ``unreadable`` is called for a broken message, which is then skipped; without
-    ``unreadable`` the error is raised. Raises the errors that ``refused`` builds,
+    a status that is not a success. ``unreadable`` is called for a broken message, which is then
+    skipped; without ``unreadable`` the error is raised. Raises the errors that ``refused`` builds,
     :class:`RemoteReadError`, :class:`RemoteLostError` and :class:`RemoteProtocolError`.
     """
     size = min(PEEKS_OF_A_ROUND, calls_at_once // ROUNDS_AT_ONCE) or 1
@@ -134,7 +134,10 @@ def walk(
 
 
 class _InOrder:
-    """Holds messages until no call in flight can find a message before them."""
+    """Holds messages until no call in flight can find a message before them.
+
+    A *place* is the position of a message in the queue (priority, then arrival).
+    """
 
     def __init__(self) -> None:
         self._held: list[Shown] = []
@@ -149,7 +152,7 @@ class _InOrder:
     def add(
         self, found: list[StartReceiveResponse], unreadable: Unreadable | None
     ) -> RemoteProtocolError | None:
-        """Add the answers of a round; return the error that ends the walk, or ``None``.
+        """Add the answers of a round; return the error with which the walk ends, or ``None``.
 
         The walk ends at a broken message (without ``unreadable``), or if the cursor does not
         ascend.
@@ -175,7 +178,7 @@ class _InOrder:
     def ready(self, *, all_of_them: bool) -> list[Shown]:
         """Remove and return the messages that no call in flight can precede, in order.
 
-        With ``all_of_them`` all messages are returned.
+        With ``all_of_them`` all messages that are held are returned.
         """
         self._held.sort(key=_place)
         count = len(self._held) if all_of_them else bisect_right(self._held, self._safe, key=_place)

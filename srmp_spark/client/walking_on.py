@@ -1,13 +1,13 @@
 """A walk through a queue of another machine that survives lost connections.
 
 A task of Spark reads a remote queue with such a walk. Theory of operation. The messages are
-returned in the order of the queue, each once. The walk ends at the end of the queue, over as many
-connections as needed. After a rare loss of the connection, the walk starts again by cursor from the
-head, with many calls in flight, and messages that were already returned are skipped. If such a walk
-returns nothing new before the connection is lost again, the walk uses lookup identifiers, with one
-call for each message (:mod:`srmp_spark.mqrr.by_number`). Then each connection that carries one call
-returns one more message. A message that arrives during the walk at a place that the walk has passed
-is not returned, because it was not there when the walk passed.
+returned in the order of the queue (priority, then arrival), each once. The walk ends at the end of
+the queue, over as many connections as needed. After a rare loss of the connection, the walk starts
+again by cursor from the head, with many calls in flight, and messages that were already returned
+are skipped. If such a walk returns nothing new before the connection is lost again, the walk uses
+lookup identifiers, with one call for each message (:mod:`srmp_spark.mqrr.by_number`). Then each
+connection that carries one call returns one more message. A message that arrives during the walk at
+a place that the walk has passed is not returned, because it was not there when the walk passed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class WalkOn:
         self._stopped = threading.Event()
 
     def interrupt(self) -> None:
-        """End the walk of another thread, which then raises :class:`RemoteLostError`.
+        """End the walk for good; its thread raises :class:`RemoteLostError` if the walk waits.
 
         May be called from any thread.
         """
@@ -112,7 +112,7 @@ class WalkOn:
         return machine
 
     def _by_cursor(self, queue: RemoteQueue) -> Iterator[Shown]:
-        """Walk by cursor from the head, and yield the messages after the last one returned."""
+        """Walk by cursor from the first message; yield the messages after the last one returned."""
         last = self._last
         for each in queue.walk():
             place = place_of(each)
@@ -154,9 +154,9 @@ class WalkOn:
 
 
 def place_of(each: Shown) -> Place:
-    """Return the place of a message in its queue.
+    """Return the place (lookup identifier) of a message in its queue.
 
-    Raises :class:`RemoteProtocolError` if its number is one that no message can have.
+    Raises :class:`RemoteProtocolError` if its ``sequence_id`` is one that no message can have.
     """
     packet = each.packet
     lookup_id = lookup_id_of(

@@ -1,1 +1,5 @@
-"""The commands of ``srmp-spark``: each module adds its parsers in ``add_commands`` and does its imports when it runs."""
+"""The commands of ``srmp-spark``.
+
+Each module adds its parsers in ``add_commands``. A module imports what a command needs when the
+command runs, so that ``--help`` answers at once.
+"""

@@ -1,4 +1,7 @@
-"""``capture``: redacted fixtures from what a queue holds, for bug reports and tests (see :mod:`.redaction`)."""
+"""``capture``: write the posts of a queue to files, redacted, for bug reports and tests.
+
+:mod:`.redaction` describes which parts of a post are replaced.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from srmp_spark.commands.common import Commands, add_connection_flags, connect, emit
+from srmp_spark.commands.common import (
+    Commands,
+    add_command,
+    add_connection_flags,
+    connect,
+    emit,
+)
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import local_queue_name
 
@@ -18,18 +27,39 @@ if TYPE_CHECKING:
     from srmp_spark.rows.group import Record
 
 CAPTURE_MAX = 10_000
-"""Posts of one capture: files in one folder."""
+"""Largest value of ``--max``: the posts of one capture are files in one folder.
+
+A larger value is an error.
+"""
 MANIFEST = "manifest.jsonl"
+
+_DESCRIPTION = """\
+Write the newest posts of a queue to files, redacted, for a bug report or a test.
+
+Body, label, host names, GUIDs and signatures are replaced by other content of the same length.
+Queue names, numbers, times and priorities are kept. Look at the files before you pass them on."""
+
+_EXAMPLES = """\
+example:
+  srmp-spark capture --queue 'private$/orders' --max 20 --out ./capture
+
+output: one JSON object for each file, also in DIR/manifest.jsonl"""
 
 
 def add_commands(commands: Commands[Any]) -> None:
-    """Add ``capture``."""
-    parser = commands.add_parser("capture", help="write redacted posts of a queue to files")
-    parser.add_argument("--queue", required=True, metavar="NAME")
-    parser.add_argument(
-        "--max", type=int, default=100, metavar="N", help="the newest N posts (default 100)"
+    """Add the command ``capture`` to ``commands``."""
+    parser = add_command(
+        commands,
+        "capture",
+        words="write the newest posts of a queue to files, redacted, for a bug report",
+        description=_DESCRIPTION,
+        examples=_EXAMPLES,
     )
-    parser.add_argument("--out", required=True, metavar="DIR", help="an empty or new directory")
+    parser.add_argument("--queue", required=True, metavar="NAME", help="the queue to read")
+    parser.add_argument(
+        "--max", type=int, default=100, metavar="N", help="write the newest N posts (default 100)"
+    )
+    parser.add_argument("--out", required=True, metavar="DIR", help="a new or empty folder")
     add_connection_flags(parser)
     parser.set_defaults(run=_capture)
 
@@ -38,10 +68,9 @@ def _capture(args: argparse.Namespace) -> int:
     from srmp_spark.commands.redaction import Redactor
 
     if not 0 < args.max <= CAPTURE_MAX:
-        raise ConfigurationError(f"--max is 1 to {CAPTURE_MAX}")
-    records = _records(
-        connect(args), local_queue_name(args.queue), args.max
-    )  # nothing is made for a queue that is not there
+        raise ConfigurationError(f"--max {args.max}: give a number from 1 to {CAPTURE_MAX}")
+    # Asked before the folder is made: no folder appears for a queue that does not exist.
+    records = _records(connect(args), local_queue_name(args.queue), args.max)
     out = Path(args.out)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -82,7 +111,11 @@ def _capture(args: argparse.Namespace) -> int:
 
 
 def _records(client: QueueManagerClient, queue: str, count: int) -> Iterator[tuple[int, Record]]:
-    """Return the newest posts of the present epoch, as they came. Raises what the API says of the queue at once."""
+    """Return an iterator over the newest ``count`` posts of the present epoch.
+
+    Each post comes with its sequence. The queue manager is asked for the range at once, so a
+    refusal (for example: no such queue) is raised by this call as :class:`ApiError`.
+    """
     found = client.range(queue)
     return _read(client, queue, found.epoch, max(found.first - 1, found.end - count), found.end)
 
@@ -98,7 +131,8 @@ def _read(
     with client.rows(queue, epoch=epoch, after=after, to=to, envelope=True, dense=True) as stream:
         for frame in dense.frames(stream.as_file()):
             if frame.kind == dense.SEGMENT:
-                columns = frame.data  # its posts follow
+                # The next frames have the posts of these columns.
+                columns = frame.data
                 continue
             pairs = (
                 unpack_group(frame.data)

@@ -1,4 +1,4 @@
-"""What the commands share: how to reach the queue manager, and how to print."""
+"""Connect the commands to the queue manager, and print their results."""
 
 from __future__ import annotations
 
@@ -25,34 +25,66 @@ if TYPE_CHECKING:
 Commands = argparse._SubParsersAction  # noqa: SLF001  # argparse gives the type no public name
 
 RETRY_SECONDS = 5.0
-"""How long a command waits for a queue manager that does not answer; Spark waits longer, a person does not."""
+"""Longest time that a command tries to reach the queue manager, in seconds.
+
+Then the command ends with exit code 3. A person waits for less time than Spark does.
+"""
 
 CELL_WIDTH_MAX = 60
-"""Characters of a table's cell."""
+"""Most characters of one cell of a table.
+
+Longer text is cut and ends with ``…``, so that a row fits on a screen.
+"""
+
+
+def add_command(
+    commands: Commands[Any], name: str, *, words: str, description: str, examples: str
+) -> argparse.ArgumentParser:
+    """Add the parser of the command ``name`` to ``commands`` and return the parser.
+
+    ``words`` is the line of ``srmp-spark --help``. ``description`` and ``examples`` are printed by
+    ``srmp-spark NAME --help`` with their line ends.
+    """
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=words,
+        description=description,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser
 
 
 def add_connection_flags(parser: argparse.ArgumentParser) -> None:
-    """``--api``, ``--token-file``, ``--table``."""
+    """Add ``--api``, ``--token-file``, ``--allow-plain-token`` and ``--table`` to ``parser``."""
     parser.add_argument(
         "--api",
         metavar="URL",
-        help=f"the queue manager's API (also SRMP_SPARK_API; default http://{DEFAULT_API}); "
-        "for https with a private CA set REQUESTS_CA_BUNDLE or SSL_CERT_FILE",
+        help=f"API of the queue manager (also SRMP_SPARK_API; default http://{DEFAULT_API}). "
+        "For https with a private CA set REQUESTS_CA_BUNDLE or SSL_CERT_FILE",
     )
-    parser.add_argument("--token-file", metavar="FILE", help="its token (also SRMP_SPARK_TOKEN)")
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="file with the token of the API (also SRMP_SPARK_TOKEN)",
+    )
     parser.add_argument(
         "--allow-plain-token",
         action="store_true",
-        help="send the token over plain HTTP beyond loopback, where others can read it",
+        help="send the token over plain HTTP to another host, although others can read it there",
     )
     parser.add_argument(
-        "--table", action="store_true", help="a table for people instead of JSON lines"
+        "--table", action="store_true", help="print a table for people instead of JSON lines"
     )
 
 
 def connect(args: argparse.Namespace) -> QueueManagerClient:
-    """The client that the flags and the environment name. Raises :class:`ConfigurationError`."""
-    from srmp_spark.client.api import QueueManagerClient  # requests takes a while to load
+    """Return a client for the queue manager that the flags and the environment name.
+
+    Raises :class:`ConfigurationError` if the URL or the token cannot be used.
+    """
+    # Imported here, because loading requests takes a while.
+    from srmp_spark.client.api import QueueManagerClient
 
     return QueueManagerClient(
         *address(args), retry_seconds=RETRY_SECONDS, allow_plain_token=args.allow_plain_token
@@ -60,7 +92,10 @@ def connect(args: argparse.Namespace) -> QueueManagerClient:
 
 
 def connect_outgoing(args: argparse.Namespace) -> OutgoingClient:
-    """The same, for what goes out."""
+    """Return a client for outgoing messages of the queue manager that the flags name.
+
+    Raises :class:`ConfigurationError` if the URL or the token cannot be used.
+    """
     from srmp_spark.client.outgoing_messages import OutgoingClient
 
     return OutgoingClient(
@@ -69,7 +104,11 @@ def connect_outgoing(args: argparse.Namespace) -> OutgoingClient:
 
 
 def address(args: argparse.Namespace) -> tuple[str, str | None]:
-    """URL and token. Raises :class:`ConfigurationError`."""
+    """Return the URL of the API and the token, from the flags or the environment.
+
+    The token is ``None`` if neither has one. Raises :class:`ConfigurationError` if ``--token-file``
+    cannot be read, other users can read it, or its content is no token.
+    """
     url = args.api or os.environ.get("SRMP_SPARK_API") or f"http://{DEFAULT_API}"
     token = os.environ.get("SRMP_SPARK_TOKEN")
     try:
@@ -82,7 +121,11 @@ def address(args: argparse.Namespace) -> tuple[str, str | None]:
 
 
 def to_json(value: Any) -> Any:  # noqa: ANN401  # a cell of a row
-    """A cell as JSON: bytes as base64, times as RFC 3339 UTC."""
+    """Return a cell as a JSON value.
+
+    Bytes become base64, times RFC 3339 in UTC, and decimals integers. Other values stay as they
+    are.
+    """
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, datetime):
@@ -95,7 +138,7 @@ def to_json(value: Any) -> Any:  # noqa: ANN401  # a cell of a row
 
 
 def line(value: Mapping[str, Any]) -> str:
-    """One JSON object on one line."""
+    """Return ``value`` as one JSON object on one line."""
     return json.dumps(
         {key: to_json(cell) for key, cell in value.items()},
         ensure_ascii=False,
@@ -110,7 +153,11 @@ def emit(
     columns: Iterable[str] | None = None,
     whole: bool = False,
 ) -> None:
-    """Print rows: a JSON object per line, flushed, or a table of ``columns``; ``whole``: its cells are sentences, not cut."""
+    """Print ``rows`` as JSON lines, or as a table of ``columns`` if ``table`` is true.
+
+    The default of ``columns`` is every key of the rows. A table cuts its cells at
+    :data:`CELL_WIDTH_MAX` characters unless ``whole`` is true. Standard output is flushed.
+    """
     if not table:
         for row in rows:
             print(line(row))

@@ -1,10 +1,13 @@
-"""``doctor``: find out why messages do not arrive, in plain words and with the flag to set.
+"""``doctor``: find out why messages do not arrive, and name the flag to set.
 
-It asks the API, knocks at the SRMP port, and, given a queue, posts a real message marked ``Srmp-Probe: 1``, which the queue
-manager judges like any other and does not store (204); no metric of refusals counts it. A sender sees only "400" and deletes
-its message; here the reason stands beside it. Each ``--host-name`` of the queue manager is tried at the port where it listens.
-``--url`` probes through whatever lies between instead: DNS, NAT, a reverse proxy, a host name that the queue manager does not
-know.
+The command asks the API and connects to the SRMP port. With ``--queue`` it posts a real message
+marked ``Srmp-Probe: 1``. The queue manager judges the probe like any other message, but does not
+store it (204), and no metric of refusals counts it. A sender sees only "400" and deletes its
+message; the report shows the reason.
+
+Without ``--url`` each ``--host-name`` of the queue manager is tried at the port where it listens.
+With ``--url`` the probe takes the path of the senders: DNS, NAT, a reverse proxy, or a host name
+that the queue manager does not know.
 """
 
 from __future__ import annotations
@@ -18,19 +21,44 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from srmp_spark.commands.common import Commands, add_connection_flags, connect, emit
+from srmp_spark.commands.common import (
+    Commands,
+    add_command,
+    add_connection_flags,
+    connect,
+    emit,
+)
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.interface import ExitCode
 from srmp_spark.names import UrlParts, local_queue_name, nearest_queue_name, split_url
 
 PROBE_GUID = "00000000-0000-0000-0000-00000000d0c7"
-"""Who the probe says it is; nothing of it is kept."""
+"""Queue manager identifier in the probe. The receiver stores nothing under it."""
 BODY_LOOK_BYTES = 4_096
-"""Of an answer: who answers."""
+"""Bytes that are read of an answer's body. They are enough to recognize the server."""
 PROBE_SECONDS = 10.0
-"""For a connection, and for an answer."""
+"""Longest wait for a connection, and for an answer, in seconds. Then the check fails."""
 DAMAGED_HINT = 'look at docs/troubleshooting.md, "Damaged rows"'
 _DEFAULT_PORT = {"http": 80, "https": 443}
+
+_DESCRIPTION = """\
+Find out why messages do not arrive, and which flag or setting to change.
+
+Run it when a sender reports an error, or when its messages disappear: a sender sees only "400",
+this report names the reason. It checks the API, the SRMP port, the Delta state, receipts, streams
+and subscriptions. With --queue it also posts a probe, which the queue manager judges like any
+message but does not store."""
+
+_EXAMPLES = """\
+examples:
+  everything that can be seen without a message:
+    srmp-spark doctor --table
+  would the queue manager accept a message to this queue?
+    srmp-spark doctor --queue 'private$/orders' --table
+  the same by the host name that senders use, through DNS, NAT and proxies:
+    srmp-spark doctor --queue 'private$/orders' --url http://msmq.example --table
+
+output: one JSON object a check, with check, ok, detail and hint. Exit code 1: a check failed"""
 
 EXPLANATIONS: dict[str, tuple[str, str]] = {
     "foreign-host": (
@@ -131,24 +159,33 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
         "a proxy or a redirect changed it: senders must reach the port directly",
     ),
 }
-"""Reason (header ``Srmp-Reason``) → what it means, what to do."""
+"""Code of the header ``Srmp-Reason`` → (meaning, advice to the operator of the receiver)."""
 
 
 def add_commands(commands: Commands[Any]) -> None:
-    """Add ``doctor``."""
-    parser = commands.add_parser("doctor", help="find out why messages do not arrive")
-    parser.add_argument(
-        "--queue", metavar="NAME", help="probe this queue with a message that is not stored"
+    """Add the command ``doctor`` to ``commands``."""
+    parser = add_command(
+        commands,
+        "doctor",
+        words="find out why messages do not arrive",
+        description=_DESCRIPTION,
+        examples=_EXAMPLES,
     )
     parser.add_argument(
-        "--url", metavar="URL", help="how senders reach the SRMP port (default: where it listens)"
+        "--queue", metavar="NAME", help="post a probe to this queue; it is judged but not stored"
+    )
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        help="the SRMP port as senders reach it, http://HOST[:PORT] (default: the address on "
+        "which the queue manager listens)",
     )
     add_connection_flags(parser)
     parser.set_defaults(run=_doctor)
 
 
 class Check(NamedTuple):
-    """One line of the report."""
+    """One line of the report: what was checked, the result, and advice if the check failed."""
 
     check: str
     ok: bool
@@ -216,7 +253,8 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
             "its bytes stay in the store: start the release that wrote it, and report this",
         )
     yield from state_checks(status)
-    if dead := status.get("dead_letters"):  # a queue manager before this was told has none
+    # Older queue managers do not report dead letters.
+    if dead := status.get("dead_letters"):
         counts = ", ".join(f"{reason} {rows}" for reason, rows in sorted(dead.items()))
         yield Check(
             "dead-letters",
@@ -259,9 +297,14 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
 
 
 def state_checks(status: dict[str, Any]) -> Iterator[Check]:
-    """Whether the Delta state goes on."""
+    """Yield the checks of the Delta state: failed publishing, rows that are gone, and the lag.
+
+    ``status`` is the answer of ``/v1/status``. Nothing is yielded if the queue manager publishes no
+    state.
+    """
     state = status["state"]
-    failed = state.get("failed")  # a queue manager before this was told has none
+    # Older queue managers do not report failures.
+    failed = state.get("failed")
     if failed is not None:
         what = "has ended" if failed["ended"] else "fails"
         reason = failed["reason"] or "the reason is told to a token for all queues"
@@ -284,7 +327,10 @@ def state_checks(status: dict[str, Any]) -> Iterator[Check]:
 
 
 def _senders(url: UrlParts, names: list[str]) -> Check:
-    """What was not tried: a sender may write a host that nobody named here."""
+    """Return the check that lists the host names of the probes, and how to probe another name.
+
+    A sender may write a host name that neither the flags nor the queue manager know.
+    """
     told = f"by {', '.join(names)} too" if names else "by no other name: there is no --host-name"
     name = names[0] if names else "NAME"
     port = "" if url.port == _DEFAULT_PORT[url.scheme] else f":{url.port}"
@@ -298,8 +344,13 @@ def _senders(url: UrlParts, names: list[str]) -> Check:
 
 
 def blocked_hint(blocked: dict[str, Any]) -> str:
-    """The flags that let the receipts of one entry of ``blocked_urls`` out, or what else to look for."""
-    patterns = blocked.get("patterns", [])  # a queue manager before they were told has none
+    """Return advice for one entry of ``blocked_urls``.
+
+    The advice is the ``--allow-url`` flags that permit the receipts. An entry without patterns gets
+    the advice to read ``receipt.blocked`` in the log.
+    """
+    # Older queue managers do not report patterns.
+    patterns = blocked.get("patterns", [])
     if patterns:
         return "serve " + " ".join(f"--allow-url {pattern}" for pattern in patterns)
     return (
@@ -313,8 +364,9 @@ def _gate_hint(status: dict[str, Any]) -> str:
 
 
 def _reachable(url: UrlParts) -> UrlParts:
-    """Where to connect to from this host if it listens everywhere."""
-    return url._replace(host="127.0.0.1") if url.host in ("0.0.0.0", "::") else url  # noqa: S104  # compared, not bound
+    """Return ``url`` with the loopback address instead of an address that means every interface."""
+    # The addresses are compared; no socket is bound to them.
+    return url._replace(host="127.0.0.1") if url.host in ("0.0.0.0", "::") else url  # noqa: S104
 
 
 def _authority(url: UrlParts) -> str:
@@ -325,7 +377,8 @@ def _authority(url: UrlParts) -> str:
 def _connection(url: UrlParts) -> http.client.HTTPConnection:
     if url.scheme == "http":
         return http.client.HTTPConnection(url.host, url.port, timeout=PROBE_SECONDS)
-    from srmp_spark.client.api import ca_bundle  # requests takes a while to load
+    # Imported here, because loading requests takes a while.
+    from srmp_spark.client.api import ca_bundle
 
     bundle = ca_bundle(os.environ)
     folder = bundle is not None and Path(bundle).is_dir()
@@ -336,11 +389,15 @@ def _connection(url: UrlParts) -> http.client.HTTPConnection:
 
 
 def _knock(url: UrlParts) -> Check:
-    """Is it our port? It answers GET with 405."""
+    """Return the check of whether the server at ``url`` is the SRMP port of srmp-spark.
+
+    The SRMP port answers GET with 405 and its name in the field ``Server``.
+    """
     where = f"{url.scheme}://{_authority(url)}"
     try:
         connection = _connection(url)
-        connection.request("GET", "/", headers={"Srmp-Probe": "1"})  # not counted as a refusal
+        # The probe header keeps the request out of the metric of refusals.
+        connection.request("GET", "/", headers={"Srmp-Probe": "1"})
         answer = connection.getresponse()
         body = answer.read(BODY_LOOK_BYTES)
         connection.close()
@@ -389,7 +446,11 @@ def _knock(url: UrlParts) -> Check:
 
 
 def _probe(url: UrlParts, queue: str, host: str, *, transactional: bool) -> Check:
-    """A real message that is judged and not stored; its sender knows us as ``host``."""
+    """Send a message that the queue manager judges and does not store; return the check.
+
+    ``host`` is the host name in the message's destination and in the field ``Host``. A
+    ``transactional`` probe is the first message of a stream.
+    """
     from srmp_spark.message import Message, StreamId, StreamPosition
     from srmp_spark.srmp.codec.encoder import encode
 
@@ -436,7 +497,11 @@ def _probe(url: UrlParts, queue: str, host: str, *, transactional: bool) -> Chec
 
 
 def judge(status: int, reason_header: str | None, *, queue: str, host: str) -> Check:
-    """What the answer to a probe means."""
+    """Return the check for the answer to a probe.
+
+    ``status`` and ``reason_header`` are the HTTP status and the field ``Srmp-Reason`` of the
+    answer. ``queue`` and ``host`` were probed and appear in the advice.
+    """
     if status == 204:
         return Check("probe", True, f"a message to {queue} by host {host} would be accepted")
     reason, _, section = (reason_header or "").partition("; ")

@@ -1,4 +1,4 @@
-"""``send``, ``peek`` and ``receive``: messages from the command line."""
+"""``send``, ``peek`` and ``receive``: send and read messages from the command line."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.commands.common import (
     Commands,
+    add_command,
     add_connection_flags,
     connect,
     connect_outgoing,
@@ -38,109 +39,186 @@ if TYPE_CHECKING:
     from srmp_spark.client.outgoing_messages import OutgoingClient
 
 RANGE_ROWS = 10_000
-"""Rows asked for at once: peek shows the first ones while the rest is still being read."""
+"""Most rows of one request. ``peek`` prints the first rows while it still reads the others."""
 RECEIVE_MAX = 10_000
-"""What ``receive`` takes without ``--max``: it must hold the rows to sort them by priority."""
+"""Most rows that ``receive`` returns without ``--max``.
+
+All of them are in memory at once, to be sorted by priority.
+"""
 SEND_MESSAGES = 1_000
-"""Messages of ``--lines`` sent in one call."""
+"""Most messages of ``--lines`` in one request."""
 
 _TABLE_COLUMNS = ("sequence", "arrived_at", "message_id", "priority", "label", "body_text")
 _SENT = ("message_id", "destination", "stream_id", "stream_sequence", "state")
 _RELIABLE = (
-    ("soap_action", "URI", "wsa:Action of the message; required"),
+    ("soap_action", "URI", "wsa:Action of the message, required"),
     ("wsrm_version", "V", "1.0, 1.1 (default) or 1.2"),
     ("soap_version", "V", "1.1 or 1.2 (default)"),
     ("wsa_version", "V", "2004/08 or 2005/08 (default)"),
 )
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _DEFAULT_PORTS = frozenset((80, 443))
-"""A URL without a port means the queue manager of its host; any other port but ours is another one on this host."""
+"""Ports of URLs without a port.
+
+Such a URL means the queue manager of its host. Any other port that is not ours belongs to another
+queue manager of the host.
+"""
+
+_SEND = """\
+Send messages to a queue of this queue manager, or to the URL of a queue elsewhere.
+
+Use it to try a queue, or to send from a shell script. The queue manager keeps a message for another
+machine, and sends it again until the receiver acknowledges it."""
+
+_SEND_EXAMPLES = """\
+examples:
+  to a queue of this queue manager:
+    srmp-spark send --destination 'private$/orders' --label hello --body 'order 1'
+  to a queue of another machine, and wait for the acknowledgement:
+    srmp-spark send --destination 'http://peer.example/msmq/private$/orders' --body 'order 1' \\
+        --key order-1 --wait 30
+  each line of a file as a message:
+    srmp-spark send --destination 'private$/orders' --lines orders.txt
+
+output: one JSON object a message, {"message_id", "destination", "stream_id", "stream_sequence",
+"state"}, where state is queued, sent, acknowledged or dead"""
+
+_PEEK = """\
+Print rows of a queue in the order of their sequences, and leave them in the queue.
+
+Use it to look at messages. Rows that are already received are printed too, while they are kept."""
+
+_PEEK_EXAMPLES = """\
+examples:
+  srmp-spark peek --queue 'private$/orders' --max 10 --table
+  srmp-spark peek --queue 'private$/orders' > orders.jsonl     # backfill --source files reads it
+
+output: one JSON object a row, with the columns of docs/INTERFACE.md section 4"""
+
+_RECEIVE = """\
+Print rows of a queue by priority, then mark them as received.
+
+Use it to read a queue from a shell script. While a query or another receiver reads the queue with
+the same --consumer, the command is refused."""
+
+_RECEIVE_EXAMPLES = """\
+examples:
+  srmp-spark receive --queue 'private$/orders' --max 1 --body text
+  srmp-spark receive --queue 'private$/orders' --consumer audit --table
+
+output: one JSON object a row, with the columns of docs/INTERFACE.md section 4. Rows are marked only
+after they were printed. If the command fails before, the next call prints them again"""
 
 
 def add_commands(commands: Commands[Any]) -> None:
-    """Add the three."""
-    parser = commands.add_parser("send", help="put messages into a queue")
+    """Add the commands ``send``, ``peek`` and ``receive`` to ``commands``."""
+    parser = add_command(
+        commands,
+        "send",
+        words="send messages to a queue, here or at another queue manager",
+        description=_SEND,
+        examples=_SEND_EXAMPLES,
+    )
     parser.add_argument(
         "--destination",
         required=True,
         metavar="NAME",
-        help="a queue of this queue manager, like private$/orders, or a URL",
+        help="a queue of this queue manager, for example private$/orders, or the URL of a queue",
     )
-    parser.add_argument("--label", metavar="S", default="")
+    parser.add_argument("--label", metavar="S", default="", help="label (default: none)")
     body = parser.add_mutually_exclusive_group()
     body.add_argument(
         "--body",
         metavar="S",
-        help="the body as text: UTF-16LE with --body-type 8 and 31, else UTF-8",
+        help="body as text, sent in UTF-16LE with --body-type 8 or 31, else in UTF-8",
     )
     body.add_argument(
-        "--body-file", metavar="F", help="the body's bytes, as they are; - is standard input"
+        "--body-file", metavar="F", help="file with the bytes of the body; - is standard input"
     )
     body.add_argument(
         "--lines",
         metavar="F",
-        help="one message per line of UTF-8 text, as with --body; - is standard input",
+        help="file of UTF-8 text, each line a message as with --body; - is standard input",
     )
     parser.add_argument(
         "--body-type",
         type=int,
         default=0,
         metavar="N",
-        help="PROPID_M_BODY_TYPE: 8 a COM string, 30 a C string, 31 a wide one",
+        help="PROPID_M_BODY_TYPE: 8 for a COM string, 30 for a C string, 31 for a wide string "
+        "(default 0: bytes)",
     )
     parser.add_argument(
         "--delivery",
         choices=("express", "recoverable", "transactional"),
-        help="default: what a queue of ours takes; transactional for a URL, and then the "
-        "queue there must be transactional",
+        help="default: transactional for a URL, whose queue must then be transactional; for a "
+        "queue of this queue manager what the queue accepts",
     )
     parser.add_argument(
         "--key",
         metavar="S",
-        help="identity: the same message with it again is known and not sent twice (URL)",
+        help="identity of the message: the same message is not sent twice with the same key "
+        "(URL only)",
     )
     for name, metavar, text in _RELIABLE:
         parser.add_argument(
-            f"--{name.replace('_', '-')}", metavar=metavar, help=f"{text} (wsrm:URL)"
+            f"--{name.replace('_', '-')}", metavar=metavar, help=f"{text} (wsrm:URL only)"
         )
     parser.add_argument(
         "--wait",
         type=_seconds,
         metavar="SECONDS",
-        help="wait until it is acknowledged, at most so long: else exit code 4 and the "
-        "reason (a queue of ours is at "
-        "once, if no redirection leads to another host)",
+        help="wait at most SECONDS for the acknowledgement. If none arrives, print the reason and "
+        "end with exit code 4. A queue of this queue manager acknowledges at once, unless a "
+        "redirection leads to another host",
     )
     add_connection_flags(parser)
     parser.set_defaults(run=_send)
 
-    for name, text, run in (
-        ("peek", "show rows of a queue in the order of their sequences", _peek),
-        ("receive", "take rows by priority: print them, then mark them received", _receive),
+    for name, words, description, examples, run in (
+        (
+            "peek",
+            "print rows of a queue and leave them there",
+            _PEEK,
+            _PEEK_EXAMPLES,
+            _peek,
+        ),
+        (
+            "receive",
+            "print rows of a queue by priority, then mark them as received",
+            _RECEIVE,
+            _RECEIVE_EXAMPLES,
+            _receive,
+        ),
     ):
-        parser = commands.add_parser(name, help=text)
-        parser.add_argument("--queue", required=True, metavar="NAME")
-        parser.add_argument(
-            "--after", type=_sequence, metavar="SEQ", help="only rows behind this sequence"
+        parser = add_command(
+            commands, name, words=words, description=description, examples=examples
         )
-        parser.add_argument("--max", type=_sequence, metavar="N", help="at most so many")
+        parser.add_argument("--queue", required=True, metavar="NAME", help="the queue to read")
+        parser.add_argument(
+            "--after", type=_sequence, metavar="SEQ", help="print only rows after this sequence"
+        )
+        most = "no limit" if name == "peek" else f"{RECEIVE_MAX:,}"
+        parser.add_argument(
+            "--max", type=_sequence, metavar="N", help=f"print at most N rows (default: {most})"
+        )
         parser.add_argument(
             "--body",
             choices=("base64", "text", "none"),
             default="base64",
-            help="form of the column body",
+            help="form of the column body (default: base64)",
         )
         if name == "receive":
             parser.add_argument(
                 "--consumer",
                 default=DEFAULT_CONSUMER,
                 metavar="NAME",
-                help="whose mark moves (default: default)",
+                help="consumer whose mark moves (default: %(default)s)",
             )
             parser.add_argument(
                 "--reject",
                 action="store_true",
-                help="the rows are read and not wanted: a sender who asked is told so",
+                help="mark the rows as rejected: a sender that asked for it is notified",
             )
         add_connection_flags(parser)
         parser.set_defaults(run=run)
@@ -160,7 +238,7 @@ def _seconds(text: str) -> float:
     raise argparse.ArgumentTypeError(f"a number of seconds from 0 on, not {text!r}")
 
 
-# --- send -----------------------------------------------------------------------------------------------------------------
+# --- send -----------------------------------------------------------------------------------------
 
 
 def _send(args: argparse.Namespace) -> int:
@@ -168,11 +246,12 @@ def _send(args: argparse.Namespace) -> int:
     queue = _local_destination(args.destination, client)
     if args.key is not None and queue is not None:
         raise ConfigurationError(
-            "--key is for the URLs of other queue managers: a queue of ours takes what it is given"
+            "--key works only for the URL of another queue manager; for a queue of this one leave "
+            "--key out"
         )
     if args.key is not None and args.lines is not None:
         raise ConfigurationError(
-            "--key is one message's, --lines are many: send them one by one, or with "
+            "--key identifies one message, and --lines sends many: send them one by one, or with "
             "Spark's column key"
         )
     if args.body is None and args.body_file is None and args.lines is None:
@@ -184,7 +263,8 @@ def _send(args: argparse.Namespace) -> int:
     ]
     if reliable and reliable_url(args.destination) is None:
         raise ConfigurationError(
-            f"{', '.join(reliable)} is for destinations wsrm:URL, and {args.destination} is none"
+            f"{', '.join(reliable)}: only a destination wsrm:URL can have this, and "
+            f"{args.destination} is no such URL; leave it out"
         )
     fields: dict[str, Any] = {"label": args.label, "body_type": args.body_type}
     if args.delivery is not None:
@@ -225,7 +305,12 @@ def _send_away(
     batch: list[dict[str, Any]],
     deadline: float | None,
 ) -> set[tuple[str, str, str]]:
-    """To another queue manager; destination, kind and state of what is not acknowledged."""
+    """Send ``batch`` to another queue manager, print the answers, return unfinished ones.
+
+    The result holds destination, kind and state of each message that is not acknowledged. With
+    ``deadline`` (of ``time.monotonic``) the call waits until every message has ended or the
+    deadline passes.
+    """
     answers = client.send_away([{"destination": args.destination, **message} for message in batch])
     if deadline is not None:
         _wait(client, answers, deadline)
@@ -251,7 +336,10 @@ def _send_away(
 
 
 def _wait(client: OutgoingClient, answers: list[dict[str, Any]], deadline: float) -> None:
-    """Until all have ended, or it is time. They have one kind."""
+    """Wait until every message of ``answers`` has ended or the deadline passes.
+
+    The states in ``answers`` are updated. The messages of one destination must have one kind.
+    """
     waiting = [answer for answer in answers if answer["serial"] is not None]
     for destination in dict.fromkeys(answer["destination"] for answer in waiting):
         _wait_for(
@@ -260,7 +348,7 @@ def _wait(client: OutgoingClient, answers: list[dict[str, Any]], deadline: float
 
 
 def _wait_for(waiting: list[dict[str, Any]], client: OutgoingClient, deadline: float) -> None:
-    """The same for messages to one destination."""
+    """Wait like :func:`_wait`, for messages of one destination and kind."""
     while waiting:
         left = deadline - time.monotonic()
         serials = [answer["serial"] for answer in waiting]
@@ -274,26 +362,29 @@ def _wait_for(waiting: list[dict[str, Any]], client: OutgoingClient, deadline: f
 
 
 def _local_destination(destination: str, client: QueueManagerClient) -> str | None:
-    """The queue of ours that the destination names; ``None`` for a URL of somebody else.
+    """Return our queue that ``destination`` names, or ``None`` if another queue manager has it.
 
-    Raises :class:`ConfigurationError` for a name that no message over HTTP can go to.
+    ``None`` also stands for a name that only the queue manager can judge. Raises
+    :class:`ConfigurationError` for a name that no message over HTTP can reach.
     """
-    if (
-        len(format_names(destination)) > 1
-    ):  # each of them by HTTP, also one that is ours; the queue manager judges them
+    # The queue manager judges each of several names, and sends over HTTP to all of them, also to
+    # its own queues.
+    if len(format_names(destination)) > 1:
         return None
     try:
         if multicast_address(destination) is not None:
             return None
         if reliable_url(destination) is not None:
-            canonical_outgoing(destination)  # what the queue manager would say of it
+            # Raise the error of the queue manager before anything is sent.
+            canonical_outgoing(destination)
             return None
     except ValueError as error:
         raise ConfigurationError(f"--destination {destination}: {error}") from None
     other = f"--destination {destination}: give the URL of the queue, like http://HOST/msmq/private$/NAME"
     url = destination[7:] if destination[:7].upper() == "DIRECT=" else destination
     if "://" not in url:
-        if url[:4].upper() == "OS:.":  # MSMQ's way to say "this computer"
+        # MSMQ writes "OS:." for this computer.
+        if url[:4].upper() == "OS:.":
             return local_queue_name(url[3:])
         if url is not destination or "=" in url:
             raise ConfigurationError(other)
@@ -301,7 +392,9 @@ def _local_destination(destination: str, client: QueueManagerClient) -> str | No
     try:
         address = parse_queue_url(url)
     except ValueError:
-        return None  # somebody else's web server may have any path; what is no URL the queue manager refuses
+        # The web server of another host may have any path. The queue manager refuses a text that
+        # is no URL.
+        return None
     listening = [parse_queue_url(f"{each}/msmq/any") for each in client.status()["listening"]]
     if address.host not in {each.host for each in listening} and address.host not in _LOCAL_HOSTS:
         return None
@@ -333,35 +426,42 @@ def _bodies(args: argparse.Namespace) -> Iterator[bytes]:
     else:
         try:
             yield body_of(args.body_type, args.body)
-        except UnicodeEncodeError:  # an argument that is not in the locale's encoding
+        # The argument has bytes that are no text in the encoding of the locale.
+        except UnicodeEncodeError:
             raise ConfigurationError("--body is not text; --body-file takes any bytes") from None
 
 
 def _open(name: str) -> Any:  # noqa: ANN401  # a binary file, or standard input
     if name == "-":
-        return open(sys.stdin.fileno(), "rb", closefd=False)  # a descriptor; the caller closes it
+        # The caller closes the file; the descriptor of standard input stays open.
+        return open(sys.stdin.fileno(), "rb", closefd=False)
     try:
         return Path(name).open("rb")
     except OSError as error:
         raise ConfigurationError(f"{name}: {error.strerror}") from None
 
 
-# --- peek and receive ---------------------------------------------------------------------------------------------------
+# --- peek and receive -----------------------------------------------------------------------------
 
 
 def _rows(
     client: QueueManagerClient, queue: str, after: int, limit: int | None
 ) -> Iterator[dict[str, Any]]:
-    """Rows behind ``after`` in order, over all epochs that are left: what is there now, not what comes while we read."""
-    described = client.queue(queue)  # raises the refusal that says why
+    """Yield the rows of ``queue`` after the sequence ``after``, in order, over all epochs.
+
+    The end of the queue is read once at the start, so rows that arrive later are not yielded. At
+    most ``limit`` rows are yielded; ``None`` means no limit. Raises :class:`ApiError` if the queue
+    manager refuses, for example because there is no such queue.
+    """
+    described = client.queue(queue)
     to, at = described["last"], max(after, described["first"] - 1)
     left = limit
     ends = [epoch["first"] - 1 for epoch in described["epochs"][1:]] + [to]
     for epoch, end in zip(described["epochs"], ends, strict=True):
         at = max(at, epoch["first"] - 1)
-        while at < end and (
-            left is None or left > 0
-        ):  # an epoch that ends before ``after`` cannot be asked for it
+        # The queue manager refuses a range after the end of the epoch, so such an epoch is
+        # skipped.
+        while at < end and (left is None or left > 0):
             found = client.range(
                 queue,
                 epoch=epoch["epoch"],
@@ -394,7 +494,11 @@ def _read(
 
 
 def shape(row: dict[str, Any], body: str) -> dict[str, Any]:
-    """A row with its body in the form that ``--body`` asks for."""
+    """Return ``row`` with its body in the form that ``--body`` names.
+
+    ``base64`` keeps the bytes, ``text`` replaces them by the column ``body_text``, and ``none``
+    leaves body and text out.
+    """
     if body == "text":
         return {**row, "body": row["body_text"]}
     if body == "none":
@@ -430,7 +534,9 @@ def _receive(args: argparse.Namespace) -> int:
         )
     if args.reject and args.consumer != DEFAULT_CONSUMER:
         raise ConfigurationError(
-            f"--reject: consumer {args.consumer} decides nothing; leave --consumer out"
+            f"--reject: only consumer {DEFAULT_CONSUMER} can reject rows, not "
+            f"{args.consumer}; leave "
+            "--consumer out"
         )
     client, queue = connect(args), local_queue_name(args.queue)
     keeper = LeaseKeeper(Holder.here("srmp-spark receive").as_dict())
@@ -446,7 +552,8 @@ def _receive(args: argparse.Namespace) -> int:
             limit, waiting, key=lambda row: (-(row["priority"] or 0), row["sequence"])
         )
         emit((shape(row, args.body) for row in rows), table=args.table, columns=_TABLE_COLUMNS)
-        # Only what has left this process is marked: a reader that closed our output has raised by now.
+        # Only printed rows are marked as received. If the reader of standard output had ended,
+        # emit would have raised.
         if rows:
             keeper.check()
             sequences = sorted(row["sequence"] for row in rows)

@@ -1,5 +1,7 @@
-"""Commands ``queues``, ``consumers``, ``purge``, ``give-up`` and ``status``: look at a queue manager, empty a
-queue, forget a consumer, give damaged rows up."""
+"""Show a queue manager, purge queues, delete consumers and discard damaged rows.
+
+The commands are ``queues``, ``consumers``, ``purge``, ``give-up`` and ``status``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from srmp_spark.commands.common import Commands, add_connection_flags, connect, emit
+from srmp_spark.commands.common import (
+    Commands,
+    add_command,
+    add_connection_flags,
+    connect,
+    emit,
+)
 from srmp_spark.errors import ApiError
 from srmp_spark.names import local_queue_name
 
@@ -16,7 +24,10 @@ if TYPE_CHECKING:
     from srmp_spark.client.api import QueueManagerClient
 
 MANY = 1_000
-"""Queues, or destinations of what goes out, beyond which ``status`` prints the summary: everything would be megabytes."""
+"""Most queues, or outgoing destinations, that ``status`` prints in full.
+
+Beyond it ``status`` prints the summary, because the whole would be megabytes.
+"""
 
 _QUEUE_COLUMNS = (
     "name",
@@ -52,71 +63,129 @@ _SUBSCRIPTION_COLUMNS = (
 )
 _OUTGOING_COLUMNS = ("destination", "state", "stream_id", "queued", "last_error", "next_attempt_at")
 
+_QUEUES = """\
+List the queues, one a line: the first and last sequence, the received and waiting rows, and more.
+
+Use it to see whether messages arrive, and whether a consumer keeps up."""
+
+_CONSUMERS = """\
+List the consumers of a queue, or delete one with its marks.
+
+A consumer is a reader with a mark of its own: a query, or srmp-spark receive --consumer NAME.
+Delete a consumer that no longer reads."""
+
+_PURGE = """\
+Discard the rows of a queue that are not received yet. They cannot be brought back.
+
+Use it for test messages, or for messages that nobody needs. The queue keeps its counting: the next
+message gets the next sequence. Senders that asked for it are notified that their messages were
+purged."""
+
+_GIVE_UP = """\
+Discard damaged rows for good, so that readers continue after them.
+
+Use it after an error that names sequences which cannot be read, and only when no backup has the
+rows (docs/troubleshooting.md, "Damaged rows"). The sequences stay counted."""
+
+_STATUS = f"""\
+Show the state of the queue manager: its queues, consumers, streams, destinations and errors.
+
+With more than {MANY} queues or destinations it shows the summary, unless --all is given."""
+
+_STATUS_EXAMPLES = """\
+examples:
+  srmp-spark status --table
+  srmp-spark status --queue 'private$/orders*' --table
+  srmp-spark status --summary"""
+
 
 def add_commands(commands: Commands[Any]) -> None:
-    """Add the five."""
-    parser = commands.add_parser("queues", help="the queues, one a line")
+    """Add ``queues``, ``consumers``, ``purge``, ``give-up`` and ``status`` to ``commands``."""
+    parser = add_command(
+        commands,
+        "queues",
+        words="list the queues with their counts",
+        description=_QUEUES,
+        examples="example:\n  srmp-spark queues --table",
+    )
     add_connection_flags(parser)
     parser.set_defaults(run=_queues)
 
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "consumers",
-        help="the consumers of a queue, one a line; --delete forgets one with its marks",
+        words="list the consumers of a queue, or delete one with its marks",
+        description=_CONSUMERS,
+        examples="examples:\n  srmp-spark consumers 'private$/orders' --table\n"
+        "  srmp-spark consumers 'private$/orders' --delete old-query",
     )
-    parser.add_argument("queue", metavar="QUEUE")
+    parser.add_argument("queue", metavar="QUEUE", help="the queue")
     parser.add_argument(
         "--delete",
         metavar="NAME",
-        help="forget this consumer: a query that uses its name later reads from the start "
-        "of what is kept",
+        help="delete this consumer. A query that uses the name later begins with the oldest row "
+        "that is kept",
     )
     add_connection_flags(parser)
     parser.set_defaults(run=_consumers)
 
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "purge",
-        help="give up the rows of a queue that are not received; their sequences stay counted",
+        words="discard the rows of a queue that are not received",
+        description=_PURGE,
+        examples="example:\n  srmp-spark purge --queue 'private$/orders'",
     )
-    parser.add_argument("--queue", required=True, metavar="NAME")
+    parser.add_argument("--queue", required=True, metavar="NAME", help="the queue to purge")
     add_connection_flags(parser)
     parser.set_defaults(run=_purge)
 
-    parser = commands.add_parser(
-        "give-up", help="give damaged rows up for good; their sequences stay counted"
+    parser = add_command(
+        commands,
+        "give-up",
+        words="discard damaged rows for good, so that readers continue after them",
+        description=_GIVE_UP,
+        examples="example:\n  srmp-spark give-up --queue 'private$/orders' --first 41 --last 43",
     )
-    parser.add_argument("--queue", required=True, metavar="NAME")
+    parser.add_argument("--queue", required=True, metavar="NAME", help="the queue with the rows")
     parser.add_argument(
         "--first",
         required=True,
         type=int,
         metavar="N",
-        help="the first sequence, as the error names it",
+        help="the first damaged sequence, as the error names it",
     )
-    parser.add_argument("--last", required=True, type=int, metavar="M", help="the last one")
     parser.add_argument(
-        "--force", action="store_true", help="also in a queue of which no row was found damaged"
+        "--last", required=True, type=int, metavar="M", help="the last damaged sequence"
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="discard the rows even if no damage was found in the queue",
     )
     add_connection_flags(parser)
     parser.set_defaults(run=_give_up)
 
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "status",
-        help=f"everything about the queue manager; with more than {MANY} queues or "
-        "destinations the summary",
+        words="show the state of the queue manager, its queues, streams and destinations",
+        description=_STATUS,
+        examples=_STATUS_EXAMPLES,
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--queue",
         metavar="NAME",
-        help="of queues and incoming streams those of this name or glob alone",
+        help="show only the queues and incoming streams of this name or glob",
     )
     which.add_argument(
         "--summary",
         action="store_true",
-        help="totals, and of each list what somebody should look at",
+        help="show totals, and of each list only the entries that need attention",
     )
     which.add_argument(
-        "--all", action="store_true", help="everything, however many queues there are"
+        "--all", action="store_true", help="show everything, also with very many queues"
     )
     add_connection_flags(parser)
     parser.set_defaults(run=_status)

@@ -1,9 +1,11 @@
-"""A stored POST without what is nobody's business: same bytes in length and structure, other content.
+"""Redact a stored POST: replace private content by other content of the same length.
 
-Every replacement has the length of what it replaces, so that all lengths in the message stay true, and the same thing gets
-the same replacement in the whole capture. Replaced: body and extension, label, hosts, GUIDs (in identifiers, stream
-identifiers, Content-Ids and inside correlations), application XML in the SOAP body, signatures, values of HTTP fields that
-SRMP does not know. Kept: queue names, numbers, times, priorities: what a bug report needs.
+Every replacement has the length of the text that it replaces, so all lengths in the message stay
+true. Equal texts get equal replacements in the whole capture. These parts are replaced: body and
+extension, label, hosts, GUIDs (in identifiers, stream identifiers, Content-Ids and inside
+correlations), application XML in the SOAP body, signatures, and values of HTTP fields that SRMP
+does not know. These parts are kept, because a bug report needs them: queue names, numbers, times
+and priorities.
 """
 
 from __future__ import annotations
@@ -17,9 +19,8 @@ from srmp_spark.srmp.codec.decoder import decode_parts
 from srmp_spark.srmp.codec.http_head import content_type_of
 
 _GUID = re.compile(rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
-_URL_HOST = re.compile(
-    rb"""(?<!=["'])(https?://)([^/\\:?#\s<>@"']+)""", re.IGNORECASE
-)  # not the name of a namespace
+# A URL directly after =" is the name of an XML namespace, and is kept.
+_URL_HOST = re.compile(rb"""(?<!=["'])(https?://)([^/\\:?#\s<>@"']+)""", re.IGNORECASE)
 _OS_HOST = re.compile(rb"((?:OS|TCP|SPX):)([^\\/<>\s]+)", re.IGNORECASE)
 _FIELD = re.compile(rb"^([!-9;-~]+)(:[ \t]*)([^\r\n]*)", re.MULTILINE)
 _KEPT_FIELDS = frozenset(
@@ -44,7 +45,7 @@ _SOAP_BODY = re.compile(rb"(<(?:[\w.-]+:)?Body(?:\s[^>]*)?>)(.+)(</(?:[\w.-]+:)?
 
 
 class Redactor:
-    """One capture: what is the same stays the same in all of its posts."""
+    """Redacts the posts of one capture, with equal replacements for equal texts in all posts."""
 
     def __init__(self) -> None:
         self._guids: dict[bytes, bytes] = {}
@@ -52,7 +53,11 @@ class Redactor:
         self._numbers = itertools.count(1)
 
     def redact(self, record: Record) -> bytes:
-        """The post, redacted. Raises :class:`RemoteProtocolError` if it is no message (any more)."""
+        """Return the post of ``record``, redacted.
+
+        Raises :class:`RemoteProtocolError` if the post cannot be decoded as a message before or
+        after the redaction.
+        """
         head, content = record.head, record.content
         _, parts = decode_parts(content_type_of(head), content)
         pieces: list[bytes] = [self._head(head)]
@@ -72,7 +77,10 @@ class Redactor:
         return redacted
 
     def peer(self, peer: str) -> str:
-        """A peer's address, replaced."""
+        """Return the address ``peer`` with its host replaced and its port kept.
+
+        The result is empty if ``peer`` has no host.
+        """
         host, _, port = peer.rpartition(":")
         return f"{self._same('host', host.encode()).decode()}:{port}" if host else ""
 
@@ -83,13 +91,17 @@ class Redactor:
     def _field(self, match: re.Match[bytes]) -> bytes:
         name, colon, value = match.groups()
         if name.lower() == b"host":
-            host, port = re.fullmatch(rb"(.*?)(:\d+)?", value, re.DOTALL).groups()  # type: ignore[union-attr]  # it matches anything
+            # The pattern matches every value.
+            host, port = re.fullmatch(rb"(.*?)(:\d+)?", value, re.DOTALL).groups()  # type: ignore[union-attr]
             return name + colon + self._same("host", host) + (port or b"")
         kept = value if name.lower() in _KEPT_FIELDS else b"x" * len(value)
         return name + colon + self._guid_text(kept)
 
     def _text(self, text: bytes) -> bytes:
-        """Everything that is not body or extension: MIME heads and the envelope."""
+        """Return ``text`` redacted.
+
+        ``text`` is MIME heads or the envelope, neither body nor extension.
+        """
         text = _SOAP_BODY.sub(lambda m: m[1] + b"x" * len(m[2]) + m[3], text)
         text = _SECRETS.sub(lambda m: m[1] + b"A" * len(m[2]) + m[3], text)
         text = _LABEL.sub(lambda m: m[1] + self._same("label", m[2]) + m[3], text)
@@ -104,14 +116,18 @@ class Redactor:
     def _guid(self, guid: bytes) -> bytes:
         key = guid.lower()
         if not key.strip(b"0-"):
-            return guid  # the NULL GUID means "none"
+            # The NULL GUID means "none", and identifies nobody.
+            return guid
         found = self._guids.get(key)
         if found is None:
             found = self._guids[key] = b"%08x-0000-4000-8000-000000000000" % next(self._numbers)
         return found
 
     def _correlation(self, text: bytes) -> bytes:
-        """The GUID inside an OBJECTID, as it stands in memory ([MS-MQMQ] 2.2.8)."""
+        """Replace the GUID inside a base64 OBJECTID, in the byte order of [MS-MQMQ] 2.2.8.
+
+        A text that is no OBJECTID of 20 bytes becomes a run of ``A`` of the same length.
+        """
         try:
             raw = base64.b64decode(text.strip(), validate=True)
         except ValueError:
@@ -127,7 +143,10 @@ class Redactor:
         return text.replace(text.strip(), base64.b64encode(in_memory + raw[16:]))
 
     def _same(self, kind: str, text: bytes) -> bytes:
-        """A name of the same length, the same for the same text in any case."""
+        """Return a replacement of the same length, equal for equal texts in any letter case.
+
+        ``kind`` is the beginning of the replacement, for example ``host``.
+        """
         if not text:
             return text
         key = kind, text.lower()

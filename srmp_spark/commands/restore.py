@@ -1,4 +1,4 @@
-"""``restore``: a new data directory from the Delta state, after the disk was lost."""
+"""``restore``: make a new data directory from the Delta state after the disk was lost."""
 
 from __future__ import annotations
 
@@ -7,48 +7,70 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from srmp_spark.commands.common import Commands, emit
+from srmp_spark.commands.common import Commands, add_command, emit
 
 _COLUMNS = ("finding", "what", "name", "first", "last", "count", "state", "detail")
 
-_EPILOG = """one JSON object per line, each with what was found:
-  restored     it is in the new data directory
-  lost         it was given out, and Delta does not have it
-  may_be_lost  it may have come after Delta was written last
-  in_doubt     messages to others that may have arrived: held until `srmp-spark streams resend|drop --destination D`
-then start the queue manager with serve and the same flags; see docs/troubleshooting.md, "A lost disk"."""
+_DESCRIPTION = """\
+Make a new data directory from the Delta state (serve --state) after the disk was lost.
+
+Use it only when neither the data directory nor a backup of it is left. The queue manager must not
+run. Afterwards start it with serve and the same flags. docs/troubleshooting.md, "A lost disk",
+describes each step."""
+
+_EXAMPLES = """\
+example:
+  srmp-spark restore --state /lake/srmp-state --data-dir /var/lib/srmp-spark --table
+
+output: one JSON object a line. Its field "finding" is one of
+  restored     the object is in the new data directory
+  lost         it was handed out, but the Delta state does not have it
+  may_be_lost  it may have arrived after the last write of the Delta state
+  in_doubt     messages to others that may have arrived. They are held until
+               srmp-spark streams resend|drop --destination D decides"""
 
 
 def add_commands(commands: Commands[Any]) -> None:
-    """Add it."""
-    parser = commands.add_parser(
+    """Add the command ``restore`` to ``commands``."""
+    parser = add_command(
+        commands,
         "restore",
-        help="make a new data directory from the Delta state, when the disk is lost",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        words="make a new data directory from the Delta state after the disk was lost",
+        description=_DESCRIPTION,
+        examples=_EXAMPLES,
     )
     parser.add_argument(
-        "--state", required=True, metavar="URI|PATH", help="what serve had as --state"
+        "--state",
+        required=True,
+        metavar="URI|PATH",
+        help="value of --state of the lost queue manager",
     )
-    parser.add_argument("--data-dir", required=True, metavar="DIR", help="an empty folder")
     parser.add_argument(
-        "--queue-manager", metavar="GUID", help="which one, if the state has several"
+        "--data-dir",
+        required=True,
+        metavar="DIR",
+        help="the new data directory: a new or empty folder",
+    )
+    parser.add_argument(
+        "--queue-manager",
+        metavar="GUID",
+        help="which queue manager to restore, if the state has several",
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="do not ask whether the queue manager lives: its disk is lost for certain. "
-        "One that lives ends within 5 s, and "
-        "what it accepts until then is lost",
+        help="do not check whether the queue manager still runs. If it runs, it ends within 5 s, "
+        "and the messages that it accepts until then are lost",
     )
     parser.add_argument(
-        "--table", action="store_true", help="a table for people instead of JSON lines"
+        "--table", action="store_true", help="print a table for people instead of JSON lines"
     )
     parser.set_defaults(run=_restore)
 
 
 def _restore(args: argparse.Namespace) -> int:
-    from srmp_spark.store.restore.report import Line  # deltalake takes a while to load
+    # Imported here, because loading deltalake takes a while.
+    from srmp_spark.store.restore.report import Line
     from srmp_spark.store.restore.restore import restore
 
     kept: list[dict[str, Any]] = []

@@ -1,7 +1,7 @@
-"""Why ``send --wait`` ended without an acknowledgement, and what to do next.
+"""Explain why ``send --wait`` ended without an acknowledgement, and what to do next.
 
-A state alone (``queued``, ``sent``, ``dead``) sends people to the logs of two machines. Here it becomes one sentence, from what
-``status.outgoing`` knows of the destination.
+A state alone (``queued``, ``sent``, ``dead``) would send the user to the logs of two machines. This
+module makes one sentence of the state and of the entry of the destination in ``status.outgoing``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from srmp_spark.errors import with_hint
 from srmp_spark.names import is_reliable, split_url
 
 _ANSWER = re.compile(r"(\d{3})(?: ([a-z-]+)(?=;|$))?")
-"""``last_error`` of an answer: its status, and of another srmp-spark the code in ``Srmp-Reason``."""
+"""Pattern of ``last_error`` after an HTTP answer.
+
+It has the status, and the code of the header ``Srmp-Reason`` if the peer is srmp-spark.
+"""
 
 REMEDIES: dict[str, str] = {
     "not-transactional": "that queue is not transactional: send with --delivery "
@@ -29,26 +32,28 @@ REMEDIES: dict[str, str] = {
     "lets you in",
     "target": "is the URL right? Its path begins with /msmq/",
 }
-"""Reason of an answer → what its sender can do (what its receiver can do, ``doctor`` says there)."""
+"""Code of ``Srmp-Reason`` → advice to the sender; ``doctor`` advises the receiver."""
 _MAYBE_NOT_MSMQ = frozenset((403, 404, 405))
-"""Answers of a web server that has no MSMQ at this path."""
+"""HTTP statuses of a web server that has no MSMQ at this path."""
 _REFUSED = (
     "its queue's name, or its kind: a queue that is not transactional takes --delivery recoverable"
 )
-"""What MSMQ itself answers 400 to, without a word."""
+"""Advice for an answer 400 without a reason, which MSMQ itself sends."""
 
 
 def unfinished(state: str, outgoing: Mapping[str, Any] | None) -> str:
-    """One sentence about messages that ``--wait`` left in ``state``.
+    """Return one sentence about the messages that ``--wait`` left in ``state``.
 
-    ``outgoing`` is the entry of their destination in ``status``; ``None`` if there is none any more.
+    ``outgoing`` is the entry of the messages' destination in ``status``, or ``None`` if ``status``
+    no longer has the entry.
     """
     told = outgoing or {}
     error: str | None = told.get("last_error")
     if state == "dead":
         return _dead(error)
     session: Mapping[str, Any] = told.get("wsrm") or {}
-    if session.get("state") == "lost" and error is not None:  # it says what an operator can do
+    # The error of a lost session says what an operator can do.
+    if session.get("state") == "lost" and error is not None:
         return f"not acknowledged: {error}"
     if told.get("state") == "OnHold":
         cause = told.get("damaged") or "the destination is on hold"
@@ -58,7 +63,7 @@ def unfinished(state: str, outgoing: Mapping[str, Any] | None) -> str:
             "gives it up",
         )
     if error is not None:
-        # Those are of MSMQ
+        # The remedies are for peers that speak SRMP; they do not fit a wsrm destination.
         remedy = "" if is_reliable(told.get("destination", "")) else _remedy(error)
         return with_hint(
             f"not acknowledged: {error}; it is kept and tried again",
@@ -83,9 +88,8 @@ def unfinished(state: str, outgoing: Mapping[str, Any] | None) -> str:
 
 def _dead(error: str | None) -> str:
     answer = _ANSWER.match(error or "")
-    if (
-        answer is None or answer[1] != "400"
-    ):  # what is told last is about something else: only 400 ends a message
+    # Only an answer 400 makes a dead letter. Any other last error is about another message.
+    if answer is None or answer[1] != "400":
         hint = (
             "the log of the queue manager (sender.dead) and the table "
             "dead_letter_queue of --state have the reason"
@@ -100,7 +104,7 @@ def _dead(error: str | None) -> str:
 
 
 def _remedy(error: str) -> str:
-    """For trouble that may pass; empty if the error says it all."""
+    """Return advice for an error that may pass, or an empty text if the error explains itself."""
     answer = _ANSWER.match(error)
     if answer is None:
         return ""
@@ -109,7 +113,11 @@ def _remedy(error: str) -> str:
 
 
 def _no_receipt(send_receipts_to: str | None) -> str:
-    """The one cause that shows at the receiver alone: it may not, or cannot, call us back."""
+    """Return the sentence for a missing stream receipt.
+
+    Only the receiver can see the cause: the receiver is not allowed to send to our URL, or cannot
+    reach our URL.
+    """
     ours = "our --public-url"
     if send_receipts_to:
         url = split_url(send_receipts_to)

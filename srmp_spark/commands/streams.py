@@ -1,4 +1,4 @@
-"""``streams``: the streams that come in and go out, and what an operator decides about one."""
+"""``streams``: list incoming and outgoing streams, and apply an operator's decision to one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from srmp_spark.commands.common import Commands, add_connection_flags, connect_outgoing, emit
+from srmp_spark.commands.common import (
+    Commands,
+    add_command,
+    add_connection_flags,
+    connect_outgoing,
+    emit,
+)
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import local_queue_name
 
@@ -35,32 +41,58 @@ _OUT = (
     "next_attempt_at",
 )
 
-_HELP = """actions on a stream that comes in (--queue and --stream):
-  accept-gap  give up what is missing (gap_at to gap_to; 409 if nothing is): the message behind it is taken when it comes again;
-              once more: whatever comes next is taken; with --gap-at N only if the gap still begins there
-  reset       forget it: its sender's next <start> begins it (drop: the same)
-actions on what goes out (--destination; --stream: only if this is the live one):
-  resend      send at once, and again whatever is not acknowledged, with the same numbers; also if it is held or paused
-  reset       send the rest in a new stream: the peer lost its state
-  drop        give up what is not acknowledged: dead letters
-  pause, resume"""
+_DESCRIPTION = """\
+List the incoming and outgoing streams, or apply an operator's decision to one.
+
+A stream carries the messages of one sender to one transactional queue in order. Use an action when
+a stream waits for a message that will never arrive, or when a peer does not acknowledge."""
+
+_EXAMPLES = """\
+actions on an incoming stream (--queue and --stream):
+  accept-gap  do without the missing messages gap_at to gap_to (409 if none is missing). The
+              message after the gap is accepted when it arrives again. A second accept-gap accepts
+              whatever message arrives next. With --gap-at N only if the gap still begins at N
+  reset       forget the stream. The next <start> of its sender begins a new one
+  drop        the same as reset
+actions on outgoing messages (--destination; with --stream only if this is the live stream):
+  resend      send at once, also if the destination is held or paused. Messages without an
+              acknowledgement are sent again with the same numbers
+  reset       send the remaining messages in a new stream, because the peer lost its state
+  drop        discard the messages without an acknowledgement; they become dead letters
+  pause       send nothing until resume
+  resume      send again after pause or hold
+
+examples:
+  srmp-spark streams --table
+  srmp-spark streams accept-gap --queue 'private$/orders' --stream 'uid:GUID\\N' --gap-at 17
+  srmp-spark streams resend --destination 'http://peer.example/msmq/private$/orders'"""
 
 
 def add_commands(commands: Commands[Any]) -> None:
-    """Add it."""
-    parser = commands.add_parser(
+    """Add the command ``streams`` to ``commands``."""
+    parser = add_command(
+        commands,
         "streams",
-        help="streams that come in and go out",
-        epilog=_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        words="list incoming and outgoing streams; resend, skip or drop their messages",
+        description=_DESCRIPTION,
+        examples=_EXAMPLES,
     )
-    parser.add_argument("action", nargs="?", choices=ACTIONS, help="without: list them")
-    side = parser.add_mutually_exclusive_group()
-    side.add_argument("--queue", metavar="Q", help="a queue of ours that the stream comes into")
-    side.add_argument("--destination", metavar="D", help="the URL that it goes to")
-    parser.add_argument("--stream", metavar="ID", help="its identifier, uid:GUID\\N")
     parser.add_argument(
-        "--gap-at", type=int, metavar="N", help="accept-gap: this gap, as listed, and no other"
+        "action", nargs="?", choices=ACTIONS, help="see below; without an action: list the streams"
+    )
+    side = parser.add_mutually_exclusive_group()
+    side.add_argument(
+        "--queue", metavar="Q", help="the queue of this queue manager that receives the stream"
+    )
+    side.add_argument("--destination", metavar="D", help="the URL to which the messages are sent")
+    parser.add_argument(
+        "--stream", metavar="ID", help="identifier of the stream, uid:GUID\\N, as the list shows it"
+    )
+    parser.add_argument(
+        "--gap-at",
+        type=int,
+        metavar="N",
+        help="accept-gap: only the gap that begins at N, as the list shows it",
     )
     add_connection_flags(parser)
     parser.set_defaults(run=_streams)
@@ -70,7 +102,7 @@ def _streams(args: argparse.Namespace) -> int:
     if args.action is None:
         return _list(args)
     if args.gap_at is not None and args.action != "accept-gap":
-        raise ConfigurationError("--gap-at belongs to accept-gap")
+        raise ConfigurationError("--gap-at can be given only with accept-gap")
     client = connect_outgoing(args)
     if args.queue is not None:
         if args.action not in INCOMING:
@@ -93,13 +125,14 @@ def _streams(args: argparse.Namespace) -> int:
         emit([client.decide(args.action, args.destination, args.stream)], table=args.table)
     else:
         raise ConfigurationError(
-            f"{args.action} needs --queue Q (comes in) or --destination D (goes out)"
+            f"{args.action} needs --queue Q (an incoming stream) or --destination D "
+            "(outgoing messages)"
         )
     return 0
 
 
 def _session(session: Mapping[str, Any] | None) -> str | None:
-    """A reliable session in a few words."""
+    """Return a reliable session as a short text for the table, or ``None`` without a session."""
     if session is None:
         return None
     room = session["buffer_remaining"]

@@ -1,4 +1,4 @@
-"""``subscribe``: which queues of other queue managers are read into ours ([MS-MQRR])."""
+"""``subscribe``: read queues of other queue managers into our queues ([MS-MQRR])."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from srmp_spark.commands.common import RETRY_SECONDS, Commands, add_connection_flags, address, emit
+from srmp_spark.commands.common import (
+    RETRY_SECONDS,
+    Commands,
+    add_command,
+    add_connection_flags,
+    address,
+    emit,
+)
 from srmp_spark.errors import ApiError, ConfigurationError, with_hint
 from srmp_spark.private_files import refuse_open_secret
 
@@ -20,7 +27,11 @@ if TYPE_CHECKING:
 
 ACTIONS = ("add", "list", "remove", "resume")
 FIRST_SECONDS = 2.0
-"""How long ``add`` waits for the first attempt: a machine that is there answers within it, usually."""
+"""Longest wait of ``add`` for the first attempt, in seconds.
+
+A reachable machine usually answers within this time. After it the command reports that no answer
+has arrived yet and ends with exit code 0.
+"""
 POLL_SECONDS = 0.1
 _FLAGS = (
     "the flags are --host, --queue, --mode move|copy, --to, --username with "
@@ -38,62 +49,93 @@ COLUMNS = (
     "lag_seconds",
     "last_error",
 )
-PASSWORD_VARIABLE = "SRMP_SPARK_REMOTE_PASSWORD"  # noqa: S105  # a name
+# The text is the name of an environment variable, no password.
+PASSWORD_VARIABLE = "SRMP_SPARK_REMOTE_PASSWORD"  # noqa: S105
 PASSWORD_MAX = 4_096
-"""Bytes of a password file; passwords of Windows have at most 256 characters."""
+"""Most bytes that are read of a password file.
 
-_HELP = f"""actions:
-  add     read the remote queue --queue of --host from now on, until it is removed. Again with another --mode or
-          account: it has those then. The first attempt is waited for, two seconds at most; if it fails that is
-          said, exit code 4, and the subscription stays and is tried again
-  list    one a line, with what was pulled and the last error (also in srmp-spark status)
-  remove  take nothing more; it is gone when pending is 0. What stands in the configuration file is removed there
-  resume  begin one that is on hold: a started copy of a data directory moves no messages until its operator says
-          that the original reads this queue no more
+Passwords of Windows have at most 256 characters.
+"""
 
-The password is the content of --password-file, read here, or {PASSWORD_VARIABLE}. The queue manager keeps it in a file of its
-data directory that only its owner can read; to keep it elsewhere: [[subscription]] with password_file in its configuration."""
+_DESCRIPTION = """\
+Read queues of other queue managers, for example of Windows, into queues of this one ([MS-MQRR]).
+
+Use it when a sender cannot be changed to send here. The queue manager reads the remote queue
+continuously until the subscription is removed, also after restarts."""
+
+_EXAMPLES = f"""\
+actions:
+  add     begin to read --queue of --host. For an existing subscription add changes its mode or
+          account. The command waits up to two seconds for the first attempt. If the attempt
+          fails, the command prints the error and ends with exit code 4. The subscription stays,
+          and the queue manager tries again
+  list    print one subscription a line, with its count of messages and its last error
+  remove  read nothing more. The subscription disappears when its pending count is 0. Remove a
+          subscription of the configuration file from that file
+  resume  begin to read after a hold. A copy of a data directory moves no messages until an
+          operator confirms that the original no longer reads the queue
+
+examples:
+  srmp-spark subscribe add --host windows.example --queue 'private$\\orders' --username reader \\
+      --domain EXAMPLE --password-file reader.password
+  srmp-spark subscribe list --table
+  srmp-spark subscribe remove --host windows.example --queue 'private$\\orders'
+
+The password is the content of --password-file, or of the environment variable
+{PASSWORD_VARIABLE}. The queue manager keeps it in a file of its data directory that
+only its owner can read. To keep the password elsewhere, write a [[subscription]] with password_file
+into the configuration of serve."""
 
 
 def add_commands(commands: Commands[Any]) -> None:
-    """Add it."""
-    parser = commands.add_parser(
+    """Add the command ``subscribe`` to ``commands``."""
+    parser = add_command(
+        commands,
         "subscribe",
-        help="read queues of other queue managers into ours (MQRR)",
-        epilog=_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        words="read queues of other queue managers into queues of this one (MQRR)",
+        description=_DESCRIPTION,
+        examples=_EXAMPLES,
     )
-    parser.add_argument("action", choices=ACTIONS)
+    parser.add_argument("action", choices=ACTIONS, help="see below")
     parser.add_argument(
         "--host",
         metavar="HOST",
-        help="HOST or HOST:PORT that has the queue (no port: its endpoint mapper)",
+        help="the remote machine, HOST or HOST:PORT (without a port its endpoint mapper is asked)",
     )
     parser.add_argument(
         "--queue",
         metavar="NAME",
-        help="private$\\orders, orders;JOURNAL, deadletter$ or a format name",
+        help="the remote queue: private$\\orders, orders;JOURNAL, deadletter$ or a format name",
     )
     parser.add_argument(
         "--mode",
         choices=("move", "copy"),
-        help="move (default): removed there; copy: nothing is removed",
+        help="move (default): remove each message from the remote queue; copy: remove nothing",
     )
     parser.add_argument(
-        "--to", metavar="NAME", help="the queue of ours (default private$/NAME@HOST)"
+        "--to", metavar="NAME", help="the queue here that receives (default private$/NAME@HOST)"
     )
-    parser.add_argument("--username", metavar="USER", help="as whom to sign in")
     parser.add_argument(
-        "--domain", metavar="DOMAIN", help="its domain, or the name of the other machine"
+        "--username", metavar="USER", help="account that signs in at the remote machine"
     )
-    parser.add_argument("--password-file", metavar="FILE", help="its password")
     parser.add_argument(
-        "--auth-protocol", metavar="P", help="ntlm (default), kerberos or negotiate"
+        "--domain",
+        metavar="DOMAIN",
+        help="domain of the account, or the name of the remote machine",
+    )
+    parser.add_argument(
+        "--password-file", metavar="FILE", help="file with the password of the account"
+    )
+    parser.add_argument(
+        "--auth-protocol",
+        metavar="P",
+        help="protocol of the sign-in: ntlm (default), kerberos or negotiate",
     )
     parser.add_argument(
         "--auth-level",
         metavar="L",
-        help="none, connect, integrity or privacy (default; on loopback none)",
+        help="protection of the calls: none, connect, integrity or privacy "
+        "(default privacy, on loopback none)",
     )
     add_connection_flags(parser)
     parser.set_defaults(run=_subscribe)
@@ -114,7 +156,7 @@ def _subscribe(args: argparse.Namespace) -> int:
     for name in ("host", "queue"):
         if getattr(args, name) is None:
             raise ConfigurationError(
-                f"{args.action} needs --{name}; `srmp-spark subscribe list` lists what there is"
+                f"{args.action} needs --{name}; `srmp-spark subscribe list` lists the subscriptions"
             )
     if args.action == "remove":
         emit([client.unsubscribe(args.host, args.queue)], table=args.table, columns=COLUMNS)
@@ -137,7 +179,7 @@ def _subscribe(args: argparse.Namespace) -> int:
 
 
 def _connection_of(args: argparse.Namespace) -> str:
-    """Return the flags by which the same queue manager is reached again, for a command that a user copies."""
+    """Return the flags that reach the same queue manager, for a command that the user copies."""
     given = [("--api", args.api), ("--token-file", args.token_file)]
     flags = "".join(f" {flag} {shlex.quote(value)}" for flag, value in given if value)
     return flags + (" --allow-plain-token" if args.allow_plain_token else "")
@@ -193,9 +235,8 @@ def _add(
 
 
 def _client(args: argparse.Namespace) -> SubscriptionsClient:
-    from srmp_spark.client.subscriptions import (
-        SubscriptionsClient,
-    )  # requests takes a while to load
+    # Imported here, because loading requests takes a while.
+    from srmp_spark.client.subscriptions import SubscriptionsClient
 
     return SubscriptionsClient(
         *address(args), retry_seconds=RETRY_SECONDS, allow_plain_token=args.allow_plain_token
@@ -203,7 +244,13 @@ def _client(args: argparse.Namespace) -> SubscriptionsClient:
 
 
 def _password(args: argparse.Namespace) -> str | None:
-    """Never on the command line: other users of the machine read those."""
+    """Return the password of ``--password-file``, or else of the environment.
+
+    Without the flag, and without ``--username``, the result is ``None``. No flag takes the password
+    itself, because other users of the machine can read command lines. Raises
+    :class:`ConfigurationError` if the file cannot be read, is no UTF-8, or can be read by other
+    users.
+    """
     if args.password_file is None:
         return os.environ.get(PASSWORD_VARIABLE) if args.username else None
     try:

@@ -1,16 +1,24 @@
-"""The jobs: ``ingest``, ``replay`` and ``backfill`` (INTERFACE.md section 5).
+"""The jobs ``ingest``, ``replay`` and ``backfill`` (INTERFACE.md section 5).
 
-``jobs/ingest.py``, ``jobs/replay.py`` and ``jobs/backfill.py`` are scripts for ``python`` and ``spark-submit`` that call what
-stands here, as ``srmp-spark replay`` does after an installation. One module a concept. Of those that write a message table:
+``jobs/ingest.py``, ``jobs/replay.py`` and ``jobs/backfill.py`` are scripts for ``python`` and
+``spark-submit``. They call this package, as ``srmp-spark replay`` does after an installation. Each
+module holds one concept.
 
-- :mod:`.ingest`: one streaming query from queues into a table; :mod:`.exactly_once`: each row once, by one writer.
+Modules of the job that writes a message table:
 
-Of those that send:
+- :mod:`.ingest`: one streaming query from queues into a table;
+- :mod:`.exactly_once`: append each row once, by one writer;
+- :mod:`.table_writers`: the names under which jobs write a table.
 
-- :mod:`.selection`: which rows of a table (times, version, queue, label, SQL);
-- :mod:`.ranges`: those rows as batches, each a range of sequences of one log, with a fingerprint;
-- :mod:`.sending`: a batch becomes outgoing messages by the sink's two steps, stage and commit;
-- :mod:`.done`: what was committed, kept so that a job that starts again is fast; correctness never rests on it;
-- :mod:`.message_files`: saved bodies and JSON lines as rows;
-- :mod:`.pace`: the throttle and the progress bar; :mod:`.running`: what any job does around its work.
+Modules of the jobs that send:
+
+- :mod:`.selection`: choose rows of a table by time, version, queue, label or SQL;
+- :mod:`.ranges`: split the rows into batches, each a range of sequences of one log;
+- :mod:`.sending`: stage and commit a batch, the two steps of the sink;
+- :mod:`.done`: record committed batches, so that a restarted job is fast; correctness never
+  depends on the record;
+- :mod:`.message_files`: read saved bodies and JSON lines as rows;
+- :mod:`.remote_messages`: read a queue of another queue manager over RPC;
+- :mod:`.pace`: limit the rate and draw the progress bar;
+- :mod:`.running`: flags, signals and the last line of output of every job.
 """

@@ -1,9 +1,12 @@
-"""``backfill``: what was stored elsewhere goes into a message table, or out to a queue.
+"""``backfill``: bring messages stored elsewhere into a message table or to a queue.
 
-To a queue it is what ``replay`` does, for a whole table or for saved files. Into a Delta table it appends what is not there
-yet: rows are known by (queue_manager, epoch, queue, sequence), as in the tables of ``jobs/ingest.py``. That rests on the same
-claim as ingest's (:mod:`srmp_spark.jobs.exactly_once`): of jobs whose queues may meet one writes, so a running ingest of these
-queues is ended by a backfill, and started again it leaves out what the table holds.
+To a queue the job does what ``replay`` does, for a whole table or for saved files. Into a Delta
+table the job appends the rows that the table lacks. A row is identified by (queue_manager, epoch,
+queue, sequence), as in the tables of ``jobs/ingest.py``.
+
+The append rests on the claim of ingest (:mod:`srmp_spark.jobs.exactly_once`): of jobs that may
+write the same queues, only one writes. So a backfill ends a running ingest of these queues. When
+the ingest is started again, it leaves out the rows that the table holds.
 """
 
 from __future__ import annotations
@@ -26,44 +29,53 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DESCRIPTION = """\
-Bring messages that were stored elsewhere into a message table (--table) or out to a queue (--queue-manager, --destination).
+Bring messages that were stored elsewhere into a message table (--table), or send them to a queue
+(--queue-manager, --destination).
 
-Without --yes nothing is changed: the job prints how many rows and bytes would go where. It can be started again after a
-failure or a kill: into a table no row goes twice, and to a queue none goes twice under the same --id."""
+Use it for messages from before the first ingest, from files, or from a Windows queue. Without
+--yes nothing is changed: the job prints how many rows and bytes it would write, and where to. It
+can be started again after a failure or a kill: no row is written twice into a table, and the same
+--id sends no row twice to a queue."""
 
 EXAMPLES = """\
 examples:
-  The inbox that a queue manager keeps with --state, into the table of jobs/ingest.py (stop that job first):
+  The inbox of a Delta state (serve --state), into the table of jobs/ingest.py; stop that job first:
     backfill.py --source table --from /lake/srmp-state/inbox --table /data/messages --yes
   A whole table to a queue:
     backfill.py --source table --from /data/messages --queue-manager http://127.0.0.1:8081 \\
         --destination 'DIRECT=http://test-host/msmq/private$/orders' --id copy-1 --yes
-  What somebody saved with srmp-spark peek:
+  Messages that were saved with srmp-spark peek:
     srmp-spark peek --queue 'private$/orders' > orders.jsonl
-    backfill.py --source files --from orders.jsonl --queue-manager … --destination … --id from-file --yes
+    backfill.py --source files --from orders.jsonl --queue-manager … --destination … \\
+        --id from-file --yes
   A folder in which each file is the body of a message:
     backfill.py --source files --from /data/bodies --table /data/messages
   The journal of a queue on a Windows machine:
-    backfill.py --source mqrr --from 'windows.example\\private$\\orders;JOURNAL' --username reader --domain EXAMPLE \\
-        --password-file reader.password --table /data/messages --yes
+    backfill.py --source mqrr --from 'windows.example\\private$\\orders;JOURNAL' \\
+        --username reader --domain EXAMPLE --password-file reader.password \\
+        --table /data/messages --yes
 
 sources:
-  table  a Delta table with the columns of the source, as jobs/ingest.py or --state writes it. Part of a table: replay.py
-  files  on the machine that runs the job: a file, a folder or a glob. *.jsonl and *.ndjson hold one message a line as
-         srmp-spark peek prints it (or are the manifest of srmp-spark capture), any other file is one body. A line with
-         queue_manager, epoch, queue and sequence is known by them; other messages by their path below --from and their row
-  mqrr   a queue of another queue manager, read over RPC, into a table: HOST[:PORT]\\QUEUE, where QUEUE is private$\\orders,
-         private$\\orders;JOURNAL, deadletter$ or a format name. --mode copy (default) removes nothing; --mode move removes a
-         message when it is in the table. The default of --id is the host
+  table  a Delta table with the columns of the source, as jobs/ingest.py or --state writes it. For a
+         part of a table use replay.py
+  files  a file, a folder or a glob on the machine that runs the job. *.jsonl and *.ndjson hold one
+         message a line as srmp-spark peek prints it, or are the manifest of srmp-spark capture.
+         Any other file is one body. A line with queue_manager, epoch, queue and sequence is
+         identified by these four, any other message by its path below --from and its row
+  mqrr   a queue of another queue manager, read over RPC, into a table: HOST[:PORT]\\QUEUE, where
+         QUEUE is private$\\orders, private$\\orders;JOURNAL, deadletter$ or a format name. --mode
+         copy (default) removes nothing; --mode move removes a message when it is in the table. The
+         default of --id is the host
 
 output:
-  stdout: {"rows", "bytes", "destinations"}, then as last line {"job", "rows", "batches", "status", …}: rows that are
-  there now and were not before; status done, dry-run, stopped, failed. stderr: progress.
+  stdout: {"rows", "bytes", "destinations"}; the last line is {"job", "rows", "batches", "status",
+  …}. rows: rows that are there now and were not before. status: done, dry-run, stopped or failed.
+  stderr: progress.
   Exit codes: 0 done, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of INTERFACE.md section 5."""
+    """Add the flags of INTERFACE.md section 5 to ``parser``."""
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.set_defaults(job="backfill")
@@ -71,21 +83,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--source",
         required=True,
         choices=("table", "files", "mqrr"),
-        help="what kind of source; see below",
+        help="kind of the source; see below",
     )
     parser.add_argument(
         "--from",
         dest="origin",
         required=True,
         metavar="WHAT",
-        help="the table's path; files; a queue",
+        help="the source: path of a table, files, or a remote queue",
     )
     target = parser.add_argument_group("where to")
     target.add_argument(
-        "--table", metavar="PATH", help="a Delta table; created if it does not exist"
+        "--table", metavar="PATH", help="the Delta table to write; created if it does not exist"
     )
     running.add_sending_flags(target, required=False)
-    remote_messages.add_arguments(parser.add_argument_group("of --source mqrr"))
+    remote_messages.add_arguments(parser.add_argument_group("for --source mqrr only"))
     running.add_common_flags(parser.add_argument_group("this run"))
 
 
@@ -102,10 +114,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def backfill(args: argparse.Namespace) -> Outcome:
-    """Do the work; with a Spark session of its own where it needs one."""
+    """Run the job and return its result; start Spark only where the job needs it.
+
+    Raises :class:`ConfigurationError` if the flags contradict each other.
+    """
     for name in remote_messages.FLAGS:
         if args.source != "mqrr" and getattr(args, name) is not None:
-            raise ConfigurationError(f"--{name.replace('_', '-')} belongs to --source mqrr")
+            raise ConfigurationError(
+                f"--{name.replace('_', '-')} can be given only with --source mqrr"
+            )
     sends = args.queue_manager is not None or args.destination is not None
     if sends == (args.table is not None):
         raise ConfigurationError(
@@ -127,18 +144,22 @@ def backfill(args: argparse.Namespace) -> Outcome:
     if args.source == "files":
         return send_files(args)
     selection = Selection(table=args.origin)
-    if args.yes:  # a dry run needs no queue manager
+    # A dry run needs no queue manager.
+    if args.yes:
         running.ask_queue_manager(options)
     selection.check_path()
     with running.spark_session("srmp backfill", args.master) as spark:
         return replay.send_rows(selection.rows(spark), options, args)
 
 
-# --- files to a queue -------------------------------------------------------------------------------------------------------
+# --- files to a queue -----------------------------------------------------------------------------
 
 
 def chunks(rows: Iterable[FileRow], rows_max: int) -> Iterator[list[FileRow]]:
-    """The rows in batches; the same files make the same ones."""
+    """Yield ``rows`` in batches of at most ``rows_max`` rows and ``BATCH_BYTES`` bytes.
+
+    The same files always make the same batches. A single larger row is a batch of its own.
+    """
     waiting: list[FileRow] = []
     size = 0
     for row in rows:
@@ -153,7 +174,11 @@ def chunks(rows: Iterable[FileRow], rows_max: int) -> Iterator[list[FileRow]]:
 
 
 def count(origin: str) -> tuple[int, int]:
-    """Rows and bytes of all files; each is read and checked, so a bad one is told before anything is sent."""
+    """Return the number of messages in all files, and the bytes of their bodies.
+
+    Every message is read and checked, so an unreadable one raises :class:`ConfigurationError`
+    before anything is sent.
+    """
     rows = size = 0
     for row in message_files.read(origin):
         rows += 1
@@ -162,7 +187,7 @@ def count(origin: str) -> tuple[int, int]:
 
 
 def send_files(args: argparse.Namespace) -> Outcome:
-    """Saved messages to a queue; this needs no Spark."""
+    """Send saved messages to a queue without Spark, and return the result."""
     from srmp_spark.jobs.sending import Outgoing
 
     outgoing = Outgoing(running.sink_options(args))
@@ -212,11 +237,14 @@ def send_files(args: argparse.Namespace) -> Outcome:
     return outcome
 
 
-# --- into a table -----------------------------------------------------------------------------------------------------------
+# --- into a table ---------------------------------------------------------------------------------
 
 
 def to_table(spark: SparkSession, args: argparse.Namespace) -> Outcome:
-    """Append what the table does not hold yet."""
+    """Append the rows that the table of ``--table`` lacks, and return the result.
+
+    Without ``--yes`` nothing is written: the result is a count.
+    """
     frames: Iterator[tuple[int, DataFrame]]
     if args.source == "files":
         total, size = count(args.origin)
@@ -241,16 +269,21 @@ def to_table(spark: SparkSession, args: argparse.Namespace) -> Outcome:
 
 
 def remote_to_table(args: argparse.Namespace) -> Outcome:
-    """A queue of another queue manager, batch by batch."""
+    """Append the messages of a queue of another queue manager to the table, batch by batch.
+
+    Without ``--yes`` nothing is written: the result is a count. Raises :class:`ConfigurationError`
+    without ``--table``.
+    """
     if args.table is None:
         raise ConfigurationError(
-            "--source mqrr goes into a table. To bring the messages into a queue of ours: "
-            "srmp-spark subscribe; from there or "
-            "from the table on to another one: jobs/replay.py"
+            "--source mqrr writes into a table: give --table. To read the messages into a "
+            "queue use "
+            "srmp-spark subscribe; to send rows of a table use jobs/replay.py"
         )
     source = remote_messages.parse_source(args)
     if args.id is None:
-        args.id = source.host.text  # started again it goes on, whoever forgets the name
+        # The host is the same at every start, so a restarted job continues without --id.
+        args.id = source.host.text
     more: dict[str, Any] = {"destinations": [args.table], "id": args.id}
     if not args.yes:
         total, size = remote_messages.count(source, args.id)
@@ -268,7 +301,11 @@ def append_remote(
     source: remote_messages.RemoteSource,
     more: dict[str, Any],
 ) -> Outcome:
-    """Read, append what is not there, remove: in this order."""
+    """Read a batch, append the rows that the table lacks, then remove the messages.
+
+    The messages are removed only with ``--mode move``. A failure between two steps leaves every
+    message in the queue, in the table, or in both.
+    """
     from srmp_spark.jobs.exactly_once import ExactlyOnce
 
     takes = args.mode == "move"
@@ -280,7 +317,8 @@ def append_remote(
         with running.stopping() as stop, running.counting(outcome):
             for read in reader.batches():
                 outcome.more["unreadable"] = reader.unreadable
-                if stop.is_told():  # what is locked is unlocked
+                # Closing the reader releases the locks of this batch.
+                if stop.is_told():
                     outcome.status = "stopped"
                     break
                 written = sink.append(
@@ -306,7 +344,10 @@ def _as_table(read: remote_messages.Read) -> pa.Table:
 
 
 def _not_there(spark: SparkSession, args: argparse.Namespace, frame: DataFrame) -> DataFrame:
-    """The rows that the table does not hold. Raises :class:`SrmpSparkError` if another message has the place of one."""
+    """Return the rows of ``frame`` that the table lacks.
+
+    Raises :class:`SrmpSparkError` if the table holds a different message at the position of one.
+    """
     there = spark.read.format("delta").load(args.table).select(*POSITION, "message_id")
     other = (
         frame.alias("new")
@@ -334,7 +375,7 @@ def _queue(row: FileRow) -> str:
 
 
 def file_frames(spark: SparkSession, args: argparse.Namespace) -> Iterator[tuple[int, DataFrame]]:
-    """Saved messages as frames of a batch each."""
+    """Yield saved messages as pairs of row count and frame, one pair a batch."""
     for rows in chunks(message_files.read(args.origin), ranges.BATCH_ROWS):
         yield len(rows), spark.createDataFrame(message_files.as_table_rows(rows, args.id))
 
@@ -347,7 +388,11 @@ def append(
     total: int,
     more: dict[str, Any],
 ) -> Outcome:
-    """Batch by batch, each row once by its position."""
+    """Append ``frames`` to the table batch by batch, each row once by its position.
+
+    ``total`` is the number of rows of all frames, for the progress bar. ``more`` are fields of the
+    last line. A signal ends the job after the batch in progress.
+    """
     from srmp_spark.jobs.exactly_once import ExactlyOnce
 
     outcome, throttle, bar = (
@@ -364,7 +409,8 @@ def append(
             if not throttle.before(rows, stop.is_told):
                 outcome.status = "stopped"
                 break
-            # A position may stand in two files; then it is in the table since the batch before, or twice in this one.
+            # Two files may hold the same position: an earlier batch wrote it, or this batch has
+            # it twice.
             there = spark.read.format("delta").load(args.table).select(*POSITION)
             fresh = frame.dropDuplicates(list(POSITION)).join(there, list(POSITION), "left_anti")
             written = sink.append(fresh.select(*frame.columns), 0).rows

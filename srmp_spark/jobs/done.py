@@ -1,14 +1,16 @@
-"""What a job has committed, kept on the driver's disk so that the same job started again need not stage it once more.
+"""Record a job's committed batches, so that a restarted job need not stage them again.
 
-It saves time and decides nothing. The queue manager knows each row by its identity, so a file that is gone, cut short or on
-another machine costs a second staging and sends nothing twice. And an entry can only be skipped, never trusted too far:
+The record is a file on the driver's disk. It saves time and decides nothing. The queue manager
+knows each row by its identity. If the file is lost, cut short or on another machine, the job stages
+the rows again and sends none twice. An entry of the record is used only where it is surely right:
 
-- an entry belongs to one application, destination, queue manager and *epoch*; a data directory that was put back from a
-  copy has another epoch, and there everything is staged again;
-- an entry holds the fingerprint of the rows; a range that has other rows now (a newer version of the table, another
-  ``--where``) is staged again, and the queue manager tells old rows from new ones.
+- An entry belongs to one application, destination, queue manager and *epoch*. A data directory that
+  was restored from a copy has another epoch, and there everything is staged again.
+- An entry holds the fingerprint of its rows. If the range has other rows now (a newer version of
+  the table, another ``--where``), the job stages the range again, and the queue manager tells old
+  rows from new ones.
 
-One JSON list a line, appended after each commit; a line that is cut off by a kill is no entry.
+Each commit appends one JSON list as a line. A line that a kill cut off is ignored.
 """
 
 from __future__ import annotations
@@ -19,28 +21,31 @@ import os
 from pathlib import Path
 
 FOLDER = "srmp-spark/jobs"
-"""Below ``XDG_STATE_HOME``."""
+"""Folder of the records below ``XDG_STATE_HOME``."""
 
 
 def scope_of(*, application: str, destination: str, queue_manager: str, epoch: str) -> str:
-    """What the commits of a job are kept under."""
+    """Return the identifier of a job's commits in the record, 32 hexadecimal digits."""
     return hashlib.sha256(
         json.dumps([application, destination, queue_manager, epoch]).encode()
     ).hexdigest()[:32]
 
 
 def default_path(scope: str) -> Path:
-    """Where they are kept (XDG base directories: state)."""
+    """Return the file of the record for ``scope`` (XDG base directories: state)."""
     state = os.environ.get("XDG_STATE_HOME")
     home = Path(state) if state else Path.home() / ".local" / "state"
     return home / FOLDER / f"{scope}.jsonl"
 
 
 class Done:
-    """The entries of one scope in one file."""
+    """Keeps the committed batches of one scope in one file."""
 
     def __init__(self, path: Path | None, scope: str) -> None:
-        """``None``: keep nothing. Raises :class:`OSError` when the file can be neither read nor made."""
+        """Read the file, and make it if it does not exist; ``path`` ``None`` keeps no file.
+
+        Raises :class:`OSError` if the file can be neither read nor made.
+        """
         self._path = path
         self._scope = scope
         self._known: set[tuple[str, str]] = set()
@@ -51,7 +56,8 @@ class Done:
             file.seek(0)
             text = file.read()
             if text and not text.endswith("\n"):
-                file.write("\n")  # what a kill cut off stays alone on its line
+                # The next entry begins on a new line, after the line that a kill cut off.
+                file.write("\n")
         for line in text.splitlines():
             try:
                 noted, batch, fingerprint = json.loads(line)
@@ -61,11 +67,14 @@ class Done:
                 self._known.add((batch, fingerprint))
 
     def __contains__(self, entry: tuple[str, str]) -> bool:
-        """Whether (batch, fingerprint) was committed."""
+        """Return whether the pair (batch, fingerprint) was committed."""
         return entry in self._known
 
     def add(self, batch: str, fingerprint: str) -> None:
-        """It is committed. Not synced: losing the entry costs time only."""
+        """Record that ``batch`` is committed with ``fingerprint``.
+
+        The file is not synced, because a lost entry costs only time.
+        """
         self._known.add((batch, fingerprint))
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as file:

@@ -1,29 +1,35 @@
-"""Exactly once into a Delta table: each row at most once by (queue_manager, epoch, queue, sequence), whatever happens to the
-checkpoint, the job, or a second job.
+"""Write rows exactly once into a Delta table, by (queue_manager, epoch, queue, sequence).
 
-Theory of operation. ``foreachBatch`` may run a batch again, and with a damaged checkpoint the batch of the same number may hold
-**other** rows (its end was planned anew while more had arrived). So nothing is ever decided by a batch's number
-(reference: a sink with ``txnVersion = batchId`` loses rows then). Two things are done instead:
+The promise holds whatever happens to the checkpoint, to the job, or in a second job.
 
-1. *What is there already* is asked of the table itself, so it can never disagree with the data: the runs of sequences that the
-   table holds behind the place where the batch starts, for each log. The place comes from the checkpoint (``offsets/N-1``),
-   which makes the question cheap (Delta skips the files below it); without it the whole table is asked. Within one
-   run of a query batches follow each other, so a log is asked about once. Rows inside a known run are counted and filtered
-   out; normally there are none, and the batch is appended as it came, in its order.
-2. *Who may write*: each job claims the table for its queues and queue managers with an empty commit under a Delta transaction
-   identifier (``txnAppId``) and a number higher than any before; each batch takes the next number. An older job that wakes
-   up, on whatever host, finds its numbers used: Delta passes its append over or refuses it, the job sees that its commit is
-   not in the history, and ends. A job with other queue names that may mean the same queues (``private$/orders`` and
-   ``private$/*``) is ended the same way: the claim takes its numbers too. So the answer of (1) cannot grow stale behind the
-   back of the job that acts on it, and jobs that can never bring the same row share a table in peace
-   (:mod:`.table_writers`).
-3. *When it claims*: with its first batch. The reader of the query has the leases of its queues by then, so of two jobs with one
-   consumer the second is refused by the queue manager and never touches the table. A batch with rows of a queue manager that
-   is not in the claim (it was away before) claims anew, and asks the table anew.
+Theory of operation. ``foreachBatch`` may run a batch again. With a damaged checkpoint the batch of
+the same number may hold **other** rows, because its end was planned anew while more messages had
+arrived. So no decision uses the number of a batch (a sink with ``txnVersion = batchId`` loses rows
+in this case). Three rules take its place:
 
-Who ever wrote stands in the table's snapshot (:func:`transactions`), one entry a name: checkpoints of the log carry it on, so
-neither the log's length nor its cleanup matters. The history is read only for the commit that was just made. Why it is so, and
-what it does not cover: docs/adr/0008-exactly-once-into-a-delta-table.md.
+1. *The table itself says which rows it holds*, so the answer cannot disagree with the data. For
+   each log the job asks for the runs of sequences after the place where the batch starts. The place
+   comes from the checkpoint (``offsets/N-1``), which makes the query cheap: Delta skips the files
+   below it. Without the place the job asks about the whole table. Within one run of a query batches
+   follow each other, so the job asks about a log once. Rows inside a known run are counted and
+   filtered out. Normally no row is, and the batch is appended unchanged and in its order.
+2. *One job may write.* Each job claims the table for its queues and queue managers with an empty
+   commit. The commit has a Delta transaction identifier (``txnAppId``) and a number higher than any
+   before, and each batch uses the next number. An older job that resumes, on whatever host, finds
+   its numbers used: Delta skips or refuses its append, the job sees that its commit is not in the
+   history, and the job ends. A job whose queue names may mean the same queues (``private$/orders``
+   and ``private$/*``) is ended the same way, because the claim uses up its numbers too. So no other
+   job can make the answer of rule 1 outdated, and jobs that can never bring the same row share a
+   table (:mod:`.table_writers`).
+3. *A job claims with its first batch.* By then the reader of the query holds the leases of its
+   queues. So of two jobs with one consumer the queue manager refuses the second, which never
+   touches the table. A batch with rows of a queue manager outside the claim (which did not answer
+   before) makes a new claim, and the job asks the table again.
+
+Every writer is recorded in the table's snapshot (:func:`transactions`), one entry a name.
+Checkpoints of the Delta log keep these entries, so neither the length nor the cleanup of the log
+matters. The history is read only to find the commit that was just made.
+docs/adr/0008-exactly-once-into-a-delta-table.md gives the reasons and the limits.
 """
 
 from __future__ import annotations
@@ -44,7 +50,7 @@ from delta.exceptions import (
     MetadataChangedException,
     ProtocolChangedException,
 )
-from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 from pyspark.sql.window import Window
 
 from srmp_spark.errors import ConfigurationError, DataLossError, SrmpSparkError, TakenOverError
@@ -58,10 +64,17 @@ if TYPE_CHECKING:
 LOG = ("queue_manager", "epoch", "queue")
 RUN = "queue_manager string, epoch string, queue string, first long, last long"
 HISTORY_LOOK_BACKS = (20, 200)
-"""Commits in which we look for our own: others (OPTIMIZE, jobs of other queues or queue managers) may have come since. Who is
-not among the first is looked for once more: of many jobs of one table each commits in a second."""
+"""Numbers of newest commits among which the job looks for its own commit.
+
+Other commits (OPTIMIZE, jobs of other queues or queue managers) may have been made since. If the
+first look fails, the second, longer one follows: with many jobs on one table each commits once a
+second. A commit that is not found counts as refused.
+"""
 ATTEMPTS = 5
-"""A commit that crosses another one begins again; each attempt takes a second or two."""
+"""Most attempts of one commit that conflicts with others.
+
+An attempt takes a second or two. Then :class:`SrmpSparkError` is raised.
+"""
 CONFLICTS = (
     ConcurrentAppendException,
     ConcurrentTransactionException,
@@ -70,30 +83,38 @@ CONFLICTS = (
     MetadataChangedException,
     ProtocolChangedException,
 )
-"""What Delta raises when somebody else's commit came between; the last two when two jobs create the table at once."""
+"""Errors that Delta raises when another commit came first.
+
+The last two are raised when two jobs create the table at once.
+"""
 EXPIRY = "delta.setTransactionRetentionDuration"
 RUNS_SHOWN = 10
-"""Lines in the log about rows that are there already: one a queue, more only where rows are missing in between."""
+"""Most log lines about rows that the table already holds.
+
+One line a queue is usual; more appear only where rows are missing in between.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 class Appended(NamedTuple):
-    """What a batch did."""
+    """The result of one batch."""
 
     rows: int
-    """Rows that were written."""
+    """Number of rows that were written."""
     left_out: int
-    """Rows of the batch that the table held already."""
+    """Number of rows of the batch that the table already held."""
 
 
 class ExactlyOnce:
-    """Appends the batches of one streaming query to one Delta table; give it to ``foreachBatch`` (:meth:`append`).
+    """Appends the batches of one streaming query to one Delta table.
 
-    ``queues`` are the names and globs that the query reads, ``queue_managers`` the GUIDs of the queue managers that it is known
-    to read; a batch with rows of others adds them. Of jobs that may bring the same rows, the table has one living writer.
-    ``columns`` are those of the batches, ``queue_manager``, ``epoch``, ``queue`` and ``sequence`` among them: a table that does
-    not exist is created with them.
+    Pass the method :meth:`append` to ``foreachBatch``. ``queues`` are the names and globs that the
+    query reads. ``queue_managers`` are the GUIDs of the queue managers that the query is known to
+    read; a batch with rows of others adds them. Of jobs that may bring the same rows, only one can
+    write to the table. ``columns`` are the columns of the batches and must include
+    ``queue_manager``, ``epoch``, ``queue`` and ``sequence``. A table that does not exist is created
+    with ``columns``.
     """
 
     def __init__(
@@ -113,28 +134,33 @@ class ExactlyOnce:
         self._queue_managers = frozenset(queue_managers)
         self._columns = tuple(columns)
         self._writer: Writer | None = None
-        """Who this job is in the table; ``None``: it has not claimed the table."""
+        """Identity of this job in the table. ``None`` until the job has claimed the table."""
         self._version = 0
         self._asked: set[tuple[str, str, str]] | None = set()
-        """Logs about which the table was asked; ``None``: it was asked about everything."""
+        """Logs for which the job has asked the table.
+
+        ``None``: the job has asked about the whole table.
+        """
         self._runs: list[tuple[str, str, str, int, int]] = []
         self._read: dict[int, Offsets] = {}
-        """The offsets of the newest batches, as they were read."""
+        """Offsets of the newest batches, by batch number, as read from the checkpoint."""
 
     def claim(self, queue_managers: Iterable[str] = ()) -> None:
-        """Create the table if there is none, and become its only writer for these queues; no queue managers: those of any.
+        """Create the table if it does not exist, and become its only writer for these queues.
 
-        Raises :class:`SrmpSparkError` when Delta does not accept the claim, or the table forgets who wrote it, and
-        :class:`ConfigurationError` when the table lacks columns of the batches.
+        Without ``queue_managers`` the claim is for the queues of every queue manager. Raises
+        :class:`SrmpSparkError` if Delta does not accept the claim or the table forgets its writers.
+        Raises :class:`ConfigurationError` if the table lacks columns of the batches.
         """
         self._check_columns()
         empty = self._spark.createDataFrame([], spark_ddl(self._columns))
         writer = Writer(self._queues, frozenset(queue_managers))
-        version = self._take(empty, writer.name)  # first: it creates the table
+        # The claim comes first, because it creates the table.
+        version = self._take(empty, writer.name)
         if transactions_expire(self._spark, self._table):
             raise SrmpSparkError(
-                f"the table {self._table} forgets who wrote it, so an old job could write "
-                "rows twice: "
+                f"the table {self._table} drops the names of its writers after some time, so an "
+                "old job could write rows twice. Keep the names: "
                 f"ALTER TABLE delta.`{self._table}` UNSET TBLPROPERTIES ('{EXPIRY}')"
             )
         for name in transactions(self._spark, self._table):
@@ -143,10 +169,14 @@ class ExactlyOnce:
                 _log.info("writer.ended table=%s writer=%s", self._table, name)
                 self._take(empty, name)
         self._writer, self._version = writer, version
-        self._asked, self._runs = set(), []  # what was asked before the claim may be outdated
+        # Answers from before the claim may be outdated.
+        self._asked, self._runs = set(), []
 
     def _check_columns(self) -> None:
-        """Raise :class:`ConfigurationError` if the table exists without some columns of the batches."""
+        """Raise :class:`ConfigurationError` if the table lacks columns of the batches.
+
+        A table that does not exist is accepted.
+        """
         there = columns_of(self._spark, self._table)
         missing = [name for name in self._columns if name.lower() not in there] if there else []
         if missing:
@@ -158,10 +188,15 @@ class ExactlyOnce:
             )
 
     def _claim_for(self, batch: DataFrame, batch_id: int) -> Writer | None:
-        """Return who writes this batch, after a claim if there is none that covers it; ``None``: the batch has no rows."""
+        """Return the writer of this batch.
+
+        A new claim is made first if the present claim does not cover the batch. ``None`` means that
+        no claim was made yet and the batch has no rows.
+        """
         writer = self._writer
         if writer is not None and not writer.queue_managers:
-            return writer  # it is claimed for all
+            # The claim is for every queue manager.
+            return writer
         claimed = self._queue_managers if writer is None else writer.queue_managers
         wanted = claimed | self._queue_managers_of(batch, batch_id)
         if wanted and (writer is None or wanted != writer.queue_managers):
@@ -169,9 +204,11 @@ class ExactlyOnce:
         return self._writer
 
     def _queue_managers_of(self, batch: DataFrame, batch_id: int) -> frozenset[str]:
-        """Return the queue managers whose rows a batch may have; if the checkpoint does not tell, those that it has.
+        """Return the queue managers whose rows the batch may have.
 
-        A queue manager that the query read once, and no longer reads, stays in the offsets and does not move.
+        The checkpoint tells them; without the checkpoint the rows of the batch are read. A queue
+        manager that the query no longer reads stays in the offsets but does not move, so it is not
+        in the result.
         """
         end = self._offsets(batch_id)
         if end is None:
@@ -184,7 +221,11 @@ class ExactlyOnce:
         )
 
     def _take(self, empty: DataFrame, name: str) -> int:
-        """Commit nothing under the next number of a name, and return the number: who held the name until now writes no more."""
+        """Make an empty commit under the next number of ``name``, and return the number.
+
+        A job that held the name until now can no longer write. Raises :class:`SrmpSparkError` if
+        :data:`ATTEMPTS` commits conflict with others.
+        """
         version = time.time_ns() // 1000
         for _ in range(ATTEMPTS):
             version += 1
@@ -206,7 +247,11 @@ class ExactlyOnce:
         )
 
     def append(self, batch: DataFrame, batch_id: int) -> Appended:
-        """Append what is new in ``batch``, as the table's only writer. Raises :class:`TakenOverError`, and as :meth:`claim`."""
+        """Append the rows of ``batch`` that the table lacks, as the table's only writer.
+
+        Return how many rows were written and left out. Raises :class:`TakenOverError` if another
+        job has claimed the table, and the errors of :meth:`claim`.
+        """
         writer = self._claim_for(batch, batch_id)
         if writer is None:
             return Appended(0, 0)
@@ -235,10 +280,13 @@ class ExactlyOnce:
             )
         return Appended(rows, left_out)
 
-    # --- what is there already -------------------------------------------------------------------------------------------
+    # --- rows that the table holds ----------------------------------------------------------------
 
     def _ask(self, batch_id: int) -> None:
-        """Learn what the table holds of the logs of this batch, behind the batch's start."""
+        """Read from the table which sequences it holds for the logs of this batch.
+
+        Only sequences after the start of the batch are asked for. Each log is asked about once.
+        """
         if self._asked is None:
             return
         start = self._offsets(batch_id - 1)
@@ -263,7 +311,10 @@ class ExactlyOnce:
             self._asked |= {(key.queue_manager, position.epoch, key.queue) for key, position in new}
 
     def _runs_where(self, conditions: list[Any]) -> list[tuple[str, str, str, int, int]]:
-        """The runs of sequences among the rows that fulfil one of ``conditions`` (none given: all rows)."""
+        """Return the runs of sequences among the rows that fulfil at least one of ``conditions``.
+
+        Without conditions all rows count. A run is (queue manager, epoch, queue, first, last).
+        """
         rows = self._spark.read.format("delta").load(self._table).select(*LOG, "sequence")
         if conditions:
             rows = rows.where(_any(conditions))
@@ -275,7 +326,8 @@ class ExactlyOnce:
         found = sizes.collect()
         if all(row["rows"] == row["last"] - row["first"] + 1 for row in found):
             runs = [tuple(row)[:5] for row in found]
-        else:  # with holes: a run is where sequence minus rank stays the same
+        else:
+            # Sequences are missing in between. Within a run, sequence minus rank is constant.
             rank = F.dense_rank().over(Window.partitionBy(*LOG).orderBy("sequence"))
             islands = rows.withColumn("island", F.col("sequence") - rank).groupBy(*LOG, "island")
             ends = islands.agg(F.min("sequence").alias("first"), F.max("sequence").alias("last"))
@@ -285,9 +337,10 @@ class ExactlyOnce:
         return runs
 
     def _runs_in(self, batch_id: int) -> list[tuple[str, str, str, int, int]]:
-        """The runs that rows of this batch may lie in, as far as the checkpoint tells where it starts and ends.
+        """Return the known runs that may hold rows of this batch, judged by its start and end.
 
-        Only a filter: such a batch is read twice, to say truly how many rows were left out.
+        Where the checkpoint lacks the start or the end, no run is excluded by it. The result only
+        saves work: a batch with such runs is read twice, to count the rows that are left out.
         """
         if not self._runs:
             return []
@@ -312,7 +365,10 @@ class ExactlyOnce:
         ]
 
     def _offsets(self, batch_id: int) -> Offsets | None:
-        """Where the batch ends, as the checkpoint says; ``None`` if it does not (none yet, a damaged checkpoint)."""
+        """Return the offsets where the batch ends, as the checkpoint has them.
+
+        Return ``None`` if the checkpoint lacks the batch or is damaged.
+        """
         if batch_id < 0:
             return None
         if batch_id in self._read:
@@ -332,18 +388,21 @@ class ExactlyOnce:
         self._read = dict([*self._read.items(), (batch_id, found)][-2:])
         return found
 
-    # --- commits ---------------------------------------------------------------------------------------------------------
+    # --- commits ----------------------------------------------------------------------------------
 
     def _commit_again_and_again(self, rows: DataFrame, name: str) -> int | None:
-        """As :meth:`_commit` under the next number, again where another commit crossed it: ``ALTER TABLE``, another's claim.
+        """Commit like :meth:`_commit` under the next number, again after each conflict.
 
-        The number stays: a job that took the name over has that number by now or a higher one, so Delta passes ours over.
+        Conflicts come from ``ALTER TABLE`` or another job's claim. Every attempt uses the same
+        number. A job that has taken the name over has used that number or a higher one, so Delta
+        then skips this append. Raises :class:`SrmpSparkError` after :data:`ATTEMPTS` conflicts.
         """
         self._version += 1
         for _ in range(ATTEMPTS):
             try:
                 return self._commit(rows, name, self._version)
-            except CONFLICTS as error:  # noqa: PERF203  # an attempt takes a second
+            # An attempt takes a second, so the cost of try in a loop does not count.
+            except CONFLICTS as error:  # noqa: PERF203
                 _log.info(
                     "append.crossed table=%s writer=%s reason=%s",
                     self._table,
@@ -357,7 +416,10 @@ class ExactlyOnce:
         )
 
     def _commit(self, rows: DataFrame, name: str, version: int) -> int | None:
-        """Append under this number; the rows written, or ``None`` if Delta passed the append over."""
+        """Append ``rows`` under ``name`` and ``version``, and return the number of rows written.
+
+        Return ``None`` if Delta skipped the append because ``version`` was used before.
+        """
         mark = json.dumps({"writer": name, "version": version, "commit": str(uuid.uuid4())})
         append = rows.write.format("delta").mode("append").option("userMetadata", mark)
         append.option("txnAppId", name).option("txnVersion", version).save(self._table)
@@ -375,9 +437,11 @@ class ExactlyOnce:
 
 
 def transactions(spark: SparkSession, table: str) -> dict[str, int]:
-    """The transaction identifiers of the table as it is now, each with its highest number: whoever ever wrote with one.
+    """Return the transaction identifiers of the present table, each with its highest number.
 
-    Not the history, which Delta cuts after ``delta.logRetentionDuration``. Delta's Python does not show them, its JVM does.
+    Every job that ever wrote to the table is among them. The history would not be enough, because
+    Delta cuts it after ``delta.logRetentionDuration``. Delta's Python API does not show the
+    identifiers; its JVM API does.
     """
     found = _snapshot(spark, table).setTransactions()
     return {
@@ -387,12 +451,15 @@ def transactions(spark: SparkSession, table: str) -> dict[str, int]:
 
 
 def transactions_expire(spark: SparkSession, table: str) -> bool:
-    """Whether the table drops transaction identifiers that were not used for a time (:data:`EXPIRY`; off unless set)."""
+    """Return whether the table drops transaction identifiers that were not used for some time.
+
+    The table property :data:`EXPIRY` turns this on.
+    """
     return bool(_snapshot(spark, table).metadata().configuration().contains(EXPIRY))
 
 
 def columns_of(spark: SparkSession, table: str) -> frozenset[str]:
-    """Return the columns of the table in lower case; none if it does not exist."""
+    """Return the column names of the table in lower case; empty if the table does not exist."""
     snapshot = _snapshot(spark, table)
     return (
         frozenset(name.lower() for name in snapshot.schema().fieldNames())
@@ -402,10 +469,12 @@ def columns_of(spark: SparkSession, table: str) -> frozenset[str]:
 
 
 def _snapshot(spark: SparkSession, table: str) -> Any:  # noqa: ANN401  # an object of the JVM
-    jvm: Any = spark._jvm  # noqa: SLF001  # py4j's only door
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table)  # noqa: SLF001  # as above
+    # PySpark has no public name for its JVM.
+    jvm: Any = spark._jvm  # noqa: SLF001
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table)  # noqa: SLF001
     nothing = jvm.scala.Option.empty()
-    return log.update(False, nothing, nothing)  # "stale is acceptable": no
+    # The first argument says whether a stale snapshot is acceptable. It is not.
+    return log.update(False, nothing, nothing)
 
 
 def _any(conditions: list[Any]) -> Any:  # noqa: ANN401  # a Column, of either kind of session

@@ -1,12 +1,13 @@
-"""``ingest``: MSMQ messages into a Delta table, each exactly once and in order.
+r"""``ingest``: write MSMQ messages into a Delta table, each exactly once and in order.
 
-    python jobs/ingest.py --queue-manager http://127.0.0.1:8081 --queue 'private$/orders' --table /data/messages \\
-        --checkpoint /data/checkpoints/messages --available-now
+    python jobs/ingest.py --queue-manager http://127.0.0.1:8081 --queue 'private$/orders' \
+        --table /data/messages --checkpoint /data/checkpoints/messages --available-now
 
-Runs with python and with spark-submit. Progress goes to stderr; the last line of stdout is one JSON object with job, rows,
-batches and status (done, stopped or failed). The table is unique in (queue_manager, epoch, queue, sequence); see
-docs/GUARANTEES.md. Exit codes: 0 done or stopped, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it, 5 the
-queues are another job's, which goes on.
+The job runs with python and with spark-submit. It reports progress on stderr. The last line of
+stdout is one JSON object with job, rows, batches and status (done, stopped or failed). The table is
+unique in (queue_manager, epoch, queue, sequence); docs/GUARANTEES.md has the promises. Exit codes:
+0 done or stopped, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it, 5 another job
+reads the queues and goes on.
 """
 
 from __future__ import annotations
@@ -34,32 +35,43 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-DESCRIPTION = "MSMQ messages into a Delta table, each exactly once and in order."
+DESCRIPTION = """\
+Write MSMQ messages into a Delta table, each exactly once and in order.
+
+Use it to keep messages in a table, once for each run of a scheduler (--available-now) or
+continuously. Start it again with the same table and checkpoint after any end, also after kill -9:
+it continues where it stopped."""
 EXAMPLES = """\
 examples:
-  # what is there now, then end: for a scheduler
+  # read what is there now, then end: for a scheduler
   python jobs/ingest.py --queue-manager http://127.0.0.1:8081 --queue 'private$/orders' \\
       --table /data/messages --checkpoint /data/checkpoints/messages --available-now
-  # all private queues of two queue managers, for ever, a batch every five seconds; SIGTERM or Ctrl-C ends it between batches
+  # read all private queues of two queue managers continuously, one batch every five seconds;
+  # SIGTERM or Ctrl-C ends the job between two batches
   python jobs/ingest.py --queue-manager http://a:8081,http://b:8081 --queue 'private$/*' \\
       --table /data/messages --checkpoint /data/checkpoints/messages --trigger "5 seconds"
-  # a table of seven columns: reading and writing cost half, and the bodies stay where they are
+  # write a table of seven columns without the bodies, at half the cost
   python jobs/ingest.py --queue-manager http://127.0.0.1:8081 --queue 'private$/orders' \\
-      --table /data/labels --checkpoint /data/checkpoints/labels --columns arrived_at,message_id,label
+      --table /data/labels --checkpoint /data/checkpoints/labels \\
+      --columns arrived_at,message_id,label
 
-A row is received at the queue manager when its batch is in the table; the same table and checkpoint go on where they were,
-after kill -9 too. The columns are in README.md, what may and may not be lost in docs/GUARANTEES.md.
+A row counts as received at the queue manager when its batch is in the table. README.md describes
+the columns, docs/GUARANTEES.md what can be lost and what cannot.
 
 output:
-  last line of stdout: {"job", "rows", "batches", "status"}: status done, stopped or failed. stderr: each batch.
-  Exit codes: 0 done or stopped, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it, 5 another job reads these
-  queues: that one goes on."""
+  stdout: the last line is {"job", "rows", "batches", "status"}, with status done, stopped or
+  failed. stderr: one line a batch.
+  Exit codes: 0 done or stopped, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by
+  it, 5 another job reads these queues and continues."""
 COLUMNS = "columns"
-"""The option of ``format("srmp")``."""
+"""The option of ``format("srmp")`` that chooses columns."""
 POLL_SECONDS = 0.5
-"""How soon a signal is noticed."""
+"""Longest time until a signal is noticed, in seconds."""
 STOP_SECONDS = 60.0
-"""How long a batch under way may go on after a signal; one that is cut off is left out or finished by the next start."""
+"""Longest time that a batch in progress may continue after a signal, in seconds.
+
+Then the query is stopped; the next start leaves out or finishes the batch.
+"""
 _UNIT_SECONDS = {
     "week": 604_800.0,
     "day": 86_400.0,
@@ -74,13 +86,19 @@ _NUMBER_AND_UNIT = (
 )
 _INTERVAL_PART = re.compile(_NUMBER_AND_UNIT)
 _INTERVAL = re.compile(rf"(?:interval\s+)?({_NUMBER_AND_UNIT}(?:\s+{_NUMBER_AND_UNIT})*)")
-"""What Spark's ``processingTime`` reads: ``5 seconds``, ``interval 1 minute 30 seconds``."""
+"""Pattern of the texts that Spark's ``processingTime`` accepts.
+
+Examples are ``5 seconds`` and ``interval 1 minute 30 seconds``.
+"""
 
 log = logging.getLogger("ingest")
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    """Return the flags of ``jobs/ingest.py``. Wrong ones end the process with exit code 2."""
+    """Return the parsed flags of ``jobs/ingest.py``.
+
+    Wrong flags end the process with exit code 2.
+    """
     parser = argparse.ArgumentParser(prog="ingest.py", allow_abbrev=False)
     add_arguments(parser)
     args = parser.parse_args(argv)
@@ -92,14 +110,14 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of INTERFACE.md section 5."""
+    """Add the flags of INTERFACE.md section 5 to ``parser``."""
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--queue-manager",
         required=True,
         metavar="URL[,URL]",
-        help="API of one or more queue managers",
+        help="APIs of one or more queue managers",
     )
     parser.add_argument("--queue", required=True, metavar="NAME[,NAME|GLOB]", help="queues to read")
     parser.add_argument(
@@ -112,30 +130,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoint", required=True, metavar="PATH", help="Spark's checkpoint of this job"
     )
     when = parser.add_mutually_exclusive_group()
-    when.add_argument("--available-now", action="store_true", help="take what is there and end")
+    when.add_argument(
+        "--available-now", action="store_true", help="read what is there now, then end"
+    )
     when.add_argument(
         "--trigger",
         metavar='"5 seconds"',
-        help="one batch each such time (default: as soon as there is something)",
+        help="time between two batches (default: a batch as soon as messages arrive)",
     )
     parser.add_argument(
         "--max-offsets-per-trigger",
         type=int,
         metavar="N",
-        help="most rows of a batch (default: no limit)",
+        help="write at most N rows in a batch (default: no limit)",
     )
     parser.add_argument(
         "--consumer",
         default=DEFAULT_CONSUMER,
         metavar="NAME",
-        help="whose received marks are moved (default: %(default)s)",
+        help="consumer whose mark of received rows moves (default: %(default)s)",
     )
     parser.add_argument(
         "--columns",
         metavar="NAME[,NAME]",
-        help=f"columns of the table (default: all); {', '.join(POSITION)} are always "
-        "among them, a row is known by these. "
-        "jobs/replay.py needs body, and receipt_kind to leave out receipts",
+        help=f"columns of the table (default: all). {', '.join(POSITION)} are always among "
+        "them, because they identify a row. jobs/replay.py needs body, and receipt_kind to leave "
+        "receipts out",
     )
     running.add_token_flag(parser)
     parser.add_argument(
@@ -143,17 +163,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="another option of format('srmp')",
+        help="another option of format('srmp'); may be repeated",
     )
     parser.add_argument(
         "--master",
         metavar="URL",
-        help="Spark master (default: what spark-submit says, else local[*])",
+        help="Spark master (default: the master of spark-submit, else local[*])",
     )
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raise :class:`ConfigurationError` for a flag whose value cannot be meant."""
+    """Raise :class:`ConfigurationError` if ``--trigger`` or an ``--option`` is malformed."""
     if args.trigger is not None and not is_trigger(args.trigger):
         raise ConfigurationError(
             f'--trigger {args.trigger!r}: no time between batches; write it like "5 '
@@ -165,9 +185,10 @@ def check(args: argparse.Namespace) -> None:
 
 
 def is_trigger(text: str) -> bool:
-    """Whether Spark takes it as a processing time: an interval without months, not below zero.
+    """Return whether Spark accepts ``text`` as a processing time.
 
-    Judged here, as the other flags are: Spark would say so half a minute later, in its own words.
+    Spark accepts an interval of 0 or more without months. The job judges the flag itself, because
+    Spark would report the error half a minute later.
     """
     found = _INTERVAL.fullmatch(text.strip().lower())
     if found is None:
@@ -177,11 +198,13 @@ def is_trigger(text: str) -> bool:
 
 
 def source_options(args: argparse.Namespace) -> dict[str, str]:
-    """The options of ``format("srmp")`` that the flags mean. Raises :class:`ConfigurationError`."""
+    """Return the options of ``format("srmp")`` for the flags.
+
+    Raises :class:`ConfigurationError` if the token or the columns are wrong.
+    """
     options = {"queueManager": args.queue_manager, "queue": args.queue, "consumer": args.consumer}
-    options["failOnQueueInUse"] = (
-        "true"  # a second job of the same glob is refused, and takes the table from nobody
-    )
+    # A second job of the same glob is refused, so it does not take the table over.
+    options["failOnQueueInUse"] = "true"
     options.update(running.token_of(args))
     options.update(dict(option.split("=", 1) for option in args.option))
     columns = chosen_columns(args)
@@ -195,9 +218,10 @@ def source_options(args: argparse.Namespace) -> dict[str, str]:
 
 
 def chosen_columns(args: argparse.Namespace) -> tuple[str, ...] | None:
-    """Return the columns of the table, those that a row is known by first; ``None``: all.
+    """Return the columns of the table, beginning with the columns that identify a row.
 
-    Raises :class:`ConfigurationError`.
+    ``None`` means all columns. Raises :class:`ConfigurationError` if the columns are chosen twice
+    or unknown.
     """
     from srmp_spark.spark.settings.chosen_columns import names_in
 
@@ -219,11 +243,12 @@ def chosen_columns(args: argparse.Namespace) -> tuple[str, ...] | None:
 
 
 def ask_queue_managers(args: argparse.Namespace) -> frozenset[str]:
-    """Return the GUIDs of the queue managers that answer, and raise what would end the query as soon as it starts.
+    """Return the GUIDs of the queue managers that answer.
 
-    Spark takes many times as long to start. Names of queues are left to the query where it may know some from its checkpoint
-    that exist no more.
-    Raises :class:`ConfigurationError`, :class:`ApiUnreachableError` and :class:`ApiError`.
+    Errors that would end the query at its start are raised here, because starting Spark takes many
+    times as long. If the checkpoint exists, the query checks the queue names itself: the checkpoint
+    may know queues that no longer exist. Raises :class:`ConfigurationError`,
+    :class:`ApiUnreachableError` and :class:`ApiError`.
     """
     from srmp_spark.spark.reading.logs import Logs
     from srmp_spark.spark.reading.offsets import LogKey
@@ -233,18 +258,17 @@ def ask_queue_managers(args: argparse.Namespace) -> frozenset[str]:
     check_stream(options)
     logs = Logs(options, options.queue_managers, retry_seconds=running.START_SECONDS)
     if options.fail_on_data_loss and not Path(args.checkpoint, "offsets").exists():
-        logs.discover(
-            [LogKey("", name) for name in options.queues if is_glob(name)]
-        )  # a glob may match nothing yet
+        # Globs are passed as names that may match no queue yet.
+        logs.discover([LogKey("", name) for name in options.queues if is_glob(name)])
     return frozenset(logs.managers)
 
 
 class StoppingError(Exception):
-    """No new batch is begun after a signal."""
+    """Raised instead of beginning a new batch after a signal."""
 
 
 class Ingest:
-    """One run of the job."""
+    """Runs the job once: one streaming query into one table."""
 
     def __init__(
         self, args: argparse.Namespace, spark: SparkSession, queue_managers: frozenset[str]
@@ -263,12 +287,15 @@ class Ingest:
         self.between_batches.set()
 
     def source(self) -> DataFrame:
-        """The queues as a stream. Raises what Spark makes of a wrong option."""
+        """Return the queues as a streaming frame. Raises Spark's error for a wrong option."""
         options: dict[str, Any] = {**source_options(self.args)}
         return self.spark.readStream.format("srmp").options(**options).load()
 
     def batch(self, rows: DataFrame, batch_id: int) -> None:
-        """What Spark calls for each batch. Raises :class:`StoppingError` after a signal, and what the table raises."""
+        """Append one batch to the table. Spark calls the method for each batch.
+
+        Raises :class:`StoppingError` after a signal, and the errors of the table.
+        """
         if self.told_to_stop:
             raise StoppingError
         started = time.monotonic()
@@ -294,7 +321,7 @@ class Ingest:
         )
 
     def run(self) -> str:
-        """Until the end, a signal or a failure; answers the status."""
+        """Run until the query ends, a signal arrives or the query fails. Return the status."""
         rows = self.source()
         writer = rows.writeStream.foreachBatch(self.batch).option(
             "checkpointLocation", self.args.checkpoint
@@ -308,25 +335,30 @@ class Ingest:
         return self.wait(writer.start())
 
     def stop_soon(self, *_: object) -> None:
-        """A signal came."""
+        """Ask the job to stop. The method is the handler of SIGTERM and SIGINT."""
         self.told_to_stop = True
 
     def wait(self, query: StreamingQuery) -> str:
-        """Until the query ends or is told to; answers the status. Raises what ended it."""
+        """Wait until ``query`` ends or a signal stops it, and return the status.
+
+        Raises the error that ended the query, unless a signal had arrived.
+        """
         try:
-            while not query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]  # seconds, a fraction is allowed
+            # The stub asks for an int, but a fraction of a second is allowed.
+            while not query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]
                 if self.told_to_stop:
                     self.between_batches.wait(STOP_SECONDS)
                     query.stop()
                     return "stopped"
         except Exception:
-            if self.told_to_stop:  # the batch that we did not begin
+            # The query failed with StoppingError, or while it was being stopped.
+            if self.told_to_stop:
                 return "stopped"
             raise
         return "done"
 
     def explain(self, error: Exception) -> tuple[ExitCode, str]:
-        """Return the exit code and the line for what ended the query."""
+        """Return the exit code and the line of text for the error that ended the query."""
         code, text = session.explain(error)
         if f"[{SHARING_VIOLATION}]" not in text:
             return code, text + advice(error, self.args.checkpoint)
@@ -339,9 +371,10 @@ class Ingest:
 
 
 def advice(error: BaseException, checkpoint: str) -> str:
-    """What to do next, where Spark's own text does not say it.
+    """Return what the user can do next, or an empty text if Spark's own text says it.
 
-    A commit without its offsets ends the query as a concurrent update; without any offsets at all, as a failed assertion.
+    A commit without its offsets ends the query as a concurrent update. A checkpoint with commits
+    and without any offsets ends the query as a failed assertion.
     """
     orphans = _numbers(f"{checkpoint}/commits") - _numbers(f"{checkpoint}/offsets")
     if "CONCURRENT_STREAM_LOG_UPDATE" not in str(error) and not (
@@ -380,9 +413,8 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
     )
-    logging.getLogger("py4j").setLevel(
-        logging.CRITICAL
-    )  # it prints whole traces of what we say in one line
+    # py4j would log a whole trace for each error that the job reports in one line.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         needs("spark")
         session.check_java()
@@ -399,11 +431,11 @@ def run(args: argparse.Namespace) -> int:
     ingest = Ingest(args, spark, queue_managers)
     try:
         status, code = ingest.run(), ExitCode.DONE
-    except KeyboardInterrupt:  # before the query ran: from then on a signal is a wish
+    # The signal arrived before the query ran. Later signals go to the handler of the job.
+    except KeyboardInterrupt:
         status, code = "stopped", ExitCode.DONE
-    except (
-        Exception
-    ) as error:  # whatever Spark raises: said in one line, with the exit code that fits
+    # Every error of Spark becomes one line and a fitting exit code.
+    except Exception as error:
         status = "failed"
         code, text = ingest.explain(error)
         print(f"ingest: {text}", file=sys.stderr)

@@ -1,16 +1,21 @@
-"""Saved messages as rows: files that are bodies, and JSON lines as ``srmp-spark peek`` and ``capture`` print them.
+"""Read saved messages as rows.
 
-``--from`` is a file, a folder (with all below it, hidden files left out) or a glob, on a disk of the machine that runs the job:
+The messages are bodies in files, or JSON lines of ``srmp-spark peek`` or ``capture``. ``--from`` is
+a file, a folder (with everything below it except hidden files) or a glob, on a disk of the machine
+that runs the job:
 
-- ``*.jsonl`` and ``*.ndjson``: one message a line, the columns of INTERFACE.md section 4 as ``srmp-spark peek`` prints them
-  (bytes as base64, times as RFC 3339). ``body``, or ``body_text`` alone for lines that somebody wrote, must be there; the rest
-  may be missing. Lines of ``peek --body text`` or ``none`` do not hold the bytes, and are refused.
-- ``manifest.jsonl`` of ``srmp-spark capture``: each line names a file beside it that holds the POST as it came (redacted).
-- any other file is the body of one message.
+- ``*.jsonl`` and ``*.ndjson`` hold one message a line, with the columns of INTERFACE.md section 4
+  as ``srmp-spark peek`` prints them (bytes as base64, times as RFC 3339). A line must have
+  ``body``; a line that a person wrote may have ``body_text`` alone. Other columns may be missing.
+  Lines of ``peek --body text`` or ``none`` lack the bytes, and are refused.
+- ``manifest.jsonl`` of ``srmp-spark capture``: each line names a file in the same folder that holds
+  the POST as it was received (redacted).
+- Any other file is the body of one message.
 
-**Identity.** A line that has ``queue_manager``, ``epoch``, ``queue`` and ``sequence`` is known by them, whatever file it
-stands in. Any other message is known by its path below ``--from`` and its row, so renaming a file makes a new message of it.
-The same path and row with another content is refused by the queue manager, not skipped.
+**Identity.** A line that has ``queue_manager``, ``epoch``, ``queue`` and ``sequence`` is identified
+by these four, in whatever file it is. Any other message is identified by its path below ``--from``
+and its row, so renaming a file makes a new message of it. The queue manager refuses, and does not
+skip, the same path and row with another content.
 """
 
 from __future__ import annotations
@@ -32,36 +37,45 @@ if TYPE_CHECKING:
 
 LINES = (".jsonl", ".ndjson")
 MANIFEST = "manifest.jsonl"
-"""What ``srmp-spark capture`` writes beside its files."""
+"""The file that ``srmp-spark capture`` writes into the folder of its posts."""
 BODY_MAX = 4_194_304
-"""MSMQ's limit of a body; a larger file is refused before anything is sent."""
+"""Most bytes of a body, the limit of MSMQ. A larger file is refused before anything is sent."""
 FILES_QUEUE_MANAGER = "files"
-"""Column ``queue_manager`` of a row that no queue manager gave a position: no GUID can be that."""
+"""Value of the column ``queue_manager`` for rows without a source position.
+
+No GUID has this value.
+"""
 
 
 class FileRow(NamedTuple):
-    """One message of a file."""
+    """One message that was read from a file."""
 
     path: str
-    """Below ``--from``."""
+    """Path of the file below ``--from``."""
     row: int
-    """From 1."""
+    """Line number in the file, from 1."""
     columns: dict[str, Any]
-    """Those of INTERFACE.md section 4 that are known; ``body`` is."""
+    """The known columns of INTERFACE.md section 4. ``body`` is always among them."""
 
     @property
     def has_position(self) -> bool:
-        """Whether it is known by its own source position."""
+        """Return whether the message has a source position of its own, which identifies it."""
         return all(self.columns.get(name) is not None for name in POSITION)
 
     @property
     def key(self) -> str | None:
-        """Its identity where it has no position."""
+        """Return the identity of a message without a source position.
+
+        Return ``None`` for a message that has one.
+        """
         return None if self.has_position else f"{self.path}#{self.row}"
 
 
 def files_of(source: str) -> list[tuple[str, Path]]:
-    """(path below ``source``, file), sorted by path. Raises :class:`ConfigurationError` if there is none."""
+    """Return pairs of (path below ``source``, file), sorted by path.
+
+    Raises :class:`ConfigurationError` if ``source`` names no file.
+    """
     root = Path(source)
     if root.is_dir():
         found = [
@@ -88,7 +102,10 @@ def files_of(source: str) -> list[tuple[str, Path]]:
 
 
 def read(source: str) -> Iterator[FileRow]:
-    """Every message, in the order of paths and rows. Raises :class:`ConfigurationError` naming the file and line."""
+    """Yield every message, in the order of paths and rows.
+
+    Raises :class:`ConfigurationError` that names the file and the line if one cannot be read.
+    """
     try:
         yield from _read(source)
     except OSError as error:
@@ -135,7 +152,11 @@ def _lines(name: str, path: Path) -> Iterator[FileRow]:
 
 
 def _columns(place: str, line: dict[str, Any]) -> dict[str, Any]:
-    """The columns of a line of ``peek``."""
+    """Return the columns of one line of ``peek``.
+
+    ``place`` names the file and the line in errors. Raises :class:`ConfigurationError` without a
+    body.
+    """
     from srmp_spark.rows.columns import arrow_schema
 
     columns: dict[str, Any] = {}
@@ -187,14 +208,18 @@ def _cell(place: str, field: pa.Field, value: Any) -> Any:  # noqa: ANN401  # JS
 
 
 def _captured(place: str, folder: Path, line: dict[str, Any]) -> dict[str, Any]:
-    """The columns of a POST that ``capture`` saved."""
+    """Return the columns of a POST that ``capture`` saved in ``folder``, without its position.
+
+    Raises :class:`ConfigurationError` if the file is missing or holds no SRMP message.
+    """
     from srmp_spark.message import Arrival
     from srmp_spark.rows.decode import rows_of
     from srmp_spark.rows.group import Record
 
-    file = folder / Path(str(line["file"])).name  # never out of the folder
+    # Only the last part of the name counts, so no line can name a file outside the folder.
+    file = folder / Path(str(line["file"])).name
     if not file.is_file():
-        raise ConfigurationError(f"{place} names {file.name}, which is not beside it")
+        raise ConfigurationError(f"{place} names {file.name}, which is not in the same folder")
     transport, peer = line.get("transport", "http"), str(line.get("peer", ""))
     record = Record(Arrival(0, transport, peer, None), file.read_bytes(), int(line["head_bytes"]))
     try:
@@ -208,7 +233,11 @@ def _captured(place: str, folder: Path, line: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_outgoing(rows: list[FileRow], delivery: str) -> pa.Table:
-    """What is staged: the sink's columns, the source position of those that have one, and the key of the others."""
+    """Return the messages as a table to stage.
+
+    The table has the columns that the sink sends, the source position of messages that have one,
+    and the key of the others. ``delivery`` is the value of ``--delivery``.
+    """
     import pyarrow as pa
 
     from srmp_spark.jobs.sending import CORRELATION_BYTES, SENT
@@ -236,7 +265,10 @@ def as_outgoing(rows: list[FileRow], delivery: str) -> pa.Table:
 
 
 def as_table_rows(rows: list[FileRow], run: str) -> pa.Table:
-    """What a message table gets: all columns; a row without a source position is placed by run, path and row."""
+    """Return the messages with all columns of a message table.
+
+    A message without a source position gets one from ``run``, its path and its row.
+    """
     import pyarrow as pa
 
     from srmp_spark.rows.columns import arrow_schema

@@ -1,4 +1,4 @@
-"""How fast a job sends, and how it shows that: the throttle of ``--rate``, the progress bar on stderr."""
+"""Limit how fast a job sends (``--rate``), and draw its progress bar on stderr."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from collections.abc import Callable
 from typing import TextIO
 
 BAR_WIDTH = 30
-"""Characters of the bar: a line with it and the figures fits in 80."""
+"""Characters of the bar. A line with the bar and the figures fits in 80 columns."""
 NAP_SECONDS = 0.5
-"""How long a pause may keep a signal waiting."""
+"""Longest pause in seconds before the job looks for a signal."""
 LINE_SECONDS = 5.0
-"""Between two lines where stderr is no terminal: a log wants few."""
+"""Seconds between two progress lines if stderr is no terminal: a log needs few lines."""
 
 
 class Throttle:
-    """No more than ``rate`` rows a second on average, without making up for time that was lost."""
+    """Limits a job to ``rate`` rows a second on average.
+
+    Time that was lost is not made up for. A ``rate`` of ``None`` means no limit.
+    """
 
     def __init__(
         self,
@@ -29,7 +32,10 @@ class Throttle:
         self._free_at = now()
 
     def before(self, rows: int, told_to_stop: Callable[[], bool] = lambda: False) -> bool:
-        """Wait until ``rows`` more may go; ``False`` when the job was told to stop before they may."""
+        """Wait until ``rows`` more rows may be sent, and return ``True``.
+
+        Return ``False`` if the job was told to stop first.
+        """
         while (pause := self._free_at - self._now()) > 0 and not told_to_stop():
             self._sleep(min(pause, NAP_SECONDS))
         if told_to_stop():
@@ -40,7 +46,13 @@ class Throttle:
 
 
 class Bar:
-    """``[####............]  25 %  500/2,000 rows  120 rows/s  13 s left``, on a terminal redrawn, else a line at times."""
+    """Draws the progress of a job.
+
+    A terminal shows one line that is redrawn. Any other output gets a line every
+    :data:`LINE_SECONDS` seconds. A line looks like this::
+
+        [####............]  25 %  500/2,000 rows  120 rows/s  13 s left
+    """
 
     def __init__(self, total: int, file: TextIO, now: Callable[[], float] = time.monotonic) -> None:
         self._total = total
@@ -52,12 +64,15 @@ class Bar:
         self._shown_at: float | None = None
 
     def skip(self, rows: int) -> None:
-        """Rows that an earlier run has sent: they are done, and say nothing about the speed."""
+        """Count rows that an earlier run has sent.
+
+        They are done, but do not count for the speed.
+        """
         self._skipped += rows
         self.add(rows)
 
     def add(self, rows: int) -> None:
-        """So many more are done."""
+        """Count ``rows`` more rows as done, and show the progress."""
         self._done += rows
         now = self._now()
         if self._file.isatty():
@@ -72,12 +87,12 @@ class Bar:
             print(self.text(now), file=self._file, flush=True)
 
     def close(self) -> None:
-        """What comes next on a terminal stands on a line of its own."""
+        """End the line of the bar on a terminal, so that later output begins on a new line."""
         if self._file.isatty():
             print(file=self._file, flush=True)
 
     def text(self, now: float) -> str:
-        """The bar as it is now."""
+        """Return the bar with its figures at the time ``now``."""
         share = min(1.0, self._done / self._total) if self._total else 1.0
         filled = int(share * BAR_WIDTH)
         seconds = now - self._begun

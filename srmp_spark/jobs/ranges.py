@@ -1,11 +1,13 @@
-"""The rows of a table as batches: each a range of sequences of one log, in order, of a size that is staged in a moment.
+"""Split the rows of a table into batches, each a range of sequences of one log, in order.
 
-One pass over the table counts rows and bytes in buckets of a few sequences; the driver then joins neighbours into batches. The
-batches are put together from the first sequence on, so rows that came to the table later change the last one only, and a job
-that starts again meets the same batches. Each has a fingerprint of its rows: their contents and positions, in any order of
+One pass over the table counts rows and bytes in buckets of a few sequences. The driver then joins
+neighbouring buckets into batches, beginning with the first sequence. So rows that came to the table
+later change the last batch only, and a restarted job makes the same batches again. Each batch has a
+fingerprint of the contents and positions of its rows, which does not depend on the order of
 reading.
 
-A batch is never skipped because of its number or place. What may be skipped, and why that is safe: :mod:`.done`.
+A batch is never skipped because of its number or place. :mod:`.done` says which batches may be
+skipped, and why that is safe.
 """
 
 from __future__ import annotations
@@ -21,15 +23,25 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 BATCH_ROWS = 20_000
-"""Rows of a batch: what a kill makes a job stage once more; a second's work, so that the cost of a Spark job hardly counts."""
+"""Most rows of a batch.
+
+After a kill the job stages at most these rows again. A batch takes about a second, so the cost of
+starting a Spark job hardly counts.
+"""
 BATCH_BYTES = 64 * 1024 * 1024
-"""Bytes of bodies of a batch, for the same reason."""
+"""Most bytes of bodies in a batch, for the same reasons as :data:`BATCH_ROWS`.
+
+A single larger bucket is a batch of its own.
+"""
 BUCKET_SEQUENCES = 1_000
-"""Sequences that are counted together: a hundred million rows are a hundred thousand numbers in the driver."""
+"""Sequences that are counted together.
+
+A hundred million rows make a hundred thousand buckets in the driver.
+"""
 
 
 class Bucket(NamedTuple):
-    """What the pass over the table answers for a few sequences of one log."""
+    """The counts of a few neighbouring sequences of one log."""
 
     queue_manager: str
     epoch: str
@@ -43,7 +55,7 @@ class Bucket(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Rows that are committed together."""
+    """Rows of one log that are committed together."""
 
     queue_manager: str
     epoch: str
@@ -56,15 +68,18 @@ class Batch:
 
     @property
     def name(self) -> str:
-        """Of the outbox's batch: the same rows have the same name in every run."""
+        """Return the batch name for the outbox. The same rows have the same name in every run."""
         log = hashlib.sha256(
             f"{self.queue_manager} {self.epoch} {self.queue}".encode()
         ).hexdigest()[:8]
         return f"{log}-{self.first}-{self.last}-{self.fingerprint[:16]}"
 
     def of(self, rows: DataFrame) -> DataFrame:
-        """Its rows. The range of sequences lets Delta skip files."""
-        from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
+        """Return the rows of this batch from ``rows``.
+
+        The range of sequences lets Delta skip files.
+        """
+        from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
         return rows.where(
             (F.col("queue_manager") == self.queue_manager)
@@ -75,11 +90,12 @@ class Batch:
 
 
 def plan(rows: DataFrame, columns: Sequence[str], *, rate: float | None = None) -> list[Batch]:
-    """The batches of ``rows``; ``columns`` are those that are sent. A ``rate`` makes batches of about a second.
+    """Return the batches of ``rows``, in order. ``columns`` are the columns that are sent.
 
-    Raises :class:`ConfigurationError` for rows without a position.
+    With ``rate`` (rows a second) a batch takes about a second. Raises :class:`ConfigurationError`
+    if rows have no source position.
     """
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
+    from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
     limit = BATCH_ROWS if rate is None else max(1, min(BATCH_ROWS, int(rate)))
     width = min(BUCKET_SEQUENCES, limit)
@@ -97,9 +113,8 @@ def plan(rows: DataFrame, columns: Sequence[str], *, rate: float | None = None) 
             F.sum(F.octet_length(F.coalesce("body", F.lit(b"")))),
             F.bit_xor(F.xxhash64(*content)),
         )
-        .orderBy(
-            "queue_manager", "queue", "bucket", "epoch"
-        )  # sequences go on counting in the next epoch
+        # Sequences continue in the next epoch, so the bucket comes before the epoch.
+        .orderBy("queue_manager", "queue", "bucket", "epoch")
         .collect()
     )
     buckets = [Bucket(*row[:3], *row[4:]) for row in found]
@@ -116,7 +131,10 @@ def plan(rows: DataFrame, columns: Sequence[str], *, rate: float | None = None) 
 def joined(
     buckets: Iterable[Bucket], rows_max: int = BATCH_ROWS, bytes_max: int = BATCH_BYTES
 ) -> Iterator[Batch]:
-    """Neighbours of one log together, up to the limits; a bucket is never split."""
+    """Yield batches of neighbouring buckets of one log, up to both limits.
+
+    A bucket is never split, so a single bucket above a limit is a batch of its own.
+    """
     waiting: list[Bucket] = []
     for bucket in buckets:
         if waiting and (

@@ -1,12 +1,16 @@
-"""``backfill --source mqrr``: a queue of another queue manager, its journal or dead letters, into a table ([MS-MQRR]).
+"""Copy or move a queue of another queue manager into a table ([MS-MQRR]).
 
-Theory of operation. A batch of messages is read, appended to the table unless they are there, and then, with ``--mode move``,
-removed: what was locked stays locked meanwhile. Whatever is killed in between, a message is in its queue or in the table; one
-that is in both, because its removal did not come through, is found in the table the next time and only removed.
+The module is ``backfill --source mqrr``. The queue may also be a journal or the dead letters.
 
-A row is known by (``mqrr``, ``--id``, queue, the seven bytes of its lookup identifier), which its queue manager gives out once.
-One that was set up anew begins again at 1. Then two messages have one place, and the job stops and says so before anything is
-removed: ``message_id`` tells them apart.
+Theory of operation. The job reads a batch of messages, appends the rows that the table lacks, and
+then, with ``--mode move``, removes the messages. Until then the messages stay locked. Whatever is
+killed in between, a message is in its queue or in the table. A message that is in both, because its
+removal failed, is found in the table at the next run and is only removed.
+
+A row is identified by (``mqrr``, ``--id``, queue, the seven bytes of its lookup identifier). A
+queue manager gives out a lookup identifier once, but one that was set up anew begins again at 1.
+Then two messages have one identity. The job detects this by ``message_id``, stops, and reports it
+before anything is removed.
 """
 
 from __future__ import annotations
@@ -33,62 +37,82 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 REMOTE_QUEUE_MANAGER = "mqrr"
-"""``queue_manager`` of these rows: the other one's GUID is not in the protocol."""
+"""Value of the column ``queue_manager`` in these rows.
+
+The protocol does not carry the GUID of the other queue manager.
+"""
 BATCH_MESSAGES = 2_000
-"""Messages of one commit of Delta, which takes a second or two; so long they are locked."""
+"""Most messages of one commit of Delta.
+
+A commit takes a second or two, and the messages are locked for that long.
+"""
 BATCH_BYTES = 64 * 1024 * 1024
 UNREADABLE_MAX = 1_000
-"""Messages that cannot be read and are stepped over."""
+"""Most messages that cannot be read and are skipped. After more the job ends with an error."""
 PASSWORD_MAX = 4_096
 
 _FROM = re.compile(r"(?P<host>[^\\/=]+)[\\/](?P<queue>.+)", re.DOTALL)
-"""The queue may be a format name: the name that its queue manager goes by need not be the host that we reach it at."""
+r"""Pattern of ``HOST\QUEUE``.
+
+The queue may be a format name, because the host name in it need not be the host name that reaches
+the machine.
+"""
 _DIRECT = re.compile(r"DIRECT=(?:OS|TCP):(?P<host>[^\\]+)\\.+", re.IGNORECASE | re.DOTALL)
 
 
 class RemoteSource(NamedTuple):
-    """Where it comes from."""
+    """The remote queue that a job reads, with the account that reads it."""
 
     host: RemoteHost
     queue: str
-    """As it was written."""
+    """The name of the queue as the user wrote it."""
     credentials: Credentials
 
     @property
     def shown_as(self) -> str:
-        """The column ``queue``, as ``format("mqrr")`` has it."""
+        """Return the value of the column ``queue``, as ``format("mqrr")`` writes it."""
         return self.queue.replace("\\", "/").lower()
 
 
 class Read(NamedTuple):
-    """A batch."""
+    """One batch of messages that was read."""
 
     rows: pa.RecordBatch
     message_bytes: int
     requests: tuple[int, ...]
-    """Locks that we hold, one for each row; empty if nothing is taken."""
+    """The locks that the job holds, one for each row. Empty if the messages are only copied."""
 
 
 def add_arguments(group: argparse._ActionsContainer) -> None:
-    """Flags of ``--source mqrr``."""
+    """Add the flags of ``--source mqrr`` to ``group``."""
     group.add_argument(
         "--mode",
         choices=("copy", "move"),
         default=None,
-        help="mqrr: copy (default) or move: removed there",
+        help="copy (default): remove nothing from the remote queue; move: remove each message when "
+        "it is in the table",
     )
-    group.add_argument("--username", metavar="USER", help="mqrr: as whom to sign in")
     group.add_argument(
-        "--domain", metavar="DOMAIN", help="mqrr: its domain, or the name of the other machine"
+        "--username", metavar="USER", help="account that signs in at the remote machine"
     )
-    group.add_argument("--password-file", metavar="FILE", help="mqrr: its password")
     group.add_argument(
-        "--auth-protocol", metavar="P", help="mqrr: ntlm (default), kerberos or negotiate"
+        "--domain",
+        metavar="DOMAIN",
+        help="domain of the account, or the name of the remote machine",
+    )
+    group.add_argument(
+        "--password-file", metavar="FILE", help="file with the password of the account"
+    )
+    group.add_argument(
+        "--auth-protocol",
+        metavar="P",
+        help="protocol of the sign-in: ntlm (default), kerberos or negotiate",
     )
     group.add_argument(
         "--auth-level",
         metavar="L",
-        help="mqrr: none, connect, integrity, privacy (default; on loopback none)",
+        help="protection of the calls: none, connect, integrity or privacy "
+        "(default privacy, on loopback none)",
     )
 
 
@@ -96,13 +120,16 @@ FLAGS = ("mode", "username", "domain", "password_file", "auth_protocol", "auth_l
 
 
 def parse_source(args: argparse.Namespace) -> RemoteSource:
-    """``--from`` and the flags. Raises :class:`ConfigurationError`."""
+    """Return the source that ``--from`` and the flags name.
+
+    Raises :class:`ConfigurationError` if ``--from`` is malformed or the account cannot be used.
+    """
     where = f"--from {args.origin}"
     direct = _DIRECT.fullmatch(args.origin)
     match = direct or _FROM.fullmatch(args.origin)
     if match is None:
         raise ConfigurationError(
-            f"{where}: HOST[:PORT]\\QUEUE is what to read, for example "
+            f"{where}: expected HOST[:PORT]\\QUEUE, for example "
             "'windows.example\\private$\\orders;JOURNAL'"
         )
     host = parse_remote_host(where, match["host"])
@@ -132,10 +159,14 @@ def _password(path: str | None) -> str | None:
 
 
 class Reader:
-    """An open queue that is read once from its head to its end."""
+    """Reads an open remote queue once from its head to its end."""
 
     def __init__(self, source: RemoteSource, run: str, *, takes: bool) -> None:
-        """``run``: ``--id``. Raises :class:`RemoteReadError`, :class:`RemoteLostError`, as all methods."""
+        """Connect and open the queue; with ``takes`` messages are locked when they are read.
+
+        ``run`` is the value of ``--id``. Every method raises :class:`RemoteReadError` if the other
+        queue manager refuses, and :class:`RemoteLostError` if the connection breaks.
+        """
         self._source, self._run, self._takes = source, run, takes
         host = source.host
         self._machine = RemoteMachine.connect(
@@ -150,14 +181,17 @@ class Reader:
             self._machine.close()
             raise
         self.unreadable = 0
-        """Messages that do not hold together: they stay where they are."""
+        """Number of messages that cannot be decoded. They stay in their queue."""
 
     def close(self) -> None:
-        """End it; what is locked is unlocked."""
+        """Close the connection. Messages that are still locked become free."""
         self._machine.close()
 
     def batches(self) -> Iterator[Read]:
-        """Everything that is there, in batches; with ``takes`` each is locked, until :meth:`remove`."""
+        """Yield all present messages in batches.
+
+        With ``takes`` every message stays locked until :meth:`remove`.
+        """
         waiting: list[tuple[int | None, Shown]] = []
         size = 0
         for request, found in self._taken() if self._takes else self._walked():
@@ -170,7 +204,7 @@ class Reader:
             yield self._read(waiting, size)
 
     def remove(self, read: Read) -> None:
-        """They are in the table."""
+        """Remove the messages of ``read`` from their queue. Call it when the table holds them."""
         for request in read.requests:
             self._queue.end(request)
 
@@ -200,7 +234,8 @@ class Reader:
                 )
             try:
                 yield request, shown(answer)
-            except RemoteProtocolError as error:  # its lock ends with the connection
+            # The message stays locked until the connection ends.
+            except RemoteProtocolError as error:
                 self._passed_over(error)
 
     def _passed_over(self, error: RemoteProtocolError) -> None:
@@ -213,7 +248,7 @@ class Reader:
 
 
 def count(source: RemoteSource, run: str) -> tuple[int, int]:
-    """Messages and their bytes, as they are now; takes nothing."""
+    """Return the number of messages in the queue now, and their bytes. Nothing is removed."""
     reader = Reader(source, run, takes=False)
     try:
         rows = size = 0

@@ -1,9 +1,9 @@
-"""``replay``: rows of a message table go out again as messages, exactly once for a name.
+"""``replay``: send rows of a message table again, exactly once for each ``--id``.
 
-A dry run reads the table and tells what would be sent. With ``--yes`` the same rows are sent batch by batch
-(:mod:`.ranges`), each row under its source position as identity and ``--id`` as application. So a job that is killed and
-started again with the same ``--id``, on whatever machine, sends nothing twice; what was noted as committed (:mod:`.done`)
-is passed over.
+A dry run reads the table and reports what would be sent. With ``--yes`` the job sends the same rows
+batch by batch (:mod:`.ranges`), each row under its source position as identity and ``--id`` as
+application. So a job that is killed and started again with the same ``--id``, on whatever machine,
+sends nothing twice. Batches that are recorded as committed (:mod:`.done`) are skipped.
 """
 
 from __future__ import annotations
@@ -24,20 +24,23 @@ if TYPE_CHECKING:
     from srmp_spark.spark.settings.sink_options import SinkOptions
 
 DESCRIPTION = """\
-Send rows of a message table (as jobs/ingest.py writes it) once more, as messages to a queue.
+Send rows of a message table (as jobs/ingest.py writes it) again, as messages to a queue.
 
-Without --yes nothing is sent: the job prints how many rows and bytes would go where. With --yes it sends them in the
-order of each queue's sequences, and the same --id never sends a row twice to a destination: start it again after
-a failure, a kill or by mistake, and only what is missing goes out."""
+Use it after a receiver lost messages, or to give a test system the messages of an hour. Without
+--yes nothing is sent: the job prints how many rows and bytes it would send, and where to. With
+--yes it sends the rows in the order of each queue's sequences. The same --id never sends a row
+twice to a destination: start the job again after a failure, a kill or by mistake, and it sends
+only the missing rows."""
 
 EXAMPLES = """\
 examples:
   How much is an hour? (from 10:00 until just before 11:00, UTC)
     replay.py --table /data/messages --from 2026-11-22T10:00Z --to 2026-11-22T11:00Z \\
-        --queue-manager http://127.0.0.1:8081 --destination 'DIRECT=http://test-host/msmq/private$/orders'
+        --queue-manager http://127.0.0.1:8081 \\
+        --destination 'DIRECT=http://test-host/msmq/private$/orders'
   Send it, under a name of your own:
         … --id incident-4711 --yes
-  It was killed: the same command again goes on where it was.
+  The job was killed: the same command again continues where it stopped.
         … --id incident-4711 --yes
   One queue, as the table was at version 12, at most 50 rows a second:
         … --queue 'private$/orders' --version 12 --rate 50 --id orders-v12 --yes
@@ -47,29 +50,33 @@ examples:
     spark-submit --master spark://host:7077 jobs/replay.py --table s3a://lake/messages …
 
 times:
-  --from T is included, --to T is not: 10:00 to 11:00 and 11:00 to 12:00 meet, and no row belongs to both. The time is
-  arrived_at, when the queue manager accepted the message. Without a zone it is UTC; a date is its first moment.
+  --from T is included, --to T is not: 10:00 to 11:00 and 11:00 to 12:00 are two adjacent hours,
+  and no row belongs to both. The time is arrived_at, when the queue manager accepted the message.
+  A time without a zone is UTC. A date means its first moment.
 
 what is sent:
-  body, body_type, label, priority (0 when transactional), correlation_id, app_specific, response_queue, extension. Expiry
-  times are not, they are over; nor the admin queue, where nobody waits any more. Receipts among the rows are left out.
-  A row that the destination refused for good is kept as a dead letter, and is not sent again under the same --id.
+  body, body_type, label, priority (0 when transactional), correlation_id, app_specific,
+  response_queue and extension. Expiry times are not sent, because they are over. The admin queue
+  is not sent, because no application waits there any longer. Receipts among the rows are left out.
+  A row that the destination refused for good stays a dead letter, and the same --id does not send
+  it again.
 
 output:
-  stdout: {"rows", "bytes", "destinations"}, then as last line {"job", "rows", "batches", "status", …}: rows that are
-  messages now and were none before; "known": rows that the name had sent already;
-  "conflicts": rows that were not sent, because the name had sent their position with another content; status done, dry-run,
-  stopped, failed.
-  stderr: progress. Exit codes: 0 done, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it."""
+  stdout: {"rows", "bytes", "destinations"}; the last line is {"job", "rows", "batches", "status",
+  "known", "conflicts", …}. rows: rows that this run made messages. known: rows that the same --id
+  had sent before. conflicts: rows that were not sent, because the same --id had sent other content
+  from their position. status: done, dry-run, stopped or failed.
+  stderr: progress.
+  Exit codes: 0 done, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of INTERFACE.md section 5."""
+    """Add the flags of INTERFACE.md section 5 to ``parser``."""
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.set_defaults(job="replay")
     rows = parser.add_argument_group("which rows")
-    rows.add_argument("--table", required=True, metavar="PATH", help="the Delta table")
+    rows.add_argument("--table", required=True, metavar="PATH", help="the Delta table to read")
     rows.add_argument("--from", dest="begin", metavar="T", help="rows that arrived at T or later")
     rows.add_argument("--to", dest="end", metavar="T", help="rows that arrived before T")
     rows.add_argument(
@@ -79,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the table as it was at version N (default: as it is now)",
     )
     rows.add_argument(
-        "--queue", metavar="Q", help="rows of these queues: names or globs, comma separated"
+        "--queue", metavar="Q", help="rows of these queues: names or globs, separated by commas"
     )
     rows.add_argument("--label", metavar="L", help="rows with this label")
     rows.add_argument("--where", metavar="SQL", help="rows for which this SQL condition is true")
@@ -88,21 +95,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """``jobs/replay.py``."""
+    """Run ``jobs/replay.py`` and return its exit code."""
     parser = argparse.ArgumentParser(prog="replay.py", allow_abbrev=False)
     add_arguments(parser)
     return run(parser.parse_args(argv))
 
 
 def run(args: argparse.Namespace) -> int:
-    """The job with a Spark session of its own."""
+    """Run the job with a Spark session of its own and return its exit code."""
 
     def work() -> Outcome:
-        selection, options = (
-            Selection.of(args),
-            running.sink_options(args),
-        )  # before a JVM starts: usage is told at once
-        if args.yes:  # a dry run needs no queue manager
+        # Parsed before a JVM starts, so that errors of usage are reported at once.
+        selection, options = Selection.of(args), running.sink_options(args)
+        # A dry run needs no queue manager.
+        if args.yes:
             running.ask_queue_manager(options)
         selection.check_path()
         with running.spark_session("srmp replay", args.master) as spark:
@@ -114,12 +120,16 @@ def run(args: argparse.Namespace) -> int:
 def replay(
     spark: SparkSession, selection: Selection, options: SinkOptions, args: argparse.Namespace
 ) -> Outcome:
-    """Tell what would be sent; with ``--yes`` send it."""
+    """Report what would be sent; with ``--yes`` send the rows. Return the result."""
     return send_rows(selection.rows(spark), options, args)
 
 
 def send_rows(rows: DataFrame, options: SinkOptions, args: argparse.Namespace) -> Outcome:
-    """The rows of a table with source positions, to one destination."""
+    """Send rows with source positions to one destination, and return the result.
+
+    Without ``--yes`` nothing is sent: the result is a count. A signal ends the job after the batch
+    in progress.
+    """
     from srmp_spark.jobs import ranges
     from srmp_spark.jobs.sending import Outgoing, outgoing_columns
 

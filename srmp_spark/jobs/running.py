@@ -1,4 +1,4 @@
-"""What a job does around its work: flags that two jobs share, signals, errors in one line, the last line of stdout."""
+"""Run a job: shared flags, signals, errors in one line, and the last line of stdout."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ if TYPE_CHECKING:
     from srmp_spark.spark.settings.sink_options import SinkOptions
 
 START_SECONDS = 5.0
-"""How long a job that starts waits for a queue manager that does not answer, as commands do: one that was started together
-with it is there by then, and a wrong URL should be told soon. Once the job runs, a restart is waited out for longer."""
+"""Longest time that a starting job tries to reach the queue manager, in seconds.
+
+A queue manager that was started together with the job answers within it, and a wrong URL is
+reported soon. Once the job runs, it waits longer for a restart.
+"""
 DELIVERIES = ("transactional", "recoverable", "express", "original")
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What the last line tells."""
+    """The content of the job's last line of output."""
 
     rows: int = 0
     batches: int = 0
@@ -42,21 +45,24 @@ class Outcome:
 
 @dataclass(slots=True)
 class Stop:
-    """Set by SIGTERM and SIGINT: the batch under way is finished, no other begun."""
+    """Records whether SIGTERM or SIGINT has arrived.
+
+    The job then finishes the batch in progress and begins no other.
+    """
 
     told: bool = False
 
     def is_told(self) -> bool:
-        """Whether one came."""
+        """Return whether a signal has arrived."""
         return self.told
 
     def __call__(self, *_: object) -> None:
-        """A signal."""
+        """Record a signal. The object is the handler of the signals."""
         self.told = True
 
 
 class PartlyDoneError(Exception):
-    """``error`` ended the job after some batches."""
+    """Raised when ``error`` ended the job after some batches; ``outcome`` tells what was done."""
 
     def __init__(self, outcome: Outcome, error: Exception) -> None:
         super().__init__(str(error))
@@ -66,7 +72,10 @@ class PartlyDoneError(Exception):
 
 @contextlib.contextmanager
 def counting(outcome: Outcome) -> Iterator[None]:
-    """What was done before a failure is told in the last line too."""
+    """Keep the counts of a job that fails, so that the last line of output reports them.
+
+    Raises :class:`PartlyDoneError` with ``outcome`` in place of the error.
+    """
     try:
         yield
     except Exception as error:
@@ -76,10 +85,14 @@ def counting(outcome: Outcome) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stopping() -> Iterator[Stop]:
-    """SIGTERM and SIGINT ask the job to stop while this lasts; from any thread but the main one nobody asks."""
+    """Let SIGTERM and SIGINT ask the job to stop while the context lasts.
+
+    Outside the main thread no handler can be set, so no signal stops the job.
+    """
     stop = Stop()
     before = {}
-    with contextlib.suppress(ValueError):  # not the main thread
+    # Outside the main thread signal() raises ValueError.
+    with contextlib.suppress(ValueError):
         for number in (signal.SIGTERM, signal.SIGINT):
             before[number] = signal.signal(number, stop)
     try:
@@ -90,12 +103,12 @@ def stopping() -> Iterator[Stop]:
 
 
 def add_sending_flags(parser: argparse._ActionsContainer, *, required: bool) -> None:
-    """Where rows are sent to, how fast, under which name."""
+    """Add the flags for where, how fast and how rows are sent to ``parser``."""
     parser.add_argument(
         "--queue-manager",
         required=required,
         metavar="URL",
-        help="API of the queue manager that sends",
+        help="API of the queue manager that sends the messages",
     )
     parser.add_argument(
         "--destination",
@@ -107,49 +120,51 @@ def add_sending_flags(parser: argparse._ActionsContainer, *, required: bool) -> 
         "--delivery",
         choices=DELIVERIES,
         default="transactional",
-        help="transactional (default): exactly once and in order, for transactional "
-        "queues. recoverable, express: for other "
-        "queues. original: as each row came",
+        help="transactional (default): exactly once and in order, for transactional queues. "
+        "recoverable, express: for other queues. original: the delivery of each row",
     )
     parser.add_argument(
         "--rate",
         type=float,
         metavar="N",
-        help="at most N rows a second (default: as fast as it goes)",
+        help="send at most N rows a second (default: no limit)",
     )
     parser.add_argument(
         "--on-key-conflict",
         choices=("fail", "ignore", "dead-letter"),
-        help="what becomes of a row that was sent under this --id with another content: "
-        "fail (default; the job ends), ignore "
-        "(it is not sent), dead-letter (it becomes a dead letter)",
+        help="action for a row that was sent under this --id with other content: fail (default: "
+        "end the job), ignore (do not send the row), dead-letter (make the row a dead letter)",
     )
     add_token_flag(parser)
     parser.add_argument(
         "--progress-file",
         type=Path,
         metavar="FILE",
-        help="where committed ranges are noted, so that a second start is fast (default: "
-        "below $XDG_STATE_HOME/srmp-spark)",
+        help="file that records committed ranges, so that a second start is fast (default: a "
+        "file below $XDG_STATE_HOME/srmp-spark)",
     )
 
 
 def add_token_flag(parser: argparse._ActionsContainer) -> None:
-    """How the job shows who it is."""
+    """Add ``--token-file`` and ``--allow-plain-token`` to ``parser``."""
     parser.add_argument(
         "--token-file",
         metavar="FILE",
-        help="token of the API (default: environment SRMP_SPARK_TOKEN)",
+        help="file with the token of the API (default: environment SRMP_SPARK_TOKEN)",
     )
     parser.add_argument(
         "--allow-plain-token",
         action="store_true",
-        help="send the token over plain HTTP beyond loopback, where others can read it",
+        help="send the token over plain HTTP to another host, although others can read it there",
     )
 
 
 def token_of(args: argparse.Namespace) -> dict[str, str]:
-    """The option ``token`` of source and sink, if ``--token-file`` was given. Raises :class:`ConfigurationError`."""
+    """Return the options ``token`` and ``allowPlainToken`` of source and sink for the flags.
+
+    Only flags that were given appear. Raises :class:`ConfigurationError` if ``--token-file`` cannot
+    be read or other users can read it.
+    """
     given = {"allowPlainToken": "true"} if args.allow_plain_token else {}
     if not args.token_file:
         return given
@@ -161,26 +176,30 @@ def token_of(args: argparse.Namespace) -> dict[str, str]:
 
 
 def add_common_flags(parser: argparse._ActionsContainer) -> None:
-    """Of every job that changes something."""
+    """Add the flags of every job that changes something (``--id``, ``--yes``, ``--master``)."""
     parser.add_argument(
         "--id",
         metavar="NAME",
-        help="name of this run: rows that went to the destination under the same name are "
-        "not sent again, for 30 days "
-        "(default: a new one, which is printed)",
+        help="name of this run. For 30 days the same name sends no row again to the same "
+        "destination (default: a new name, which is printed)",
     )
     parser.add_argument(
-        "--yes", action="store_true", help="do it; without it only tell what would be done"
+        "--yes",
+        action="store_true",
+        help="send or write; without --yes only report what would be done",
     )
     parser.add_argument(
         "--master",
         metavar="URL",
-        help="Spark master (default: what spark-submit says, else local[*])",
+        help="Spark master (default: the master of spark-submit, else local[*])",
     )
 
 
 def sink_options(args: argparse.Namespace) -> SinkOptions:
-    """What the flags mean for the sink; also gives the run its name. Raises :class:`ConfigurationError`."""
+    """Return the options of the sink for the flags, and give the run its name.
+
+    Raises :class:`ConfigurationError` if a value is wrong.
+    """
     from srmp_spark.spark.settings.sink_options import parse_sink
 
     if args.rate is not None and not args.rate > 0:
@@ -190,7 +209,8 @@ def sink_options(args: argparse.Namespace) -> SinkOptions:
         "destination": args.destination or "",
         "application": name_of(args),
         "orderBy": "sequence",
-        "allowLoop": "true",  # a table, or files, do not grow by what is sent
+        # The sent messages do not add rows to the table or the files, so there is no loop.
+        "allowLoop": "true",
         **({} if args.on_key_conflict is None else {"onKeyConflict": args.on_key_conflict}),
         **token_of(args),
     }
@@ -198,9 +218,10 @@ def sink_options(args: argparse.Namespace) -> SinkOptions:
 
 
 def ask_queue_manager(options: SinkOptions) -> None:
-    """Whether it is there, and takes our token: asked before Spark is started, which takes many times as long.
+    """Ask the queue manager for its status, to check that it answers and accepts the token.
 
-    Raises :class:`ApiUnreachableError` and :class:`ApiError`.
+    The job asks before it starts Spark, which takes many times as long. Raises
+    :class:`ApiUnreachableError` and :class:`ApiError`.
     """
     from srmp_spark.client.api import QueueManagerClient
 
@@ -211,7 +232,7 @@ def ask_queue_manager(options: SinkOptions) -> None:
 
 
 def name_of(args: argparse.Namespace) -> str:
-    """``--id``; a new one if none was given, which stays from then on."""
+    """Return ``--id``, or generate a name, print it and keep it in ``args``."""
     if args.id is None:
         args.id = f"{args.job}-{uuid.uuid4()}"
         print(
@@ -222,30 +243,29 @@ def name_of(args: argparse.Namespace) -> str:
 
 
 def show_plan(rows: int, size: int, destinations: list[str]) -> None:
-    """The line of the dry run (INTERFACE.md section 5)."""
+    """Print the line of the dry run on stdout (INTERFACE.md section 5)."""
     print(json.dumps({"rows": rows, "bytes": size, "destinations": destinations}), flush=True)
 
 
 def run_job(job: str, work: Callable[[], Outcome]) -> int:
-    """Do the work, say the last line, answer the exit code."""
+    """Do the work, print the last line on stdout, and return the exit code."""
     from srmp_spark.spark import session
 
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
     )
-    logging.getLogger("py4j").setLevel(
-        logging.CRITICAL
-    )  # it prints whole traces of what we say in one line
+    # py4j would log a whole trace for each error that the job reports in one line.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     code = ExitCode.DONE
     try:
         outcome = work()
     except PartlyDoneError as failed:
         outcome, code = failed.outcome, tell(job, failed.error)
-    except KeyboardInterrupt:  # before the work began, which has its own way to stop
+    # The signal arrived before the work began. During the work, stopping() handles signals.
+    except KeyboardInterrupt:
         outcome = Outcome(status="stopped")
-    except (
-        Exception
-    ) as error:  # whatever Spark raises: said in one line, with the exit code that fits
+    # Every error of Spark becomes one line and a fitting exit code.
+    except Exception as error:
         outcome, code = Outcome(status="failed"), tell(job, error)
     session.last_line(
         job, rows=outcome.rows, batches=outcome.batches, status=outcome.status, **outcome.more
@@ -254,18 +274,22 @@ def run_job(job: str, work: Callable[[], Outcome]) -> int:
 
 
 def tell(job: str, error: Exception) -> ExitCode:
-    """Say in one line on stderr what happened; the exit code."""
+    """Print the error as one line on stderr, and return its exit code."""
     code, text = explain(error)
     print(f"{job}: {text}", file=sys.stderr)
     return code
 
 
 def explain(error: BaseException) -> tuple[ExitCode, str]:
-    """As :func:`srmp_spark.spark.session.explain`; SQL that Spark cannot read is the user's, so usage."""
+    """Return exit code and text of an error, as :func:`srmp_spark.spark.session.explain`.
+
+    SQL that Spark cannot read comes from the user, so its exit code is that of usage.
+    """
     from srmp_spark.spark import session
 
     code, text = session.explain(error)
-    if "pyspark" not in sys.modules:  # then no error is Spark's, and perhaps it is not installed
+    # Spark was never loaded and may not be installed, so the error is not Spark's.
+    if "pyspark" not in sys.modules:
         return code, text
     from pyspark.errors import AnalysisException, ParseException
 
@@ -275,13 +299,19 @@ def explain(error: BaseException) -> tuple[ExitCode, str]:
 
 
 def say_that_spark_starts(job: str) -> None:
-    """So that its silence is no riddle."""
+    """Print on stderr that Spark is starting.
+
+    The start takes ten seconds or more without any output.
+    """
     print(f"{job}: starting Spark, which takes ten seconds or more", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def spark_session(name: str, master: str | None) -> Iterator[SparkSession]:
-    """A Delta session that ends with the job."""
+    """Provide a Spark session with Delta that ends with the context.
+
+    Raises :class:`MissingExtraError` if Spark is not installed.
+    """
     from srmp_spark.spark import session
 
     needs("spark")

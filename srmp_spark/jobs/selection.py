@@ -1,8 +1,9 @@
-"""Which rows of a table: times, version, queues, label, SQL.
+"""Choose rows of a table by time, version, queue, label or SQL.
 
-Times are **half-open**: ``--from T`` takes a row that arrived at T, ``--to T`` does not. So 10:00 to 11:00 and 11:00 to 12:00
-are two hours that meet, and no row belongs to both. The column is ``arrived_at``, when the queue manager accepted the message.
-A time without a zone is UTC; a date alone is its first moment, so ``--from 2026-11-01 --to 2026-12-01`` is November.
+Times are **half-open**: ``--from T`` includes a row that arrived at T, ``--to T`` does not. So
+10:00 to 11:00 and 11:00 to 12:00 are two adjacent hours, and no row belongs to both. The column is
+``arrived_at``, the time when the queue manager accepted the message. A time without a zone is UTC.
+A date alone means its first moment, so ``--from 2026-11-01 --to 2026-12-01`` is November.
 """
 
 from __future__ import annotations
@@ -23,26 +24,34 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 POSITION = ("queue_manager", "epoch", "queue", "sequence")
-"""What a row of a message table is known by; the identity under which it is sent."""
+"""The columns that identify a row of a message table. The row is sent under this identity."""
 
 
 _ELSEWHERE = {"PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"}
-"""With one of these (the first is spark-submit's) a path without a scheme may be one of another file system."""
+"""Environment variables of clusters (the first is set by spark-submit).
+
+With one of them a path without a scheme may belong to another file system.
+"""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-"""``dbfs:/x`` is as good as ``s3a://bucket/x``: Hadoop's paths need one slash."""
+"""Pattern of a path with a scheme.
+
+``dbfs:/x`` counts like ``s3a://bucket/x``: Hadoop's paths need one slash.
+"""
 
 
 def parse_time(text: str) -> datetime:
-    """RFC 3339, or a part of it: ``2026-11-22``, ``2026-11-22T10:00``, ``2026-11-22 10:00:00.5Z``, ``…+01:00``; as UTC.
+    """Return the time that ``text`` names, in UTC. ``text`` is RFC 3339 or a part of it.
 
-    Raises :class:`ConfigurationError`.
+    Examples are ``2026-11-22``, ``2026-11-22T10:00``, ``2026-11-22 10:00:00.5Z`` and ``…+01:00``.
+    Raises :class:`ConfigurationError` for any other text.
     """
     written = text.strip()
     if written[-1:] in ("Z", "z"):
         written = written[:-1] + "+00:00"
     head, point, rest = written.partition(".")
-    if point:  # Python 3.10 knows three and six digits only
+    # Python 3.10 accepts only three or six digits of a fraction.
+    if point:
         digits = rest[
             : next((index for index, each in enumerate(rest) if not each.isdigit()), len(rest))
         ]
@@ -61,7 +70,7 @@ def parse_time(text: str) -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What the flags of ``replay`` say."""
+    """The rows that the flags of ``replay`` choose."""
 
     table: str
     begin: datetime | None = None
@@ -73,7 +82,10 @@ class Selection:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Selection:
-        """From parsed flags. Raises :class:`ConfigurationError`."""
+        """Return the selection of parsed flags.
+
+        Raises :class:`ConfigurationError` if a time, the version or a queue name is wrong.
+        """
         begin = parse_time(args.begin) if args.begin else None
         end = parse_time(args.end) if args.end else None
         if begin is not None and end is not None and begin >= end:
@@ -99,22 +111,22 @@ class Selection:
         )
 
     def check_path(self) -> None:
-        """Look for the table before Spark starts, if it can only be on this machine.
+        """Check that the table exists, before Spark starts, if it can only be on this machine.
 
-        Raises :class:`ConfigurationError`.
+        Raises :class:`ConfigurationError` if the path is no Delta table.
         """
         here = not _SCHEME.match(self.table) and not os.environ.keys() & _ELSEWHERE
         if here and not Path(self.table, "_delta_log").is_dir():
             raise ConfigurationError(no_table(self.table))
 
     def rows(self, spark: SparkSession, *, receipts: bool = False) -> DataFrame:
-        """The rows, always of one version of the table: what is counted is what is sent.
+        """Return the chosen rows, always of one version of the table.
 
-        Without ``receipts`` those are left out: what a protocol says about another message no application has sent.
-
-        Raises :class:`ConfigurationError` for a table that is none or lacks columns.
+        So the rows that are counted are the rows that are sent. Without ``receipts`` the rows that
+        are receipts are left out, because no application sent them. Raises
+        :class:`ConfigurationError` if the table is no Delta table or lacks columns.
         """
-        from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
+        from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
         version = self.version if self.version is not None else newest_version(spark, self.table)
         rows = spark.read.format("delta").option("versionAsOf", version).load(self.table)
@@ -134,7 +146,10 @@ class Selection:
         return rows
 
     def _queues_of(self, rows: DataFrame) -> Iterable[str]:
-        """The queues of the table that ``--queue`` names; a glob stands for no order queue, as in the source."""
+        """Return the queues of the table that ``--queue`` names.
+
+        A glob matches no order queue, as in the source.
+        """
         from srmp_spark.names import is_glob, queue_matches
 
         if not any(map(is_glob, self.queues)):
@@ -158,19 +173,22 @@ class Selection:
 
 
 def no_table(table: str) -> str:
-    """What to say of a path without one."""
+    """Return the error text for a path that is no Delta table."""
     return f"{table} is not a Delta table; give the path that jobs/ingest.py --table has"
 
 
 def newest_version(spark: SparkSession, table: str) -> int:
-    """The version that the table has now. Raises :class:`ConfigurationError` if it is no Delta table.
+    """Return the present version of the table.
 
-    From Delta's own snapshot: asking for the history takes a second, and more in a long one.
+    Raises :class:`ConfigurationError` if ``table`` is no Delta table. The version comes from
+    Delta's snapshot, because reading the history takes a second, and longer for a long history.
     """
-    jvm: Any = spark._jvm  # noqa: SLF001  # py4j's only door
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table)  # noqa: SLF001  # as above
+    # PySpark has no public name for its JVM.
+    jvm: Any = spark._jvm  # noqa: SLF001
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table)  # noqa: SLF001
     nothing = jvm.scala.Option.empty()
-    version = int(log.update(False, nothing, nothing).version())  # "stale is acceptable": no
+    # The first argument says whether a stale snapshot is acceptable. It is not.
+    version = int(log.update(False, nothing, nothing).version())
     if version < 0:
         raise ConfigurationError(no_table(table))
     return version

@@ -1,7 +1,8 @@
-"""A batch becomes outgoing messages: tasks stage rows, the driver commits (the two steps of the sink).
+"""Send a batch as outgoing messages: tasks stage rows, and the driver commits them.
 
-The stages are made by the sink's own code; only the commit is called here and not by Spark, because a job wants to tell how
-many rows are new and how many the queue manager knew.
+These are the two steps of the sink, and the sink's own code makes the stages. The job, not Spark,
+calls the commit, because the job reports how many rows are new and how many the queue manager
+already knew.
 """
 
 from __future__ import annotations
@@ -33,17 +34,21 @@ SENT = (
     "response_queue",
     "extension",
 )
-"""What a message is sent with again. Not its times, which are over, nor its ``admin_queue``: nobody waits there any more."""
+"""Columns that are sent again.
+
+Times are not sent, because they are over. ``admin_queue`` is not sent, because no application waits
+there any longer.
+"""
 ORIGINAL = "original"
-"""Of ``--delivery``: as each row came."""
+"""Value of ``--delivery`` that keeps the delivery of each row."""
 CORRELATION_BYTES = 20
-"""A correlation identifier has exactly so many."""
+"""Length of every correlation identifier, in bytes. A value of another length is not sent."""
 
 _log = logging.getLogger("jobs")
 
 
 class Outgoing:
-    """Where a job sends to: one application and one destination at one queue manager."""
+    """Sends for one job: one application and one destination at one queue manager."""
 
     def __init__(self, options: SinkOptions) -> None:
         from srmp_spark.spark.staging import client_of
@@ -56,7 +61,12 @@ class Outgoing:
         self.client: OutboxClient = client_of(options)
 
     def done(self, path: Path | None) -> Done:
-        """What earlier runs have committed; ``path`` ``None``: where it is by default. Raises :class:`ApiUnreachableError`."""
+        """Return the record of the batches that earlier runs have committed.
+
+        ``path`` is the file; ``None`` means the default file. A file that cannot be written is
+        logged, and the record is then kept in memory. Raises :class:`ApiUnreachableError` if the
+        queue manager does not answer.
+        """
         status = self.client.status()
         names = {"queue_manager": str(status["queue_manager"]), "epoch": str(status["epoch"])}
         scope = scope_of(application=self.application, destination=self.destination, **names)
@@ -73,7 +83,7 @@ class Outgoing:
             return Done(None, scope)
 
     def send_frame(self, batch: str, rows: DataFrame) -> CommitAnswer:
-        """All rows of a frame, ordered by ``sequence``."""
+        """Send all rows of a frame as one batch, ordered by ``sequence``, and return the answer."""
         from srmp_spark.spark.settings.sink_columns import plan
         from srmp_spark.spark.settings.sink_options import Target
         from srmp_spark.spark.staging import stage_partition
@@ -94,7 +104,7 @@ class Outgoing:
         return self._commit(batch, stages) if stages else CommitAnswer(0, 0)
 
     def send_table(self, batch: str, rows: pa.Table) -> CommitAnswer:
-        """All rows of an Arrow table that the driver holds, in their order."""
+        """Send all rows of an Arrow table as one batch, in their order, and return the answer."""
         import pyarrow
 
         rows = rows.append_column("destination", pyarrow.repeat(self.destination, rows.num_rows))
@@ -125,11 +135,12 @@ class Outgoing:
 
 
 def outgoing_columns(rows: DataFrame, delivery: str) -> DataFrame:
-    """Return the columns that go out, with the source position; ``delivery`` as ``--delivery`` says it.
+    """Return the columns of ``rows`` that are sent, with the source position.
 
-    Raises :class:`ConfigurationError` for ``original`` and rows that do not say how they came.
+    ``delivery`` is the value of ``--delivery``. Raises :class:`ConfigurationError` for ``original``
+    if the rows lack the column ``delivery``.
     """
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
+    from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
     if delivery == ORIGINAL and "delivery" not in rows.columns:
         raise ConfigurationError(
@@ -148,7 +159,8 @@ def outgoing_columns(rows: DataFrame, delivery: str) -> DataFrame:
         elif name == "correlation_id":
             column = F.when(F.octet_length(name) == CORRELATION_BYTES, column)
         columns.append(column.alias(name))
-    # With a comment of its own: a sink ignores a column that says how a message came.
+    # The comment replaces the one of the source. The sink ignores a column ``delivery`` whose
+    # comment says how a message arrived.
     as_it_came = F.col("delivery").alias(
         "delivery", metadata={"comment": "of the message that goes out"}
     )

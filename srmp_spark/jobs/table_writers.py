@@ -1,9 +1,10 @@
-"""The names under which jobs write a message table: which queues of which queue managers a job may bring.
+"""Name the writers of a message table: which queues of which queue managers a job may bring.
 
-A name is a Delta transaction identifier, ``srmp-ingest:QUEUE[,QUEUE…][,queue-manager/GUID…]``. Of two jobs whose rows may be
-the same ones a table has one living writer; jobs of other queues, or of other queue managers, share it in peace. A name
-without a queue manager stands for any: version 0.1 wrote such names only, and its jobs read the queue managers in a new name as
-queue names that match nothing, so an older job ends a newer one as before.
+A name is a Delta transaction identifier, ``srmp-ingest:QUEUE[,QUEUE…][,queue-manager/GUID…]``. Of
+two jobs that may bring the same rows, only one can write to a table. Jobs of other queues, or of
+other queue managers, share the table. A name without a queue manager stands for every queue
+manager. Version 0.1 wrote only such names. Its jobs read the queue managers in a new name as queue
+names that match nothing, so an older job ends a newer one as before.
 """
 
 from __future__ import annotations
@@ -15,26 +16,26 @@ from srmp_spark.names import is_glob, queue_matches
 
 WRITER_PREFIX = "srmp-ingest:"
 _QUEUE_MANAGER = "queue-manager/"
-"""Before a GUID. No queue has such a name: a slash follows ``private$`` alone."""
+"""Prefix of a GUID in a name. No queue has such a name: a slash follows only ``private$``."""
 
 
 class Writer(NamedTuple):
-    """One job, as far as tables know it."""
+    """One job, as tables know it."""
 
     queues: tuple[str, ...]
-    """Names and globs."""
+    """Names and globs of the queues that the job reads."""
     queue_managers: frozenset[str] = frozenset()
-    """GUIDs; empty: any queue manager."""
+    """GUIDs of the queue managers that the job reads. Empty means any queue manager."""
 
     @property
     def name(self) -> str:
-        """Return the transaction identifier."""
+        """Return the transaction identifier of this job."""
         queue_managers = [_QUEUE_MANAGER + each for each in sorted(self.queue_managers)]
         return WRITER_PREFIX + ",".join([*sorted(self.queues), *queue_managers])
 
     @classmethod
     def of(cls, name: str) -> Writer | None:
-        """Return the job of a transaction identifier; ``None`` for the identifier of another program."""
+        """Return the job of a transaction identifier, or ``None`` if another program made it."""
         if not name.startswith(WRITER_PREFIX):
             return None
         parts = name.removeprefix(WRITER_PREFIX).split(",")
@@ -49,7 +50,7 @@ class Writer(NamedTuple):
         )
 
     def may_meet(self, other: Writer) -> bool:
-        """Return whether both may bring the same row."""
+        """Return whether this job and ``other`` may bring the same row."""
         of_one_queue_manager = (
             not self.queue_managers
             or not other.queue_managers
@@ -59,7 +60,10 @@ class Writer(NamedTuple):
 
 
 def may_meet(ours: Iterable[str], theirs: Iterable[str]) -> bool:
-    """Return whether two lists of queue names and globs may name one queue; of two globs nobody can tell, so they may."""
+    """Return whether two lists of queue names and globs may name the same queue.
+
+    Two globs always may, because nothing tells which queues will exist.
+    """
     theirs = list(theirs)
     return any(
         (is_glob(our) and is_glob(their))

@@ -12,12 +12,14 @@ the end of the queue. After the answer "nothing" the walk therefore asks whether
 still there. If that message is gone, the walk steps back to the message before it.
 
 Second, the specification can be read in two ways, and the readings number messages differently
-(:mod:`.lookup_identifier`). A number counts as understood when the other queue manager has answered
-to a number whose high byte holds the priority. Messages of priority 7 have the same number in both
-readings, and no message among them can be skipped.
+(:mod:`.lookup_identifier`). A *number* is the lookup identifier of a message. A number counts as
+understood when the other queue manager has answered to a number whose high byte holds the priority.
+Messages of priority 7 have the same number in both readings, and no message among them can be
+skipped.
 
 Third, a message that cannot be read has no known number. Where the numbers do not show where to
-continue, the answer is :attr:`Tells.NOWHERE`, and the walk begins at the head with a cursor.
+continue, the answer is :attr:`Tells.NOWHERE`, and the walk begins at the head (the first message of
+the queue) with a cursor.
 """
 
 from __future__ import annotations
@@ -38,19 +40,22 @@ more, the walk begins at the head.
 
 
 class Place(NamedTuple):
-    """The position of one message in its queue, and the identifier of the message."""
+    """The lookup identifier of one message, which gives its position in its queue."""
 
     lookup_id: int
     message_id: str
 
     @property
     def is_plain(self) -> bool:
-        """Return whether both readings of the specification give the message this number."""
+        """Return whether both readings of the specification give the message this number.
+
+        :mod:`.lookup_identifier` describes the two readings.
+        """
         return not self.lookup_id >> SEQUENCE_BITS
 
 
 class Asks(Enum):
-    """The questions that the next call can ask."""
+    """The question that the next call of a walk asks."""
 
     HEAD = auto()
     """The call asks for the first message of the queue."""
@@ -63,7 +68,7 @@ class Asks(Enum):
 
 
 class Tells(Enum):
-    """The meanings that an answer can have for the walk."""
+    """The meaning that the answer to a call has for a walk."""
 
     MESSAGE = auto()
     """The answer holds the next message."""
@@ -76,7 +81,11 @@ class Tells(Enum):
 
 
 class ByNumber:
-    """Decides which call one walk makes next, and what each answer means for the walk."""
+    """Decides which call one walk makes next, and what each answer means for the walk.
+
+    Call :meth:`connected` for each new connection. Then repeat :meth:`call`, make the call, and
+    report its answer with :meth:`found` or :meth:`nothing`.
+    """
 
     def __init__(self) -> None:
         self._recent: deque[Place] = deque(maxlen=RECENT_MAX)
@@ -91,7 +100,7 @@ class ByNumber:
         return self._recent[-1] if self._recent else None
 
     def has(self, place: Place) -> None:
-        """Record a message that the walk has reached, by number or by cursor.
+        """Record ``place`` as the last message of the walk, reached by number or by cursor.
 
         Raises :class:`RemoteProtocolError` if the message is not after the last message of the
         walk.
@@ -108,7 +117,7 @@ class ByNumber:
     def connected(self) -> None:
         """Begin on a new connection.
 
-        Choose the first question for it, and reset the number of steps back.
+        The walk chooses the question of its next :meth:`call`, and resets the number of steps back.
         """
         self._steps_back = 0
         self._asks = (
@@ -116,7 +125,7 @@ class ByNumber:
         )
 
     def call(self) -> tuple[Action, int]:
-        """Return the action and the lookup identifier of the next call."""
+        """Return the action and the lookup identifier of the next call; change nothing."""
         if self._asks is Asks.HEAD:
             return Action.PEEK_CURRENT, 0
         if self._asks is Asks.PROOF:
@@ -128,7 +137,7 @@ class ByNumber:
         ), self.last.lookup_id
 
     def found(self, place: Place) -> Tells:
-        """Accept an answer that holds a message, and return what the answer means.
+        """Process an answer that holds the message at ``place``; return its meaning for the walk.
 
         Raises :class:`RemoteProtocolError` if the next message is not after the walk's last
         message.
@@ -149,7 +158,7 @@ class ByNumber:
         return Tells.MESSAGE
 
     def nothing(self, *, held: bool = False) -> Tells:
-        """Accept an answer without a message, and return what the answer means.
+        """Process an answer without a message; return its meaning for the walk.
 
         ``held`` means that the message is in the queue but another reader has locked it.
         """

@@ -12,8 +12,8 @@ by priority first and then by arrival. A reader must know two consequences:
 
 [MS-MQDMPR] 3.1.7.1.9 as printed sets the high byte only for messages with a transactional sequence
 and leaves 0 in all others. This contradicts the order by priority in the same document and the
-public description of LookupId, so we treat it as an erratum. :func:`candidates` lets a client try
-both readings: first the rebuilt number, then the number with 0 in its high byte.
+public description of LookupId, so this package treats it as an erratum. :func:`candidates` lets a
+client try both readings: first the rebuilt number, then the number with 0 in its high byte.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SEQUENCE_MAX = (1 << SEQUENCE_BITS) - 1
 
 
 def rebuilt(sequence_id: int, *, priority: int, transactional: bool = False) -> int:
-    """Return the LookupIdentifier of a message that a read returned with ``pSequenceId``.
+    """Return the LookupIdentifier of a message whose read returned ``sequence_id``.
 
     A transactional message counts as priority 0 whatever its header says ([MS-MQMQ] 2.2.19.1: the
     priority MUST be written as 0). Raises :class:`LocalProtocolError` if a number is out of its
@@ -57,7 +57,7 @@ def lookup_id_of(sequence_id: int, *, priority: int, transactional: bool) -> int
 
 
 def candidates(sequence_id: int, *, priority: int, transactional: bool = False) -> tuple[int, ...]:
-    """Return the possible numbers of a message, the most likely first.
+    """Return the possible lookup identifiers of a message, the most likely first.
 
     Each reading of the specification gives one number. The result has a single number if both
     agree.
@@ -75,9 +75,10 @@ def sequence_of(lookup_id: int) -> int:
 
 
 def not_ascending(shown: str, before: str) -> RemoteProtocolError:
-    """Return the error for a cursor that shows a message which is not after the previous message.
+    """Return the error for a cursor that does not move forwards; the caller raises it.
 
-    A walk with such a cursor might never end. ``shown`` and ``before`` name the two messages.
+    The cursor shows a message that is not after the previous message. A walk with such a cursor
+    might never end. ``shown`` and ``before`` name the two messages.
     """
     return RemoteProtocolError(
         f"the cursor does not go on: it shows message {shown} after {before}; the other "

@@ -166,9 +166,9 @@ def _provider(security: SecurityHeader | None) -> ProviderInfo | None:
 
 
 def _signature(security: SecurityHeader | None) -> SignatureStatus:
-    """Return whether the message has a signature, which is never verified here.
+    """Return ``unverified`` for a message with a signature, and ``none`` for any other.
 
-    The result is ``unverified`` for a message with a signature. The sender's queue manager reports
-    what it found (AU), but this report may have crossed an unprotected line.
+    The signature is never verified. The sender's queue manager reports the result of its own check
+    (bit AU), but this report may have crossed an unprotected line.
     """
     return "unverified" if security is not None and security.signature else "none"

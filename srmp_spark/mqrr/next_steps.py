@@ -64,7 +64,7 @@ _BIND_NEXT = {
 
 
 def bind_next_step(reason: str) -> str:
-    """Return the next step after a refused bind, by the name of the reason.
+    """Return the next step for a user after a refused bind; ``reason`` is the reason's name.
 
     The text is empty for any other reason, because the next step then depends on the case.
     """
@@ -72,7 +72,7 @@ def bind_next_step(reason: str) -> str:
 
 
 def next_step(status: int) -> str:
-    """Return the next step after this HRESULT or fault status.
+    """Return the next step for a user after the HRESULT or fault status ``status``.
 
     The text is empty for any other status, because the next step then depends on the case.
     """

@@ -1,4 +1,4 @@
-"""Turns a message of our queues into the packet that a remote reader gets.
+"""Turns a message of a local queue into the packet that a remote reader gets.
 
 This is the inverse of :mod:`.message_of_packet`. A message that arrived over HTTP is an SRMP
 message ([MS-MQRR] 2.2.5.1.2): the packet holds its envelope as text, its POST as received, and the

@@ -1,10 +1,11 @@
-"""The states of a message that moves from a remote queue into ours ([MS-MQRR] 3.2.4.4.1).
+"""The states of a message that moves from a remote into a local queue ([MS-MQRR] 3.2.4.4.1).
 
 Theory of operation. R_StartReceive locks the message in its queue and returns a copy. The copy is
-stored here. Then R_EndReceive removes the original, and the copy becomes a row. If a connection or
-process fails in between, either the original or the copy remains:
+stored at this queue manager. Then R_EndReceive removes the original, and the copy becomes a row. If
+a connection or process fails in between, either the original or the copy remains:
 
-* Nothing is stored: the lock ends with our connection, and the message stays in its queue.
+* Nothing is stored: the lock ends with the connection of this queue manager, and the message stays
+  in its queue.
 * The copy is stored and End was not sent (``UNSENT``): the original decides. If the original is
   still in its queue, receive it again under the same key. If the original is gone, another reader
   received it, and the copy is discarded.
@@ -14,9 +15,9 @@ process fails in between, either the original or the copy remains:
   is the only one left.
 
 The check for the original must be a **peek** by lookup identifier. A receive answers
-MESSAGE_NOT_FOUND also for a locked message, and the lock may belong to our own old connection whose
-loss the server has not noticed. A reader that trusts this answer duplicates or loses the message.
-Before an End is sent, the store therefore records that it will be sent
+MESSAGE_NOT_FOUND also for a locked message, and the lock may belong to an old connection of this
+queue manager whose loss the server has not noticed. A reader that trusts this answer duplicates or
+loses the message. Before an End is sent, the store therefore records that it will be sent
 (``queue_manager/puller/moving_and_copying/sent_marks.py``). A restarted process cannot know whether
 an End was sent, and treats a stored copy as ``UNANSWERED``.
 """
@@ -30,10 +31,10 @@ from srmp_spark.errors import LocalProtocolError
 
 
 class PulledState(Enum):
-    """The states of one pulled message."""
+    """The states of one message that is moved from a remote queue into a local one."""
 
     HANDED = auto()
-    """The original is locked, and the copy is only in our memory."""
+    """The original is locked, and the copy is only in the memory of this process."""
     KEPT = auto()
     """The original is locked, and the copy is stored."""
     ENDING = auto()
@@ -43,7 +44,7 @@ class PulledState(Enum):
     UNANSWERED = auto()
     """The copy is stored, and End may have been carried out."""
     OURS = auto()
-    """The original was removed from its queue."""
+    """The original was removed from its queue, and the stored copy is the only one."""
     VISIBLE = auto()
     """The copy is a row."""
     DROPPED = auto()
@@ -66,7 +67,7 @@ class PulledEvent(Enum):
     LOST = auto()
     """The connection was lost, or the lock was lost with its handle."""
     LOCKED_AGAIN = auto()
-    """The original was still in its queue, and we have locked it again."""
+    """The original was still in its queue, and this queue manager has locked it again."""
     LEFT_THERE = auto()
     """The original is in its queue, and no subscription wants it: the subscription was replaced."""
     HELD_BY_ANOTHER = auto()

@@ -11,8 +11,8 @@ Format names as text are those of [MS-MQMQ] 2.1:
 
 ``;JOURNAL``, ``;DEADLETTER`` and ``;DEADXACT`` become a suffix with the system flag 0x80. The ABNF
 of a direct name keeps them in the text as well, so text and suffix are both sent; a reader should
-accept either. Names that a remote read cannot open are refused here: HTTP, multicast, distribution
-lists, connectors, and several names in one.
+accept either. This module refuses names that a remote read cannot open: HTTP, multicast,
+distribution lists, connectors, and several names in one.
 """
 
 from __future__ import annotations
@@ -94,9 +94,10 @@ class QueueFormat(NamedTuple):
         return self.suffix_and_flags & 0xF0
 
     def violation(self) -> str | None:
-        """Return which rule for suffix, flags and type this name breaks, or ``None``.
+        """Return a text that names the rule that this name breaks; ``None`` if it breaks none.
 
-        The rules are those of [MS-MQMQ] 2.2.7. A server refuses a name that breaks one.
+        The rules are those of [MS-MQMQ] 2.2.7 for suffix, flags and type. A server refuses a name
+        that breaks one.
         """
         rule = _SUFFIX_RULES.get(self.suffix)
         if rule is None:

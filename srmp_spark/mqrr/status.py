@@ -11,7 +11,7 @@ from enum import IntEnum
 class Status(IntEnum):
     """Status codes that a method returns or a fault carries.
 
-    A code that is not listed here stays a plain number.
+    A code that this enumeration does not list stays a plain number.
     """
 
     MQ_OK = 0x00000000
@@ -89,7 +89,7 @@ NEVER_EXECUTED = frozenset(
 
 A call that got such a fault did nothing, whatever the flags of its PDU say.
 
-Codes that may also come from inside the method, or from writing its answer, are missing here:
+Codes that may also come from inside the method, or from writing its answer, are not in this set:
 ERROR_ACCESS_DENIED, RPC_X_BAD_STUB_DATA, RPC_S_PROTOCOL_ERROR, nca_s_proto_error. For these codes
 only the flag shows that nothing was carried out.
 """
@@ -112,7 +112,7 @@ was removed.
 def status_text(status: int) -> str:
     """Return a status as ``MQ_ERROR_QUEUE_NOT_FOUND (0xC00E0003)``.
 
-    A status without a name here is returned as a number.
+    A status that is not in :class:`Status` is returned as ``status 0x…``.
     """
     try:
         return f"{Status(status).name} ({status:#010X})".replace("0X", "0x")

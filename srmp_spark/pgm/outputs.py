@@ -15,7 +15,7 @@ from srmp_spark.pgm.wire.sequence import span
 
 
 class Multicast(NamedTuple):
-    """Order to send ``packet`` to the group."""
+    """Order to the caller: send ``packet`` to the multicast group."""
 
     packet: bytes
     router_alert: bool = False
@@ -24,11 +24,11 @@ class Multicast(NamedTuple):
     RFC 3208 4: "SPMs, NCFs, and RDATA MUST be transmitted with" it.
     """
     is_local: bool = False
-    """Whether to send with a TTL of 1 (RFC 3208 6.3)."""
+    """Whether to send with a TTL of 1, so that no router passes the packet on (RFC 3208 6.3)."""
 
 
 class Unicast(NamedTuple):
-    """Order to send ``packet`` to one address."""
+    """Order to the caller: send ``packet`` to one address."""
 
     to: Nla
     packet: bytes
@@ -50,16 +50,19 @@ class LossReason(Enum):
 
 
 class SessionOpened(NamedTuple):
-    """A source was found. Data that it sent before ``first`` are not requested."""
+    """Event: a new source was found.
+
+    Data that the source sent before number ``first`` are not requested.
+    """
 
     session: SessionKey
     first: int
 
 
 class Apdu(NamedTuple):
-    """One block of data that the application of a source sent at once.
+    """Event: one block of data that the application of a source sent at once is complete.
 
-    ``first`` and ``last`` are the numbers of its packets.
+    ``first`` and ``last`` are the numbers of its packets, both included.
     """
 
     session: SessionKey
@@ -69,7 +72,10 @@ class Apdu(NamedTuple):
 
 
 class DataLost(NamedTuple):
-    """The packets ``first`` to ``last`` are lost: no :class:`Apdu` will contain them."""
+    """Event: the packets ``first`` to ``last``, both included, are lost.
+
+    No :class:`Apdu` will contain them.
+    """
 
     session: SessionKey
     first: int
@@ -78,7 +84,7 @@ class DataLost(NamedTuple):
 
     @property
     def packets(self) -> int:
-        """Return the number of lost packets."""
+        """Return the number of lost packets, from ``first`` to ``last``."""
         return span(self.first, self.last)
 
 
@@ -97,16 +103,16 @@ class EndReason(Enum):
 
 
 class SessionEnded(NamedTuple):
-    """A session ended; nothing more of it is reported."""
+    """Event: a session ended; nothing more of it is reported."""
 
     session: SessionKey
     reason: EndReason
     error_code: int = 0
-    """Error code of OPT_RST. The sending application defines its meaning."""
+    """Error code of OPT_RST; 0 without one. The sending application defines its meaning."""
 
 
 class SourceRefused(NamedTuple):
-    """A new source is ignored because SESSIONS_MAX sessions exist."""
+    """Event: a new source is ignored because SESSIONS_MAX sessions exist."""
 
     session: SessionKey
 

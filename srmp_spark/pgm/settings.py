@@ -1,6 +1,7 @@
-"""The constants of [MC-MQSRM] 2.1.3.1 with its names and values, and the operator's settings.
+"""The constants of [MC-MQSRM] 2.1.3.1 with its names and values, and the settings.
 
-Invalid settings raise :class:`ConfigurationError`. Times are in seconds, sizes in octets.
+The settings are those that an operator may change. Invalid settings raise
+:class:`ConfigurationError`. Times are in seconds, sizes in octets.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ NAK_RDATA_IVL = 2.0
 NAK_NCF_RETRIES = 10
 NAK_DATA_RETRIES = 10
 TOKEN_BUCKET_S = 0.04
-"""Size of the token bucket in seconds of TXW_MAX_RTE: "40 milliseconds"."""
+"""Size of the token bucket: the octets of this time at TXW_MAX_RTE, in seconds.
+
+The document says "40 milliseconds".
+"""
 NAK_RB_IVL = (0.01, 0.05)
 """Range of the random back-off before a NAK, in seconds.
 
@@ -30,13 +34,13 @@ The document says "Chosen randomly from the interval [0.05, 0.01] seconds".
 """
 AMBIENT_SPM_PACKETS = 50
 AMBIENT_SPM_IVL = 0.5
-"""Seconds after which an ambient SPM is sent, or earlier after AMBIENT_SPM_PACKETS packets.
+"""Time after which an ambient SPM is sent, in seconds.
 
-"When either 50 data packets (ODATA or RDATA packets) have been transmitted, or 0.5 seconds have
-passed".
+The SPM is sent earlier after AMBIENT_SPM_PACKETS packets. "When either 50 data packets (ODATA or
+RDATA packets) have been transmitted, or 0.5 seconds have passed".
 """
 RDATA_DELAY = 0.06
-"""Longest RDataDelayTime in seconds: "60 msecs"."""
+"""Longest delay of a repair (RDataDelayTime), in seconds: "60 msecs"."""
 
 TPDU_DEFAULT = 1_472
 """Largest packet in octets unless configured: Ethernet's 1,500 without IPv4 and UDP headers.
@@ -44,12 +48,12 @@ TPDU_DEFAULT = 1_472
 Raw IP with the Router Alert option needs 4 octets less than UDP.
 """
 QUEUE_BYTES_MAX = 1_048_576
-"""Octets of APDUs that may wait for the token bucket: 15 s at TXW_MAX_RTE.
+"""Most octets of APDUs that may wait for the token bucket: 15 s at TXW_MAX_RTE.
 
 When the queue is full, the sender keeps further APDUs.
 """
 TXW_BYTES_MAX = 268_435_456
-"""Memory of a transmit window in octets, which matters at higher rates.
+"""Most memory of a transmit window in octets, which matters at higher rates.
 
 When the window is full, sending waits until the trail moves.
 """
@@ -60,7 +64,7 @@ NCFs do not count for TXW_MAX_RTE, so without a limit a storm of NAKs would caus
 packets.
 """
 NCF_REPEAT_IVL = 0.02
-"""Seconds between two NCFs for identical NAKs.
+"""Time between two NCFs for identical NAKs, in seconds.
 
 RFC 3208 5.2: "send the first NCF immediately in response to a NAK and then delay the generation of
 further NCFs (for identical NAKs) by a small interval". Windows has no such defence ([MC-MQSRM]
@@ -80,32 +84,36 @@ One packet is enough to create a session. Without a common rate, SESSIONS_MAX fo
 send 6,400 packets a second to the addresses that the forged packets name.
 """
 REPAIR_SECS = TXW_SECS + TXW_ADV_SECS
-"""Longest time in seconds for which a missing number is requested; then it is reported as lost.
+"""Longest time for which a missing number is requested, in seconds.
 
-By the RFC each NCF or NAK that is received restarts the wait, so others could make the receiver
-wait forever. After this time no window holds the number.
+Then the number is reported as lost. By the RFC each NCF or NAK that is received restarts the wait,
+so others could make the receiver wait forever. After this time no window holds the number.
 """
 SESSION_IDLE = TXW_SECS
-"""Seconds without a packet after which a session ends. An SPM is sent twice a second."""
-RXW_SQNS_MAX = 16_384
-"""Most numbers from the first missing one to the last; beyond it the oldest are declared lost.
+"""Time without a packet after which a session ends, in seconds.
 
-The numbers hold TXW_SECS at TXW_MAX_RTE in packets of 1,280 octets. Losses are reported. Without
-the limit one forged packet would create a list of 2^31 numbers.
+An SPM is sent twice a second.
+"""
+RXW_SQNS_MAX = 16_384
+"""Most numbers from the first missing one to the last, in one session.
+
+Beyond the limit the oldest missing numbers are declared lost, and the losses are reported. The
+numbers hold TXW_SECS at TXW_MAX_RTE in packets of 1,280 octets. Without the limit one forged packet
+would create a list of 2^31 numbers.
 """
 RXW_BYTES_MAX = 33_554_432
-"""Octets that one session may buffer after a missing number.
+"""Most octets that one session may buffer after a missing number.
 
 Beyond the limit the oldest missing numbers are declared lost. The limit is 1.5 times TXW_SECS at
 TXW_MAX_RTE.
 """
 BUFFER_BYTES_MAX = 134_217_728
-"""Octets that all sessions may buffer together.
+"""Most octets that all sessions of a receiver may buffer together.
 
 In the session that exceeds the limit the oldest missing numbers are declared lost.
 """
 REPLACED_AFTER = 2 * IHB_MAX
-"""Seconds of silence after which a session may be replaced if SESSIONS_MAX sessions exist.
+"""Silence after which a session may be replaced if SESSIONS_MAX sessions exist, in seconds.
 
 A living source would have lost two heartbeats by then; a source that follows 2.1.3.1 would have
 lost sixty SPMs.
@@ -119,14 +127,17 @@ A limit is needed because a TSI is 64 bits that anybody can invent.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
-    """The settings of one source."""
+    """The settings of one source. Times are in seconds, sizes in octets.
+
+    Raises :class:`ConfigurationError` if a value is out of range.
+    """
 
     txw_max_rte: float = TXW_MAX_RTE
     txw_secs: float = TXW_SECS
     txw_adv_secs: float = TXW_ADV_SECS
     txw_adv_ivl: float = TXW_ADV_IVL
     advance_delay_max: float = TXW_ADV_SECS
-    """Longest time in seconds for which the trail waits for pending NAKs.
+    """Longest time for which the trail waits for pending NAKs, in seconds.
 
     2.1.3.1 sets no end; a receiver that sends NAKs again and again would stop the source.
     """
@@ -187,7 +198,10 @@ class SourceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverSettings:
-    """The settings of one receiver."""
+    """The settings of one receiver. Times are in seconds, sizes in octets, rates per second.
+
+    Raises :class:`ConfigurationError` if a value is out of range.
+    """
 
     nak_rb_ivl: tuple[float, float] = NAK_RB_IVL
     nak_rpt_ivl: float = NAK_RPT_IVL
@@ -199,8 +213,8 @@ class ReceiverSettings:
     trust_spm_path: bool = False
     """Whether NAKs are sent to the network element that an SPM names, if it is not the source.
 
-    With this setting a forged SPM chooses who receives our NAKs. Set it only if PGM routers stand
-    between, in a network to which no other party can send.
+    With this setting a forged SPM chooses who receives this receiver's NAKs. Set it only if PGM
+    routers stand between source and receiver, in a network to which no other party can send.
     """
     repair_secs: float = REPAIR_SECS
     session_idle: float = SESSION_IDLE

@@ -2,14 +2,14 @@
 
 "Over any arbitrarily chosen interval, the number of bytes the source may transmit MUST NOT exceed
 the token bucket size plus the product of the token rate and the chosen interval." The RFC also
-wants a leaky bucket against bursts within the token bucket. The network line has that role here: 40
-ms of 70 KB/s are two packets.
+wants a leaky bucket against bursts within the token bucket. In srmp-spark the network line has that
+role: 40 ms of 70 KB/s are two packets.
 """
 
 from __future__ import annotations
 
 _SLACK_S = 1e-8
-"""Seconds by which tokens may be used before they are due.
+"""Time by which tokens may be used before they are due, in seconds.
 
 A monotonic clock of some months is rounded to about 2 ns. Without slack, a caller that wakes up at
 :meth:`TokenBucket.when` could find slightly too few tokens and wake up at the same moment forever.
@@ -20,7 +20,8 @@ At 100 MB/s the slack is one octet.
 class TokenBucket:
     """Limits a rate: tokens are taken for each octet or packet and refilled with time.
 
-    The bucket is full at first.
+    The bucket holds at most ``size`` tokens and is full at first. ``now`` is in seconds of the
+    monotonic clock.
     """
 
     def __init__(self, rate: float, size: float, now: float) -> None:
@@ -31,9 +32,9 @@ class TokenBucket:
         self._at = now
 
     def take(self, count: float, now: float) -> bool:
-        """Take ``count`` tokens if the bucket has them, and return whether it had.
+        """Take ``count`` tokens if the bucket has that many, and return whether it had.
 
-        ``count`` must not exceed :attr:`size`.
+        If not, no token is taken. ``count`` must not exceed :attr:`size`.
         """
         if now > self._at:
             self._tokens = min(self.size, self._tokens + (now - self._at) * self.rate)
@@ -51,7 +52,7 @@ class TokenBucket:
         return taken
 
     def when(self, count: float) -> float:
-        """Return the time at which the bucket has ``count`` tokens.
+        """Return the time at which the bucket has ``count`` tokens, if none is taken before.
 
         The time is on the clock that was passed to :meth:`take`. If the bucket has the tokens
         already, the time lies in the past.

@@ -30,7 +30,7 @@ from srmp_spark.rows.body_text import VT_BSTR, VT_EMPTY
 BodyFormat = Literal["raw", "activex", "xml"]
 BODY_FORMATS: tuple[BodyFormat, ...] = ("raw", "activex", "xml")
 BODY_TYPES: dict[BodyFormat, int] = {"raw": VT_EMPTY, "activex": VT_BSTR, "xml": VT_EMPTY}
-"""Body type that the receiver needs in order to read each format."""
+"""Body type that a receiver needs in order to read a body, by format."""
 
 COLUMN_BYTES_MAX = 2**31 - 1
 """Largest number of bytes in one Arrow column with 32-bit offsets."""
@@ -55,7 +55,10 @@ def as_bodies(texts: pa.StringArray, body_format: BodyFormat) -> pa.BinaryArray:
 
 
 def xml_document(text: str) -> str:
-    """Return the XML document that XmlMessageFormatter writes for one string."""
+    """Return the XML document that XmlMessageFormatter writes for one string.
+
+    Characters that XML does not allow are written as references (``&#x1;``), as .NET writes them.
+    """
     if not text:
         return _XML_EMPTY
     for plain, escaped in _XML_ESCAPES:

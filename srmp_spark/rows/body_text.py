@@ -47,7 +47,11 @@ scanned.
 
 
 def body_text(body_type: int, body: bytes) -> str | None:
-    """Return the text of a body, or ``None`` if the body is not text."""
+    """Return the text of a body, or ``None`` if the body is not text.
+
+    ``body_type`` decides on the encoding, as the table of this module says. The result is ``None``
+    for other body types, and for bytes that do not decode.
+    """
     if body_type == VT_EMPTY:
         return _undeclared(body)
     if body_type in (VT_BSTR, VT_LPWSTR):
@@ -71,7 +75,7 @@ def body_of(body_type: int, text: str) -> bytes:
 
 
 def is_plain_text(bodies: Sequence[bytes]) -> bool:
-    """Return whether the text of every VT_EMPTY body is its bytes read as UTF-8.
+    """Return whether every body of type VT_EMPTY seems to be plain UTF-8 text.
 
     The function checks control characters and declared encodings only. The result can be ``True``
     although a body is not valid UTF-8: the caller finds that out when it decodes the bodies.

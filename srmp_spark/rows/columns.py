@@ -96,7 +96,7 @@ The reader adds these columns; no stored row has them.
 
 
 def with_sequence(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return ``names`` and ``sequence``.
+    """Return ``names``, with ``sequence`` first if it is missing.
 
     ``sequence`` is always read, because rows are counted by sequence.
     """
@@ -134,7 +134,7 @@ time limit and the administration queue of the original sender.
 
 
 def comment_of(name: str) -> str | None:
-    """Return the comment of a source column that a sink must ignore, or ``None``.
+    """Return the comment for a source column that a sink must ignore; ``None`` for others.
 
     Spark keeps the comment through selections, filters and files. A computed column has no comment,
     and another column that gets the name has the comment of its own name.

@@ -31,7 +31,7 @@ from srmp_spark.srmp.codec.http_head import content_type_of, soap_action_of
 from srmp_spark.srmp.codec.mime import Parts
 
 HEADS_MAX = 4096
-"""Number of HTTP heads that are remembered within a batch.
+"""Largest number of HTTP heads that are remembered within a batch.
 
 The heads of one sender differ in the length only. At the limit all remembered heads are discarded.
 """
@@ -39,7 +39,7 @@ The heads of one sender differ in the length only. At the limit all remembered h
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Turn Python's cycle collector off for one batch.
+    """Turn Python's cycle collector off in a ``with`` block, which handles one batch.
 
     The collector would scan 50,000 new tuples again and again, which takes a fifth of the time.
     None of these tuples is in a cycle, and all of them are released with the batch.
@@ -59,10 +59,10 @@ _NO_PARTS = Parts((0, 0), None, None)
 def decode(
     queue: str, pairs: Iterable[tuple[int, Record]], messages: Mapping[int, Message] | None = None
 ) -> Decoded:
-    """Decode the (sequence, record) pairs of a queue.
+    """Return the messages and facts of stored records of ``queue``, as :class:`.Decoded`.
 
-    ``messages`` holds, by sequence, messages that were already decoded. Raises
-    :class:`StoreDamagedError` if a record can no longer be decoded as a message.
+    ``pairs`` are (sequence, record). ``messages`` holds, by sequence, messages that were already
+    decoded. Raises :class:`StoreDamagedError` if a record can no longer be decoded as a message.
     """
     decoded = Decoded([], [], [], [], [], [], [])
     known: dict[bytes, tuple[bytes, str | None]] = {}
@@ -131,10 +131,11 @@ def rows_of(
     messages: Mapping[int, Message] | None = None,
     names: Values[str] = NAMES,
 ) -> pa.RecordBatch:
-    """Return one batch of the (sequence, record) pairs, in their order, with the columns ``names``.
+    """Return one batch of rows from (sequence, record) pairs, with the columns ``names``.
 
-    ``envelope`` fills the column of that name. Queue manager and epoch are ``None`` for rows that
-    are in no log of this queue manager. ``messages`` is passed to :func:`decode`. Raises
+    The rows are in the order of ``pairs``. With ``envelope`` the column ``envelope`` is filled if
+    ``names`` has it. Without it the column is null. Queue manager and epoch are ``None`` for rows
+    that are in no log of this queue manager. ``messages`` is passed to :func:`decode`. Raises
     :class:`StoreDamagedError` if a record can no longer be decoded as a message.
     """
     with _no_collection():

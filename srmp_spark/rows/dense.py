@@ -41,8 +41,8 @@ END = b"E"
 FRAME_BYTES_MAX = 1 << 30
 """Largest length of a frame, in bytes.
 
-No piece is that long (a segment has 32 MiB of posts and one body, a group 8 MiB and one body). A
-longer frame means that the stream is broken, and raises :class:`StoreDamagedError`.
+No stored piece is that long (a segment has 32 MiB of posts and one body, a group 8 MiB and one
+body). A longer frame means that the stream is broken, and raises :class:`StoreDamagedError`.
 """
 BATCH_ROWS = 8192
 """Largest number of rows in a batch that is made from groups, about as many as in a segment.
@@ -69,7 +69,7 @@ class Frame(NamedTuple):
     data: Any
     """``bytes`` for a group, an Arrow buffer for any other kind."""
     size: int
-    """Number of bytes received.
+    """Number of bytes of the data that were received.
 
     The number is smaller than the buffer of a narrow segment, which is as long as the segment's
     file.
@@ -77,7 +77,10 @@ class Frame(NamedTuple):
 
 
 def head(kind: bytes, epoch: str, keep: tuple[Range, ...], crc: int, length: int) -> bytes:
-    """Return the head of a frame, which precedes the ``length`` bytes of data."""
+    """Return the first bytes of a frame, which precede its ``length`` bytes of data.
+
+    ``keep`` holds closed ranges of sequences. ``crc`` is the checksum (crc32) of the data.
+    """
     name = epoch.encode()
     ranges = b"".join(_RANGE.pack(first, last) for first, last in keep)
     return _HEAD.pack(kind, len(name), len(keep), crc, length) + name + ranges
@@ -89,7 +92,10 @@ def end() -> bytes:
 
 
 def group_frame(epoch: str, keep: tuple[Range, ...], blob: bytes) -> bytes:
-    """Return the whole frame for a packed group."""
+    """Return the whole frame for a packed group.
+
+    ``keep`` holds the closed ranges of sequences that count.
+    """
     return head(GROUP, epoch, keep, zlib.crc32(blob), len(blob)) + blob
 
 
@@ -97,7 +103,7 @@ def frames(stream: IO[bytes]) -> Iterator[Frame]:
     """Yield the frames of a stream, without the end frame.
 
     Raises :class:`ApiUnreachableError` if the stream is cut off (the caller may try again), and
-    :class:`StoreDamagedError` if a checksum or a kind is wrong.
+    :class:`StoreDamagedError` if a checksum, a length or a kind is wrong.
     """
     while True:
         kind, epoch_length, ranges, crc, length = _HEAD.unpack(_exactly(stream, _HEAD.size))
@@ -139,6 +145,10 @@ def batches(
 
     The batches have the columns ``names``, which must include ``sequence``. Raises the errors of
     :func:`frames`, and :class:`StoreDamagedError` if a row is damaged.
+
+    A batch of groups ends at :data:`BATCH_ROWS` rows or :data:`BATCH_BYTES` bytes. A segment
+    becomes one batch for each of its ranges. With ``envelope`` each segment must be followed by its
+    posts.
     """
     from srmp_spark.rows.decode import rows_of
     from srmp_spark.rows.segment import read_segment, rows_kept
@@ -192,15 +202,17 @@ def batches(
 
 
 def needs_wide_part(names: Iterable[str], *, envelope: bool) -> bool:
-    """Return whether rows with the columns ``names`` need the large columns of a segment."""
+    """Return whether ``names`` include a column of :data:`.WIDE`, or ``envelope`` is requested.
+
+    Such a reader needs the wide part of a segment (:class:`.WidePart`).
+    """
     return envelope or any(name in WIDE for name in names)
 
 
 def narrow_head(epoch: str, keep: tuple[Range, ...], wide: WidePart, size: int) -> bytes:
-    """Return the head of the frame of a narrow segment.
+    """Return the first bytes of the frame of a narrow segment, a file without its wide part.
 
-    The head precedes the two pieces of a file of ``size`` bytes that lie before and after its wide
-    part.
+    They precede the two pieces of a file of ``size`` bytes that lie before and after its wide part.
     """
     length = _NARROW.size + size - (wide.end - wide.begin)
     return head(NARROW, epoch, keep, wide.crc, length) + _NARROW.pack(wide.begin, size)
@@ -215,7 +227,11 @@ def _inside(keep: tuple[Range, ...], after: int, to: int) -> tuple[Range, ...]:
 
 
 def _buffer(stream: IO[bytes], length: int) -> pa.Buffer:
-    """Read ``length`` bytes into Arrow memory, into which the columns then point."""
+    """Read ``length`` bytes into an Arrow buffer, and return the buffer.
+
+    The columns that are read from the buffer point into it. Raises :class:`ApiUnreachableError` if
+    the stream ends before.
+    """
     import pyarrow as pa
 
     buffer = pa.allocate_buffer(length)
@@ -236,7 +252,8 @@ def _without_wide_part(stream: IO[bytes], length: int) -> tuple[pa.Buffer, int]:
     """Read a narrow segment, and return its buffer and the checksum of the received bytes.
 
     The buffer is as long as the segment's file. The bytes of its wide part are undefined, and no
-    caller may read them.
+    caller may read them. Raises :class:`StoreDamagedError` if the lengths contradict each other,
+    and :class:`ApiUnreachableError` if the stream ends before.
     """
     import pyarrow as pa
 
@@ -256,9 +273,11 @@ def _without_wide_part(stream: IO[bytes], length: int) -> tuple[pa.Buffer, int]:
 
 
 def _exactly(stream: IO[bytes], length: int) -> bytes:
-    """Read exactly ``length`` bytes, because a socket's file may return fewer bytes at once.
+    """Read and return exactly ``length`` bytes.
 
     Raises :class:`ApiUnreachableError` if the stream ends before.
+
+    A socket's file may return fewer bytes at once, so the function reads several times.
     """
     data = stream.read(length)
     if data is not None and len(data) == length:

@@ -29,7 +29,7 @@ _RECORD = struct.Struct("<BQBHHII")
 
 
 class Form(IntEnum):
-    """How the bytes of a record are to be read, and facts that these bytes do not hold."""
+    """The form of a record's bytes, and the verdict on the signature, which they do not hold."""
 
     SRMP = 0
     """An HTTP request: head, blank line, body ([MC-MQSRM] 2.2).
@@ -53,8 +53,9 @@ class Form(IntEnum):
     envelope.
     """
     COLUMNS = 96
-    """A row that has only its columns, as after a restore: JSON in place of the head, then the body
-    (rows/kept_columns.py). None of these bytes were received.
+    """A row that has only its columns, as after a restore (rows/kept_columns.py).
+
+    The post is JSON in place of the head, then the body. None of these bytes were received.
     """
 
     @classmethod
@@ -78,7 +79,7 @@ Trusted keys may change later, but the verdict in a row must not change.
 
 
 class Record(NamedTuple):
-    """One message as it arrived."""
+    """One stored message with its arrival: received bytes, or columns of a restored row."""
 
     arrival: Arrival
     post: bytes
@@ -88,12 +89,20 @@ class Record(NamedTuple):
 
     @property
     def head(self) -> bytes:
-        """Return the HTTP head with its blank line."""
+        """Return the HTTP head with its blank line.
+
+        For :attr:`.Form.COLUMNS` it is the JSON object, and for :attr:`.Form.PACKET` the lookup
+        identifier.
+        """
         return self.post[: self.head_length]
 
     @property
     def content(self) -> bytes:
-        """Return the HTTP body: the envelope, or the multipart body that holds the envelope."""
+        """Return the bytes of the post after its head.
+
+        For SRMP they are the envelope, or the multipart body that holds the envelope. See
+        :class:`Form` for other forms.
+        """
         return self.post[self.head_length :]
 
 
@@ -157,7 +166,7 @@ def unpack_group(blob: bytes) -> Iterator[tuple[int, Record]]:
 def post_lengths(blob: bytes) -> list[int]:
     """Return the length of each record's post in bytes, in order, without reading the posts.
 
-    Byte limits need only these lengths.
+    Byte limits need only these lengths. The checksum of ``blob`` is not verified.
     """
     _, _, _, count = _HEADER.unpack_from(blob)
     at, lengths = _HEADER.size, []

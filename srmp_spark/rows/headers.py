@@ -34,7 +34,7 @@ def nservicebus_headers(extension: bytes) -> dict[str, str]:
     """Return the headers of an NServiceBus message, by name.
 
     An empty extension has no headers. Raises :class:`ValueError` if the extension does not hold
-    NServiceBus headers.
+    NServiceBus headers or exceeds a limit of this module.
     """
     data = _limited(extension).rstrip(b"\0")
     if not data:
@@ -72,7 +72,8 @@ def rebus_headers(extension: bytes) -> dict[str, str]:
     """Return the headers of a Rebus message, by name.
 
     An empty extension has no headers. Raises :class:`ValueError` if the extension does not hold
-    Rebus headers.
+    Rebus headers or exceeds a limit of this module. A header that is null is left out, and a value
+    that is no string is returned as JSON.
     """
     data = _limited(extension).strip(b"\0 \t\r\n").removeprefix(b"\xef\xbb\xbf")
     if not data:

@@ -154,7 +154,10 @@ def _of_json(name: str, value: Any) -> Any:  # noqa: ANN401  # a JSON value in, 
 
 
 def _unsigned(columns: Mapping[str, Any], name: str) -> int:
-    """Return a number as it is on the wire: unsigned. A column shows it as two's complement."""
+    """Return the number of column ``name`` as the unsigned 64-bit number that the message had.
+
+    The column holds the number as two's complement. A null counts as 0.
+    """
     return (columns.get(name) or 0) & _U64
 
 

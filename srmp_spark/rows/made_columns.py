@@ -34,7 +34,10 @@ _types: dict[str, pa.DataType] = {field.name: field.type for field in arrow_sche
 
 
 class Decoded(NamedTuple):
-    """Stored posts after decoding: everything that rows and segments are made from."""
+    """Stored posts after decoding, one element of each list for each row.
+
+    Rows and segments are made from these lists.
+    """
 
     sequences: list[int]
     records: list[Record]
@@ -61,7 +64,7 @@ class Decoded(NamedTuple):
         numbered: Sequence | None = None,
         kept: Mapping[str, Any] | None = None,
     ) -> None:
-        """Add one row to the decoded posts."""
+        """Append one decoded row; ``numbered`` and ``kept`` are as in the fields."""
         self.kept.append(kept)
         self.numbered.append(numbered)
         self.sequences.append(sequence)
@@ -72,7 +75,7 @@ class Decoded(NamedTuple):
 
 
 def columns_of(decoded: Decoded, names: Iterable[str] = NAMES) -> dict[str, pa.Array]:
-    """Return the columns ``names`` of at least one row.
+    """Return the columns ``names``, by name, of the decoded rows; there is at least one row.
 
     The result leaves out the columns of the log, ``envelope``, and columns that are null in every
     row.
@@ -87,9 +90,9 @@ def columns_of(decoded: Decoded, names: Iterable[str] = NAMES) -> dict[str, pa.A
 def _with_kept_columns(
     made: dict[str, pa.Array | None], kept: Values[Mapping[str, Any] | None]
 ) -> dict[str, pa.Array]:
-    """Return the columns after the values of rows with kept columns were put in.
+    """Return the columns ``made``, with the stored values of the rows that have only columns.
 
-    See :attr:`Decoded.kept`.
+    ``kept`` is :attr:`Decoded.kept`. The columns of :data:`OF_THE_RECORD` stay as they are.
     """
     own = [columns for columns in kept if columns is not None]
     rows, places, found = len(kept), [], 0
@@ -134,7 +137,7 @@ def with_log_columns(
 
 
 def message_ids(lineages: pa.Array, uniquifiers: pa.Array) -> pa.Array:
-    r"""Return ``{guid}\number`` as MSMQ prints it, for whole columns.
+    r"""Return message identifiers, ``{guid}\number``, as MSMQ prints them, for whole columns.
 
     The result is null where either value is null.
     """
@@ -152,7 +155,7 @@ def format_name(destination: str) -> str:
 
 
 class _Rows:
-    """Rows whose columns are made on the first request for each column."""
+    """Makes the columns of decoded rows, each on the first request for it, and keeps them."""
 
     def __init__(self, decoded: Decoded) -> None:
         self.decoded = decoded
@@ -163,21 +166,21 @@ class _Rows:
         self._numbers: tuple[Values[str | None], Values[int | None]] | None = None
 
     def field(self, name: str) -> tuple[Any, ...]:
-        """Return the values of the field ``name`` of all messages."""
+        """Return the values of the field ``name`` (:class:`.Message`) of all messages."""
         return self._fields[_FIELD[name]]
 
     def arrival(self, name: str) -> tuple[Any, ...]:
-        """Return the values of the field ``name`` of all arrivals."""
+        """Return the values of the field ``name`` of all arrivals (:class:`.Arrival`)."""
         return self._arrivals[_ARRIVAL[name]]
 
     def column(self, name: str) -> pa.Array | None:
-        """Return a column, or ``None`` if the column is null in every row."""
+        """Return a column, which may be ``None`` if the column is null in every row."""
         if name not in self._made:
             self._made[name] = _MAKERS[name](self)
         return self._made[name]
 
     def identifiers(self) -> tuple[Values[str | None], Values[int | None]]:
-        """Return the GUIDs and the numbers of the message identifiers.
+        """Return two sequences: the GUIDs and the numbers of the message identifiers.
 
         Both values are ``None`` for a message of WS-ReliableMessaging, which has a place in its
         sequence instead.
@@ -213,7 +216,7 @@ def _identifiers(
 
 
 def _array(name: str, values: Values[Any]) -> pa.Array:
-    """Make a column from the values.
+    """Return the column ``name`` (an Arrow array) with the values.
 
     One value that all rows share is stored by one call.
     """
@@ -224,7 +227,7 @@ def _array(name: str, values: Values[Any]) -> pa.Array:
 
 
 def _each(values: Values[Any], function: Callable[[Any], Any]) -> Values[Any]:
-    """Return the results of ``function`` for the values.
+    """Return the result of ``function`` for each of the values, in order.
 
     If all values are equal, ``function`` is called once.
     """
@@ -234,7 +237,10 @@ def _each(values: Values[Any], function: Callable[[Any], Any]) -> Values[Any]:
 
 
 def _signed(numbers: Values[Any], bits: int = 64) -> Values[Any]:
-    """Return unsigned numbers as the JVM's signed numbers of ``bits`` bits (two's complement)."""
+    """Return unsigned numbers as signed numbers of ``bits`` bits (two's complement).
+
+    The JVM has no unsigned numbers. ``None`` stays ``None``.
+    """
     sign = 1 << (bits - 1)
     if max(number or 0 for number in numbers) < sign:
         return numbers
@@ -258,7 +264,7 @@ def _delivery(streams: Values[StreamPosition | None], durable: Values[bool]) -> 
 def _expired(
     times_to_reach: Values[int | None], expire_at: Values[int | None], arrived_at: Values[int]
 ) -> tuple[bool, ...]:
-    """Return whether each message arrived after its time limit ([MC-MQSRM] 3.1.5.1.4).
+    """Return for each message whether it arrived after its time limit ([MC-MQSRM] 3.1.5.1.4).
 
     ``<TTrq>`` takes precedence over ``<expiresAt>``. A late message is kept and marked.
     """
@@ -330,9 +336,9 @@ def _receipts_requested(
 
 
 def _of_field(name: str, source: str, change: _Change | None = None) -> _Maker:
-    """Return the maker of a column from one field of the messages, changed by ``change``.
+    """Return a function that makes a column from one field of the messages.
 
-    Without ``change`` the field is used as it is.
+    ``change`` changes the values; without it they are used as they are.
     """
     if change is None:
         return lambda rows: _array(name, rows.field(source))
@@ -469,7 +475,8 @@ _MAKERS: dict[str, _Maker] = {
     "wsrm_sequence": _of_sequence("wsrm_sequence", lambda sequence: sequence.identifier),
     "wsrm_number": _of_sequence("wsrm_number", lambda sequence: sequence.number),
 }
-"""Maker of each column.
+"""Function that makes each column, by name of the column.
 
-The columns of the log and ``envelope`` have no maker, because they are not made from a message.
+The columns of the log and ``envelope`` have no such function, because they are not made from a
+message.
 """

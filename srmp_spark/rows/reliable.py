@@ -15,7 +15,11 @@ from srmp_spark.wsrm.receiving.destination_answers import is_address
 
 
 def message_of_soap(soap: SoapMessage) -> Message:
-    """Return a SOAP message as a message with MSMQ's properties."""
+    """Return a SOAP message as a message with MSMQ's properties.
+
+    The message has ``wsa:To`` as destination and the content of the SOAP Body as body.
+    ``wsa:ReplyTo`` becomes the response queue if it is an address.
+    """
     reply_to = soap.reply_to if is_address(soap.reply_to, soap.addressing) else None
     return Message(
         soap.to or soap.addressing.anonymous,

@@ -48,11 +48,13 @@ from srmp_spark.rows.wide_part import WidePart
 FORMAT = 1
 METADATA = b"srmp.segment"
 DICTIONARY_MAX = 256
-"""Largest number of different values with which a column of text or bytes is stored as a dictionary
-(peers, labels, heartbeats).
+"""Largest number of different values with which a column is stored as a dictionary.
+
+The columns are those of text or bytes (peers, labels, heartbeats). A column with more values is
+stored plain.
 """
 CONSTANT_BYTES_MAX = 1024
-"""Longest value, in bytes, that is stored in the metadata when all rows share it.
+"""Longest value, in bytes, that is stored once in the metadata when all rows share it.
 
 A longer value is stored as a dictionary with one entry, because the metadata stand in the file
 twice.
@@ -63,8 +65,9 @@ WIDE_BYTES_MIN = 16_384
 A smaller one is sent with the rest, because leaving it out would cost more calls than bytes.
 """
 POSTS_AT_ONCE = 256
-"""Number of posts that are whole in memory at a time while a segment is read: half a megabyte of
-small posts.
+"""Number of posts that are whole in memory at a time while a segment is read.
+
+These are half a megabyte of small posts.
 """
 
 _DERIVED_FROM = {"message_id": ("lineage", "uniquifier"), "body_text": ("body",)}
@@ -159,7 +162,7 @@ def segment_of_rows(batch: pa.RecordBatch) -> SegmentBytes:
 
 
 def wide_part(columns_file: bytes) -> WidePart | None:
-    """Return the place of the large columns in a file of columns.
+    """Return the place of the large columns (:data:`.WIDE`) in a file of columns.
 
     Return ``None`` if the file stores no large columns, if they do not stand at its end, or if they
     are too small (:data:`WIDE_BYTES_MIN`).
@@ -204,9 +207,11 @@ def read_segment(
     *,
     names: tuple[str, ...] = NAMES,
 ) -> pa.RecordBatch:
-    """Return all rows of a segment with the columns ``names``; ``posts_file`` fills ``envelope``.
+    """Return all rows of a segment as one batch with the columns ``names``.
 
     Raises :class:`StoreDamagedError` if a file cannot be read.
+
+    The column ``envelope`` is read from ``posts_file``, and is null without it.
     """
     columns, rows = _decode_columns(columns_file, names if posts_file is None else (*names, "body"))
     if posts_file is not None and "envelope" in names:
@@ -215,11 +220,11 @@ def read_segment(
 
 
 def arrivals_of(path: str) -> tuple[pa.Array, pa.Array]:
-    """Return ``sequence`` and ``arrived_at`` (microseconds) of all rows of a file of columns.
+    """Return ``sequence`` and ``arrived_at`` of all rows of a file of columns, as two arrays.
 
-    Nothing else of the file is read, and the checksum of the file is not verified. Raises
-    :class:`StoreDamagedError` if the file cannot be read, and :class:`FileNotFoundError` if it is
-    missing.
+    Times are in microseconds since 1970. Nothing else of the file is read, and the checksum of the
+    file is not verified. Raises :class:`StoreDamagedError` if the file cannot be read, and
+    :class:`FileNotFoundError` if it is missing.
     """
     with pa.memory_map(path) as file:
         try:
@@ -253,7 +258,8 @@ def records_of(
     """Yield the (sequence, record) pairs of a segment as they were accepted, byte for byte.
 
     A restored row yields a record of its columns. With ``keep``, only sequences in these closed
-    ranges are yielded.
+    ranges (bounds included) are yielded. Raises :class:`StoreDamagedError` if a file cannot be
+    read.
     """
     columns, rows = _decode_columns(columns_file)
     arrivals = zip(
@@ -292,7 +298,10 @@ class _ColumnsLeft:
         self._values: dict[str, list[Any]] = {}
 
     def row(self, at: int) -> dict[str, Any]:
-        """Return the values of the row at index ``at``, with times in microseconds since 1970."""
+        """Return the values of the row at index ``at``, by column name.
+
+        Times are in microseconds since 1970. Rows should be requested in ascending order.
+        """
         start = at - at % POSTS_AT_ONCE
         if not self._values or start != self._start:
             self._start = start
@@ -311,7 +320,11 @@ def _plain(column: pa.Array) -> list[Any]:
 
 
 def rows_kept(batch: pa.RecordBatch, keep: tuple[tuple[int, int], ...]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows whose sequences lie in the closed ranges, in order. A slice copies nothing."""
+    """Yield the rows of ``batch`` in the closed ranges ``keep``, one batch for each range.
+
+    A range without rows is left out. In a batch without holes the rows are slices, which copy
+    nothing.
+    """
     sequences = batch.column("sequence")
     first, last = sequences[0].as_py(), sequences[-1].as_py()
     without_holes = last - first + 1 == batch.num_rows
@@ -412,7 +425,7 @@ def _decode_columns(
 
 
 def _sources_of(names: Iterable[str]) -> set[str]:
-    """Return the columns ``names`` and the columns that a derived column may be made from."""
+    """Return the set of ``names`` and of the columns that derived ones among them are made from."""
     wanted = set(names)
     for name, sources in _DERIVED_FROM.items():
         if name in wanted:

@@ -9,7 +9,10 @@ from typing import NamedTuple
 
 
 class WidePart(NamedTuple):
-    """Place of the columns that may be large in a file of columns, as byte offsets."""
+    """Place of the columns that may be large in a file of columns, as byte offsets.
+
+    The part goes from ``begin`` to before ``end``.
+    """
 
     begin: int
     end: int

@@ -33,9 +33,10 @@ More than a hundred million scattered rows fit. A longer text is refused with :c
 
 
 def set_as_json(sequences: SequenceSet) -> list[Range] | str:
-    """Return the set as a value for JSON: a list of at most ``RUNS_SHOWN_MAX`` runs, or a text.
+    """Return the set as a value for JSON: a list of runs, or a packed text.
 
-    The text holds all pieces of the set, packed, compressed and in base64.
+    A set of at most ``RUNS_SHOWN_MAX`` runs becomes the list. For a larger set the text holds all
+    pieces of the set (:class:`.Piece`), packed, compressed and in base64.
     """
     runs = list(islice(sequences.runs(), RUNS_SHOWN_MAX + 1))
     if len(runs) <= RUNS_SHOWN_MAX:

@@ -13,7 +13,10 @@ Range = tuple[int, int]
 
 
 def runs_of(numbers: Iterable[int]) -> list[Range]:
-    """Return the runs that ``numbers``, in any order, form: ascending, disjoint, not adjacent."""
+    """Return the runs of consecutive numbers in ``numbers``, as closed ranges.
+
+    ``numbers`` may be in any order. The runs are ascending, disjoint and not adjacent.
+    """
     found: list[Range] = []
     first = last = None
     for number in sorted(numbers):
@@ -46,9 +49,10 @@ def covered(ranges: Iterable[Range]) -> Iterator[Range]:
 
 
 def gaps(first: int, last: int, taken: Iterable[Range]) -> tuple[Range, ...]:
-    """Return the parts of the closed range ``first`` to ``last`` outside all ranges in ``taken``.
+    """Return the parts of the range ``first`` to ``last`` outside all ranges in ``taken``.
 
-    The parts are in ascending order. The closed ranges in ``taken`` may be in any order.
+    ``first`` and ``last`` are included. The parts are in ascending order. The closed ranges in
+    ``taken`` may be in any order.
     """
     left = []
     for start, stop in sorted(taken):

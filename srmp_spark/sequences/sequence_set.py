@@ -279,7 +279,7 @@ class SequenceSet:
         self._changed.add(block)
 
     def _fill(self, low: int, high: int) -> None:
-        """Make the blocks ``low`` to ``high`` full."""
+        """Add all sequences of the blocks ``low`` to ``high``, both included."""
         start, stop = bisect_left(self._blocks, low), bisect_right(self._blocks, high)
         for block in self._blocks[start:stop]:
             self._count -= self._parts.pop(block).bit_count()
@@ -299,8 +299,8 @@ class SequenceSet:
     def discard_through(self, to: int) -> None:
         """Remove all sequences up to and including ``to``.
 
-        The pieces below are not among the changes afterwards. The owner of the set deletes those
-        pieces from its disk.
+        The pieces below the block of ``to`` are not among the changes afterwards. The owner of the
+        set deletes those pieces from its disk.
         """
         if not self._count or to < 0:
             return
@@ -337,11 +337,14 @@ class SequenceSet:
 
     @property
     def changed(self) -> int:
-        """Return how many pieces :meth:`take_changes` would name."""
+        """Return how many blocks have changed since the last :meth:`take_changes`.
+
+        Each of them is in one of the two lists of the next :meth:`take_changes`.
+        """
         return len(self._changed)
 
     def take_changes(self) -> tuple[list[Piece], list[int]]:
-        """Return the changes since the last call, to be stored.
+        """Return the changes since the last call, and count them as stored.
 
         The first list holds the pieces that were made or changed. The second list holds the blocks
         that no longer name a piece.
@@ -358,9 +361,10 @@ class SequenceSet:
         return pieces, gone
 
     def note_changes(self, blocks: Iterable[int]) -> None:
-        """Include these blocks in the next :meth:`take_changes` again.
+        """Let the next :meth:`take_changes` return the changes of ``blocks`` again.
 
-        Call the method if the changes that were taken could not be stored.
+        ``blocks`` are numbers of first blocks (:attr:`Piece.block`). Call the method if the changes
+        that were taken could not be stored.
         """
         self._changed.update(blocks)
 
@@ -397,7 +401,7 @@ class SequenceSet:
     # --- several sets -----------------------------------------------------------------------------
 
     def full_until(self, block: int) -> int:
-        """Return the last block of the run of full blocks that holds ``block``.
+        """Return the number of the last block of the run of full blocks that holds ``block``.
 
         Return -1 if ``block`` is not full.
         """
@@ -405,11 +409,17 @@ class SequenceSet:
         return -1 if at < 0 else self._lasts[at]
 
     def bits_of(self, block: int) -> int:
-        """Return the bits of one block: bit ``n`` is the block's sequence ``n``."""
+        """Return the bitmap of block number ``block`` as an integer.
+
+        Bit ``n`` is 1 if the set has sequence ``n`` of the block.
+        """
         return self._parts.get(block, 0) if self._full_run(block) < 0 else _FULL
 
     def count_in_both(self, first: int, last: int, other: SequenceSet) -> int:
-        """Return how many sequences of the closed range are in this set and in ``other``."""
+        """Return how many sequences of ``first`` to ``last`` are in this set and in ``other``.
+
+        ``first`` and ``last`` are included.
+        """
         if not self or not other:
             return 0
         low, high = max(first, self.first, other.first), min(last, self.last, other.last)
@@ -451,16 +461,19 @@ def first_missing(start: int, *sets: SequenceSet) -> int:
 
 
 def count_in_either(first: int, last: int, one: SequenceSet, other: SequenceSet) -> int:
-    """Return how many sequences of the closed range are in at least one of the two sets."""
+    """Return how many sequences of ``first`` to ``last`` are in at least one of the two sets.
+
+    ``first`` and ``last`` are included.
+    """
     if not one or not other or last < first:
         return one.count(first, last) + other.count(first, last)
     return one.count(first, last) + other.count(first, last) - one.count_in_both(first, last, other)
 
 
 def _mask(block: int, first: int, last: int) -> int:
-    """Return the bits of the sequences of the closed range that lie in ``block``.
+    """Return a bitmap of those of the sequences ``first`` to ``last`` that lie in ``block``.
 
-    The range must touch the block.
+    Both bounds are included. The range must touch the block.
     """
     low, high = max(first - (block << BLOCK_BITS), 0), min(last - (block << BLOCK_BITS), _LOW)
     return (1 << high + 1) - (1 << low)
@@ -475,7 +488,7 @@ def _block_of(sequence: int) -> int:
 
 
 def _bits_of(sequences: list[int]) -> int:
-    """Return the bits of these sequences of one block."""
+    """Return the bitmap of ``sequences``, which must all lie in one block."""
     if len(sequences) <= _FEW:
         bits = 0
         for sequence in sequences:

@@ -34,7 +34,7 @@ class Credentials:
     password: str = field(default="", repr=False)
 
     def settings(self, host: RemoteHost) -> ClientSettings:
-        """Return the settings for one connection to ``host``, with a new security context.
+        """Return the settings for one RPC connection to ``host``, with a new security context.
 
         The security context serves this connection alone, because its state is negotiated for each
         connection. Raises :class:`SecurityError` if the provider cannot begin, for example without
@@ -75,10 +75,10 @@ def credentials(
 ) -> Credentials:
     """Return the credentials that the options of the caller describe.
 
-    The default of ``level`` is privacy. For a host on loopback, without user and protocol, the
-    default is none. ``where`` names the owner of the options in error messages. Raises
-    :class:`ConfigurationError` if the options contradict each other, a value is unknown, or a
-    library is missing.
+    Nothing is sent. The default of ``level`` is privacy. For a host on loopback, without user and
+    protocol, the default is none. ``where`` names the owner of the options in error messages.
+    Raises :class:`ConfigurationError` if the options contradict each other, a value is unknown, or
+    a library is missing.
     """
     given, protocol = protocol, (protocol or "ntlm").lower()
     if protocol not in PROTOCOLS:

@@ -3,8 +3,8 @@
 **Theory of operation.** A failure counts for the address that the attempt is from, and for the
 account that it names. After FREE_OF_ACCOUNT (or FREE_OF_ADDRESS) failures the next attempt must
 wait one second. Each further failure doubles the wait, up to DELAY_MAX_S. An attempt that is made
-too early is refused before its proof is checked, and does not count as a failure. After FORGET_S
-without a failure, all failures of the account or address are forgotten.
+too early is refused before its proof (of the password) is checked, and does not count as a failure.
+After FORGET_S without a failure, all failures of the account or address are forgotten.
 
 An unauthenticated client must not be able to lock out the owner of an account. Therefore an address
 from which the account has signed in before has a counter of its own: failures of other addresses do
@@ -51,21 +51,28 @@ class _Failures:
 
 
 class SignInDelays:
-    """Counts the failed sign-ins of all accounts and addresses. Time is an argument, in seconds."""
+    """Counts the failed sign-ins of all accounts and addresses.
+
+    ``now`` is in seconds of the monotonic clock.
+    """
 
     def __init__(self) -> None:
         self._failures: OrderedDict[Key, _Failures] = OrderedDict()
         self._known: OrderedDict[Key, None] = OrderedDict()
 
     def seconds_to_wait(self, address: str, accounts: Iterable[str], now: float) -> float:
-        """Return how many seconds an attempt of ``address`` at one of ``accounts`` must still wait.
+        """Return the seconds that an attempt from ``address`` at ``accounts`` must still wait.
 
-        0 means that the attempt may be judged now.
+        The longest wait of the address and of these accounts counts. If every account has signed in
+        from ``address`` before, only its failures from this address count. 0 means that the attempt
+        may be judged now. Nothing is counted.
         """
         return max((self._wait_of(key, now) for key in self._keys(address, accounts)), default=0.0)
 
     def failed(self, address: str, accounts: Iterable[str], now: float) -> None:
-        """Count a failure for ``address`` and ``accounts``.
+        """Count a failure for ``address`` and for each of ``accounts``.
+
+        If every account has signed in from ``address`` before, only the pairs of both are counted.
 
         Call this for an attempt that was judged and failed.
         """
@@ -80,7 +87,7 @@ class SignInDelays:
             self._failures.popitem(last=False)
 
     def succeeded(self, address: str, account: str) -> None:
-        """Remember that ``account`` has signed in from ``address``.
+        """Remember that ``account`` has signed in from ``address``; forget their common failures.
 
         The failures that other addresses caused stay counted.
         """

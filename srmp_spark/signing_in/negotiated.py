@@ -133,7 +133,7 @@ class NegotiatedInitiator:
         return plain
 
     def _signs_all(self, sign_header: bool) -> bool:
-        """Return whether header and trailer are signed too.
+        """Return whether header and trailer of a PDU are signed together with its body.
 
         NTLM signs the whole PDU in either case.
         """

@@ -79,10 +79,10 @@ It returns no account for an unknown name.
 
 
 class Gate(Protocol):
-    """Delays the sign-ins of one connection after other sign-ins failed."""
+    """Delays the sign-ins of one connection after other sign-ins failed (:mod:`.delays`)."""
 
     def seconds_to_wait(self, accounts: Sequence[str]) -> float:
-        """Return how many seconds an attempt at one of these accounts must wait.
+        """Return the seconds that an attempt at one of these accounts must still wait.
 
         0 means that the attempt may be judged now.
         """
@@ -181,7 +181,7 @@ class _Session:
 
 
 class NtlmAcceptor(_Session):
-    """Lets a client sign in on one connection: the server's side."""
+    """Lets a client sign in on one connection: the server's side of NTLM."""
 
     def __init__(
         self,
@@ -197,8 +197,9 @@ class NtlmAcceptor(_Session):
         """Prepare the sign-in of one client.
 
         ``challenge`` are eight random bytes. ``name`` is the name of this machine. ``utc`` is in
-        microseconds since 1970. ``told`` is called with the text for the log when a client is
-        refused. ``gate`` delays attempts after failures.
+        microseconds since 1970. ``accounts_of`` returns the accounts that a name may mean. ``told``
+        is called with the text for the log when a client is refused. ``gate`` delays attempts after
+        failures.
         """
         super().__init__(level, client=False)
         self._accounts_of = accounts_of
@@ -291,7 +292,7 @@ class NtlmAcceptor(_Session):
                     raise SecurityError("the session key does not have 16 bytes")
                 session_key = rc4k(base_key, message.session_key)
             # A client that received a challenge without a time sends no MIC over the messages.
-            # So the client must return all pairs of our challenge unchanged.
+            # So the client must return all pairs of the challenge unchanged.
             if any(pairs.get(kind) != value for kind, value in self._pairs.items()):
                 raise SecurityError(
                     "the response is to another challenge: ours was changed in transit"
@@ -312,7 +313,7 @@ class NtlmAcceptor(_Session):
 
 
 class NtlmInitiator(_Session):
-    """Signs in on one connection with a user and a password: the client's side."""
+    """Signs in on one connection with a user and a password: the client's side of NTLM."""
 
     def __init__(
         self,

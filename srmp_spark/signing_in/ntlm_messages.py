@@ -159,7 +159,7 @@ class Authenticate(NamedTuple):
     mic: bytes = bytes(MIC_SIZE)
 
     def encode(self) -> bytes:
-        """Return the bytes of the message with its MIC as it is. No MIC is computed here."""
+        """Return the bytes of the message, with its MIC as given; this method computes no MIC."""
         values = (
             self.lm_response,
             self.nt_response,

@@ -82,7 +82,7 @@ def of_driver(pid: int | None = None, look: Callable[[int], Process | None] = pr
 
     ``pid`` is the process; the default is this process. NAME is the name of the application, else
     of the script. N is the process id of the Python program that started the JVM, else of the JVM.
-    The text is empty if no ancestor is a JVM. ``look`` reads one process.
+    The text is empty if no ancestor is a JVM. ``look`` is the function that reads one process.
     """
     above = look(os.getpid() if pid is None else pid)
     for _ in range(ANCESTORS_MAX):

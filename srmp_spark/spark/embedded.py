@@ -74,7 +74,7 @@ _log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """The addresses of the queue managers of a query."""
+    """The API URLs of the queue managers of a query, and from where they can be reached."""
 
     urls: tuple[str, ...]
     host: str | None
@@ -100,7 +100,7 @@ class KeptInUse:
         return f"<KeptInUse {self._client.url} stopped={self._stopped.is_set()}>"
 
     def stop(self) -> None:
-        """Stop the calls, so that the queue manager can end.
+        """Stop the calls, so that the queue manager ends when no other query uses it.
 
         This method may be called more than once.
         """
@@ -118,10 +118,10 @@ class KeptInUse:
 
 
 def locate(options: SourceOptions, *, needs_queues: bool = True) -> Place:
-    """Return the API URLs that ``options`` name, and start the embedded queue manager if necessary.
+    """Return the API URLs that ``options`` name; start an embedded queue manager if necessary.
 
-    A queue manager is started if no process uses its data directory. ``needs_queues`` says that a
-    start needs the option ``queues``.
+    A queue manager is started if the options name a data directory that no queue manager uses.
+    ``needs_queues`` and the errors are those of :func:`start_or_join`.
     """
     if options.data_dir is None:
         return Place(options.queue_managers, None)
@@ -138,11 +138,14 @@ def start_or_join(
     *,
     needs_queues: bool = True,
 ) -> str:
-    """Return the API URL of the queue manager of ``data_dir``, and start it if none runs.
+    """Return the API URL of the queue manager of ``data_dir``, after starting one if none runs.
 
-    Raises :class:`ConfigurationError` if a start needs more options, :class:`ApiError` (401) if the
-    running queue manager requires another ``token``, and :class:`SrmpSparkError` if the start
-    fails.
+    ``flags`` are those of ``serve`` for a start. With ``needs_queues`` a start also needs a flag
+    for queues; a stream of ``format("mqrr")`` needs none, because its subscription creates the
+    queue. Raises :class:`ConfigurationError` if a start needs more options or if other users have a
+    right to the directory, and :class:`ApiError` (401) if the running queue manager requires
+    another ``token``. Raises :class:`SrmpSparkError` if the start fails or takes longer than
+    READY_SECONDS, and :class:`OSError` if the directory cannot be created.
     """
     url = _living(data_dir, token)
     if url is not None:

@@ -45,7 +45,7 @@ from srmp_spark.rows.columns import NAMES, spark_ddl
 from srmp_spark.rows.group import Form, Record
 from srmp_spark.spark.settings.chosen_columns import chosen_columns
 from srmp_spark.spark.settings.mqrr_options import RemoteOptions, parse_remote
-from srmp_spark.spark.this_spark import check_spark
+from srmp_spark.spark.this_spark import check_spark, refused_stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +66,10 @@ _LOOKUP_ID = struct.Struct("<Q")
 
 
 class MqrrDataSource(DataSource):
-    """The data source. :data:`srmp_spark.spark.settings.mqrr_options.MQRR_OPTIONS` lists its options."""
+    """The data source of ``format("mqrr")``.
+
+    :data:`srmp_spark.spark.settings.mqrr_options.MQRR_OPTIONS` lists its options.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -85,7 +88,9 @@ class MqrrDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return the reader for ``spark.readStream``, which reads the log of the subscription."""
-        check_spark(self.name())
+        refused = refused_stream(self.name())
+        if refused is not None:
+            return refused
         from srmp_spark.spark.reading.mqrr_stream import MqrrStreamReader
 
         return MqrrStreamReader(parse_remote(dict(self.options)), schema)
@@ -99,7 +104,7 @@ class RemotePartition(InputPartition):
 
 
 class MqrrBatchReader(DataSourceReader):
-    """Reads a snapshot of remote queues."""
+    """Reads a snapshot of remote queues with ``spark.read``, and removes no message."""
 
     def __init__(self, options: RemoteOptions, schema: StructType | None = None) -> None:
         """Check the options, and choose the columns of ``schema``. ``None`` means all columns.
@@ -119,11 +124,13 @@ class MqrrBatchReader(DataSourceReader):
         return [RemotePartition(queue) for queue in self._options.queues]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of one queue, by priority and arrival, on an executor.
+        """Yield the messages of one queue as Arrow batches, on an executor.
 
-        ``sequence`` is the number that the remote machine counts. If the connection breaks, it is
-        made again, and the walk continues after the last message. Raises :class:`RemoteQueueError`,
-        which names the queue and says what to do.
+        The order is by priority and arrival.
+
+        ``sequence`` is the number that the remote machine counts. A lost connection is made again,
+        and the read continues after the last message (:mod:`srmp_spark.client.walking_on` has the
+        limits). Raises :class:`RemoteQueueError`, which names the queue and says what to do.
         """
         assert isinstance(partition, RemotePartition)
         from srmp_spark.rows.decode import rows_of
@@ -161,7 +168,7 @@ class MqrrBatchReader(DataSourceReader):
 
 
 def _pieces(walk: Iterator[Shown]) -> Iterator[list[Shown]]:
-    """Yield the messages in pieces that one thread hands to another at once.
+    """Yield the messages in lists that one thread hands to another at once.
 
     Waking the other thread for each message would cost more than reading a message.
     """
@@ -183,7 +190,7 @@ def _bytes_of(piece: list[Shown]) -> int:
 
 @contextlib.contextmanager
 def _named(queue: str, host: str) -> Iterator[None]:
-    """Turn errors in the ``with`` block into :class:`RemoteQueueError`, which names the queue."""
+    """Turn errors of the package in the ``with`` block into :class:`RemoteQueueError`."""
     try:
         yield
     except SrmpSparkError as error:
@@ -191,7 +198,7 @@ def _named(queue: str, host: str) -> Iterator[None]:
 
 
 def record_of(shown: Shown, peer: str) -> Record:
-    """Return a message as a local log would store it."""
+    """Return a remote message as the record that a local log would store."""
     packet = shown.packet
     lookup_id = lookup_id_of(
         shown.sequence_id, priority=packet.priority, transactional=packet.transaction is not None

@@ -54,7 +54,10 @@ class QueryProgress(NamedTuple):
     rows: int
     """Rows that the query has read since the listener knows the query."""
     waiting: dict[LogKey, int]
-    """Rows that wait in each queue after the rows of the micro-batch. Holes count as rows."""
+    """Number of rows that wait in each queue after the micro-batch.
+
+    Holes (purged or damaged rows) count as rows.
+    """
     spent_ms: dict[str, float] = {}  # noqa: RUF012  # the default is never changed
     """Milliseconds that each part of the last trigger took.
 
@@ -65,7 +68,7 @@ class QueryProgress(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Return how many rows wait in all queues together."""
+        """Return the number of rows that wait in all queues together."""
         return sum(self.waiting.values())
 
 
@@ -101,7 +104,7 @@ class SrmpListener(StreamingQueryListener):
         """Do nothing, because no progress is known yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  # Spark's name
-        """Note how many rows a micro-batch has left, log the progress, and write the metrics."""
+        """Note the number of rows that wait after a micro-batch, log it, and write the metrics."""
         progress = event.progress
         waiting: dict[LogKey, int] = {}
         spent: dict[str, float] = {phase: float(ms) for phase, ms in progress.durationMs.items()}
@@ -187,7 +190,7 @@ def listener(
 
 
 def waiting_of(end: str | None, latest: str | None) -> Iterator[tuple[LogKey, int]]:
-    """Yield how many rows of each queue lie between two offsets of a progress.
+    """Yield the number of rows of each queue between two offsets of a progress.
 
     Nothing is yielded if Spark has no ``latestOffset``.
     """
@@ -209,9 +212,9 @@ def _is_ours(offset: str | None) -> bool:
 
 
 def reader_ms(latest: str | None) -> Iterator[tuple[str, float]]:
-    """Yield each part of a trigger that our reader measured, with its milliseconds.
+    """Yield each part of a trigger that the reader of this package measured, in milliseconds.
 
-    :mod:`.trigger_time` lists the parts.
+    Each item is (name of the part, milliseconds). :mod:`.trigger_time` lists the parts.
     """
     if latest is not None and _is_ours(latest):
         for part, ms in json.loads(latest).get("ms", {}).items():

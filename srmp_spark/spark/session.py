@@ -75,16 +75,18 @@ def check_java() -> None:
 def use_this_python() -> None:
     """Make Spark's workers use this Python.
 
-    Without ``PYSPARK_PYTHON`` they use the first ``python3`` in the path.
+    The function sets ``PYSPARK_PYTHON`` and ``PYSPARK_DRIVER_PYTHON``, unless they are set. Without
+    ``PYSPARK_PYTHON`` Spark uses the first ``python3`` in the path.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
 def with_delta() -> None:
-    """Restart this job with Delta, if ``spark-submit`` started its JVM without Delta.
+    """Replace this process by the same job with Delta, if its JVM was started without Delta.
 
-    The new process has the same settings. Without ``spark-submit`` the function does nothing.
+    ``spark-submit`` started that JVM, and the new process has the same settings. Without
+    ``spark-submit``, or if Delta is present, the function does nothing.
     """
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return
@@ -161,8 +163,8 @@ def _of_the_jvm() -> dict[str, str]:
 def explain(error: BaseException) -> tuple[ExitCode, str]:
     """Return the exit code and one line of text for the error that ended a query.
 
-    The line is our own error from Spark's traceback if there is one, else the first line of the
-    error.
+    The line is the error of this package in Spark's traceback if there is one, else the first line
+    of the error.
     """
     ours = _OURS.findall(str(error))
     if ours:

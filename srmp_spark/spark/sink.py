@@ -179,13 +179,15 @@ _APPLICATION_NEEDED = (
     "name that stays the same for as long "
     "as a row must not be sent twice. Rows without key and without source position need a "
     "name that no other query and no "
-    "other checkpoint uses: otherwise rows of one query count as repeats of another's and are not sent"
+    "other checkpoint uses: otherwise rows of one query count as repeats of another's and "
+    "are not sent"
 )
 
 
 def _result_of(options: dict[str, str], target: Target) -> CommitAnswer | None:
-    """Ask the queue manager for the result of a committed batch, or return ``None``.
+    """Ask the queue manager for the result of a committed batch.
 
+    Return ``None`` if there is none or if the call fails, because the batch is committed already.
     Spark commits the batch in another process, and does not pass on the result.
     """
     from srmp_spark.client.outbox_batches import OutboxClient

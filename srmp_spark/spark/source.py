@@ -35,7 +35,7 @@ except ModuleNotFoundError:
 from srmp_spark.rows.columns import NAMES, spark_ddl
 from srmp_spark.spark.settings.options import SourceOptions, parse
 from srmp_spark.spark.settings.sink_options import parse_sink
-from srmp_spark.spark.this_spark import check_spark
+from srmp_spark.spark.this_spark import check_spark, refused_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +56,8 @@ class SrmpDataSource(DataSource):
     def schema(self) -> str:
         """Return the columns as DDL, after checking the options.
 
-        The options are checked here, because users could not read an exception of ``streamReader``.
+        This method checks the options, because users could not read an exception of
+        ``streamReader``. Raises :class:`ConfigurationError` for the first problem.
         """
         check_spark(self.name())
         return spark_ddl(self._parsed().columns or NAMES)
@@ -73,7 +74,9 @@ class SrmpDataSource(DataSource):
 
         This method must not fail. The first call of the reader checks the rules of streams.
         """
-        check_spark(self.name())
+        refused = refused_stream(self.name())
+        if refused is not None:
+            return refused
         from srmp_spark.spark.reading.stream_reader import SrmpStreamReader
 
         return SrmpStreamReader(self._parsed(), schema)

@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StagedPartition(WriterCommitMessage):
-    """The result of a task, which Spark passes to the driver."""
+    """The result of a task that has staged its rows; Spark passes the result to the driver."""
 
     target: Target
     stage: str | None
@@ -69,7 +69,7 @@ class StagedPartition(WriterCommitMessage):
 
 
 class SourceFailedError(Exception):
-    """Making the rows failed with ``error``, not sending them.
+    """Reports that making the rows failed with ``error``, and not sending them.
 
     So sending must not be repeated.
     """
@@ -80,7 +80,7 @@ class SourceFailedError(Exception):
 
 
 def client_of(options: SinkOptions) -> OutboxClient:
-    """Return a client of the queue manager that a sink uses."""
+    """Return a new client of the queue manager that the options of a sink name."""
     return OutboxClient(
         options.queue_manager,
         options.token,
@@ -92,7 +92,7 @@ def client_of(options: SinkOptions) -> OutboxClient:
 def stage_partition(
     plan: StagePlan, batches: Iterator[pa.RecordBatch], target: Target
 ) -> StagedPartition:
-    """Send the rows of the running task to the queue manager, as a stage.
+    """Send the rows of the running task to the queue manager, which keeps them as a stage.
 
     No row is outgoing until the driver commits. Raises :class:`RowError` for a row that cannot be a
     message, :class:`ApiError` if the queue manager refuses the stage, :class:`ApiUnreachableError`
@@ -128,7 +128,7 @@ def stage_partition(
 
 
 class Rows:
-    """The rows of one partition in the form of a stage."""
+    """Converts the rows of one partition to a stage: messages of an Arrow IPC stream."""
 
     def __init__(self, plan: StagePlan, partition: int) -> None:
         self._plan = plan
@@ -191,7 +191,7 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 class Spool:
-    """The bytes of a stage, which can be sent several times."""
+    """Keeps the bytes of one stage, so that they can be sent several times."""
 
     def __init__(self, messages: Iterator[pa.Buffer]) -> None:
         self._messages = messages
@@ -199,10 +199,10 @@ class Spool:
         self._size = 0
 
     def fill(self) -> bool:
-        """Read as many messages as fit into memory. Return False if there are none.
+        """Read messages of the Arrow stream into memory, up to about SPOOL_MEMORY_BYTES.
 
-        So a small stage is complete before it is sent. Spark may take minutes to make it, and no
-        connection is held for that time.
+        Return False if the partition has no rows. So a small stage is complete before it is sent.
+        Spark may take minutes to make it, and no connection is held for that time.
         """
         while self._size < SPOOL_MEMORY_BYTES and self._next() is not None:
             continue

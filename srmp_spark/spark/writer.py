@@ -3,8 +3,10 @@
 DESIGN describes these two steps. Spark 4.2 behaves as follows, with these consequences:
 
 - ``write()`` runs once for every attempt of every task, including speculative copies. So it only
-  stages. The result of ``write()`` names the stage, and Spark gives the driver exactly one result
-  for each partition. No commit names the stages of the other attempts.
+  stages: it sends the rows to the queue manager, which keeps them apart until a commit
+  (:mod:`srmp_spark.client.outbox_batches`). The result of ``write()`` names the stage, and Spark
+  gives the driver exactly one result for each partition. No commit names the stages of the other
+  attempts.
 - A batch writer is made once for each write and pickled, so it carries the name of its batch. A
   stream writer is made anew for every batch, in the tasks, and again for its commit. Batch and
   query are local properties of a task, and reach the commit in the messages.
@@ -75,15 +77,19 @@ class SrmpWriter(DataSourceArrowWriter):
         self._target = Target(options.application or new, options.batch or new)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage the rows of a task."""
+        """Send the rows of a task to the queue manager, which keeps them; return the stage's name.
+
+        These kept rows are a stage: none is a message before :meth:`commit`. Raises the errors of
+        :func:`.staging.stage_partition`.
+        """
         return stage_partition(self._plan, iterator, self._target)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make the staged rows outgoing messages, in the driver."""
+        """Make all staged rows of the write outgoing messages at once, in the driver."""
         _commit(self._plan.options, self._target, _staged(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete the stages of the batch, in the driver, after a failure."""
+        """Delete the stages that no commit has named, in the driver, after a failure."""
         _delete(client_of(self._plan.options), self._target)
 
 
@@ -108,9 +114,10 @@ class SrmpStreamWriter(DataSourceStreamArrowWriter):
         self._plan = plan(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage the rows of a task.
+        """Send the rows of a task to the queue manager, which keeps them; return the stage's name.
 
-        Raises :class:`SrmpSparkError` if Spark has not set the query and the batch in the task.
+        These kept rows are a stage: none is a message before :meth:`commit`. Raises
+        :class:`SrmpSparkError` if Spark has not set the query and the batch in the task.
         """
         context = TaskContext.get()
         assert context is not None, "runs in a Spark task"
@@ -125,13 +132,13 @@ class SrmpStreamWriter(DataSourceStreamArrowWriter):
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Make the staged rows outgoing messages, in the driver."""
+        """Make all staged rows of the micro-batch outgoing messages at once, in the driver."""
         staged = _staged(messages)
         if staged:
             _commit(self._plan.options, staged[0].target, staged)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Delete the stages of the batch, in the driver, after a failure.
+        """Delete the stages that no commit has named, in the driver, after a failure.
 
         If the query is not known, the stages stay, and the queue manager deletes them in time.
         """
@@ -175,7 +182,7 @@ def query_id(checkpoint: str | None) -> str | None:
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPartition]:
-    """Return the messages of tasks whose partitions have rows."""
+    """Return the results of the tasks whose partitions have rows."""
     return [
         message
         for message in cast("Sequence[StagedPartition]", messages)

@@ -15,26 +15,32 @@ A larger message is answered 413.
 """
 
 ENVELOPE_MAX = 65_536
-"""Most bytes of the SOAP envelope.
+"""Most bytes of the SOAP envelope; a longer one is answered 400.
 
 The largest envelope of Windows, with a hundred multi-queue names of 250 characters, has less than
 half of this.
 """
 
 PARTS_MAX = 3
-"""Most parts of a message: envelope, body, extension.
+"""Most parts of a message: envelope, body, extension. More are answered 400.
 
 [MC-MQSRM] 2.2.2 and 2.2.7 have no fourth part.
 """
 
 PART_HEAD_MAX = 4_096
-"""Most bytes from a MIME delimiter to the blank line after it. Windows writes about 120."""
+"""Most bytes from a MIME delimiter to the blank line after it. Windows writes about 120.
+
+A longer head is answered 400.
+"""
 
 PART_HEAD_LINES_MAX = 32
-"""Most header fields of one part. Windows writes three."""
+"""Most header fields of one part. Windows writes three.
+
+More are answered 400.
+"""
 
 BOUNDARY_MAX = 70
-"""Most characters of a MIME boundary (RFC 2046 5.1.1)."""
+"""Most characters of a MIME boundary (RFC 2046 5.1.1). A longer one is answered 400."""
 
 PADDING_MAX = 64
 """Most blanks after a delimiter, which RFC 2046 calls transport padding, and most line ends after
@@ -57,19 +63,19 @@ percent-encoded, and a query. A longer target is answered 414.
 """
 
 DEPTH_MAX = 16
-"""Deepest nesting of elements.
+"""Deepest nesting of elements; a deeper one is answered 400.
 
 SRMP needs five levels; se:Body and foreign header entries may add their own.
 """
 
 ELEMENTS_MAX = 2_000
-"""Most elements of one envelope. SRMP has 45 names."""
+"""Most elements of one envelope; more are answered 400. SRMP has 45 names."""
 
 ATTRIBUTES_MAX = 32
-"""Most attributes of one element. SRMP uses one."""
+"""Most attributes of one element; more are answered 400. SRMP uses one."""
 
 ATTRIBUTE_LENGTH_MAX = 1_024
-"""Most characters of the value of one attribute."""
+"""Most characters of the name or value of one attribute; more are answered 400."""
 
 NAMES_MAX = 100
 """Most queue names in one DestinationMqf, AdminMqf or ResponseMqf ([MC-MQSRM] 2.2.6.14 to

@@ -105,8 +105,9 @@ disk.
 """
 
 RECEIPTS_KEY_BYTES = 32
-"""Length of ``DataDirectory.receipts_key`` in bytes: the length of the digest (SHA-256) that uses
-the key.
+"""Length of ``DataDirectory.receipts_key`` in bytes.
+
+It is the length of the digest (SHA-256) that uses the key.
 """
 
 STATX_BYTES = 256
@@ -144,9 +145,10 @@ def foreign_because(
     inodes: tuple[int, int, int],
     born: int | None = None,
 ) -> str | None:
-    """Return why the database is not the one that was last used in this directory.
+    """Return a text why the database is not the one last used in this directory, or ``None``.
 
-    Return ``None`` if it is the same database.
+    ``identity`` is the content of the file, and the other arguments are what was found now.
+    ``born`` is in nanoseconds since 1970.
     """
     if identity is None:
         return "it has no file identity"
@@ -175,15 +177,13 @@ class DataDirectory:
     epoch_id: int
     fence: int
     changed: str | None
-    """Reason why this start began a new epoch in a directory that was in use before; ``None`` if it
-    did not.
-    """
+    """Reason why this start began a new epoch in a used directory; ``None`` if it did not."""
     receipts_key: str
     """Random text, created once and never shown to anyone.
 
     The text is the key for the secrets in the addresses for stream receipts
-    (:mod:`srmp_spark.srmp.sending.receipts_address`). A directory of 0.1 has a secret that every peer
-    knows; that secret is not used as this key.
+    (:mod:`srmp_spark.srmp.sending.receipts_address`). A directory of 0.1 has a secret that every
+    peer knows; that secret is not used as this key.
     """
     writer: sqlite3.Connection
     """The one connection that writes; the journal uses it (store/journal.py)."""
@@ -327,7 +327,7 @@ class DataDirectory:
 
     @property
     def database(self) -> Path:
-        """Return the path of the SQLite file."""
+        """Return the path of the SQLite file ``store.db``."""
         return self.path / DATABASE_FILE
 
     @property
@@ -339,9 +339,10 @@ class DataDirectory:
         """Record that commit ``position`` was reached.
 
         The next start then detects an older database that was put in place. The queue manager calls
-        this function from time to time and at a clean stop, never while a message waits for it. An
-        owner that was paused records nothing if another owner has the directory by now. Otherwise
-        the next start would treat the directory as foreign.
+        this function from time to time and at a clean stop, never while a message waits for it. A
+        paused owner records nothing if another owner has the directory by now. Raises
+        :class:`OSError` if the file cannot be written. Otherwise the next start would treat the
+        directory as foreign.
         """
         # If the file is damaged, it is written again.
         with contextlib.suppress(StoreDamagedError):
@@ -351,7 +352,7 @@ class DataDirectory:
         _write_identity(self.path, self.queue_manager, self._starts, None, position)
 
     def close(self) -> None:
-        """Release the directory.
+        """Close the connection that writes, and release the lock of the directory.
 
         Closing the last connection also copies the WAL into the database.
         """
@@ -419,7 +420,7 @@ def _inodes(path: Path) -> tuple[int, int, int]:
 
 
 def birth_of(path: Path) -> int | None:
-    """Return when the file was created, in nanoseconds since 1970.
+    """Return the time at which the file was created, in nanoseconds since 1970.
 
     Return ``None`` if the time is unknown. The function calls statx(2), which Python does not
     offer.
@@ -471,6 +472,8 @@ def write_first_identity(path: Path, queue_manager: str, position: int) -> None:
     """Write the first ``identity`` of a directory that was made from other data.
 
     ``starts`` is 1, so the next start accepts the directory as its own.
+
+    ``position`` is the number of commits that the database has had.
     """
     _write_identity(path, queue_manager, 1, None, position)
 

@@ -66,12 +66,14 @@ A turn with more becomes several groups, because a group is read and decoded as 
 of the largest size fit.
 """
 COLLECT_S_MAX = 0.001
-"""Longest time that a message waits for messages in flight, in seconds: about one sync of a good
-disk. After it the group is written.
+"""Longest time, in seconds, that a message waits for messages in flight.
+
+The time is about one sync of a good disk. After this time the group is written.
 """
 DRAIN_LOOK_S = 0.002
-"""Interval in seconds at which :meth:`Journal.drain` checks whether the checkpoint after a commit
-is done.
+"""Interval in seconds at which :meth:`Journal.drain` checks whether the journal is idle.
+
+The journal is not idle while the checkpoint after a commit is in progress.
 """
 WAITING_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of posts that may wait for the disk: 16 bodies of the largest size.
@@ -83,17 +85,17 @@ _log = logging.getLogger(__name__)
 
 
 class Scheduler(Protocol):
-    """The part of an event loop that the journal needs; a test drives it with a list."""
+    """The methods of an event loop that the journal needs; tests have a simpler one."""
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> object:
-        """Call ``callback`` at the end of this turn of the loop."""
+        """Call ``callback(*args)`` at the end of this turn of the loop; return at once."""
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: object) -> object:
-        """Call ``callback`` at the end of a turn of the loop; may be called from another thread."""
+        """Call ``callback(*args)`` in the loop's thread soon; any thread may call this method."""
 
 
 class Insert(NamedTuple):
-    """One row that the journal is to store."""
+    """One message that the journal is to store as row ``sequence`` of ``queue``."""
 
     queue: str
     sequence: int
@@ -106,7 +108,7 @@ class _Call(NamedTuple):
 
 
 class _Batch:
-    """The content of one transaction."""
+    """The messages, receipts and functions that one transaction will hold."""
 
     __slots__ = (
         "bytes",
@@ -141,11 +143,18 @@ class _Written(NamedTuple):
     results: list[tuple[Any, BaseException | None]]
     owed: list[StoredReceipt]
     bytes: int
-    """Bytes of posts, and of the history pages of all changed senders but one."""
+    """Bytes that the transaction wrote, for the checkpointer.
+
+    They are the posts, the pages of message identifiers of all changed senders but one, and
+    :attr:`.Transaction.written`.
+    """
 
 
 class Journal:
-    """The writing side of the store. All methods are for the loop's thread."""
+    """Writes to the data directory: stores messages and state, in groups, one commit at a time.
+
+    All methods are for the loop's thread. The module explains the path of a message.
+    """
 
     def __init__(
         self,
@@ -225,14 +234,14 @@ class Journal:
         return self._position
 
     def proof(self) -> Committed:
-        """Return the proof for everything that was on stable storage after the last commit."""
+        """Return the proof (:class:`.Committed`) that names the last commit on stable storage."""
         return Committed(self._position)
 
     @property
     def is_full(self) -> bool:
         """Return whether more than :data:`WAITING_BYTES_MAX` bytes wait for the disk.
 
-        If so, the caller stops reading until a callback is called.
+        If so, the caller must stop reading messages until a callback is called.
         """
         return self._waiting.bytes > WAITING_BYTES_MAX
 
@@ -245,10 +254,10 @@ class Journal:
 
     @property
     def collecting(self) -> object:
-        """Return a token of the messages that are being collected.
+        """Return an object that stands for the group of messages that is being collected now.
 
-        While the token is the same object, a submission is answered together with the one before
-        it.
+        While the property returns the same object, a submission is answered together with the one
+        before it. The object is for comparisons with ``is`` only.
         """
         return self._waiting
 
@@ -261,12 +270,13 @@ class Journal:
         undecided: Undecided | None = None,
         must_commit: bool = False,
     ) -> None:
-        """Store ``insert`` and the engine's changes, then call ``callback`` with the proof.
+        """Store ``insert`` with the next commit, then call ``callback`` with its proof.
 
+        The commit also has the engine's changes of streams and history. The method returns at once.
         ``insert`` is ``None`` for a message that makes no row. With ``must_commit`` the changes of
         such a message are committed before the callback. Without it, any proof that covers
         everything submitted so far is enough. ``owed`` are receipts that the message causes.
-        ``undecided`` states which receipts about its end the row requests.
+        ``undecided`` states which receipts about its end the row requests (:mod:`.decisions`).
 
         ``callback`` is ``None`` if the callback of an earlier submission to the same
         :attr:`collecting` answers for this one, too. Raises :class:`ProcessMustEndError` after a
@@ -295,9 +305,10 @@ class Journal:
             batch.callbacks.append(callback)
 
     def touch(self) -> None:
-        """Commit the engine's changes although no message arrived.
+        """Request a commit of the engine's changes although no message arrived.
 
-        An example is a stream receipt that was delivered.
+        The method returns before the commit. An example is a stream receipt that was delivered.
+        Raises :class:`ProcessMustEndError` after a failure.
         """
         self._collect().must_commit = True
 
@@ -308,7 +319,9 @@ class Journal:
     ) -> None:
         """Run ``function`` in the next transaction: :meth:`transact` without asyncio.
 
-        The journal calls ``done(result, None)`` after the commit, or ``done(None, error)``.
+        The method returns at once. The journal calls ``done(result, None)`` after the commit, or
+        ``done(None, error)`` if the function or the journal failed. Raises
+        :class:`ProcessMustEndError` after an earlier failure.
         """
         self._collect().calls.append(_Call(function, done))
 
@@ -317,7 +330,8 @@ class Journal:
 
         The result is returned once it is on stable storage. The function runs in the loop's thread
         between two INSERTs, so it must be short. An error of the function is raised here, and only
-        the function's own changes are undone.
+        the function's own changes are undone. Raises :class:`ProcessMustEndError` if the journal
+        has failed or fails.
         """
         import asyncio
 
@@ -336,10 +350,11 @@ class Journal:
         return await future
 
     async def checkpoint(self) -> None:
-        """Copy the log into the database, after a commit of its own.
+        """Wait until the log (the WAL) was copied into the database, after a commit of its own.
 
         The database's file then ends with its last page. A reader that looks at an older state
-        delays this shortening; this call does not wait for it.
+        delays this shortening; this call does not wait for it. A full disk is no error here: then
+        the log is not copied. Raises :class:`ProcessMustEndError` if the journal fails.
         """
         self._checkpointer.finish_due = True
         await self.transact(lambda transaction: None)
@@ -347,9 +362,10 @@ class Journal:
         await self.transact(lambda transaction: None)
 
     async def drain(self) -> None:
-        """Wait until everything submitted so far is on stable storage and nothing is in progress.
+        """Wait until everything submitted so far is stored and no commit is in progress.
 
-        After that :meth:`close` may be called.
+        There is no time-out. Afterwards :meth:`close` may be called. Raises
+        :class:`ProcessMustEndError` if the journal fails meanwhile.
         """
         import asyncio
 
@@ -358,9 +374,9 @@ class Journal:
             await asyncio.sleep(DRAIN_LOOK_S)
 
     def close(self) -> None:
-        """Stop after :meth:`drain`: end the threads and note the position in ``identity``.
+        """End the threads, and note the number of the last commit in the file ``identity``.
 
-        The data directory stays open.
+        Call :meth:`drain` before. After a failure nothing is noted. The data directory stays open.
         """
         self._move(Event.CLOSE)
         self._jobs.put(None)
@@ -402,7 +418,8 @@ class Journal:
     def _look(self) -> None:
         """Decide in each turn of the loop whether to go on collecting or to write.
 
-        The journal writes as soon as a turn brought nothing more.
+        The journal writes when a turn brought nothing more, when enough messages are there, or
+        after :data:`COLLECT_S_MAX` seconds.
         """
         if self._state is not State.SCHEDULED:
             return
@@ -490,7 +507,7 @@ class Journal:
         return _Written(batch, position, transaction, results, owed, written + transaction.written)
 
     def _count_free_pages(self) -> None:
-        """Read the free and the used bytes of the database, which stand in its first page.
+        """Read :attr:`free_bytes` and :attr:`used_bytes` from the first page of the database.
 
         Call the method only while the loop's thread has the connection.
         """
@@ -600,16 +617,20 @@ class Journal:
             self._guarded(callback, proof)
 
     def _guarded(self, function: Callable[..., object], *args: object) -> None:
-        """Call ``function`` and log its error, so that one bug does not stop other answers."""
+        """Call ``function``; log an error of it instead of raising it.
+
+        So one bug does not stop other answers.
+        """
         try:
             function(*args)
         except Exception:
             _log.exception("journal.callback_failed position=%d", self._position)
 
     def _fail(self, doing: str, error: Exception, batch: _Batch | None) -> None:
-        """Fail for good, and end the process with ``on_fatal``.
+        """Stop the journal for good, and let ``on_fatal`` end the process.
 
-        No waiting message is answered, later messages are refused, and no sync is tried again.
+        ``doing`` names the activity, for the text of the error. No waiting message is answered,
+        later messages are refused, and no sync is tried again.
         """
         if self._failure is not None:
             return
@@ -634,7 +655,10 @@ class Journal:
 
 
 def _parts(rows: list[tuple[int, Record]]) -> list[list[tuple[int, Record]]]:
-    """Split the rows of a turn into groups of at most :data:`GROUP_BYTES_MAX`; mostly one."""
+    """Split the rows of a turn into groups of at most :data:`GROUP_BYTES_MAX` bytes.
+
+    Mostly there is one group. A single row that is larger is a group of its own.
+    """
     parts: list[list[tuple[int, Record]]] = [[]]
     size = 0
     for row in rows:

@@ -52,4 +52,4 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.IDLE, Event.CLOSE): State.CLOSED,
     (State.FAILED, Event.CLOSE): State.CLOSED,
 }
-"""Next state for each state and event. The journal looks up its next state only here."""
+"""Next state for each state and event; the journal takes its next state only from here."""

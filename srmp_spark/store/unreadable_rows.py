@@ -39,7 +39,8 @@ from srmp_spark.store.tables.epochs import end_of
 
 DDL = """
 CREATE TABLE IF NOT EXISTS set_aside(
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL, reason TEXT NOT NULL, content TEXT NOT NULL,
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL, reason TEXT NOT NULL, \
+content TEXT NOT NULL,
     at INTEGER NOT NULL
 )
 """
@@ -165,10 +166,10 @@ _KEYS = {
 
 
 def move_unreadable_rows(connection: sqlite3.Connection, at: int) -> set[str]:
-    """Move each row that cannot be read into ``set_aside``; return their tables.
+    """Move each database row that cannot be read into ``set_aside``; return the set of tables.
 
-    The function runs in the caller's transaction. ``at`` is the wall clock, in microseconds since
-    1970, UTC.
+    A moved row of ``queue_epochs`` is replaced by one that is computed. The function runs in the
+    caller's transaction. ``at`` is the wall clock, in microseconds since 1970, UTC.
     """
     connection.execute(DDL)
     add_is_utf8(connection)
@@ -193,7 +194,7 @@ def move_unreadable_rows(connection: sqlite3.Connection, at: int) -> set[str]:
 
 
 def rows_moved_aside(connection: sqlite3.Connection) -> list[SetAside]:
-    """Return the rows that were ever moved aside, newest first.
+    """Return the database rows that this or an earlier start moved aside, newest first.
 
     The result has at most :data:`TOLD_MAX` + 1 rows.
     """
@@ -235,9 +236,10 @@ def _move(
 
 
 def _begin_again(connection: sqlite3.Connection, queue_id: object, epoch_id: object) -> None:
-    """Note where an epoch begins in a queue, in place of a row that cannot be read.
+    """Store where an epoch begins in a queue, in place of a database row that cannot be read.
 
-    The first sequence is computed from the rows that the queue has.
+    Nothing is stored for an unknown queue or epoch. The first sequence is computed from the rows
+    that the queue has.
     """
     known = "SELECT 1 FROM queues, epochs WHERE queues.id = ? AND epochs.id = ?"
     if not isinstance(queue_id, int) or not isinstance(epoch_id, int):

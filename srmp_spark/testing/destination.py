@@ -1,4 +1,4 @@
-"""A destination that receives SRMP messages as a Windows machine would, and keeps them.
+"""Receive SRMP messages in a test, as a Windows machine would, and keep them.
 
 The receiving queue manager is :class:`.foreign.destination_server.Destination`, written from
 [MC-MQSRM] alone. It accepts each message once, in the order of its stream, and sends the stream
@@ -17,8 +17,11 @@ from srmp_spark.testing.foreign.faults import Faults
 from srmp_spark.testing.foreign.receiving import Accepted
 
 WAIT_SECONDS = 30.0
-"""How long :meth:`ForeignDestination.wait_for` waits by default: a busy machine needs a second, a
-wrong test should fail soon."""
+"""Default of the longest wait of :meth:`ForeignDestination.wait_for`, in seconds.
+
+A busy machine needs a second, and a wrong test should fail soon. At the limit :class:`TimeoutError`
+is raised.
+"""
 ALWAYS = 1.0
 """The chance of a fault that strikes every message."""
 
@@ -28,26 +31,26 @@ class ReceivedMessage:
     """A message that a destination has accepted."""
 
     queue: str
-    """In lower case: ``private$/orders``."""
+    """Name of the queue in lower case, for example ``private$/orders``."""
     body: bytes
     label: str | None
     extension: bytes
     message_id: str
-    r"""``{GUID}\N``, as column ``message_id`` has it."""
+    r"""The identifier ``{GUID}\N``, as the column ``message_id`` has it."""
     stream_id: str | None
-    """Of a transactional message; ``None`` for any other."""
+    """Stream of a transactional message; ``None`` for any other message."""
     stream_sequence: int | None
-    """Its position in the stream, from 1 on."""
+    """Position of the message in its stream, from 1; ``None`` without a stream."""
     received_at: float
-    """Seconds since 1970."""
+    """Time of the arrival, in seconds since 1970."""
 
 
 class ForeignDestination:
-    """A receiving queue manager on a free port of the loopback, while the context manager is open.
+    """A receiving queue manager on a free port of the loopback, open while the context lasts.
 
-    ``queues`` maps the names of its queues to whether each is transactional. A message for a queue
-    of another name, or of the other kind, is refused (400). ``None``: every queue exists and takes
-    both kinds.
+    ``queues`` maps the name of each queue to whether the queue is transactional. A message for a
+    queue of another name, or of the other kind, is refused (400). With ``None`` every queue exists
+    and accepts both kinds.
     """
 
     def __init__(self, queues: Mapping[str, bool] | None = None) -> None:
@@ -55,7 +58,7 @@ class ForeignDestination:
         self._peer = Destination(queues=queues, faults=Faults(seed=secrets.randbits(64)))
 
     def start(self) -> ForeignDestination:
-        """Open the port."""
+        """Open the port and return this object."""
         self._peer.start()
         return self
 
@@ -113,7 +116,7 @@ class ForeignDestination:
         """Return what its senders did that [MC-MQSRM] does not allow; empty for ``srmp-spark``."""
         return [str(each) for each in self._peer.violations]
 
-    # --- trouble ------------------------------------------------------------------------------------------------------
+    # --- trouble ----------------------------------------------------------------------------------
 
     def refuse(self) -> None:
         """Answer 400 to every message from now on: it is a dead letter at its sender."""

@@ -1,4 +1,4 @@
-"""The plugin for pytest: the fixtures ``queue_manager``, ``sender`` and ``destination``.
+"""Provide the fixtures ``queue_manager``, ``sender`` and ``destination`` for pytest.
 
 pytest loads this module in every run (entry point ``pytest11``), so it imports nothing that a
 fixture alone needs. Fixtures of the same name in a ``conftest.py`` take precedence. ``-p
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from srmp_spark.testing.sender import ForeignSender
 
 RECEIPTS = ("http://127.0.0.1:*",)
-"""``--allow-url`` of the fixture's queue manager: receipts for senders on the loopback, which
-``serve`` blocks by default."""
+"""``--allow-url`` of the fixture's queue manager.
+
+It permits receipts for senders on the loopback, which ``serve`` blocks by default.
+"""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""One queue of a queue manager under test: where to post to it, and the rows that are in it."""
+"""Give a test access to one queue of a queue manager: where to post, and the rows in it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,29 @@ if TYPE_CHECKING:
     from srmp_spark.client.api import QueueManagerClient
 
 WAIT_SECONDS = 30.0
-"""How long :meth:`QueueHandle.wait_for` waits by default: a busy machine needs a second, a wrong
-test should fail soon."""
+"""Default of the longest wait of :meth:`QueueHandle.wait_for`, in seconds.
+
+A busy machine needs a second, and a wrong test should fail soon. At the limit :class:`TimeoutError`
+is raised.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueHandle:
-    """A queue that exists. :meth:`.queue_manager.RunningQueueManager.queue` makes it."""
+    """Gives access to one existing queue.
+
+    :meth:`.queue_manager.RunningQueueManager.queue` makes it.
+    """
 
     name: str
-    """As option ``queue`` of ``format("srmp")`` takes it: ``private$/orders``."""
+    """Name of the queue as the option ``queue`` of ``format("srmp")`` accepts it.
+
+    An example is ``private$/orders``.
+    """
     listening: str
-    """URL of the SRMP port of its queue manager."""
+    """URL of the SRMP port of the queue manager."""
     client: QueueManagerClient
-    """The API of its queue manager."""
+    """Client of the API of the queue manager."""
 
     @property
     def url(self) -> str:
@@ -70,7 +79,8 @@ class QueueHandle:
                 return rows
             if left <= 0:
                 raise TimeoutError(
-                    f"{self.name} has {len(rows)} of {count} rows after {seconds:g} s; post to {self.url}"
+                    f"{self.name} has {len(rows)} of {count} rows after {seconds:g} s; "
+                    f"post to {self.url}"
                 )
             self.client.range(self.name, after=self.client.range(self.name).end, wait=left)
 

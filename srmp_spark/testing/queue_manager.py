@@ -1,6 +1,9 @@
-"""A real ``srmp-spark serve`` as a child process, which tests start, kill, restart and stop.
+"""Run a real ``srmp-spark serve`` that tests start, kill, restart and stop.
 
-    with RunningQueueManager(directory, queues=["private$/orders", "private$/payments:transactional"]) as running:
+The queue manager is a child process::
+
+    queues = ["private$/orders", "private$/payments:transactional"]
+    with RunningQueueManager(directory, queues=queues) as running:
         ...  # running.api, running.listening; running.kill9(); running.restart()
 
 Ports are picked before the first start and kept over restarts, so that senders find the queue
@@ -28,10 +31,16 @@ if TYPE_CHECKING:
     from srmp_spark.testing.queue_handle import QueueHandle
 
 READY_SECONDS = 30.0
-"""From the start of the process to its ready line, on a busy machine; then the process is
-killed."""
+"""Longest time from the start of the process to its ready line, in seconds.
+
+The limit allows for a busy machine. At the limit the process is killed and
+:class:`ServeFailedError` is raised.
+"""
 STOP_SECONDS = 60.0
-"""From SIGTERM to the end of the process; then it is killed."""
+"""Longest time from SIGTERM to the end of the process, in seconds.
+
+Then the process is killed.
+"""
 
 
 _PORTS = frozenset({"listen_https", "listen_wsrm", "rpc", "rpc_endpoint_mapper"})
@@ -39,7 +48,10 @@ _PORTS = frozenset({"listen_https", "listen_wsrm", "rpc", "rpc_endpoint_mapper"}
 
 
 class ServeFailedError(RuntimeError):
-    """``serve`` ended, or did not become ready: its exit code and its standard error."""
+    """Raised when ``serve`` ends or does not become ready.
+
+    It has the exit code and standard error.
+    """
 
     def __init__(self, code: int | None, stderr: str) -> None:
         super().__init__(f"serve ended with {code}:\n{stderr[-3000:]}")
@@ -48,10 +60,10 @@ class ServeFailedError(RuntimeError):
 
 
 class RunningQueueManager:
-    """A queue manager as a child process of this one, on this machine and with this Python.
+    """Runs a queue manager as a child process, on this machine and with this Python.
 
-    A context manager: :meth:`start` at its beginning, :meth:`stop` at its end. The data directory
-    stays.
+    As a context manager it calls :meth:`start` at its beginning and :meth:`stop` at its end. The
+    data directory stays.
     """
 
     def __init__(
@@ -99,10 +111,10 @@ class RunningQueueManager:
         self._ports.append(KeptPort(host.rpartition("/")[2].strip("[]")))
         return f"{host}:{self._ports[-1].number}"
 
-    # --- life -------------------------------------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------
 
     def command(self) -> list[str]:
-        """Return the command line."""
+        """Return the command line that starts the process."""
         line = [*self._prefix, sys.executable, "-m", "srmp_spark.cli", "serve"]
         line += [
             "--data-dir",
@@ -130,7 +142,8 @@ class RunningQueueManager:
         }
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
+            # The command runs our own interpreter and module.
+            self.process = subprocess.Popen(  # noqa: S603
                 self.command(),
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -168,7 +181,11 @@ class RunningQueueManager:
         self._close_pipe()
 
     def stop(self) -> int:
-        """End the process (SIGTERM) and return its exit code; 0 if it never ran."""
+        """End the process (SIGTERM) and return its exit code, or 0 if it never ran.
+
+        Raises :class:`subprocess.TimeoutExpired` if the process does not end within
+        :data:`STOP_SECONDS`; the process is then killed.
+        """
         if self.process is None:
             return 0
         if self.process.poll() is None:
@@ -202,7 +219,7 @@ class RunningQueueManager:
     ) -> None:
         self.stop()
 
-    # --- what it is for -----------------------------------------------------------------------------------------------------
+    # --- queues -----------------------------------------------------------------------------------
 
     def queue(self, name: str, *, transactional: bool = False) -> QueueHandle:
         """Return the queue ``name``; make it if there is none.
@@ -216,7 +233,7 @@ class RunningQueueManager:
         made = client.put_queue(name, transactional=transactional)
         return QueueHandle(made["name"], self.listening, client)
 
-    # --- where it is --------------------------------------------------------------------------------------------------------
+    # --- addresses and identity -------------------------------------------------------------------
 
     @property
     def endpoint(self) -> tuple[str, int]:
@@ -252,7 +269,7 @@ class RunningQueueManager:
 
     @property
     def pid(self) -> int:
-        """Return the process id."""
+        """Return the process id of the queue manager."""
         return self.ready["pid"]
 
     def stderr(self) -> str:

@@ -1,16 +1,15 @@
-"""A sender that posts SRMP messages as a Windows machine would.
+"""Post SRMP messages in a test, as a Windows machine would.
 
-Theory of operation
--------------------
-The messages are written from [MC-MQSRM] alone (:mod:`.foreign`) and share no code with the queue
-manager that reads them. Each call of :meth:`ForeignSender.post` sends one message and returns when
-it is answered. A message without an answer, or with a 5xx, is sent again with the same identifier,
-as Windows does: the queue manager accepts it once, also across a restart.
+Theory of operation ------------------- The messages are written from [MC-MQSRM] alone
+(:mod:`.foreign`) and share no code with the queue manager that reads them. Each call of
+:meth:`ForeignSender.post` sends one message and returns when it is answered. A message without an
+answer, or with a 5xx, is sent again with the same identifier, as Windows does. The queue manager
+accepts such a message once, also across a restart.
 
-A transactional message is one of a stream, with one stream a queue; after a message whose fate is
-unknown a new stream begins. Since the next message of a
-stream is posted after the answer to the one before, none arrives out of order. Stream receipts are
-received on a port of this sender and answered 200.
+Transactional messages belong to a stream, one stream for each queue. After a message whose fate is
+unknown a new stream begins. The next message of a stream is posted after the answer to the one
+before, so none arrives out of order. Stream receipts are received on a port of this sender and
+answered 200.
 """
 
 from __future__ import annotations
@@ -38,14 +37,16 @@ ANSWER_SECONDS = 20.0
 """Longest wait for one answer; the default RoundTripDelay on a local network ([MC-MQSRM] appendix A
 <25>)."""
 PATIENCE_SECONDS = 30.0
-"""How long one message is sent again while no answer or a 5xx comes: a restart of the queue manager
-takes seconds."""
+"""Longest time that one message is sent again without an answer or after a 5xx, in seconds.
+
+A restart of the queue manager takes seconds. At the limit :class:`PostRefusedError` is raised.
+"""
 PAUSE_SECONDS = 0.25
-"""Between two attempts; Windows waits longer, tests are short."""
+"""Pause between two attempts, in seconds. Windows waits longer, but tests are short."""
 VT_BSTR = 8
 """PROPID_M_BODY_TYPE of a string, which Windows sends in UTF-16."""
 SAFE = "/$;"
-"""Characters of a queue name that stand in a URL as they are."""
+"""Characters of a queue name that are not percent-encoded in a URL."""
 ORDER_QUEUE = "private$/order_queue$"
 """The queue of a sender that stream receipts are sent to."""
 
@@ -56,12 +57,12 @@ class PostRefusedError(RuntimeError):
     def __init__(self, status: int | None, text: str) -> None:
         super().__init__(text)
         self.status = status
-        """The HTTP status; ``None``: no answer."""
+        """The HTTP status of the answer; ``None`` without an answer."""
 
 
 @dataclass(slots=True)
 class _Stream:
-    """The stream of one queue: [MC-MQSRM] 3.1.1.1.6 as its sender knows it."""
+    """The stream of one queue, as its sender knows it ([MC-MQSRM] 3.1.1.1.6)."""
 
     ordinal: int
     accepted: int = 0
@@ -176,8 +177,8 @@ class ForeignSender:
         with self._arrived:
             if not self._arrived.wait_for(lambda: len(self._receipts) >= count, seconds):
                 raise TimeoutError(
-                    f"{len(self._receipts)} of {count} receipts arrived in {seconds:g} s; serve blocks "
-                    "receipts for the loopback without --allow-url http://127.0.0.1:*"
+                    f"{len(self._receipts)} of {count} receipts arrived in {seconds:g} s; "
+                    "serve blocks receipts for the loopback without --allow-url http://127.0.0.1:*"
                 )
             return list(self._receipts)
 
@@ -196,7 +197,7 @@ class ForeignSender:
             receipts_to=receipts if first else None,
         )
 
-    # --- the wire -----------------------------------------------------------------------------------------------------
+    # --- the wire ---------------------------------------------------------------------------------
 
     def _until_accepted(self, raw: bytes, what: str, seconds: float) -> None:
         deadline = time.monotonic() + seconds

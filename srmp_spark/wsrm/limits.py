@@ -1,13 +1,15 @@
 """Define every limit of the codec and of both roles, with its reason.
 
-The tests import these names and exceed each limit on purpose.
+The tests import these names and exceed each limit on purpose. The roles are source (sends a
+sequence) and destination (receives it).
 """
 
 from __future__ import annotations
 
 ENVELOPE_MAX = 4_194_304 + 65_536
-"""Most bytes of a SOAP message: a body as large as MSMQ's own limit of 4 MB, and the largest
-header. A larger message is refused.
+"""Most bytes of a SOAP message. A larger message is refused.
+
+The limit is a body as large as MSMQ's own limit of 4 MB, and the largest header.
 """
 
 HEADER_MAX = 65_536
@@ -31,10 +33,11 @@ document.
 """
 
 DECLARATIONS_ADDED_MAX = 65_536
-"""Most bytes of namespace declarations that a Body takes over from elements around it, for all its
-children together. A document has one child and a few declarations. A hostile Body has a hundred
-thousand children, each of which would get a copy of all declarations. A message with more is
-refused.
+"""Most bytes of namespace declarations that a Body takes over from elements around it.
+
+The limit is for all children of the Body together. A document has one child and a few declarations.
+A hostile Body has a hundred thousand children, each of which would get a copy of all declarations.
+A message with more is refused.
 """
 
 DEPTH_MAX = 64
@@ -73,8 +76,8 @@ A connection carries two sequences, one each way. A message with more is refused
 RANGES_MAX = 512
 """Most ranges, or Nacks, of one acknowledgement.
 
-A window of 4,096 cannot have more than 2,048 holes, and this program never holds more than a tenth
-of it. An acknowledgement with more is ignored.
+A window of 4,096 messages cannot have more than 2,048 holes, and srmp-spark never has more than a
+tenth of such a window in flight or held. An acknowledgement with more is ignored.
 """
 
 NUMBER_MAX = 2**63 - 1
@@ -84,22 +87,25 @@ In 1.0 the type is unsignedLong, but WCF has the same maximum. A higher number i
 """
 
 BUFFER_REMAINING_MAX = 2**31 - 1
-"""Highest value of BufferRemaining ([MS-WSRVCRM] 2.2.3)."""
+"""Highest value of BufferRemaining ([MS-WSRVCRM] 2.2.3). A higher one is invalid."""
 
 BUFFER_INITIAL = 8
 """First value of Buffer Remaining, in messages: that of .NET ([MS-WSRVCRM] 3.1.3 <1>)."""
 
 BUFFER_LIMIT = 4_096
-"""Highest value of Buffer Remaining, in messages, that .NET can be configured to ([MS-WSRVCRM]
-3.1.3 <2>).
+"""Highest value of Buffer Remaining, in messages, that .NET can be configured to.
+
+See [MS-WSRVCRM] 3.1.3 <2>.
 """
 
 POLL_INTERVAL = 30.0
-"""Seconds of POLLING_TIMER ([MS-WSRVCRM] 3.2.3 <3>)."""
+"""Time of POLLING_TIMER, in seconds ([MS-WSRVCRM] 3.2.3 <3>)."""
 
 HELD_MAX = 64
-"""Most messages after a gap that one sequence holds in memory, unacknowledged, until the missing
-message arrives. Messages beyond the limit are discarded, and their source sends them again.
+"""Most messages after a gap that one sequence holds in memory, unacknowledged.
+
+They are held until the missing message arrives. Messages beyond the limit are discarded, and their
+source sends them again.
 """
 
 HELD_BYTES_MAX = 10_485_760
@@ -117,7 +123,7 @@ limit are discarded and sent again.
 """
 
 ANSWER_HELD = 2.0
-"""Longest wait for room of an answer to a request/reply client, in seconds.
+"""Longest time for which an answer to a request/reply client waits for room, in seconds.
 
 WCF repeats a message after 0.4 s, 0.8 s, … eight times, and its session is over a minute and a half
 later. Two seconds use three of the eight repetitions, for that one message.
@@ -130,14 +136,14 @@ Each of them keeps a connection. Further answers are sent at once.
 """
 
 INACTIVITY_TIMEOUT = 600.0
-"""Seconds without use after which a sequence is over: ten minutes, the value of WCF.
+"""Time without use after which a sequence is over, in seconds: ten minutes, as with WCF.
 
 CXF and Metro send CloseSequence and TerminateSequence once. Without the timeout, a lost
 TerminateSequence would leave the sequence forever.
 """
 
 TERMINATED_KEPT = 600.0
-"""Seconds that a terminated sequence is kept.
+"""Time for which a terminated sequence is kept, in seconds; then it is forgotten.
 
 In this time TerminateSequence is answered again, and late messages get the fault
 SequenceTerminated.
@@ -159,19 +165,21 @@ the new sequence is refused.
 """
 
 UNUSED_SPARED = 5.0
-"""Seconds that a new sequence without a message is not evicted for others.
+"""Time for which a new sequence without a message is not evicted for others, in seconds.
 
 Clients send soon after they begin a sequence.
 """
 
 WINDOW_MAX = 4_096
-"""Most unacknowledged messages of one sequence that we send: the maximum of .NET's
-MaxTransferWindowSize.
+"""Most unacknowledged messages of one sequence that a source of srmp-spark sends.
+
+This is the maximum of .NET's MaxTransferWindowSize.
 """
 
 WINDOW_DEFAULT = 8
-"""Most messages in flight of one sequence while the peer names no BufferRemaining: the default of
-.NET's MaxTransferWindowSize.
+"""Most messages in flight of one sequence while the peer names no BufferRemaining.
+
+This is the default of .NET's MaxTransferWindowSize.
 """
 
 EXPIRES_MAX = 365 * 86_400_000
@@ -181,7 +189,10 @@ A longer Expires counts as one year, which is longer than certificates live.
 """
 
 RESEND_FIRST = 2.0
-"""Seconds until an unacknowledged message is sent again. The time doubles with each repetition."""
+"""Time until an unacknowledged message is sent again, in seconds.
+
+The time doubles with each repetition, up to RESEND_LAST.
+"""
 RESEND_LAST = 60.0
 """Longest time between two repetitions, in seconds.
 
@@ -189,6 +200,7 @@ So a peer that is back is found within a minute, as with SRMP's own table.
 """
 
 ACKNOWLEDGEMENT_INTERVAL = 0.2
-"""Seconds within which messages of a source with an address share one acknowledgement: WCF's
-AcknowledgementInterval.
+"""Time in which messages of a source with an address share one acknowledgement, in seconds.
+
+This is WCF's AcknowledgementInterval.
 """

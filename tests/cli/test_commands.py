@@ -238,7 +238,7 @@ def test_receive_takes_every_row_once_behind_more_runs_than_one_answer_tells(
 
 def test_purge_says_what_it_does() -> None:
     said = " ".join(command(None, "--help").stdout.split())
-    assert "give up the rows of a queue that are not received" in said
+    assert "discard the rows of a queue that are not received" in said
 
 
 def test_receive_marks_nothing_if_its_output_is_lost(running: RunningQueueManager) -> None:
@@ -279,7 +279,7 @@ def test_a_soap_action_for_msmq_is_a_mistake(running: RunningQueueManager) -> No
     queue = make(running, "private$/no_service")
     done = command(running, "send", "--destination", queue, "--body", "x", "--soap-action", "urn:a")
     assert done.returncode == 2
-    assert "--soap-action is for destinations wsrm:URL" in done.stderr
+    assert "--soap-action: only a destination wsrm:URL can have this" in done.stderr
 
 
 def test_our_own_url_is_no_remote_destination(running: RunningQueueManager) -> None:

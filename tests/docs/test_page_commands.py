@@ -16,7 +16,7 @@ TRIED = ("try-multicast.md", "try-wsrm.md")
 NOT_RUN = {
     "git clone": "a clone of this repository",
     "pip install": "minutes; tests/wheel/test_wheel.py",
-    "make ": "minutes",
+    "make": "minutes",
     ". .venv/bin/activate": "the virtual environment is that of this test",
     "srmp-spark serve --data-dir ./data --listen 0.0.0.0:80": "a host name and a port that this machine may not have",
     "srmp-spark doctor --queue 'private$/orders' --url": "the name of another machine",

@@ -200,7 +200,7 @@ def test_help_teaches(module: object, capsys: pytest.CaptureFixture[str]) -> Non
     text = capsys.readouterr().out
     assert "examples:" in text
     assert "--yes" in text
-    assert max(map(len, text.splitlines())) <= 128
+    assert max(map(len, text.splitlines())) <= 100
     if module is replay:
         assert "--from T is included, --to T is not" in text
     else:

@@ -135,7 +135,7 @@ def test_lines_that_somebody_wrote(
         (peeked(1, b"x") + "nonsense\n", "line 2: not a JSON object"),
         (peeked(1, b"x", arrived_at="yesterday"), "line 1: column arrived_at is not timestamp"),
         (peeked(1, b"x", sequence="one"), "line 1: column sequence is not int64"),
-        ('{"file": "../secret", "head_bytes": 3}', "names secret, which is not beside it"),
+        ('{"file": "../secret", "head_bytes": 3}', "names secret, which is not in the same folder"),
     ],
 )
 def test_a_bad_line_is_told_before_anything_is_sent(
@@ -259,7 +259,7 @@ def test_sigterm_finishes_the_batch_and_says_stopped(server: Server, tmp_path: P
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (["--source", "mqrr", "--from", "q", "--table", "t"], "HOST[:PORT]\\QUEUE is what to read"),
+        (["--source", "mqrr", "--from", "q", "--table", "t"], "expected HOST[:PORT]\\QUEUE"),
         (["--source", "mqrr", "--from", "h\\q", "--table", "t"], "give a user and a password"),
         (
             [
@@ -272,11 +272,11 @@ def test_sigterm_finishes_the_batch_and_says_stopped(server: Server, tmp_path: P
                 "--destination",
                 "http://y/q",
             ],
-            "--source mqrr goes into a table",
+            "--source mqrr writes into a table",
         ),
         (
             ["--source", "files", "--from", "q", "--table", "t", "--mode", "move"],
-            "--mode belongs to --source mqrr",
+            "--mode can be given only with --source mqrr",
         ),
         (
             ["--source", "files", "--from", "f"],

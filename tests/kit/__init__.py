@@ -1,6 +1,6 @@
 """The tools of this repository's tests.
 
-Simulators and their models, planted bugs, fuzzers, hostile peers, oracles and the demo are here.
-They see inside the product, which imports nothing of them, and are not installed with it. Peers
-that users test their own pipelines with are :mod:`srmp_spark.testing`.
+This package holds simulators and their models, planted bugs, fuzzers, hostile peers, oracles and
+the demo. These tools use internals of the product. The product imports none of the tools, and they
+are not installed with the product. The peers for users' own tests are in :mod:`srmp_spark.testing`.
 """

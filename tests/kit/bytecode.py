@@ -1,9 +1,11 @@
-"""Put compiled modules into the archives that Spark's Python workers import PySpark from (``make setup`` runs this once).
+"""Put compiled modules into the archives from which Spark's Python workers import PySpark.
 
-A worker's path begins with ``pyspark.zip`` and the archive of Py4J, which hold sources alone. Python keeps no compiled file of
-what it imports from an archive, so each worker, each planner of a data source and each runner of a stream compiles PySpark
-anew: more than a second of CPU for each of the processes of a test, of which there are hundreds. With the compiled file of a
-module beside its source Python takes that one, and a traceback still shows the source.
+``make setup`` runs this module once. A worker's path begins with ``pyspark.zip`` and the archive of
+Py4J, and these archives hold only sources. Python does not save the compiled file of a module that
+it imports from an archive. Therefore each worker, each planner of a data source and each runner of
+a stream compiles PySpark again. The compilation costs each process of a test more than a second of
+CPU, and the tests start hundreds of processes. When an archive holds the compiled file next to a
+module's source, Python uses the compiled file. A traceback still shows the source.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ from pathlib import Path
 
 
 def add_bytecode(archive: Path) -> int:
-    """Rewrite ``archive`` with the compiled file of each of its modules; return how many were compiled.
+    """Add the compiled file of each module to ``archive`` and return how many were compiled.
 
-    An archive that has them already, of this version of Python, is left as it is.
+    The function rewrites the archive. If the archive already holds all compiled files for this
+    version of Python, the function leaves the archive unchanged and returns 0.
     """
     compiled = 0
     with (
@@ -51,7 +54,8 @@ def add_bytecode(archive: Path) -> int:
                     )
                     written.writestr(name + "c", target.read_bytes())
                     compiled += 1
-    os.replace(new, archive)  # noqa: PTH105  # a worker that starts meanwhile has the old one whole
+    # The replacement is atomic: a worker that starts meanwhile reads the complete old archive.
+    os.replace(new, archive)  # noqa: PTH105
     return compiled
 
 
@@ -61,7 +65,10 @@ def _is_current(archive: zipfile.ZipFile, name: str, names: set[str]) -> bool:
 
 
 def main() -> int:
-    """Treat the archives of the PySpark that is installed here."""
+    """Add bytecode to the archives of the installed PySpark and return the exit code.
+
+    The code is 0, or 1 if PySpark is not installed.
+    """
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
         print("bytecode: PySpark is not installed: run make setup", file=sys.stderr)

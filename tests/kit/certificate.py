@@ -1,4 +1,4 @@
-"""Certificates for tests of TLS, good and bad ones."""
+"""Make valid and invalid certificates for tests of TLS."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 
 def make_certificate(directory: Path) -> tuple[Path, Path]:
-    """``cert.pem`` and ``key.pem`` in ``directory``: self-signed, for localhost, good for an hour."""
+    """Write a self-signed certificate for localhost, valid for one hour, and return its paths.
+
+    The paths are ``cert.pem`` and ``key.pem`` in ``directory``.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     now = datetime.now(timezone.utc)
@@ -42,7 +45,7 @@ def make_certificate(directory: Path) -> tuple[Path, Path]:
 
 
 class Identity(NamedTuple):
-    """A certificate and its key, as files."""
+    """The paths of a certificate and of its private key."""
 
     certificate: Path
     key: Path
@@ -60,7 +63,10 @@ def _write_key(path: Path, key: Key) -> None:
 
 
 class Authority:
-    """An authority for tests: it issues what it is asked to, however bad. Its certificate is ``ca`` (a PEM file)."""
+    """A certificate authority for tests that issues any certificate, valid or not.
+
+    ``ca`` is the path of the authority's own certificate, a PEM file.
+    """
 
     def __init__(self, directory: Path, name: str = "Test Authority") -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -88,10 +94,15 @@ class Authority:
         self_signed: bool = False,
         is_authority: bool = False,
     ) -> Identity:
-        """A certificate whose subject is ``CN=name``; ``begins`` and ``ends`` count from now, ``purposes`` none means any."""
+        """Issue a certificate with the subject ``CN=name`` and return its files.
+
+        ``begins`` and ``ends`` are relative to now. If ``purposes`` is empty, the certificate is
+        valid for any purpose.
+        """
         key: Key = ec.generate_private_key(ec.SECP256R1())
         if rsa_bits is not None:
-            key = rsa.generate_private_key(65537, rsa_bits)  # weak ones are what some tests want
+            # Some tests need a weak key.
+            key = rsa.generate_private_key(65537, rsa_bits)
         subject = (
             subject
             if subject is not None
@@ -116,7 +127,10 @@ class Authority:
         return found
 
     def revoke(self, identity: Identity) -> Path:
-        """The authority's certificate and a list that revokes ``identity``, in one file."""
+        """Write a file that revokes ``identity`` and return its path.
+
+        The file holds the authority's certificate and a revocation list with this one entry.
+        """
         revoked = x509.load_pem_x509_certificate(identity.certificate.read_bytes())
         now = datetime.now(timezone.utc)
         entry = (
@@ -139,9 +153,14 @@ class Authority:
 
 
 def issued_by_a_leaf(authority: Authority, directory: Path) -> Identity:
-    """What the owner of a good certificate issues with it, the chain in its file: nobody gave it the right to."""
+    """Return a certificate that the owner of an ordinary certificate issued without authority.
+
+    The ordinary certificate may not sign others. The returned certificate's file holds the whole
+    chain. Clients and servers must reject it.
+    """
     good = authority.issue("leaf")
-    leaf = Authority(directory / "leaf", "leaf")  # of that name, and with that key
+    # This authority has the name of the ordinary certificate, and below it gets that key, too.
+    leaf = Authority(directory / "leaf", "leaf")
     key = serialization.load_pem_private_key(good.key.read_bytes(), None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     leaf.key = key

@@ -1,8 +1,10 @@
-"""The judge of decisions ([MC-MQSRM] 3.1.7.3): what the disk holds as decided against what the senders were told.
+"""Judges decisions: compares the stored decisions with the receipts that the senders got.
 
-*Early*: told before the decision was on stable storage; after a crash another one may be made. *Contradicted*: told otherwise
-than it was decided. *Doubled*: told twice under two identifiers, which no duplicate detection can drop. *Lost*: decided, asked
-for, and never told.
+The rules are those of [MC-MQSRM] 3.1.7.3. The oracle reports four faults. *Early*: the receipt
+arrived before the decision was on stable storage, so a crash could lead to another decision.
+*Contradicted*: the receipt states another decision than the stored one. *Doubled*: two receipts
+with different identifiers arrived, so no duplicate detection can discard the second one. *Lost*: a
+requested receipt about a stored decision never arrived.
 """
 
 from __future__ import annotations
@@ -12,20 +14,29 @@ from srmp_spark.srmp.receiving.decisions import Reason, Undecided
 
 
 class DecisionOracle:
-    """The ledger of one run."""
+    """The record of the decisions and receipts of one run."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
         self._decided: dict[tuple[str, int], tuple[Undecided, Reason]] = {}
         self._told: dict[tuple[str, str, int], dict[tuple[object, int], int]] = {}
-        """(kind, message) → (stream and position, or nothing) → the identifier of the receipt."""
+        """By (receipt kind, message): the receipt's own identifier by (stream, position).
+
+        The stream is None for a commitment receipt.
+        """
 
     def decided(self, row: Undecided, reason: Reason) -> None:
-        """The decision about a row that asked is on stable storage; the first one counts."""
+        """Record that the decision about ``row`` is on stable storage.
+
+        Only the first decision about a row counts.
+        """
         self._decided.setdefault((row.lineage, row.uniquifier), (row, reason))
 
     def told(self, receipt: Receipt, identifier: int) -> None:
-        """A commitment receipt or a final stream receipt arrived; ``identifier`` is its own."""
+        """Record that a commitment receipt or a final stream receipt arrived.
+
+        ``identifier`` is the message identifier of the receipt itself.
+        """
         assert receipt.lineage is not None
         assert receipt.uniquifier is not None
         who = receipt.lineage, receipt.uniquifier
@@ -43,7 +54,7 @@ class DecisionOracle:
             self.problems.append(f"{name}: doubled under {places[place]} and {identifier}")
 
     def verdict(self) -> list[str]:
-        """Everything that is wrong, after the end."""
+        """Return every fault of the run as text; call this method after the end of the run."""
         lost = []
         for row, reason in self._decided.values():
             wanted = row.positive if reason is Reason.RECEIVED else row.negative

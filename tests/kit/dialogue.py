@@ -1,4 +1,4 @@
-"""Tests that read like the specification: ``>>`` goes in, ``<<`` must come out.
+"""Tests that read like the specification: ``>>`` is an input, ``<<`` is an expected output.
 
     assert Playbook() >> post(message) << row("private$/ledger", 1) >> synced() << ok()
 
@@ -9,8 +9,9 @@ is short for
     assert playbook.heard == [row("private$/ledger", 1)]
     ...
 
-What comes out after one ``>>`` must be exactly what stands before the next. When it is not, the assertion fails with a diff
-of the two conversations. A dialogue that nobody asserted fails when it is forgotten. The idea is mitmproxy's.
+The outputs that follow an input must be exactly those that the dialogue lists before the next
+input. Otherwise the assertion fails with a diff of the two conversations. A dialogue that is never
+asserted raises an error when it is garbage-collected. The idea comes from mitmproxy.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ D = TypeVar("D", bound="Dialogue")
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A ``>>`` step."""
+    """One ``>>`` step of a dialogue: a text and an action."""
 
     text: str
     act: Callable[[Any], None]
-    """What it does to the dialogue."""
+    """Carries out the step on the dialogue, which is the argument."""
 
     def __repr__(self) -> str:
         return self.text
@@ -38,7 +39,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A ``<<`` step; two are equal if they read the same."""
+    """One ``<<`` step of a dialogue; two outputs are equal if their texts are equal."""
 
     text: str
 
@@ -47,7 +48,7 @@ class Output:
 
 
 class Dialogue(ABC):
-    """The script, and what happened."""
+    """The script of a conversation and the outputs that really happened."""
 
     def __init__(self) -> None:
         self.heard: list[Output] = []
@@ -55,7 +56,7 @@ class Dialogue(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """The state at the end, for a failed assertion."""
+        """Return the state at the end, for the message of a failed assertion."""
 
     def __rshift__(self: D, step: Input) -> D:
         self._script.append(step)
@@ -85,7 +86,7 @@ class Dialogue(ABC):
             raise RuntimeError("Unfinished playbook! write: assert (Playbook() >> … << …)")
 
     def step(self, step: Input) -> list[Output]:
-        """Let ``step`` happen; what came out."""
+        """Carry out ``step`` and return the outputs that it caused."""
         self.heard = []
         step.act(self)
         return self.heard

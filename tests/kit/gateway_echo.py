@@ -1,4 +1,8 @@
-"""A gateway that does on command what a gateway must survive: the subject of tests/gateway."""
+"""A gateway that fails on command, for the tests in tests/gateway.
+
+The gateway echoes lines. On command it hangs, ends, floods its channel or uses up memory. The main
+process must survive each of these failures.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,14 @@ from srmp_spark.queue_manager.gateway.process import Gateway, Served, run_gatewa
 
 
 class Said(msgspec.Struct, tag=True, frozen=True):
-    """A client's line, on its way to the main process."""
+    """A client's line, sent from the gateway to the main process."""
 
     connection: int
     line: bytes
 
 
 class Answer(msgspec.Struct, tag=True, frozen=True):
-    """A line for a client, on its way to the gateway."""
+    """A line for a client, sent from the main process to the gateway."""
 
     connection: int
     line: bytes
@@ -36,7 +40,11 @@ ToGateway = Answer | Do
 
 
 async def serve(gateway: Gateway) -> Served:
-    """Echo lines by way of the main process."""
+    """Accept clients, send their lines to the main process, and return the message handler.
+
+    The handler writes the main process's answers to the clients and carries out commands of the
+    test.
+    """
     writers: dict[int, asyncio.StreamWriter] = {}
 
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -50,10 +58,12 @@ async def serve(gateway: Gateway) -> Served:
         if isinstance(message, Answer):
             writers[message.connection].write(message.line)
         elif message.what == "hang":
-            time.sleep(3600)  # a parser in an endless loop
+            # This stands for a parser in an endless loop.
+            time.sleep(3600)
         elif message.what == "memory":
+            # This stands for a memory leak.
             for connection in range(1_000_000):
-                writers[connection] = bytearray(64 * 1024 * 1024)  # type: ignore[assignment]  # a leak
+                writers[connection] = bytearray(64 * 1024 * 1024)  # type: ignore[assignment]
         elif message.what == "flood":
             for number in range(200_000):
                 gateway.channel.send(Said(number, b"x"))

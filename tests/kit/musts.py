@@ -1,19 +1,22 @@
-"""Each MUST, SHOULD and MAY of chapters 2 and 3 of Microsoft's documents, and the tests that fail when it is broken.
+"""Each MUST, SHOULD and MAY of Microsoft's documents, with the tests that fail when it is broken.
 
-There is a table for each document, ``docs/musts/*.toml``, ``docs/musts/mqrr/*.toml``, ``docs/musts/wsrvcrm/*.toml``: one file
-per chapter, one TOML table per sentence::
+The sentences are those of chapters 2 and 3. Each document has a table: ``docs/musts/*.toml``,
+``docs/musts/mqrr/*.toml`` or ``docs/musts/wsrvcrm/*.toml``. There is one file per chapter, and one
+TOML table per sentence::
 
     ["3.1.5.1.6.3-4"]
     level = "MUST"
     quote = "MUST set Stream.IncomingSequenceNumber to the <current> value"
     status = "implemented"
-    tests = ["tests/mc_mqsrm/test_3_1_5_1_6_3_processing_stream_messages.py::test_second_criterion_current_is_the_next_number"]
+    tests = ["tests/mc_mqsrm/test_3_1_5_1_6_3_….py::test_second_criterion_…"]
 
-An id is the section and the number of the sentence within it; the quotation is a few words to find it by in Microsoft's text,
-which stays where it is: https://learn.microsoft.com/openspecs/windows_protocols/mc-mqsrm, …/ms-mqrr, …/ms-wsrvcrm.
-``make docs-musts`` writes ``docs/MUSTS.md``, ``docs/MUSTS_MQRR.md`` and ``docs/MUSTS_WSRVCRM.md`` from them. That each named
-test exists is asked by ``tests/docs/test_musts.py``, that it *passed* by ``tests/musts_gate.py`` at the end of a run of the
-whole suite.
+An id is the section and the number of the sentence within the section. The quotation is a few words
+by which a reader finds the sentence. Microsoft's text is not copied:
+https://learn.microsoft.com/openspecs/windows_protocols/mc-mqsrm, …/ms-mqrr, …/ms-wsrvcrm.
+
+``make docs-musts`` writes ``docs/MUSTS.md``, ``docs/MUSTS_MQRR.md`` and ``docs/MUSTS_WSRVCRM.md``
+from the tables. ``tests/docs/test_musts.py`` checks that each named test exists.
+``tests/musts_gate.py`` checks at the end of a run of the whole suite that each named test *passed*.
 """
 
 from __future__ import annotations
@@ -38,20 +41,20 @@ else:
 
 ROOT = Path(__file__).resolve().parents[2]
 QUOTE_MAX = 120
-"""Characters of a quotation: enough to find the sentence, and no copy of the document."""
+"""Most characters of a quotation: enough to find the sentence, and no copy of the document."""
 LEVELS = ("MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY")
 KEYS = frozenset({"level", "quote", "status", "tests", "reason", "may_skip"})
 
 
 class Document(NamedTuple):
-    """One of Microsoft's documents."""
+    """One of Microsoft's documents, with the paths of its table and of its page."""
 
     name: str
-    """As we refer to it."""
+    """The name by which this project refers to the document."""
     table: Path
     page: Path
     sentences: int
-    """In the revision that we work from; another one has another number."""
+    """Number of sentences in the revision that this project uses; other revisions differ."""
 
 
 MC_MQSRM = Document("MC-MQSRM", ROOT / "docs" / "musts", ROOT / "docs" / "MUSTS.md", 759)
@@ -65,21 +68,27 @@ DOCUMENTS = (MC_MQSRM, MS_MQRR, MS_WSRVCRM)
 
 
 class Status(Enum):
-    """What became of a sentence."""
+    """Whether and how this project implements a sentence."""
 
     IMPLEMENTED = "implemented"
     PARTLY = "partly"
-    """Some of it; ``reason`` says what is missing."""
+    """A part of the sentence is implemented; ``reason`` says what is missing."""
     DEVIATION = "deviation"
-    """We do something else on purpose; ``reason`` says what and why, the tests hold us to it."""
+    """The product differs on purpose; ``reason`` says how and why, and the tests check it."""
     NOT_IMPLEMENTED = "not-implemented"
-    """``reason`` begins with "not yet" or "never" and says what stands in its place."""
+    """The sentence is not implemented.
+
+    ``reason`` begins with "not yet" or "never" and says what the product does instead.
+    """
     DEFINITION = "definition"
-    """Nothing that could be observed: a name, a heading of steps, an argument of an abstract event; ``reason`` says which."""
+    """The sentence describes nothing observable, and ``reason`` says what it is.
+
+    Examples are a name, a heading of steps, and an argument of an abstract event.
+    """
 
 
 TESTED = frozenset({Status.IMPLEMENTED, Status.PARTLY, Status.DEVIATION})
-"""These need at least one test."""
+"""The states in which a sentence needs at least one test."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,23 +96,26 @@ class Sentence:
     """One sentence of the specification."""
 
     id: str
-    """``section-number``: ``3.1.5.1.6.3-4``."""
+    """Section and number, such as ``3.1.5.1.6.3-4``."""
     level: str
     quote: str
     status: Status
     tests: tuple[str, ...]
-    """pytest's node ids without parameters: all cases of the test must pass."""
+    """Node ids of pytest without parameters; all cases of each test must pass."""
     reason: str
     may_skip: str
-    """Part of the reason for which its tests may be skipped (a machine without IPv6, say); empty: never."""
+    """The part of the skip reason that excuses skipped tests, for example a machine without IPv6.
+
+    If the text is empty, the tests must never be skipped.
+    """
 
     @property
     def section(self) -> str:
-        """Where it stands."""
+        """Return the number of the section that holds the sentence."""
         return self.id.partition("-")[0]
 
     def faults(self) -> list[str]:
-        """What is wrong with this entry by itself, in words that say what to do."""
+        """Return the faults of this entry by itself; each text says what to do."""
         found = []
         if self.level not in LEVELS:
             found.append(f"{self.id}: level {self.level!r} is none of {', '.join(LEVELS)}")
@@ -137,16 +149,16 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The whole of one document."""
+    """All sentences of one document."""
 
     document: Document
     titles: Mapping[str, str]
-    """Section to title."""
+    """Maps the number of a section to its title."""
     sentences: tuple[Sentence, ...]
-    """In the order of the document."""
+    """The sentences in the order of the document."""
 
     def tests(self) -> dict[str, list[Sentence]]:
-        """Each named test and the sentences that rely on it."""
+        """Return each named test with the sentences that rely on it."""
         named: dict[str, list[Sentence]] = {}
         for sentence in self.sentences:
             for test in sentence.tests:
@@ -155,7 +167,10 @@ class Table:
 
 
 def order_of(sentence_id: str) -> tuple[tuple[int, ...], int]:
-    """To sort by: ``2.10-3`` comes after ``2.9-1``. Raises :class:`ConfigurationError` for what is no id."""
+    """Return the sort key of an id, so that ``2.10-3`` follows ``2.9-1``.
+
+    Raises :class:`ConfigurationError` if the text is no id.
+    """
     section, dash, number = sentence_id.partition("-")
     try:
         return tuple(map(int, section.split("."))), int(number if dash else "")
@@ -166,10 +181,11 @@ def order_of(sentence_id: str) -> tuple[tuple[int, ...], int]:
 
 
 def load(document: Document = MC_MQSRM) -> Table:
-    """Read its table.
+    """Read the table of ``document``.
 
-    Raises :class:`ConfigurationError` for a file that is no TOML (an id that stands twice in a file is none), for unknown
-    keys, for an id that stands in two files, and for a section without a title.
+    Raises :class:`ConfigurationError` if a file is no valid TOML (an id that stands twice in one
+    file makes the file invalid), if a key is unknown, if an id stands in two files, or if a section
+    has no title.
     """
     titles: dict[str, str] = {}
     sentences: dict[str, Sentence] = {}
@@ -218,12 +234,15 @@ def _sentence(sentence_id: str, entry: Mapping[str, Any]) -> Sentence:
     )
 
 
-# --- do the tests exist? ------------------------------------------------------------------------------------------------
+# --- existence of tests ---------------------------------------------------------------------------
 
 
 @cache
 def _tests_in(path: Path) -> frozenset[str]:
-    """``test_x`` and ``TestY::test_x`` of a module, read and not run."""
+    """Return ``test_x`` and ``TestY::test_x`` for each test of a module.
+
+    The function reads the module without running it.
+    """
     body = ast.parse(path.read_text(encoding="utf-8")).body
     in_classes = {
         f"{node.name}::{name}"
@@ -243,7 +262,7 @@ def _functions(body: Sequence[ast.stmt]) -> Iterable[str]:
 
 
 def unknown_tests(tests: Iterable[str], root: Path = ROOT) -> list[str]:
-    """Those that are in no module below ``root``, each with what is wrong."""
+    """Return a fault for each test that no module below ``root`` contains."""
     found = []
     for test in tests:
         module, separator, name = test.partition("::")
@@ -257,22 +276,28 @@ def unknown_tests(tests: Iterable[str], root: Path = ROOT) -> list[str]:
     return found
 
 
-# --- the page -----------------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 _HEAD = """# Every MUST of [{name}], and the tests that hold us to it
 
-Generated by `make docs-musts` from [docs/{table}]({table}): change the table, not this page. Sentences are those of chapters 2
-and 3 of Microsoft's [{name}], numbered within their section; the few words quoted are there to find them by. A test fails
-when its sentence is broken: `make musts-sabotage` breaks those of [docs/musts/sabotage](musts/sabotage) one by one to see it;
-of the others it is what their authors meant, and nobody has tried. In a run of the whole suite (`make test`) each named test
-must have been collected and have passed, else the run fails. A *deviation* is on purpose: where the text contradicts itself,
-where what Windows sends is not what the text says, or where keeping to the letter would lose or double a message; its tests
+Generated by `make docs-musts` from [docs/{table}]({table}): change the \
+table, not this page. Sentences are those of chapters 2
+and 3 of Microsoft's [{name}], numbered within their section; the few \
+words quoted are there to find them by. A test fails
+when its sentence is broken: `make musts-sabotage` breaks those of \
+[docs/musts/sabotage](musts/sabotage) one by one to see it;
+of the others it is what their authors meant, and nobody has tried. In a \
+run of the whole suite (`make test`) each named test
+must have been collected and have passed, else the run fails. A \
+*deviation* is on purpose: where the text contradicts itself,
+where what Windows sends is not what the text says, or where keeping to \
+the letter would lose or double a message; its tests
 hold us to what we do instead.
 """
 
 
 def page(table: Table) -> str:
-    """``docs/MUSTS.md``, or what it is called for this document."""
+    """Return the text of the document's page, for example ``docs/MUSTS.md``."""
     document = table.document
     head = _HEAD.format(
         name=document.name, table=document.table.relative_to(document.page.parent).as_posix()
@@ -302,7 +327,7 @@ def page(table: Table) -> str:
 
 
 def _counts(table: Table) -> list[str]:
-    """How many of each level came to which end."""
+    """Return the lines that count the sentences of each level by status."""
     counts = Counter((sentence.level, sentence.status) for sentence in table.sentences)
     tested = sum(sentence.status is Status.IMPLEMENTED for sentence in table.sentences)
     missing = [
@@ -331,7 +356,10 @@ def _counts(table: Table) -> list[str]:
 
 
 def _status(sentence: Sentence, before: Sentence | None) -> str:
-    """With its reason; where that is the one of the row above, ditto marks."""
+    """Return the cell with the sentence's status and reason.
+
+    If the row above has the same status and reason, ditto marks replace the reason.
+    """
     if not sentence.reason:
         return sentence.status.value
     if before is not None and (before.status, before.reason) == (sentence.status, sentence.reason):
@@ -340,21 +368,24 @@ def _status(sentence: Sentence, before: Sentence | None) -> str:
 
 
 def _tests(sentence: Sentence, before: Sentence | None) -> str:
-    """Those of the sentence; where they are those of the row above, ditto marks."""
+    """Return the cell with the sentence's tests.
+
+    If the row above has the same tests, the cell holds ditto marks.
+    """
     if sentence.tests and before is not None and before.tests == sentence.tests:
         return "″"
     return ", ".join(f"`{test.removeprefix('tests/')}`" for test in sentence.tests)
 
 
 def _escape(text: str) -> str:
-    """No markup and no link in Markdown."""
+    """Return ``text`` escaped so that Markdown finds no markup and no link in it."""
     for character in "\\`*_[]|":
         text = text.replace(character, f"\\{character}")
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _fresh(document: Document, *, check: bool) -> bool:
-    """Write the page of a document, or see whether it is up to date; whether all is well."""
+    """Write the page of a document, or with ``check`` compare it; return whether all is well."""
     table = load(document)
     faults = [fault for sentence in table.sentences for fault in sentence.faults()] + unknown_tests(
         table.tests()
@@ -374,7 +405,10 @@ def _fresh(document: Document, *, check: bool) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the pages, or with ``--check`` say whether they are up to date: 0 or 1."""
+    """Write the pages, or with ``--check`` compare them with the tables; return the exit code.
+
+    The code is 1 if a table has a fault, or if a compared page is not up to date.
+    """
     parser = argparse.ArgumentParser(
         description="write docs/MUSTS.md, MUSTS_MQRR.md and MUSTS_WSRVCRM.md from docs/musts"
     )

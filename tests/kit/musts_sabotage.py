@@ -1,17 +1,20 @@
-"""Does a test that ``docs/musts`` names for a sentence fail when that sentence is broken? One bug at a time is planted to see.
+"""Plants bugs one by one, to see that the tests which ``docs/musts`` names for a sentence fail.
 
-``docs/musts/sabotage/*.toml`` has the bugs: for the id of a sentence the file below ``srmp_spark``, a piece of it that stands
-there once, and what stands there instead::
+``docs/musts/sabotage/*.toml`` holds the bugs. For the id of a sentence an entry names a file below
+``srmp_spark``, a piece of text that occurs once in the file, and the text that replaces the piece::
 
     [["3.1.6.3-7"]]
     file = "srmp/receiving/incoming_streams.py"
     old = "self.send_receipts_to, last_ordinal, "
     new = "self.send_receipts_to, self.sequence_number, "
 
-``make musts-sabotage`` copies the project, plants each bug in the copy and runs only the tests that the sentence names: they
-must fail, and without a bug pass. A bug that nobody sees is a row that lies. Fault injection like :mod:`.planted_bugs`, but of
-the text of the program: what it breaks need not be a class of the simulation. That each piece is still found is asked by
-``tests/docs``.
+``make musts-sabotage`` copies the project, plants each bug in the copy, and runs only the tests
+that the sentence names. These tests must fail with the bug and pass without it. If no test fails,
+the row in the table is wrong.
+
+This is fault injection like :mod:`.planted_bugs`, but it changes the text of the program. Therefore
+it can also break code outside the classes of the simulation. ``tests/docs`` checks that each piece
+of text is still found.
 """
 
 from __future__ import annotations
@@ -51,27 +54,33 @@ COPIED = (
     "CHANGELOG.md",
     "Makefile",
 )
-"""What tests need of the project; everything else may be large."""
+"""The parts of the project that the tests need; everything else may be large."""
 TESTS_SECONDS = 600
-"""For the tests of one sentence: a bug may make one wait until its own deadline."""
+"""Longest run of the tests of one sentence, in seconds; a longer run counts as failed.
+
+The limit is high because a bug may make a test wait until the test's own deadline.
+"""
 FAILED = 1
-"""pytest's exit code when a test failed; every other one but 0 says that it could not be run."""
+"""The exit code of pytest when a test failed.
+
+Any other code except 0 means that pytest could not run.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """One sentence, broken."""
+    """One replacement in the program's text that breaks one sentence."""
 
     id: str
-    """Of the sentence."""
+    """The id of the sentence that the bug breaks."""
     file: str
-    """Below the package."""
+    """The path of the changed file below the package."""
     old: str
     new: str
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """Return what finds ``old``, however the formatter has broken its lines."""
+        """Return the pattern that finds ``old``, however the formatter has broken its lines."""
         core = self.old.strip()
         before, _, after = self.old.partition(core)
         pieces = [
@@ -85,7 +94,7 @@ class Bug:
         return self.pattern.sub(lambda _: self.new, text)
 
     def faults(self, package: Path = ROOT / PACKAGE) -> list[str]:
-        """What is wrong with it before anything runs, in words that say what to do."""
+        """Return the faults of this entry, before any test runs; each text says what to do."""
         path = package / self.file
         if not path.is_file():
             return [
@@ -106,7 +115,11 @@ class Bug:
 
 
 def bugs(folder: Path = BUGS) -> tuple[Bug, ...]:
-    """All of them, in the order of the document. Raises :class:`ConfigurationError` for what is no bug."""
+    """Return all bugs in the order of the document.
+
+    Raises :class:`ConfigurationError` if an entry has other keys than ``file``, ``old`` and
+    ``new``.
+    """
     found: list[Bug] = []
     for path in sorted(folder.glob("*.toml")):
         content: Mapping[str, Sequence[Mapping[str, str]]] = tomllib.loads(
@@ -124,7 +137,7 @@ def bugs(folder: Path = BUGS) -> tuple[Bug, ...]:
 
 
 def copy_project(to: Path, root: Path = ROOT) -> None:
-    """The project in which bugs may be planted: never the one that somebody works in."""
+    """Copy the project into the folder ``to``, so that no bug is planted in the working copy."""
     for name in COPIED:
         source = root / name
         if source.is_dir():
@@ -134,17 +147,19 @@ def copy_project(to: Path, root: Path = ROOT) -> None:
 
 
 def run_tests(project: Path, tests: Sequence[str]) -> tuple[int, str]:
-    """pytest's exit code and its last words."""
+    """Run ``tests`` in ``project`` and return pytest's exit code and its last line."""
+    # Without compiled files no code of an earlier bug can run.
     environment = {
         **os.environ,
         "PYTHONPATH": str(project),
         "PYTHONDONTWRITEBYTECODE": "1",
-    }  # no stale code of another bug
-    # The project may be a copy without the plugin that our distribution has for pytest.
+    }
+    # The project may be a copy without the pytest plugin of our distribution.
     plugins = ["-p", "no:cacheprovider", "-p", "no:srmp_spark"]
     command = [sys.executable, "-m", "pytest", "-q", "-x", *plugins, *tests]
     try:
-        done = subprocess.run(  # noqa: S603  # our own interpreter and our own tests
+        # The command is our own interpreter with our own tests.
+        done = subprocess.run(  # noqa: S603
             command,
             cwd=project,
             env=environment,
@@ -160,7 +175,10 @@ def run_tests(project: Path, tests: Sequence[str]) -> tuple[int, str]:
 
 
 def sabotage(bug: Bug, tests: Sequence[str], project: Path) -> tuple[int, str]:
-    """Plant ``bug`` in the copy, run ``tests``, and take it out again."""
+    """Plant ``bug`` in the copy, run ``tests``, and remove the bug again.
+
+    The function returns pytest's exit code and its last line.
+    """
     path = project / PACKAGE / bug.file
     text = path.read_text(encoding="utf-8")
     path.write_text(bug.planted_in(text), encoding="utf-8")
@@ -171,7 +189,11 @@ def sabotage(bug: Bug, tests: Sequence[str], project: Path) -> tuple[int, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Plant all, or those of the given sentences: 0 if each is seen, 1 if one is not, 2 if one cannot be planted."""
+    """Plant all bugs, or those of the given sentences, and return the exit code.
+
+    The code is 0 if a test fails for each bug, 1 if no test fails for some bug, and 2 if a bug
+    cannot be planted or the tests cannot be run.
+    """
     parser = argparse.ArgumentParser(
         description="plant bugs and see that the tests of docs/musts fail"
     )

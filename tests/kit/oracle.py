@@ -1,9 +1,14 @@
-"""The judge of every reliability test: what was sent and acknowledged against what landed, after a full drain.
+"""Judges reliability tests: compares the acknowledged messages with those that landed.
 
-Four words, after Jepsen's ``total-queue`` checker. *Lost*: acknowledged and not landed. *Unexpected*: landed, never sent.
-*Doubled*: landed more than once. *Disordered*: landed after a later message of its stream. What the receiver discarded on
-purpose, for good, is not lost, and unexpected if it landed all the same. A message that was sent and never acknowledged may
-have landed or not; both are right. Nothing here knows the answer in advance or how the system works.
+The comparison takes place after a full drain. The oracle uses four words, after Jepsen's
+``total-queue`` checker. *Lost*: the message was acknowledged and did not land. *Unexpected*: the
+message landed and was never sent. *Doubled*: the message landed more than once. *Disordered*: the
+message landed after a later message of its stream.
+
+A message that the receiver discarded on purpose, permanently, is not lost. Such a message is
+unexpected if it lands nevertheless. A message that was sent and never acknowledged may have landed
+or not; both outcomes are correct. The oracle neither knows the outcome in advance nor how the
+system works.
 
     oracle = Oracle()
     oracle.sent("a-1", stream="a")
@@ -21,7 +26,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is wrong; all four lists are empty when nothing is."""
+    """The faults that the oracle found; all four lists are empty if it found none."""
 
     lost: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
@@ -30,7 +35,7 @@ class Verdict:
 
     @property
     def clean(self) -> bool:
-        """Nothing is wrong."""
+        """Return whether no fault was found."""
         return not (self.lost or self.unexpected or self.doubled or self.disordered)
 
     def __str__(self) -> str:
@@ -41,7 +46,10 @@ class Verdict:
 
 
 class Oracle:
-    """The ledger. Keys are any text that names a message; each is sent under one key however often it is repeated."""
+    """The record of one run's messages.
+
+    A key is any text that names a message. A message keeps one key, however often it is sent again.
+    """
 
     def __init__(self) -> None:
         self._sent: dict[str, tuple[str | None, int]] = {}
@@ -51,9 +59,10 @@ class Oracle:
         self._landed: list[str] = []
 
     def sent(self, key: str, *, stream: str | None = None, may_repeat: bool = False) -> None:
-        """A message leaves for the first time; messages of one ``stream`` must land in the order of these calls.
+        """Record that a message is sent for the first time.
 
-        ``may_repeat``: it carries no identity, so it may land more than once.
+        Messages of one ``stream`` must land in the order of these calls. ``may_repeat`` says that
+        the message carries no identity, so that it may land more than once.
         """
         if key not in self._sent:
             self._sent[key] = (stream, len(self._sent))
@@ -61,29 +70,35 @@ class Oracle:
                 self._may_repeat[key] = None
 
     def acknowledged(self, key: str) -> None:
-        """The receiver took the responsibility for it."""
+        """Record that the receiver accepted responsibility for the message."""
         self._acknowledged[key] = None
 
     def discarded(self, key: str) -> None:
-        """The receiver took the responsibility, and keeps no row: the message came too late. For good, on stable storage."""
+        """Record that the receiver accepted the message and discarded it because it was too late.
+
+        The receiver keeps no row of the message. The discarding is final and on stable storage.
+        """
         self._discarded[key] = None
 
     def landed(self, key: str) -> None:
-        """It was read where messages end up; called in reading order."""
+        """Record that the message was read at its final place; call this in reading order."""
         self._landed.append(key)
 
     @property
     def sent_keys(self) -> Iterable[str]:
-        """Everything that left, or was about to, in the order of :meth:`sent`."""
+        """Return the keys of all messages that were sent or about to be sent.
+
+        The keys have the order of the calls of :meth:`sent`.
+        """
         return self._sent
 
     @property
     def landed_keys(self) -> set[str]:
-        """Everything that arrived."""
+        """Return the keys of all messages that landed."""
         return set(self._landed)
 
     def verdict(self) -> Verdict:
-        """What is wrong so far; meaningful once nothing is under way any more."""
+        """Return the faults so far; the result is meaningful once no message is in flight."""
         counts = Counter(self._landed)
         last_of: dict[str | None, int] = {}
         disordered: list[str] = []

@@ -1,6 +1,8 @@
-"""What a queue manager's outbox promises (DESIGN promise 5), in a few lines: stages, commits, identities, order.
+"""A short model of what a queue manager's outbox promises (DESIGN promise 5).
 
-No disk, no sending. Plain on purpose: it is what the sink is tested against, and what a real outbox can be compared with.
+The model covers stages, commits, identities and order. The model has no disk and sends no messages.
+The model is simple on purpose, because the sink is tested against it and a real outbox can be
+compared with it.
 """
 
 from __future__ import annotations
@@ -41,15 +43,18 @@ SINK_TYPES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "queue": TEXT,
     "sequence": WHOLE,
 }
-"""The columns of a stage and what each may be; ``body`` and ``destination`` are required."""
+"""The columns of a stage, and tests for the types that each column may have.
+
+The columns ``body`` and ``destination`` are required.
+"""
 BODY_MAX = 4_194_304
-"""MSMQ's own limit of a body."""
+"""Most bytes of a body: MSMQ's own limit. A stage with a longer body is refused."""
 RECORD_BATCH_BYTES_MAX = 64 * 1024 * 1024
-"""What is read at once."""
+"""Most bytes of one record batch, because a batch is read at once. A larger batch is refused."""
 
 
 class RefusedError(Exception):
-    """An answer other than 2xx."""
+    """The outbox answers a call with a status other than 2xx."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -57,7 +62,7 @@ class RefusedError(Exception):
 
 
 class Slot(NamedTuple):
-    """Who staged."""
+    """The writer of a stage: application, batch, partition and attempt."""
 
     application: str
     batch: str
@@ -76,22 +81,29 @@ class Stage:
 
 @dataclass(slots=True)
 class OutboxModel:
-    """All of it."""
+    """The whole state of one outbox."""
 
     stages: dict[str, Stage] = field(default_factory=dict)
-    """Not committed yet, by the name that ``stage`` answered."""
+    """Stages that are not committed yet, by the name that :meth:`stage` returned."""
     replies: dict[tuple[str, str, frozenset[str]], tuple[int, int]] = field(default_factory=dict)
-    """(application, batch, stages) → (new, known): the same commit again."""
+    """Maps a commit (application, batch, stages) to its reply (new, known).
+
+    A repeated commit gets the same reply.
+    """
     identities: dict[tuple[str, str], dict[tuple[Any, ...], bytes]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    """(application, destination) → identity → digest of the content."""
+    """Maps (application, destination) to a map from an identity to the digest of the content."""
     outgoing: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
-    """Destination → rows in the order in which they are sent, each with ``dead_letter`` of its stage."""
+    """Maps a destination to its rows in sending order, each with its stage's ``dead_letter``."""
     names: itertools.count[int] = field(default_factory=itertools.count)
 
     def stage(self, slot: Slot, table: pa.Table) -> tuple[str, int]:
-        """``POST stage`` → (stage, rows)."""
+        """Carry out ``POST stage`` and return (name of the stage, number of rows).
+
+        A stage of the same slot replaces the earlier one. Raises :class:`RefusedError` if a column
+        or a row breaks a rule.
+        """
         self._check(slot, table)
         metadata = table.schema.metadata or {}
         for name in [name for name, stage in self.stages.items() if stage.slot == slot]:
@@ -132,7 +144,12 @@ class OutboxModel:
                 )
 
     def commit(self, application: str, batch: str, names: Sequence[str]) -> tuple[int, int]:
-        """``POST commit`` → (new, known)."""
+        """Carry out ``POST commit`` and return (number of new rows, number of known rows).
+
+        A repeated commit gets the reply of the first one. Raises :class:`RefusedError` for an
+        unknown stage, for rows that need a key, and for an identity that was sent with other
+        content.
+        """
         reply = (application, batch, frozenset(names))
         if reply in self.replies:
             return self.replies[reply]
@@ -171,7 +188,8 @@ class OutboxModel:
                 continue
             planned[(place, identity)] = content
             fresh.append((place, identity, content, row))
-        for place, identity, content, row in fresh:  # nothing above has changed anything
+        # The code above this line changes no state, so a refused commit has no effect.
+        for place, identity, content, row in fresh:
             self.identities[place][identity] = content
             self.outgoing[place[1]].append(row)
         self.replies[reply] = len(fresh), known
@@ -188,19 +206,19 @@ class OutboxModel:
         return [row for _, row in sorted(keyed, key=lambda pair: _Nullable(pair[0]))]
 
     def delete(self, application: str, batch: str) -> None:
-        """``DELETE``: stages that no commit has named."""
+        """Carry out ``DELETE``: remove the batch's stages that are not committed."""
         for name in [
             name for name, stage in self.stages.items() if stage.slot[:2] == (application, batch)
         ]:
             del self.stages[name]
 
     def bodies(self, destination: str) -> list[bytes]:
-        """What a peer would get, in order."""
+        """Return the bodies that the peer would receive, in order."""
         return [row["body"] for row in self.outgoing[destination]]
 
 
 class _Nullable:
-    """Compares order keys of pairs (is not null, value): nulls first, and two nulls are equal."""
+    """Compares order keys of pairs (is not null, value): nulls are first and equal."""
 
     def __init__(self, key: tuple[Any, ...]) -> None:
         self.key = key
@@ -215,7 +233,10 @@ class _Nullable:
 
 
 def _digest(row: dict[str, Any]) -> bytes:
-    """Of what is sent: neither order nor position nor key belong to the content."""
+    """Return the digest of the content that is sent.
+
+    The order columns, the position, the key and the destination are not part of this content.
+    """
     sent = {
         name: row.get(name)
         for name in SINK_TYPES
@@ -227,7 +248,7 @@ def _digest(row: dict[str, Any]) -> bytes:
 def _identity(
     row: dict[str, Any], batch: str, content: bytes, equal: Counter[tuple[Any, ...]]
 ) -> tuple[tuple[Any, ...], bool]:
-    """(identity, whether it may repeat within one batch)"""
+    """Return (identity of the row, whether the identity may repeat within one batch)."""
     if row.get("key") is not None:
         return ("key", row["key"]), True
     position = tuple(row.get(name) for name in POSITION)

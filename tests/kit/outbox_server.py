@@ -1,10 +1,12 @@
-"""The outbox calls of a queue manager's API over real HTTP: :mod:`tests.kit.outbox_model` and faults on request.
+"""Serves a queue manager's outbox calls over real HTTP, with faults on request.
+
+The calls are answered by :mod:`tests.kit.outbox_model`.
 
     with OutboxServer() as server:
         df.write.format("srmp").mode("append").option("queueManager", server.url)…
         server.model.bodies(destination)
 
-``discard`` keeps nothing but the number of rows: to measure what the sink alone costs.
+With ``discard`` the server keeps only the number of rows, to measure the cost of the sink alone.
 """
 
 from __future__ import annotations
@@ -25,57 +27,67 @@ import pyarrow as pa
 from tests.kit.outbox_model import OutboxModel, RefusedError, Slot
 
 BLOCK = 1024 * 1024
-"""Bytes moved at a time."""
+"""Bytes that are copied at a time."""
 
 
 class OutboxServer:
-    """Listens on a port of its own on loopback."""
+    """An HTTP server on its own port of the loopback interface."""
 
     def __init__(self, *, discard: bool = False, token: str | None = None) -> None:
         self.model = OutboxModel()
         self.discard = discard
         self.token = token
         self.calls: list[tuple[str, str, dict[str, str], int]] = []
-        """(method, path, query, status) in the order of the answers; a status of 0 is a connection that was cut."""
+        """(method, path, query, status) of each call, in the order of the answers.
+
+        The status 0 means that the server cut the connection.
+        """
         self.cut_stages_after: list[int] = []
-        """For each of the next stages: cut the connection after so many bytes."""
+        """For each of the next stages: the number of bytes before the server cuts the connection.
+        """
         self.lose_replies: list[str] = []
-        """For each of the next ``stage`` or ``commit`` calls named here: do it, then cut the connection."""
+        """Names of calls, ``stage`` or ``commit``, whose replies are lost.
+
+        The server carries out the next call of that name and then cuts the connection.
+        """
         self.refuse: list[tuple[str, int]] = []
-        """(call, status) for each of the next calls of that name."""
+        """(call, status) pairs: the next call of that name is refused with that status."""
         self.hold_commit = threading.Event()
-        """Commits wait for it."""
+        """Commits wait until this event is set."""
         self.hold_commit.set()
         self.rows = 0
-        """Staged so far."""
+        """Number of rows that were staged so far."""
         self.on_staged: Callable[[Slot, int], None] = lambda slot, port: None
-        """Called when a stage is kept and not yet answered, with the port of the client's end of the connection."""
+        """Called when a stage is kept and not yet answered.
+
+        The second argument is the port of the client's end of the connection.
+        """
         self._lock = threading.Lock()
         self._server: ThreadingHTTPServer | None = None
         self._port = 0
         self.start()
 
     def start(self) -> None:
-        """Listen; on the same port as before."""
+        """Start to listen; after a stop the server listens on the same port again."""
         self._server = _Server(("127.0.0.1", self._port), self._handler())
         self._port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
-        """Close the port and every connection; what is staged stays, as on a disk."""
+        """Close the port and every connection. The stages are kept, as on a disk."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
             self._server = None
 
     def restart_for(self, seconds: float) -> None:
-        """Be away for so long."""
+        """Stop the server and start it again after ``seconds``."""
         self.stop()
         threading.Timer(seconds, self.start).start()
 
     @property
     def url(self) -> str:
-        """Option ``queueManager``."""
+        """Return the server's URL, the value of the option ``queueManager``."""
         return f"http://127.0.0.1:{self._port}"
 
     def __enter__(self) -> OutboxServer:
@@ -86,19 +98,25 @@ class OutboxServer:
         self.stop()
 
     def named(self, call: str) -> list[tuple[str, dict[str, str], int]]:
-        """(path, query, status) of each ``stage``, ``commit`` or ``DELETE``."""
+        """Return (path, query, status) of each call of that name.
+
+        The name is ``stage``, ``commit`` or ``DELETE``.
+        """
         return [
             (path, query, status)
             for method, path, query, status in self.calls
             if (path.endswith("/" + call) and method == "POST") or method == call
         ]
 
-    # --- calls ------------------------------------------------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------------
 
     def answer(
         self, method: str, path: list[str], query: dict[str, str], body: IO[bytes]
     ) -> dict[str, Any]:
-        """The answer of one call. Raises :class:`RefusedError`."""
+        """Carry out one call and return its answer.
+
+        Raises :class:`RefusedError` if the call is refused.
+        """
         call = path[-1] if method == "POST" else method
         for index, (name, status) in enumerate(self.refuse):
             if name == call:
@@ -130,7 +148,7 @@ class OutboxServer:
         raise RefusedError(404, "no-such-call", f"{method} {'/'.join(path)}")
 
     def check(self, authorization: str | None) -> None:
-        """Raises :class:`RefusedError` without the token."""
+        """Raise :class:`RefusedError` if the server has a token and ``authorization`` lacks it."""
         if self.token and authorization != f"Bearer {self.token}":
             raise RefusedError(401, "no-token", "this call needs a token")
 
@@ -148,11 +166,12 @@ class OutboxServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            wbufsize = 65536  # one packet an answer: two would wait for each other (Nagle)
+            # An answer fits one packet. Two packets would wait for each other (Nagle).
+            wbufsize = 65536
             rbufsize = BLOCK
 
             def log_message(self, *args: object) -> None:
-                """Quiet."""
+                """Discard the log line of a request."""
 
             def do_GET(self) -> None:
                 self.handle_call("GET")
@@ -209,7 +228,10 @@ class OutboxServer:
                 self.wfile.write(data)
 
             def receive(self, body: Any, cut: int | None) -> bool:  # noqa: ANN401  # a temporary file
-                """The body into the file; ``False`` if it broke off, or is to be cut."""
+                """Copy the request's body into a file and return whether the body is complete.
+
+                The result is ``False`` if the body broke off, or if the connection is to be cut.
+                """
                 if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
                     body.write(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
                     return cut is None
@@ -237,7 +259,7 @@ class OutboxServer:
 
 
 class _Server(ThreadingHTTPServer):
-    """Knows its connections, so that it can end like a process that is killed."""
+    """An HTTP server that can close all of its connections, like a process that is killed."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -255,10 +277,11 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  # as the base class
-        """Connections that end early are what these tests are about."""
+        """Ignore the error: connections that end early are the subject of these tests."""
 
     def server_close(self) -> None:
         super().server_close()
         for connection in list(self.connections):
-            with contextlib.suppress(OSError):  # gone already
+            # The client may have closed the connection already.
+            with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)

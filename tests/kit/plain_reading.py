@@ -1,4 +1,4 @@
-"""Read an envelope by the XML reader alone: each faster way is compared with it.
+"""Reads an envelope with the XML reader alone, to compare each faster way with it.
 
 The faster ways are in :mod:`srmp_spark.srmp.codec.decoder`.
 """
@@ -18,8 +18,10 @@ def read_envelope(
     body_id: bytes = b"",
     extension_id: bytes = b"",
 ) -> Message:
-    """The message that ``envelope`` describes, with its attachments and their Content-Ids.
+    """Return the message that ``envelope`` describes, with its attachments.
 
-    Raises :class:`RemoteProtocolError` when it is not well-formed, not SRMP, or passes a limit.
+    ``body_id`` and ``extension_id`` are the Content-Ids of the attachments. Raises
+    :class:`RemoteProtocolError` if the envelope is not well-formed, is not SRMP, or exceeds a
+    limit.
     """
     return message_of(read_fields(envelope), body, extension, (body_id, extension_id))

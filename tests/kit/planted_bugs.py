@@ -1,9 +1,11 @@
-"""Bugs that somebody could write one day, to see that the simulator catches them (``tests/simulation``).
+"""Planted bugs of the receiving half, to see that the simulator finds them (``tests/simulation``).
 
-A simulator that finds nothing proves nothing until it has found these. Each is a queue manager with one fault, made by
-overriding one method; the docstring says what a customer would have seen.
+A simulator that finds nothing proves nothing until it has found these bugs. Each class is a queue
+manager with one fault, which overrides one method. The class's docstring says what is wrong and
+what a customer would see.
 """
-# ruff: noqa: D102  # the class says what is wrong with its one method
+# The class's docstring says what is wrong with its one method.
+# ruff: noqa: D102
 
 from __future__ import annotations
 
@@ -21,11 +23,11 @@ from tests.kit.sim_queue_manager import Request, SimQueueManager, Waiting
 
 
 def _nobody(status: int | None) -> None:
-    """The answer left already."""
+    """Ignore the status, because the answer was already sent."""
 
 
 class AckBeforeSync(SimQueueManager):
-    """200 leaves when the message is in memory: lost when the power fails."""
+    """Answers 200 while the message is only in memory. The message is lost when the power fails."""
 
     def take(self, waiting: Waiting) -> None:
         pending, key, answer = waiting
@@ -34,7 +36,11 @@ class AckBeforeSync(SimQueueManager):
 
 
 class IdBeforeBody(SimQueueManager):
-    """The identifier reaches the disk in a transaction before the row: the retry after a crash is taken for a duplicate."""
+    """Stores the identifier in an earlier transaction than the row.
+
+    After a crash between the two transactions the sender's retry counts as a duplicate, so the
+    message is lost.
+    """
 
     def write(self, rows: list[SimRow], owed: list[OwedReceipt], changes: Changes) -> None:
         self.disk.write_history(changes)
@@ -42,14 +48,20 @@ class IdBeforeBody(SimQueueManager):
 
 
 class IdNeverSaved(SimQueueManager):
-    """The history is kept in memory alone: doubled after a restart."""
+    """Keeps the history of identifiers only in memory.
+
+    After a restart a repeat becomes a second row.
+    """
 
     def write(self, rows: list[SimRow], owed: list[OwedReceipt], changes: Changes) -> None:
         super().write(rows, owed, changes._replace(history=HistoryChanges([], [])))
 
 
 class PositionBeforeRow(SimQueueManager):
-    """Stream positions are saved at once, rows with the group: after a crash the stream goes on past what is not there."""
+    """Stores stream positions at once, but rows with the group commit.
+
+    After a crash the stream continues after a position whose row does not exist.
+    """
 
     def write(self, rows: list[SimRow], owed: list[OwedReceipt], changes: Changes) -> None:
         for stream in changes.streams:
@@ -58,7 +70,7 @@ class PositionBeforeRow(SimQueueManager):
 
 
 class RepeatOvertakesOriginal(SimQueueManager):
-    """A repeat is answered at once, while what it repeats is still on its way to the disk."""
+    """Answers a repeat at once, while the original message is not yet on the disk."""
 
     def take(self, waiting: Waiting) -> None:
         pending, key, answer = waiting
@@ -69,14 +81,14 @@ class RepeatOvertakesOriginal(SimQueueManager):
 
 
 class OverloadIs400(SimQueueManager):
-    """A full queue answers 400, on which the sender deletes the message."""
+    """Answers 400 when a queue is full. The sender deletes the message because of the 400."""
 
     def receive(self, request: Request, answer: Answer) -> None:
         super().receive(request, lambda status: answer(400 if status == 503 else status))
 
 
 class OwedReceiptsForgotten(SimQueueManager):
-    """Delivery receipts are owed in memory alone: after a crash nobody sends them."""
+    """Keeps owed delivery receipts only in memory. After a crash these receipts are never sent."""
 
     def crash(self, survives: bool) -> None:
         self.disk.owed.clear()
@@ -84,7 +96,10 @@ class OwedReceiptsForgotten(SimQueueManager):
 
 
 class ToldBeforeMarkSynced(SimQueueManager):
-    """Whoever asked is told when the application has the row, before its mark is stored: after a crash the row is purged."""
+    """Sends the receipt about a decision before the application's mark is stored.
+
+    After a crash the row can be purged, although the sender was notified that the row was received.
+    """
 
     def decide(self, decision: SimDecision) -> None:
         super().decide(decision)
@@ -98,7 +113,7 @@ class ToldBeforeMarkSynced(SimQueueManager):
 
 
 class DecisionsForgotten(SimQueueManager):
-    """A mark is stored and what follows from it is not: after a crash nobody is told."""
+    """Stores a mark without the receipts that follow from it. After a crash no receipt is sent."""
 
     def crash(self, survives: bool) -> None:
         super().crash(survives)
@@ -106,7 +121,10 @@ class DecisionsForgotten(SimQueueManager):
 
 
 class NewIdentifierForEachSending(SimQueueManager):
-    """A receipt whose answer was lost goes again as another message: the sender's application counts it twice."""
+    """Sends a receipt again under a new identifier when the answer was lost.
+
+    The sender's application counts the receipt twice.
+    """
 
     def number_of(self, told: SimTold) -> int:
         self.disk.receipt_numbers += 1
@@ -119,7 +137,10 @@ class _KeptUndecided(SimDisk):
 
 
 class DecidedTwice(SimQueueManager):
-    """Rows that were told of still count as undecided: a purge after a crash tells them again, and otherwise."""
+    """Keeps rows as undecided after the receipts about these rows were sent.
+
+    A purge after a crash sends a second receipt that contradicts the first one.
+    """
 
     def start(self) -> None:
         self.disk.__class__ = _KeptUndecided
@@ -128,7 +149,10 @@ class DecidedTwice(SimQueueManager):
 
 
 class FinalReceiptBeforeStreamReceipt(SimQueueManager):
-    """A final receipt does not wait for its stream receipt: the sender's counts of what is unread go wrong."""
+    """Sends a final receipt before its stream receipt.
+
+    The sender's counts of unread messages go wrong.
+    """
 
     def is_held(self, told: SimTold) -> bool:
         return False
@@ -141,7 +165,11 @@ class _ForgetsWhatWasTold(SimDisk):
 
 
 class TwoHundredIsHeard(SimQueueManager):
-    """A final receipt that was answered 200 is forgotten: of a stream that was given up nobody has heard it."""
+    """Forgets that a final receipt was sent, as soon as the receipt is answered 200.
+
+    A sender that has given up the stream ignores the receipt. When the message then moves to the
+    sender's new stream, no final receipt is sent for its new position.
+    """
 
     def start(self) -> None:
         self.disk.__class__ = _ForgetsWhatWasTold
@@ -154,7 +182,7 @@ class _TellsNobody(SimDisk):
 
 
 class DiscardedUnheard(SimQueueManager):
-    """A message that came too late is dropped with a 200, and its sender, who asked for it, never hears of that."""
+    """Discards a late message with 200 and without a receipt, although the sender requested one."""
 
     def start(self) -> None:
         self.disk.__class__ = _TellsNobody
@@ -171,7 +199,10 @@ def _with_stream(stream: type[IncomingStream]) -> type[SimQueueManager]:
 
 
 class PreviousOffByOne(IncomingStream):
-    """``<previous>`` may be one more than what is there: a message that overtakes another makes it vanish."""
+    """Accepts a ``<previous>`` that is one higher than the last stored position.
+
+    When a message overtakes another one, the overtaken message is lost.
+    """
 
     def refuses(self, position: StreamPosition) -> RepeatKind | None:
         skips = position.id.ordinal == self.ordinal and position.current > self.sequence_number
@@ -181,14 +212,17 @@ class PreviousOffByOne(IncomingStream):
 
 
 class ReceiptBeyondCommitted(IncomingStream):
-    """A receipt names what was accepted, not what is stored: the sender deletes what a crash then loses."""
+    """Sends receipts for accepted positions instead of stored ones.
+
+    The sender deletes messages that a crash then loses.
+    """
 
     def acknowledgeable(self) -> tuple[float, int]:
         return self.deadline, self.sequence_number
 
 
 class ReceiptBeyondGap(IncomingStream):
-    """A receipt names the highest position that was ever seen."""
+    """Sends receipts for the highest position that ever arrived, even after a gap."""
 
     __slots__ = ("highest",)
 
@@ -205,7 +239,10 @@ class ReceiptBeyondGap(IncomingStream):
 
 
 class StaleStartAccepted(IncomingStream):
-    """Any ``<start>`` that is not the live one begins a stream, as 3.1.5.1.6.3 is printed: a late copy ends the live stream."""
+    """Begins a stream for each ``<start>`` that is not the live one, as 3.1.5.1.6.3 is printed.
+
+    A late copy of an old start ends the live stream.
+    """
 
     def refuses(self, position: StreamPosition) -> RepeatKind | None:
         if position.start and position.current == 1 and position.id.ordinal != self.ordinal:
@@ -214,7 +251,10 @@ class StaleStartAccepted(IncomingStream):
 
 
 class RepeatArmsNoReceipt(IncomingStream):
-    """A repeat is ignored wholly, as 3.1.5.1.6.3 is printed. One receipt that was given up stops the stream for ever."""
+    """Ignores a repeat wholly, as 3.1.5.1.6.3 is printed.
+
+    After one abandoned receipt the stream stops permanently.
+    """
 
     def stored(self, ordinal: int, position: int, now: float) -> None:
         if position:
@@ -225,7 +265,10 @@ class RepeatArmsNoReceipt(IncomingStream):
 
 
 class RefusedPositionLeavesTrace(Receiver):
-    """The identifier of a refused position enters the history: the repeat that would fit is then a duplicate."""
+    """Adds the identifier of a refused position to the history.
+
+    When the sender repeats the message and the position fits, the message counts as a duplicate.
+    """
 
     def receive(self, message: Message, arrival: Arrival, now: float) -> Refused | Pending:
         outcome = super().receive(message, arrival, now)
@@ -235,7 +278,10 @@ class RefusedPositionLeavesTrace(Receiver):
 
 
 class QuotaAfterIdentifier(Receiver):
-    """The identifier is remembered before the quota is asked: the repeat of what was answered 503 is a duplicate."""
+    """Adds the identifier to the history before it checks the quota.
+
+    The repeat of a message that was answered 503 counts as a duplicate.
+    """
 
     def _not_now(self, queue: QueueState, message: Message, arrival: Arrival) -> Refused | None:
         refused = super()._not_now(queue, message, arrival)
@@ -245,7 +291,10 @@ class QuotaAfterIdentifier(Receiver):
 
 
 class HistoryByWallClock(Receiver):
-    """Identifiers expire by the wall clock: an operator who sets it ahead makes everything new."""
+    """Expires identifiers by the wall clock.
+
+    When an operator sets the clock forward, every repeat counts as a new message.
+    """
 
     def _received_at(self, arrival: Arrival, now: float) -> int:
         self.history.expire(arrival.at)
@@ -253,7 +302,10 @@ class HistoryByWallClock(Receiver):
 
 
 class RepeatsExpire(Receiver):
-    """A message that has its row is too late when it comes again: its sender is told that it expired."""
+    """Treats the repeat of a stored message as expired when the repeat is late.
+
+    The sender is notified that the message expired, although the message has its row.
+    """
 
     def receive(self, message: Message, arrival: Arrival, now: float) -> Refused | Pending:
         outcome = super().receive(message, arrival, now)
@@ -273,7 +325,10 @@ class RepeatsExpire(Receiver):
 
 
 class ExpiresEarly(Receiver):
-    """The time that a message needs from us on is taken from its own: discarded although it came in time."""
+    """Compares the expiry of a message with a time one second ahead of the clock.
+
+    A message that arrives in time is discarded.
+    """
 
     def _expired(self, message: Message) -> bool:
         believed = self._late_at

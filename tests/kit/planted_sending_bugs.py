@@ -1,8 +1,10 @@
-"""Bugs that somebody could write one day into the sending half, to see that the simulator catches them (``tests/simulation``).
+"""Planted bugs of the sending half, to see that the simulator finds them (``tests/simulation``).
 
-As in :mod:`.planted_bugs`: each is a queue manager with one fault, and the docstring says what a customer would have seen.
+As in :mod:`.planted_bugs`, each class is a queue manager with one fault. The class's docstring says
+what is wrong and what a customer would see.
 """
-# ruff: noqa: D102  # the class says what is wrong with its one method
+# The class's docstring says what is wrong with its one method.
+# ruff: noqa: D102
 
 from __future__ import annotations
 
@@ -23,14 +25,20 @@ from tests.kit.sim_outbox import SimSender
 
 
 class ReceiptAnsweredBeforeStored(SimSender):
-    """A receipt is answered 200 before what it acknowledges is stored: after a crash the messages wait for it for ever."""
+    """Answers a receipt with 200 before the acknowledgement is stored.
+
+    After a crash the acknowledged messages wait for the receipt forever.
+    """
 
     def answer_receipt(self, answer: Answer) -> None:
         answer(200)
 
 
 class EndsNotStored(SimSender):
-    """Dead letters are kept in memory alone: after a restart what the peer refused goes out again, behind its successors."""
+    """Keeps dead letters only in memory.
+
+    After a restart the messages that the peer refused are sent again, after their successors.
+    """
 
     def _begin(self) -> None:
         super()._begin()
@@ -42,14 +50,17 @@ class EndsNotStored(SimSender):
 
 
 class BatchSkippedById(SimSender):
-    """A batch that was committed is skipped by its number: what a replanned batch holds besides is gone, and nobody hears."""
+    """Skips a committed batch by its number.
+
+    When Spark plans the batch again with more rows, these rows are lost without an error.
+    """
 
     def new_of(self, batch: str, rows: list[str]) -> list[str]:
         return [] if batch in self.batches else super().new_of(batch, rows)
 
 
 class RepeatIsNew(SimSender):
-    """Rows have no identities: a batch whose answer was lost is sent twice."""
+    """Gives rows no identities. A batch whose answer was lost is sent twice."""
 
     def new_of(self, batch: str, rows: list[str]) -> list[str]:
         return rows
@@ -63,7 +74,10 @@ def _with_stream(stream: type[OutgoingStream]) -> type[SimSender]:
 
 
 class SequenceAtSendTime(OutgoingStream):
-    """A position is given out when a message leaves, as 3.1.7.2.3 is printed: what is sent again has another one."""
+    """Assigns a position when a message is sent, as 3.1.7.2.3 is printed.
+
+    A message that is sent again has another position.
+    """
 
     def message_of(self, stored: StoredMessage, previous: int) -> Message:
         message = super().message_of(stored, previous)
@@ -75,14 +89,20 @@ class SequenceAtSendTime(OutgoingStream):
 
 
 class PreviousAsPrinted(OutgoingStream):
-    """``<previous>`` is the number before, also when that message was taken out: the peer waits for it for ever."""
+    """Writes the preceding number as ``<previous>``, even if that message was removed.
+
+    The peer waits for the removed message forever.
+    """
 
     def message_of(self, stored: StoredMessage, previous: int) -> Message:
         return super().message_of(stored, max(stored.serial - 1, self.base))
 
 
 class BridgeBeforeStored(OutgoingStream):
-    """``<previous>`` skips a dead message before its end is stored: after a crash it leaves, and is dropped unseen."""
+    """Lets ``<previous>`` skip a dead message before the message's end is stored.
+
+    After a crash the skipped message is sent, and the peer ignores it without notice.
+    """
 
     def removed(self, first: int, last: int) -> None:
         before = self.waits_for
@@ -91,7 +111,10 @@ class BridgeBeforeStored(OutgoingStream):
 
 
 class StartNotRepeated(OutgoingStream):
-    """``<start>`` is written the first time alone: if that request is lost no peer can ever begin the stream."""
+    """Writes ``<start>`` only the first time.
+
+    If that request is lost, no peer can begin the stream.
+    """
 
     def message_of(self, stored: StoredMessage, previous: int) -> Message:
         message = super().message_of(stored, previous)
@@ -102,7 +125,7 @@ class StartNotRepeated(OutgoingStream):
 
 
 class StartWithEachPass(OutgoingStream):
-    """``<start>`` is written whenever sending begins anew, as on a new connection."""
+    """Writes ``<start>`` whenever sending begins again, as on a new connection."""
 
     def message_of(self, stored: StoredMessage, previous: int) -> Message:
         message = super().message_of(stored, previous)
@@ -115,7 +138,7 @@ class StartWithEachPass(OutgoingStream):
 
 
 class SentIsDelivered(OutgoingStream):
-    """200 frees a stream message. A peer answers 200 to what it ignores, too."""
+    """Deletes a stream message after a 200. A peer answers 200 also when it ignores the message."""
 
     def taken(self, send: Send, now: float, at: int) -> None:
         super().taken(send, now, at)
@@ -124,7 +147,7 @@ class SentIsDelivered(OutgoingStream):
 
 
 class ReceiptBeyondSent(OutgoingStream):
-    """A receipt for more than was sent counts for everything that there is."""
+    """Accepts a receipt for more messages than were sent, as if it acknowledged all messages."""
 
     def receipt(self, receipt: Receipt, now: float, at: int, message_class: int) -> ReceiptVerdict:
         assert receipt.last_ordinal is not None
@@ -134,14 +157,20 @@ class ReceiptBeyondSent(OutgoingStream):
 
 
 class HeldMessagesExpire(OutgoingStream):
-    """What may be at the peer expires like anything else, as 3.1.7.2.1 is printed: arrived, and told as dead."""
+    """Expires messages that the peer may hold already, as 3.1.7.2.1 is printed.
+
+    A message arrives and is also reported as a dead letter.
+    """
 
     def may_be_held(self, serial: int) -> bool:
         return False
 
 
 class ReleaseNotStored(OutgoingStream):
-    """It is not stored how far messages have left: after a crash they expire though they arrived."""
+    """Does not store how far messages were sent.
+
+    After a crash messages expire although they arrived.
+    """
 
     def row(self) -> OutgoingQueueRow:
         return super().row()._replace(released_to=self.acknowledged_to)
@@ -154,14 +183,20 @@ class ReleaseNotStored(OutgoingStream):
 
 
 class ResendWithoutTimer(OutgoingStream):
-    """The wait for a receipt ends and nothing is sent again: what a 200 for an ignored message hid is never delivered."""
+    """Sends nothing again when the wait for a receipt ends.
+
+    A message that the peer ignored and answered 200 is never delivered.
+    """
 
     def _receipt_missing(self, now: float) -> None:
         self.receipt_wait_at = now + self.resend_interval
 
 
 class NewIdentifierEachTime(OutgoingRegular):
-    """Each sending has a new identifier, as 3.1.7.2.2 is printed: nobody can know a repeat."""
+    """Gives a message a new identifier for each sending, as 3.1.7.2.2 is printed.
+
+    No receiver can recognise a repeat.
+    """
 
     def message_of(self, stored: StoredMessage, previous: int) -> Message:
         return stored.message._replace(
@@ -170,7 +205,10 @@ class NewIdentifierEachTime(OutgoingRegular):
 
 
 class AnyStreamsReceipt(Sender):
-    """A receipt counts for the destination's stream whatever stream it names: an old one frees what a new stream holds."""
+    """Applies a receipt to the destination's current stream, whichever stream it names.
+
+    A receipt for an old stream deletes messages of the new stream.
+    """
 
     def receipt(self, message: Message, now: float, at: int) -> ReceiptVerdict | None:
         receipt = message.receipt
@@ -185,10 +223,13 @@ class AnyStreamsReceipt(Sender):
 
 
 class SecondAttemptDecides(Sender):
-    """What went once more by itself counts as never sent if that attempt failed, though the peer took the first one."""
+    """Counts a message as never sent if its automatic second attempt failed.
+
+    The peer may have accepted the first attempt.
+    """
 
     def doubted(self, send: Send) -> None:
-        """Nobody listens."""
+        """Ignore the report that the first attempt is in doubt."""
 
 
 class _ClockOrdinals(OutgoingLedger):
@@ -198,7 +239,10 @@ class _ClockOrdinals(OutgoingLedger):
 
 
 class OrdinalByWallClock(Sender):
-    """A stream is named by the wall clock alone: set back, the peer takes a new stream for a late copy."""
+    """Names a stream only by the wall clock.
+
+    When the clock is set back, the peer treats a new stream as a late copy.
+    """
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]  # handed through

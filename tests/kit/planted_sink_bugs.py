@@ -1,8 +1,10 @@
-"""Bugs that somebody could write one day into the identities of the sink, to see that its simulation catches them.
+"""Planted bugs in the identities of the sink, to see that the sink's simulation finds them.
 
-As in :mod:`.planted_bugs`: each is a queue manager with one fault, and the docstring says what a customer would have seen.
+As in :mod:`.planted_bugs`, each class has one fault. The class's docstring says what is wrong and
+what a customer would see.
 """
-# ruff: noqa: D102  # the class says what is wrong with its one method
+# The class's docstring says what is wrong with its one method.
+# ruff: noqa: D102
 
 from __future__ import annotations
 
@@ -14,11 +16,14 @@ from srmp_spark.store.outbox.preparing.identities import Identities
 from srmp_spark.store.outbox.preparing.scan import Scan
 
 Rank = Callable[[np.ndarray], np.ndarray]
-"""Gives the places of rows in the order of their batch."""
+"""Returns the places of rows in the order of their batch."""
 
 
 class PositionWithOtherContentIsKnown(Identities):
-    """A position that was sent is known whatever the row contains: of two sinks in one function the second loses its rows."""
+    """Treats a position that was sent as known, whatever the row contains.
+
+    If one function writes to two sinks, the second sink loses its rows.
+    """
 
     def decide(self, scan: Scan, rank: Rank) -> Generator[None]:
         mark_all = scan.mark_all
@@ -36,7 +41,10 @@ class PositionWithOtherContentIsKnown(Identities):
 
 
 class KeyWithOtherContentIsKnown(Identities):
-    """The same of keys: a message whose key was used before is not sent, and nobody is told."""
+    """Treats a key that was used as known, whatever the row contains.
+
+    A message with a reused key is not sent, and no error reports it.
+    """
 
     def decide(self, scan: Scan, rank: Rank) -> Generator[None]:
         if scan.content is not None:
@@ -45,17 +53,24 @@ class KeyWithOtherContentIsKnown(Identities):
 
 
 class ConflictIsSent(Identities):
-    """A row with another content is a message: a batch whose body holds a clock is sent twice when it is run again."""
+    """Sends a row whose identity was sent with other content.
+
+    A batch whose body holds the current time is sent twice when Spark runs it again.
+    """
 
     def decide(self, scan: Scan, rank: Rank) -> Generator[None]:
         yield from super().decide(scan, rank)
         self.conflicts.mask[:] = False
-        self.conflicts._parts.clear()  # noqa: SLF001  # a bug
-        self.conflicts._first = None  # noqa: SLF001  # a bug
+        # The bug needs the private fields.
+        self.conflicts._parts.clear()  # noqa: SLF001
+        self.conflicts._first = None  # noqa: SLF001
 
 
 class ConflictIsCountedAsKnown(Identities):
-    """A row that is left out counts as sent before: the warning is about something else, and the message is gone."""
+    """Counts a row that is left out as sent before.
+
+    The warning states another reason, and the message is lost.
+    """
 
     def decide(self, scan: Scan, rank: Rank) -> Generator[None]:
         yield from super().decide(scan, rank)
@@ -64,7 +79,7 @@ class ConflictIsCountedAsKnown(Identities):
 
 
 class LettersAreForgotten(Identities):
-    """Which rows are dead letters is not stored: each run of a batch makes them again."""
+    """Does not store which rows are dead letters. Each run of a batch creates them again."""
 
     def find_letters(self) -> Iterator[None]:
         fresh = list(self._fresh)
@@ -73,7 +88,7 @@ class LettersAreForgotten(Identities):
 
 
 class EveryConflictIsALetter(Identities):
-    """A row that is a dead letter is not looked up."""
+    """Does not look up whether a conflicting row already became a dead letter."""
 
     def find_letters(self) -> Iterator[None]:
         yield from super().find_letters()
@@ -81,7 +96,10 @@ class EveryConflictIsALetter(Identities):
 
 
 class ContentsAreNotStored(Identities):
-    """Positions are stored without their content: from the next batch on each is known whatever its row contains."""
+    """Stores positions without their content.
+
+    From the next batch on, each position is known, whatever its row contains.
+    """
 
     def store_contents(self, scan: Scan) -> Iterator[None]:
         self._unmarked = []

@@ -1,4 +1,4 @@
-"""A dialogue with the receiving engine that reads like the specification: ``>>`` goes in, ``<<`` must come out.
+"""A dialogue with the receiving engine that reads like the specification.
 
     assert (
         Playbook()
@@ -10,7 +10,8 @@
         << stream_receipt(last_ordinal=1)
     )
 
-:mod:`.dialogue` says what the notation means.
+A ``>>`` step is an input, a ``<<`` step is an expected output. :mod:`.dialogue` explains the
+notation.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ RECEIPTS_URL = "http://machine1/MSMQ/private$/order_queue$"
 QUEUES = {"private$/orders": False, "private$/ledger": True}
 
 
-# --- messages -----------------------------------------------------------------------------------------------------------
+# --- messages -------------------------------------------------------------------------------------
 
 
 def user_message(
@@ -49,7 +50,7 @@ def user_message(
     lineage: str = SENDER,
     **fields: Any,  # noqa: ANN401  # any field of Message
 ) -> Message:
-    """A regular message; ``fields`` are those of :class:`~srmp_spark.message.Message`."""
+    """Return a regular message; ``fields`` are those of :class:`~srmp_spark.message.Message`."""
     values: dict[str, Any] = {
         "destination": f"http://machine2/msmq/{queue}",
         "action": "MSMQ:",
@@ -58,10 +59,21 @@ def user_message(
     return Message(lineage=lineage, uniquifier=uniquifier, **values)
 
 
-def stream_message(current: int, previous: int | None = None, *, stream: int = STREAM, guid: str = SENDER,
-                   start: bool | None = None, uniquifier: int | None = None,
-                   **fields: Any) -> Message:  # fmt: skip  # noqa: ANN401  # any field of Message
-    """Position ``current`` of a stream; the first one carries ``<start>``, an absent ``previous`` is ``current`` - 1."""
+def stream_message(
+    current: int,
+    previous: int | None = None,
+    *,
+    stream: int = STREAM,
+    guid: str = SENDER,
+    start: bool | None = None,
+    uniquifier: int | None = None,
+    **fields: Any,  # noqa: ANN401  # any field of Message
+) -> Message:
+    """Return the message at position ``current`` of a stream.
+
+    The first message of a stream carries ``<start>``. If ``previous`` is absent, the message names
+    the position before ``current``.
+    """
     start = current == 1 if start is None else start
     position = StreamPosition(
         StreamId(guid, stream),
@@ -79,13 +91,16 @@ def stream_message(current: int, previous: int | None = None, *, stream: int = S
     return user_message(100 + current if uniquifier is None else uniquifier, **values)
 
 
-# --- what goes in -------------------------------------------------------------------------------------------------------
+# --- inputs ---------------------------------------------------------------------------------------
 
 
 def post(
     message: Message, *, sender_name: str | None = None, peer: str = "192.0.2.1:1801"
 ) -> Input:
-    """A message arrives; without a ``peer`` it was made here (transport ``api``)."""
+    """Return the step in which a message arrives.
+
+    Without a ``peer`` the message was created locally (transport ``api``).
+    """
     name = (
         f"stream {message.stream.id.ordinal}@{message.stream.current}"
         if message.stream
@@ -95,51 +110,63 @@ def post(
 
 
 def synced() -> Input:
-    """Everything that waits is committed."""
+    """Return the step that commits every waiting message."""
     return Input("synced", lambda playbook: playbook.commit())
 
 
 def commit_begins() -> Input:
-    """What waits now is in the transaction; what is posted later is not."""
+    """Return the step that begins a commit of the messages that wait now.
+
+    Messages that are posted later are not part of this transaction.
+    """
     return Input("commit begins", lambda playbook: playbook.begin_commit())
 
 
 def commit_ends() -> Input:
-    """The sync of that transaction returned."""
+    """Return the step in which the sync of the begun transaction returns."""
     return Input("commit ends", lambda playbook: playbook.end_commit())
 
 
 def tick(seconds: float) -> Input:
-    """Time passes."""
+    """Return the step in which time passes, in seconds."""
     return Input(f"tick {seconds}", lambda playbook: playbook.tick(seconds))
 
 
 def delivered() -> Input:
-    """The peer answered 200 to the last stream receipt."""
+    """Return the step in which the peer answers 200 to the last stream receipt."""
     return Input("delivered", lambda playbook: playbook.receipt_delivered())
 
 
 def failed(*, permanent: bool = False) -> Input:
-    """The last stream receipt was not delivered; ``permanent``: the peer answered 400."""
+    """Return the step in which the delivery of the last stream receipt fails.
+
+    ``permanent`` says that the peer answered 400.
+    """
     return Input(
         f"failed permanent={permanent}", lambda playbook: playbook.receipt_failed(permanent)
     )
 
 
 def restart(*, commit_survives: bool = False) -> Input:
-    """Power off and on: only what was synced is left."""
+    """Return the step in which the power fails and returns: only synced data is left.
+
+    ``commit_survives`` says whether the transaction in progress reached the disk.
+    """
     return Input("restart", lambda playbook: playbook.restart(commit_survives))
 
 
 def leaves(queue: str, to: int, reason: Reason = Reason.RECEIVED) -> Input:
-    """The rows of a queue up to ``to`` leave it; it is stored with the next commit ([MC-MQSRM] 3.1.7.3)."""
+    """Return the step in which the rows of a queue up to ``to`` leave the queue.
+
+    The decision is stored with the next commit ([MC-MQSRM] 3.1.7.3).
+    """
     return Input(
         f"{queue} up to {to} {reason.name}", lambda playbook: playbook.decide(queue, to, reason)
     )
 
 
 def operator(text: str, act: Callable[[Receiver], object]) -> Input:
-    """Somebody does ``act`` to the engine."""
+    """Return the step in which an operator does ``act`` to the engine."""
 
     def apply(playbook: Playbook) -> None:
         act(playbook.receiver)
@@ -147,54 +174,60 @@ def operator(text: str, act: Callable[[Receiver], object]) -> Input:
     return Input(text, apply)
 
 
-# --- what comes out -----------------------------------------------------------------------------------------------------
+# --- outputs --------------------------------------------------------------------------------------
 
 
 def row(queue: str, sequence: int) -> Output:
-    """The message becomes this row (nothing is answered yet)."""
+    """Return the output that the message becomes this row; no answer is sent yet."""
     return Output(f"row {queue} {sequence}")
 
 
 def repeated(kind: str) -> Output:
-    """No row; 200 will follow (:data:`~srmp_spark.srmp.receiving.stream_effects.RepeatKind`)."""
+    """Return the output that the message is a repeat: it gets no row, and 200 will follow.
+
+    ``kind`` is a :data:`~srmp_spark.srmp.receiving.stream_effects.RepeatKind`.
+    """
     return Output(f"repeated {kind}")
 
 
 def refused(status: int, reason: str) -> Output:
-    """Answered at once."""
+    """Return the output that the message is answered at once with ``status``."""
     return Output(f"refused {status} {reason}")
 
 
 def owed_receipt(url: str) -> Output:
-    """A delivery receipt is stored with the row."""
+    """Return the output that a delivery receipt for ``url`` is stored with the row."""
     return Output(f"owed delivery receipt to {url}")
 
 
 def told(kind: DecisionKind, decision: str, about: str, *, to: str) -> Output:
-    """A receipt about a decision leaves; ``about`` is the message's number, or its place ``stream@position``."""
+    """Return the output that a receipt about a decision is sent.
+
+    ``about`` is the message's number, or its place ``stream@position``.
+    """
     return Output(f"{kind} {decision} of {about} to {to}")
 
 
 def ok(count: int = 1) -> Output:
-    """200 leaves, for ``count`` messages."""
+    """Return the output that ``count`` messages are answered 200."""
     return Output(f"200 for {count}")
 
 
 def stream_receipt(last_ordinal: int, *, stream: int = STREAM, to: str = RECEIPTS_URL) -> Output:
-    """A stream receipt leaves."""
+    """Return the output that a stream receipt is sent."""
     return Output(f"stream receipt {stream} last_ordinal={last_ordinal} to {to}")
 
 
 def given_up(last_ordinal: int) -> Output:
-    """A warning: the peer does not want the receipt."""
+    """Return the output that the engine warns: the peer refused the stream receipt."""
     return Output(f"stream receipt given up last_ordinal={last_ordinal}")
 
 
-# --- the conversation ---------------------------------------------------------------------------------------------------
+# --- the conversation -----------------------------------------------------------------------------
 
 
 class Playbook(Dialogue):
-    """The dialogue and the engine that holds it."""
+    """A dialogue and the receiving engine that takes part in it."""
 
     def __init__(
         self, settings: ReceiverSettings | None = None, queues: dict[str, bool] | None = None
@@ -211,7 +244,7 @@ class Playbook(Dialogue):
         self.receiver = self._new_receiver()
 
     def describe(self) -> str:
-        """The engine."""
+        """Return the engine's state as text."""
         return repr(self.receiver)
 
     def _new_receiver(self) -> Receiver:
@@ -228,7 +261,7 @@ class Playbook(Dialogue):
         return receiver
 
     def receive(self, message: Message, sender_name: str | None, peer: str) -> None:
-        """:func:`post`."""
+        """Carry out the step of :func:`post`."""
         arrival = Arrival(
             self.clock.utc(),
             "api" if not peer else "https" if sender_name else "http",
@@ -247,7 +280,7 @@ class Playbook(Dialogue):
             self.heard.append(repeated(outcome.kind))
 
     def begin_commit(self) -> None:
-        """:func:`commit_begins`."""
+        """Carry out the step of :func:`commit_begins`."""
         self._syncing, self._waiting = self._waiting, []
         accepted = [pending for pending in self._syncing if isinstance(pending, Accepted)]
         rows = [SimRow(pending.queue, pending.sequence, "") for pending in accepted]
@@ -262,7 +295,7 @@ class Playbook(Dialogue):
         self.disk.begin(SimTransaction(rows, owed, self.receiver.changes(), asking, moved, decided))
 
     def end_commit(self) -> None:
-        """:func:`commit_ends`."""
+        """Carry out the step of :func:`commit_ends`."""
         proof = self.disk.finish()
         answers = self.receiver.committed(self._syncing, proof, self.clock.now)
         self._syncing = []
@@ -273,7 +306,7 @@ class Playbook(Dialogue):
         self._tell()
 
     def decide(self, queue: str, to: int, reason: Reason) -> None:
-        """:func:`leaves`."""
+        """Carry out the step of :func:`leaves`."""
         first = (
             max(
                 [
@@ -286,7 +319,7 @@ class Playbook(Dialogue):
         self._deciding.append(SimDecision(queue, first, to, reason, self.clock.utc()))
 
     def _tell(self) -> None:
-        """Whatever may be told now; the peer answers 200."""
+        """Send every decision receipt that may be sent now; the peer answers 200."""
         for key, owed in list(self.disk.told.items()):
             receipt = owed.receipt
             place = receipt.stream_id
@@ -301,12 +334,15 @@ class Playbook(Dialogue):
             self.disk.decision_delivered(key, owed)
 
     def commit(self) -> None:
-        """:func:`synced`."""
+        """Carry out the step of :func:`synced`."""
         self.begin_commit()
         self.end_commit()
 
     def tick(self, seconds: float) -> None:
-        """:func:`tick`: the timer is asked exactly when it said, as a service does."""
+        """Carry out the step of :func:`tick`.
+
+        The method calls the engine's timer exactly when the timer is due, as a service does.
+        """
         until = self.clock.now + seconds
         while (when := self.receiver.next_timer()) is not None and when <= until + 1e-9:
             self.clock.now = max(self.clock.now, when)
@@ -320,7 +356,7 @@ class Playbook(Dialogue):
         self.clock.now = until
 
     def receipt_delivered(self) -> None:
-        """:func:`delivered`."""
+        """Carry out the step of :func:`delivered`."""
         assert self._last_receipt is not None, "no stream receipt has left yet"
         queue, stream_id, _, last_ordinal, _, _ = self._last_receipt
         self.receiver.receipt_delivered(
@@ -329,7 +365,7 @@ class Playbook(Dialogue):
         self._tell()
 
     def receipt_failed(self, permanent: bool) -> None:
-        """:func:`failed`."""
+        """Carry out the step of :func:`failed`."""
         assert self._last_receipt is not None, "no stream receipt has left yet"
         queue, stream_id = self._last_receipt[:2]
         warning = self.receiver.receipt_failed(queue, stream_id.guid, self.clock.now, permanent)
@@ -337,7 +373,7 @@ class Playbook(Dialogue):
             self.heard.append(given_up(warning.last_ordinal))
 
     def restart(self, commit_survives: bool) -> None:
-        """:func:`restart`."""
+        """Carry out the step of :func:`restart`."""
         self.disk.crash(commit_survives)
         self._waiting, self._syncing, self._deciding = [], [], []
         self.receiver = self._new_receiver()

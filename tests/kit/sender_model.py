@@ -1,19 +1,26 @@
-r"""A sending queue manager written from the document alone ([MC-MQSRM] 3.1.7.2, 3.1.6, 3.1.5.1.8), for the simulator.
+"""A sending queue manager, written from the document alone, for the simulator.
 
-It shares no line with the sending half of the package: two people who read the same text and agree are evidence.
+The sections are [MC-MQSRM] 3.1.7.2, 3.1.6 and 3.1.5.1.8. The model shares no line with the sending
+half of the package. Two independent implementations of the same text that agree are evidence.
 
-- 3.1.7.2.5: 200 ends a regular or durable message; a stream message is kept until a stream receipt covers it. 400 deletes.
-  Anything else: retransmission of everything in the queue after RetransmissionTimeout (3.1.6.1).
-- 3.1.2.2, 3.1.6.2: without a receipt everything that awaits one is sent again, by the resend table of appendix A <18>. The
-  index grows on each time-out and falls back on progress (3.1.5.1.8.2 as printed does neither).
-- 3.1.7.2.1: an expired message leaves the queue unsent; the next one's ``<previous>`` bridges the gap. It names what the peer
-  certainly can hold: the nearest lower message still in the queue, else the last acknowledged (3.1.7.2.3 as printed leaves it
-  too high and stalls the stream).
-- 3.1.1.2: when all is acknowledged the stream ends; the next message begins one with a higher ordinal.
-- 3.1.7.2.2: each sending gives the message a new identifier. As printed this makes repeats of regular messages undetectable,
-  so only some senders of stream messages do it here, where the position still tells.
-- A stream whose first message expired cannot go on, for only ``<current>`` 1 carries ``<start>``: it is given up, and what is
-  left begins a new one under the same identifiers.
+- 3.1.7.2.5: A 200 ends a regular or durable message. A stream message is kept until a stream
+  receipt covers it. A 400 deletes the message. After any other answer everything in the queue is
+  sent again after RetransmissionTimeout (3.1.6.1).
+- 3.1.2.2, 3.1.6.2: Without a receipt every message that awaits one is sent again, by the resend
+  table of appendix A <18>. The index grows on each time-out and returns to 0 on progress
+  (3.1.5.1.8.2 as printed does neither).
+- 3.1.7.2.1: An expired message leaves the queue unsent, and the next message's ``<previous>``
+  bridges the gap. The ``<previous>`` names a position that the peer certainly can hold: the nearest
+  lower message that is still in the queue, else the last acknowledged one. (3.1.7.2.3 as printed
+  leaves ``<previous>`` too high and stalls the stream.)
+- 3.1.1.2: When all messages are acknowledged, the stream ends. The next message begins a stream
+  with a higher ordinal.
+- 3.1.7.2.2: Each sending gives the message a new identifier. As printed, this rule makes repeats of
+  regular messages undetectable. Therefore only some senders of stream messages follow it here,
+  because the position still identifies the message.
+- A stream whose first message expired cannot continue, because only ``<current>`` 1 carries
+  ``<start>``. The sender gives up the stream, and the remaining messages begin a new stream under
+  the same identifiers.
 """
 
 from __future__ import annotations
@@ -30,7 +37,7 @@ from tests.kit.sim_clock import SimClock
 from tests.kit.sim_net import Answer
 
 RESEND_TABLE_S = (30.0,) * 3 + (300.0,) * 3 + (1800.0,) * 3 + (21600.0,)
-"""[MC-MQSRM] appendix A <18>."""
+"""The resend intervals in seconds, [MC-MQSRM] appendix A <18>."""
 RETRANSMISSION_TIMEOUT_S = 20.0
 
 Post = Callable[[Message, Answer], None]
@@ -38,14 +45,17 @@ Post = Callable[[Message, Answer], None]
 
 @dataclass(slots=True, eq=False)
 class Outgoing:
-    """A message in the OutgoingQueue."""
+    """One message in the OutgoingQueue."""
 
     key: str
     uniquifier: int
     expires_at: float | None
-    """Simulated monotonic time; ``None``: never."""
+    """Simulated monotonic time in seconds at which the message expires; ``None`` means never."""
     expires_utc: int | None = None
-    """What the message says: microseconds since 1970, by the wall clock of when it was made."""
+    """The expiry that the message states, in microseconds since 1970.
+
+    The value follows the wall clock at the moment when the message was created.
+    """
     position: int = 0
     sent: bool = False
     message: Message | None = None
@@ -53,7 +63,7 @@ class Outgoing:
 
 
 class SenderModel:
-    """What all senders share: a queue, an identity, and the retransmission timer."""
+    """The common part of all senders: a queue, an identity, and the retransmission timer."""
 
     def __init__(
         self,
@@ -74,32 +84,34 @@ class SenderModel:
         self.post = post
         self.marks: Counter[str] = Counter()
         self.window = random.choice((1, 1, 2, 4))
-        """How many requests are under way at once; above 1 the network may reorder them."""
+        """Number of requests that may be in flight; above 1 the network may reorder them."""
         self.message_id_ordinal = random.choice((0, 7, 4_294_967_200))
         self.message_id_step = random.choice((1, 1, 3))
-        """Above 1: the other numbers go to other destinations."""
+        """Distance between two identifiers; above 1 the other numbers belong to other destinations.
+        """
         self.queue: list[Outgoing] = []
         self.faults_found: list[str] = []
-        """What the peer did that the protocol forbids."""
+        """Actions of the peer that the protocol forbids."""
         self.too_late: set[str] = set()
-        """Keys of messages that the peer may answer 400, because they came when their time was over."""
+        """Keys of late messages: the peer may answer them 400, because their time was over."""
         self.says_ttrq = True
-        """``<TTrq>`` or ``<expiresAt>`` ([MC-MQSRM] 2.2.6.17, 2.2.5.1.1)."""
+        """Whether messages state ``<TTrq>``, else ``<expiresAt>`` ([MC-MQSRM] 2.2.6.17, 2.2.5.1.1).
+        """
         self.awaited_delivery_receipts: dict[str, None] = {}
         self.decisions: DecisionOracle | None = None
-        """Hears of every receipt about a decision."""
+        """Records every receipt about a decision; ``None`` if the run has no such oracle."""
         self._delivery_receipts: dict[str, None] = {}
         self._cursor = 0
         self._under_way = 0
         self._waiting_to_retransmit = False
 
     def next_uniquifier(self) -> int:
-        """SRMPState.MessageIdOrdinal."""
+        """Increase SRMPState.MessageIdOrdinal and return it."""
         self.message_id_ordinal += self.message_id_step
         return self.message_id_ordinal
 
     def submit(self, key: str, time_to_reach_queue: float | None) -> None:
-        """The application sends."""
+        """Put a message of the application into the queue and send whatever may be sent."""
         item = Outgoing(key, self.next_uniquifier(), None)
         if time_to_reach_queue is not None:
             item.expires_at = self.clock.now + time_to_reach_queue
@@ -109,11 +121,11 @@ class SenderModel:
 
     @property
     def idle(self) -> bool:
-        """Nothing is left to send or to wait for."""
+        """Return whether the sender has nothing to send and awaits no receipt."""
         return not self.queue and not self.awaited_delivery_receipts
 
     def pump(self) -> None:
-        """Send what may be sent now."""
+        """Send every message that may be sent now."""
         while (
             not self._waiting_to_retransmit
             and self._under_way < self.window
@@ -127,7 +139,7 @@ class SenderModel:
             self._send(item)
 
     def _expired(self, item: Outgoing) -> bool:
-        """[MC-MQSRM] 3.1.7.2.1."""
+        """Remove ``item`` if it has expired and return whether it has ([MC-MQSRM] 3.1.7.2.1)."""
         if item.expires_at is None or self.clock.now <= item.expires_at:
             return False
         self.marks["expired-at-sender"] += 1
@@ -148,11 +160,11 @@ class SenderModel:
 
     @property
     def stream_name(self) -> str | None:
-        """What the oracle watches the order of."""
+        """Return the name of the order that the oracle checks, or ``None`` if the order is free."""
         return None
 
     def message_for(self, item: Outgoing) -> Message:
-        """The message as it goes out now."""
+        """Return the message in the form in which it is sent now."""
         raise AssertionError("a kind of sender says what it sends")
 
     def _answered(self, item: Outgoing, status: int | None) -> None:
@@ -173,26 +185,27 @@ class SenderModel:
         self.pump()
 
     def accepted(self, item: Outgoing) -> None:
-        """200 came."""
+        """Remove the message and record it as acknowledged, because the peer answered 200."""
         if item in self.queue:
             self._remove(item)
         self.oracle.acknowledged(item.key)
 
     def _retransmit(self) -> None:
-        """[MC-MQSRM] 3.1.6.1."""
+        """Begin again with the first message of the queue ([MC-MQSRM] 3.1.6.1)."""
         self._waiting_to_retransmit = False
         self._cursor = 0
         self.pump()
 
     def receive(self, message: Message, answer: Answer) -> None:
-        """A receipt arrived."""
+        """Process a receipt that arrived and answer it; any other message is answered 400."""
         receipt = message.receipt
         if receipt is None:
             answer(400)
             return
         if receipt.kind == "delivery":
             name = f"{receipt.lineage}/{receipt.uniquifier}"
-            self._delivery_receipts[name] = None  # it may overtake the 200
+            # The receipt may overtake the 200.
+            self._delivery_receipts[name] = None
             self.awaited_delivery_receipts.pop(name, None)
         elif receipt.kind in ("commitment", "final_stream") and self.decisions is not None:
             self.decisions.told(receipt, message.uniquifier)
@@ -200,7 +213,7 @@ class SenderModel:
 
 
 class DatagramSender(SenderModel):
-    """Regular and durable messages."""
+    """Sends regular and durable messages."""
 
     def __init__(
         self,
@@ -220,7 +233,7 @@ class DatagramSender(SenderModel):
         )
 
     def message_for(self, item: Outgoing) -> Message:
-        """The same bytes each time."""
+        """Return the message, which has the same bytes for each sending."""
         if item.message is None:
             item.message = Message(
                 destination=self.queue_url,
@@ -245,7 +258,7 @@ class DatagramSender(SenderModel):
         return item.message
 
     def accepted(self, item: Outgoing) -> None:
-        """Finished, but for a delivery receipt."""
+        """Finish the message, except that a delivery receipt may still be awaited."""
         name = f"{self.guid}/{item.uniquifier}"
         if self.wants_delivery_receipts and name not in self._delivery_receipts:
             self.awaited_delivery_receipts[name] = None
@@ -253,7 +266,7 @@ class DatagramSender(SenderModel):
 
 
 class StreamSender(SenderModel):
-    """Stream messages to one transactional queue."""
+    """Sends stream messages to one transactional queue."""
 
     def __init__(
         self,
@@ -275,28 +288,37 @@ class StreamSender(SenderModel):
         self._receipt_wait = 0
         self.dead_letter = random.random() < 0.4
         self.awaited_final_receipts: dict[int, None] = {}
-        """Positions of the live stream: acknowledged, and waiting to hear of their end (AwaitingFinalStreamReceipt)."""
+        """Positions of the live stream that are acknowledged and await a final receipt.
+
+        The document calls this set AwaitingFinalStreamReceipt.
+        """
 
     @property
     def idle(self) -> bool:
-        """Nothing is left, also to hear of."""
+        """Return whether the sender has nothing to send and awaits no receipt of any kind."""
         return super().idle and not self.awaited_final_receipts
 
     @property
     def stream_name(self) -> str | None:
-        """One order for all streams of this sender: they follow one another."""
+        """Return the sender's name.
+
+        All streams of the sender share one order, because they follow one another.
+        """
         return self.name
 
     def _expired(self, item: Outgoing) -> bool:
         first = item.position == 1
         if first and self.new_id_for_each_sending:
-            return False  # the stream would be given up, and a receiver cannot know its messages again by new identifiers
+            # The sender would have to give up the stream. The receiver could not recognise the
+            # stream's messages by their new identifiers.
+            return False
         if not super()._expired(item):
             return False
         if first:
             self._give_up_stream()
         elif not self.queue and not self.awaited_final_receipts:
-            self.stream_id = None  # 3.1.7.6
+            # [MC-MQSRM] 3.1.7.6 ends the stream here.
+            self.stream_id = None
         return True
 
     def _give_up_stream(self) -> None:
@@ -307,7 +329,10 @@ class StreamSender(SenderModel):
             item.position = 0
 
     def message_for(self, item: Outgoing) -> Message:
-        """[MC-MQSRM] 3.1.7.2.2 and 3.1.7.2.3."""
+        """Return the message with its position and ``<previous>``.
+
+        The sections are [MC-MQSRM] 3.1.7.2.2 and 3.1.7.2.3.
+        """
         if item.position == 0:
             self._give_position(item)
         elif self.new_id_for_each_sending:
@@ -359,10 +384,10 @@ class StreamSender(SenderModel):
         )
 
     def accepted(self, item: Outgoing) -> None:
-        """Kept until a receipt covers it (3.1.7.2.5)."""
+        """Keep the message, because only a receipt ends it (3.1.7.2.5)."""
 
     def _await_receipt(self) -> None:
-        """3.1.2.2: the Stream Receipt Wait Timer, one for the stream."""
+        """Start the stream's one Stream Receipt Wait Timer unless it runs already (3.1.2.2)."""
         if self._receipt_wait == 0:
             self._start_receipt_wait()
 
@@ -373,7 +398,7 @@ class StreamSender(SenderModel):
         )
 
     def _receipt_wait_over(self, number: int) -> None:
-        """[MC-MQSRM] 3.1.6.2."""
+        """Send everything again, because no receipt arrived in time ([MC-MQSRM] 3.1.6.2)."""
         if number != self._receipt_wait:
             return
         if not self.queue:
@@ -386,7 +411,7 @@ class StreamSender(SenderModel):
         self.pump()
 
     def receive(self, message: Message, answer: Answer) -> None:
-        """[MC-MQSRM] 3.1.5.1.8."""
+        """Process a stream receipt or a final stream receipt ([MC-MQSRM] 3.1.5.1.8)."""
         receipt = message.receipt
         if receipt is not None and receipt.kind == "stream":
             assert receipt.last_ordinal is not None
@@ -399,7 +424,10 @@ class StreamSender(SenderModel):
         super().receive(message, answer)
 
     def _final(self, receipt: Receipt) -> None:
-        """[MC-MQSRM] 3.1.5.1.9: of an unknown stream it is discarded."""
+        """Process a final stream receipt ([MC-MQSRM] 3.1.5.1.9).
+
+        A receipt for an unknown stream is discarded.
+        """
         assert receipt.last_ordinal is not None
         if receipt.stream_id != self.stream_id:
             self.marks["final-receipt-discarded"] += 1

@@ -1,4 +1,4 @@
-"""A dialogue with the sending engine that reads like the specification: ``>>`` goes in, ``<<`` must come out.
+"""A dialogue with the sending engine that reads like the specification.
 
     assert (
         SendingPlaybook()
@@ -11,9 +11,10 @@
         << delivered(1, 2)
     )
 
-:mod:`.dialogue` says what the notation means. Serials count from 1 and message identifiers with them, so ``sends(2)`` is also
-the message with the identifier 2. Rows are read, and changes committed, as soon as the engine asks; after :func:`hold_commits`
-only when the dialogue says so.
+A ``>>`` step is an input, a ``<<`` step is an expected output. :mod:`.dialogue` explains the
+notation. Serials and message identifiers both count from 1, so ``sends(2)`` is also the message
+with the identifier 2. The playbook reads rows and commits changes as soon as the engine requests
+it. After :func:`hold_commits` it commits only at a :func:`committed` step.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ IDENTITY = "0a11ce00-0000-4000-8000-00000000000a"
 DESTINATION = "http://machine2/msmq/private$/ledger"
 RECEIPTS_URL = "http://machine1/MSMQ/PRIVATE$/order_queue$"
 READ_MAX = 1_000
-"""Rows a dialogue reads at once; a limit in bytes is the store's affair."""
+"""Most rows that a dialogue reads at once; the store has the limit in bytes."""
 
 
-# --- what goes in -------------------------------------------------------------------------------------------------------
+# --- inputs ---------------------------------------------------------------------------------------
 
 
 def enqueue(
@@ -61,40 +62,56 @@ def enqueue(
     time_to_reach_queue: float | None = None,
     final: bool = False,
 ) -> Input:
-    """An application sends ``count`` messages."""
+    """Return the step in which an application sends ``count`` messages."""
     text = f"enqueue {count} {kind}"
     return Input(text, lambda playbook: playbook.enqueue(count, kind, time_to_reach_queue, final))
 
 
 def answer(status: int, *, retry_after: float | None = None, nth: int = 0) -> Input:
-    """The peer answers the oldest sending that is under way, or the ``nth`` after it."""
+    """Return the step in which the peer answers a sending in flight.
+
+    ``nth`` is 0 for the oldest sending, 1 for the next one, and so on.
+    """
     return Input(f"answer {status}", lambda playbook: playbook.answer(status, retry_after, nth))
 
 
 def peer_is_down(down: bool = True) -> Input:
-    """From now on no connection to the peer can be made, or it can again."""
+    """Return the step that makes connections to the peer impossible, or possible again."""
     return Input("peer down" if down else "peer up", lambda playbook: playbook.peer_is_down(down))
 
 
 def answer_withdraws(status: int) -> Input:
-    """The peer answers the oldest sending, and the others, which were only written down, are taken back."""
+    """Return the step in which the peer answers the oldest sending and the others are withdrawn.
+
+    The others were prepared, but not sent.
+    """
     return Input(f"answer {status} withdraws", lambda playbook: playbook.answer_withdraws(status))
 
 
 def no_answer(*, left: bool = True) -> Input:
-    """The oldest sending fails; ``left=False``: not connected."""
+    """Return the step in which the oldest sending fails.
+
+    ``left=False`` says that no connection could be made.
+    """
     return Input(f"no answer, left={left}", lambda playbook: playbook.no_answer(left))
 
 
 def once_more() -> Input:
-    """The peer closes a kept connection without an answer to the oldest sending, which goes again over a new one by itself."""
+    """Return the step in which the oldest sending is repeated automatically.
+
+    The peer closed a kept connection without an answer, so the sending is repeated over a new
+    connection.
+    """
     return Input("once more", lambda playbook: playbook.sender.doubted(playbook.under_way[0]))
 
 
 def stream_receipt(
     last_ordinal: int, *, stream: int = 0, guid: str = IDENTITY, to: str = RECEIPTS_URL
 ) -> Input:
-    """A stream receipt comes; ``stream`` counts the streams backwards: 0 is the live one, -1 the one before."""
+    """Return the step in which a stream receipt arrives.
+
+    ``stream`` counts the streams backwards: 0 is the live one, -1 the one before.
+    """
     return Input(
         f"receipt {last_ordinal}",
         lambda playbook: playbook.receipt(last_ordinal, stream, guid, to, None),
@@ -109,37 +126,40 @@ def final_receipt(
     guid: str = IDENTITY,
     to: str = RECEIPTS_URL,
 ) -> Input:
-    """A final stream receipt comes; ``stream`` as in :func:`stream_receipt`."""
+    """Return the step in which a final stream receipt arrives.
+
+    ``stream`` counts as in :func:`stream_receipt`.
+    """
     text = f"final {ordinal} {positive}"
     return Input(text, lambda playbook: playbook.receipt(ordinal, stream, guid, to, positive))
 
 
 def tick(seconds: float) -> Input:
-    """Time passes."""
+    """Return the step in which time passes, in seconds."""
     return Input(f"tick {seconds}", lambda playbook: playbook.tick(seconds))
 
 
 def restart() -> Input:
-    """Power off and on: only what was committed is left."""
+    """Return the step in which the power fails and returns: only committed data is left."""
     return Input("restart", lambda playbook: playbook.restart())
 
 
 def hold_commits() -> Input:
-    """From now on nothing is committed unless the dialogue says so."""
+    """Return the step after which nothing is committed before a :func:`committed` step."""
     return Input("hold commits", lambda playbook: playbook.hold())
 
 
 def committed() -> Input:
-    """What changed is committed."""
+    """Return the step that commits all changes."""
     return Input("committed", lambda playbook: playbook.commit())
 
 
 def operator(text: str, act: Callable[[Sender], object]) -> Input:
-    """Somebody does ``act`` to the engine."""
+    """Return the step in which an operator does ``act`` to the engine."""
     return Input(text, lambda playbook: playbook.operator(act))
 
 
-# --- what comes out -----------------------------------------------------------------------------------------------------
+# --- outputs --------------------------------------------------------------------------------------
 
 
 def sends(
@@ -151,7 +171,11 @@ def sends(
     again: bool = False,
     kind: Kind = "stream",
 ) -> Output:
-    """A message leaves: its number; in a stream its position, and the one before it."""
+    """Return the output that a message is sent.
+
+    ``number`` is the message's number. In a stream ``position`` is its position and ``previous``
+    the position before it.
+    """
     if kind == "plain":
         return Output(f"sends {number}{' again' if again else ''}")
     position = number if position is None else position
@@ -163,7 +187,7 @@ def sends(
 
 
 def delivered(first: int, last: int | None = None) -> Output:
-    """It is stored that these have arrived."""
+    """Return the output that the delivery of the messages ``first`` to ``last`` is stored."""
     return Output(f"delivered {first}-{first if last is None else last}")
 
 
@@ -175,7 +199,7 @@ def dead(
     status: int | None = None,
     in_doubt: bool = False,
 ) -> Output:
-    """It is stored that these will not arrive."""
+    """Return the output that the messages ``first`` to ``last`` are stored as dead letters."""
     status_text = f" {status}" if status else ""
     return Output(
         f"dead {first}-{first if last is None else last} "
@@ -184,15 +208,15 @@ def dead(
 
 
 def verdict(text: str) -> Output:
-    """What a receipt was, when it did not make progress."""
+    """Return the output that a receipt made no progress, with the engine's verdict about it."""
     return Output(f"verdict {text}")
 
 
-# --- the conversation ---------------------------------------------------------------------------------------------------
+# --- the conversation -----------------------------------------------------------------------------
 
 
 class SendingPlaybook(Dialogue):
-    """The dialogue and the engine that holds it."""
+    """A dialogue and the sending engine that takes part in it."""
 
     def __init__(self, settings: SenderSettings | None = None) -> None:
         super().__init__()
@@ -201,7 +225,7 @@ class SendingPlaybook(Dialogue):
         self.settings = settings or SenderSettings()
         self.under_way: list[Send] = []
         self.ordinals: list[int] = []
-        """Of all streams that were begun."""
+        """The ordinals of all streams that were begun, in order."""
         self._number = 0
         self._new: list[tuple[QueueKey, int, Message]] = []
         self._new_finals: list[tuple[QueueKey, int, int]] = []
@@ -209,7 +233,7 @@ class SendingPlaybook(Dialogue):
         self.sender = self._load()
 
     def describe(self) -> str:
-        """The engine."""
+        """Return the state of the engine and its queues as text."""
         return f"{self.sender!r} {list(self.sender)}"
 
     def _load(self) -> Sender:
@@ -225,7 +249,7 @@ class SendingPlaybook(Dialogue):
     def enqueue(
         self, count: int, kind: Kind, time_to_reach_queue: float | None, final: bool
     ) -> None:
-        """:func:`enqueue`."""
+        """Carry out the step of :func:`enqueue`."""
         at = self.clock.utc()
         until = None if time_to_reach_queue is None else at + int(time_to_reach_queue * 1_000_000)
         enqueued = self.sender.enqueue(
@@ -249,7 +273,7 @@ class SendingPlaybook(Dialogue):
         self._work()
 
     def answer(self, status: int, retry_after: float | None, nth: int) -> None:
-        """:func:`answer`."""
+        """Carry out the step of :func:`answer`."""
         send = self.under_way.pop(nth)
         self.sender.answered(send, status, self.clock.now, self.clock.utc(), retry_after)
         self._work()
@@ -267,11 +291,11 @@ class SendingPlaybook(Dialogue):
             rows_max = READ_MAX
 
     def peer_is_down(self, down: bool) -> None:
-        """:func:`peer_is_down`."""
+        """Carry out the step of :func:`peer_is_down`."""
         self._down = down
 
     def answer_withdraws(self, status: int) -> None:
-        """:func:`answer_withdraws`."""
+        """Carry out the step of :func:`answer_withdraws`."""
         send, *withdrawn = self.under_way
         self.under_way = []
         for each in reversed(withdrawn):
@@ -282,12 +306,12 @@ class SendingPlaybook(Dialogue):
         self._work()
 
     def no_answer(self, left: bool) -> None:
-        """:func:`no_answer`."""
+        """Carry out the step of :func:`no_answer`."""
         self.sender.failed(self.under_way.pop(0), self.clock.now, left=left)
         self._work()
 
     def receipt(self, last: int, stream: int, guid: str, to: str, decision: bool | None) -> None:
-        """:func:`stream_receipt`, :func:`final_receipt`."""
+        """Carry out the step of :func:`stream_receipt` or :func:`final_receipt`."""
         stream_id = StreamId(guid, self.ordinals[stream - 1])
         if decision is None:
             receipt, message_class = (
@@ -313,7 +337,7 @@ class SendingPlaybook(Dialogue):
         self._work()
 
     def tick(self, seconds: float) -> None:
-        """:func:`tick`."""
+        """Carry out the step of :func:`tick`."""
         until = self.clock.now + seconds
         while (when := self.sender.next_timer()) is not None and when <= until + 1e-9:
             self.clock.now = max(self.clock.now, when)
@@ -322,23 +346,23 @@ class SendingPlaybook(Dialogue):
         self.clock.now = until
 
     def restart(self) -> None:
-        """:func:`restart`."""
+        """Carry out the step of :func:`restart`."""
         self.disk.crash(survives=False)
         self._new, self._new_finals, self.under_way = [], [], []
         self.sender = self._load()
         self._work()
 
     def hold(self) -> None:
-        """:func:`hold_commits`."""
+        """Carry out the step of :func:`hold_commits`."""
         self._held = True
 
     def operator(self, act: Callable[[Sender], object]) -> None:
-        """:func:`operator`."""
+        """Carry out the step of :func:`operator`."""
         act(self.sender)
         self._work()
 
     def commit(self) -> None:
-        """:func:`committed`."""
+        """Carry out the step of :func:`committed`."""
         self._commit()
         self._work()
 
@@ -356,7 +380,7 @@ class SendingPlaybook(Dialogue):
                 )
 
     def _work(self) -> None:
-        """What a dispatcher does: commit, read, send, until nothing is left to do."""
+        """Commit, read and send like a dispatcher, until nothing is left to do."""
         while True:
             effects = self.sender.poll(self.clock.now, self.clock.utc())
             for effect in effects:

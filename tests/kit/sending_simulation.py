@@ -1,14 +1,18 @@
-"""The other half of a seed: a life of a sending queue manager, with a foreign destination or one of ours at the far end.
+"""The sending half of a seed: one life of a sending queue manager.
 
-As in :mod:`.simulation`: everything is drawn from the seed, first with faults, then without, and then nothing may be left. The
-oracle's four words are asked of the destination's queue, and beyond them:
+The destination is a foreign peer or one of our own queue managers. As in :mod:`.simulation`,
+everything is drawn from the seed. The run has a part with faults and a part without faults, and
+then no message may be left. The oracle judges the destination's queue. In addition the simulation
+checks these rules:
 
-- what is sent again has the identifier and the place that it had, and is stored (:meth:`.sim_outbox.SimSender.watch`);
-- every message that was committed arrives or is a dead letter, and both only if the dead letter says that it is in doubt; so
-  does every row of a batch that was answered 200. A batch whose answer was lost is committed again, with more rows by then, as
-  Spark plans a micro-batch anew;
-- the dead letters are those that the peer refused, that were too late, whose final receipt was negative, or that an operator
-  gave up.
+- A message that is sent again has its earlier identifier and place, and it is stored
+  (:meth:`.sim_outbox.SimSender.watch`).
+- Every committed message arrives or becomes a dead letter. Both happen only if the dead letter says
+  that the delivery is in doubt. The rule also holds for every row of a batch that was answered 200.
+  A batch whose answer was lost is committed again, perhaps with more rows, because Spark plans a
+  micro-batch again.
+- The dead letters are the messages that the peer refused, that expired, whose final receipt was
+  negative, or that an operator discarded.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ CRASH_PROBABILITY_MAX = 0.02
 DOWN_S_MAX = 60.0
 CLOCK_JUMP_US_MAX = 3_600_000_000
 ANSWER_LOST_SHARE = 0.1
-"""Of the answers to commits, while there are faults."""
+"""Share of the answers to commits that are lost while there are faults."""
 COMMIT_AGAIN_S_MAX = 10.0
 ON_THE_WIRE_SHARE = 1 / 16
 BOUNDARY = "MSMQ - SOAP boundary, 4711"
@@ -46,7 +50,7 @@ QUEUES = {"private$/orders": False, "private$/ledger": True}
 
 
 class SendingSimulation:
-    """One run."""
+    """One run of the sending half."""
 
     def __init__(
         self,
@@ -94,9 +98,9 @@ class SendingSimulation:
         self.submitted = 0
         self._batches = 0
         self._open = 0
-        """Batches without an answer."""
+        """Number of batches that have no answer yet."""
         self._answered: list[str] = []
-        """Rows of those that were answered 200."""
+        """Rows of the batches that were answered 200."""
         self.steps = 0
         self._log = log
         self._schedule()
@@ -154,7 +158,7 @@ class SendingSimulation:
     def _commit(
         self, batch: str, kind: Kind, rows: list[str], time_to_reach_queue: float | None
     ) -> None:
-        """Until it is answered."""
+        """Commit the batch again and again until it is answered 200."""
         random = self.random
 
         def answered(status: int | None) -> None:
@@ -180,7 +184,7 @@ class SendingSimulation:
             self._url(kind), kind, batch, rows, time_to_reach_queue, finals, answered
         )
 
-    # --- faults -------------------------------------------------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------
 
     def _pause(self) -> None:
         if self.sender.up and self.sender.sender.pause(self._url("stream"), "stream"):
@@ -189,7 +193,10 @@ class SendingSimulation:
         self.clock.after(self.random.uniform(0.0, DOWN_S_MAX), self._resume)
 
     def _resume(self) -> None:
-        """Until it is stored: the operator sees in ``status`` whether it was."""
+        """Resume the queue, and try again later until the change is stored.
+
+        The loop acts like an operator who sees in ``status`` whether the queue is still paused.
+        """
         row = self.outbox.queues.get(QueueKey(self._url("stream"), "stream"))
         if self.sender.up and self.sender.sender.resume(self._url("stream"), "stream"):
             self.sender.work()
@@ -202,7 +209,7 @@ class SendingSimulation:
             self.sender.work()
 
     def _reset(self) -> None:
-        """Only for a peer that knows messages by their identifiers."""
+        """Reset the stream; only for a peer that recognises messages by their identifiers."""
         if (
             self.foreign is None
             and self.sender.up
@@ -223,7 +230,7 @@ class SendingSimulation:
         if self.foreign is not None:
             self.foreign.down_until = self.clock.now + self.random.uniform(0.0, DOWN_S_MAX)
 
-    # --- the net ------------------------------------------------------------------------------------------------------------
+    # --- the net ----------------------------------------------------------------------------------
 
     def _post_message(self, message: Message, answered: Answer) -> None:
         self._note(f"sends {message.body.decode()} {message.uniquifier} {message.stream}")
@@ -247,17 +254,17 @@ class SendingSimulation:
 
     @property
     def marks(self) -> Counter[str]:
-        """How often each interesting thing happened."""
+        """Return how often each interesting event happened."""
         return (
             self.sender.marks + self.foreign.marks
             if self.foreign is not None
             else self.sender.marks
         )
 
-    # --- the run ------------------------------------------------------------------------------------------------------------
+    # --- the run ----------------------------------------------------------------------------------
 
     def run(self) -> list[str]:
-        """All of it: what is wrong beyond the oracle's words."""
+        """Run the whole life and return the faults that the oracle's verdict does not cover."""
         random, clock, probability = self.random, self.clock, self.crash_probability
         while clock.now < self.heal_at and self.steps < STEPS_MAX and clock.step():
             self.steps += 1
@@ -302,7 +309,7 @@ class SendingSimulation:
         self.sender.start()
 
     def _judge(self) -> list[str]:
-        """Arrived or dead, and dead for a reason."""
+        """Return a fault for each message that neither arrived nor is a justified dead letter."""
         if self.queue_manager is not None:
             for rows in self.disk.rows.values():
                 for row in rows:

@@ -1,11 +1,16 @@
-"""The simulator's peer: a foreign destination as a model, from the document alone ([MC-MQSRM] 3.1.5.1.6.3, 3.1.6.3).
+"""The simulator's foreign destination, written from the document alone.
 
-It lives on the simulated clock and net; the one with sockets is :mod:`tests.kit.foreign.destination`. It keeps the
-rules and nothing else, and shares no line with the receiving half of the package. Its bad days are drawn from the seed: it
-drops a request before or after it took it, answers 500, 502 and 503, sends receipts late, twice, for another stream, for more
-than it was sent; it goes down and comes back with what it had. Messages whose key says ``poison`` it refuses for ever with
-400. As printed, it ignores the repeat of a message wholly: whoever lets a receipt of this peer get lost waits for the next
-message, or for ever.
+The sections are [MC-MQSRM] 3.1.5.1.6.3 and 3.1.6.3. This peer lives on the simulated clock and
+network; the peer with sockets is :mod:`tests.kit.foreign.destination`. The model keeps only the
+rules and shares no line with the receiving half of the package.
+
+The peer's faults are drawn from the seed. The peer drops a request before or after it accepts the
+message, or answers 500, 502 or 503. The peer sends receipts late, twice, for another stream, or for
+more messages than it received. The peer stops and starts again with its earlier state. Messages
+whose key contains ``poison`` are refused with 400 each time.
+
+As printed, the peer ignores the repeat of a message wholly. A sender that loses a receipt of this
+peer waits for the next message, or forever.
 """
 
 from __future__ import annotations
@@ -34,18 +39,22 @@ RETRANSMISSION_TIMEOUT_S = 20.0
 LATE_RECEIPT_S_MAX = 400.0
 READ_S_MAX = 30.0
 MESSAGES_EVER = 1_000
-"""More than anybody sends here in one stream."""
+"""More messages than any test sends in one stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadDays:
-    """How bad it is; probabilities per request or receipt."""
+    """Probabilities of the peer's faults, per request or receipt."""
 
     drop_before: float = 0.0
     drop_after: float = 0.0
     trouble: float = 0.0
     statuses: tuple[int, ...] = (503, 503, 500, 502, 404, 301, 202)
-    """Of its trouble. A 503 says that the message was not taken: no answer for a request of which the net makes copies."""
+    """The statuses of the peer's error answers.
+
+    A 503 says that the peer did not accept the message. Therefore no request that the network
+    copies is answered 503.
+    """
     not_connected: float = 0.0
     receipt_late: float = 0.0
     receipt_twice: float = 0.0
@@ -53,7 +62,7 @@ class BadDays:
 
     @classmethod
     def drawn(cls, random: Random, copies: bool) -> BadDays:
-        """Those of one seed; ``copies``: the net doubles requests."""
+        """Return the faults of one seed; ``copies`` says that the network duplicates requests."""
 
         def often(most: float) -> float:
             return random.choice((0.0, random.uniform(0.0, most)))
@@ -74,7 +83,7 @@ class BadDays:
 
 @dataclass(slots=True)
 class _Stream:
-    """What it knows of one of our streams."""
+    """The peer's knowledge of one of our streams."""
 
     id: StreamId
     last: int
@@ -84,7 +93,7 @@ class _Stream:
 
 
 class SimDestination:
-    """One foreign peer with one transactional queue and one that is not."""
+    """One foreign peer with one transactional queue and one that is not transactional."""
 
     def __init__(
         self,
@@ -110,7 +119,7 @@ class SimDestination:
         self._message_id_ordinal = 0
 
     def receive(self, message: Message, answer: Answer) -> None:
-        """A request."""
+        """Process one request and call ``answer`` with the status, subject to the drawn faults."""
         bad, random = self.bad_days, self.random
         if self.clock.now < self.down_until:
             answer(-1 if random.random() < 0.5 and not self._copies else None)
@@ -173,10 +182,10 @@ class SimDestination:
         self.landed.add(key)
         self.oracle.landed(key)
 
-    # --- receipts -----------------------------------------------------------------------------------------------------------
+    # --- receipts ---------------------------------------------------------------------------------
 
     def _coalesce(self, stream: _Stream) -> None:
-        """3.1.2.3, or much later on a bad day."""
+        """Schedule a stream receipt after 0.5 seconds (3.1.2.3), or much later as a fault."""
         stream.timer += 1
         late = self.bad_days is not None and self.random.random() < self.bad_days.receipt_late
         delay = self.random.uniform(0.5, LATE_RECEIPT_S_MAX) if late else 0.5
@@ -207,7 +216,7 @@ class SimDestination:
         self.clock.after(self.random.uniform(0.0, READ_S_MAX), self._read, message, stream)
 
     def _read(self, message: Message, stream: _Stream) -> None:
-        """The receiving application takes it, or somebody purges the queue (3.1.7.3.3)."""
+        """Receive or purge the message and send its final receipt (3.1.7.3.3)."""
         assert message.stream is not None
         positive = self.random.random() < 0.8
         if not positive:
@@ -246,7 +255,7 @@ class SimDestination:
         self._deliver(message)
 
     def _deliver(self, message: Message) -> None:
-        """Again until it is answered 200 (3.1.6.1)."""
+        """Send the receipt again until it is answered 200 or 400 (3.1.6.1)."""
 
         def answered(status: int | None) -> None:
             if status not in (200, 400):

@@ -1,7 +1,8 @@
-"""A disk that keeps what was synced and nothing else.
+"""A simulated disk that keeps only synced data.
 
-One transaction is under way at a time, as in a group commit. While it syncs nothing of it can be relied on: a crash in that
-time leaves it wholly there or wholly gone, as the journal of a database does, and the simulator tries both.
+One transaction is in progress at a time, as in a group commit. Until its sync returns, no part of
+the transaction is reliable. A crash during the sync leaves the transaction either complete or
+absent, like the journal of a database. The simulator tries both outcomes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from srmp_spark.srmp.receiving.stream_effects import AcceptedGap, IncomingStream
 
 
 class SimRow(NamedTuple):
-    """A stored message."""
+    """One message as the disk stores it."""
 
     queue: str
     sequence: int
@@ -25,11 +26,11 @@ class SimRow(NamedTuple):
 
 
 EXPAND_ROWS = 3
-"""Small, so that crashes come between two slices."""
+"""Most rows of one slice; the number is small, so that crashes happen between two slices."""
 
 
 class SimDecision(NamedTuple):
-    """Rows that left their queue."""
+    """A decision about rows that left their queue: the first and last row, reason and time."""
 
     queue: str
     first: int
@@ -39,23 +40,23 @@ class SimDecision(NamedTuple):
 
 
 class SimTold(NamedTuple):
-    """A receipt about a decision, and its own identifier."""
+    """A receipt about a decision, with the receipt's own message identifier."""
 
     number: int
     receipt: DecisionReceipt
 
 
 class SimDiscarded(NamedTuple):
-    """A stream message that came too late: its position counts, and there is no row."""
+    """A stream message that arrived too late: its position counts, but it gets no row."""
 
     key: str
     asking: Undecided | None
-    """What it asks to be told."""
+    """The receipts that the message requests, or None if it requests no receipt."""
     at: int
 
 
 class SimTransaction(NamedTuple):
-    """What one group commit writes."""
+    """The content of one group commit of the receiving side."""
 
     rows: list[SimRow]
     owed: list[OwedReceipt]
@@ -64,7 +65,7 @@ class SimTransaction(NamedTuple):
     moved: Sequence[Undecided] = ()
     decided: Sequence[SimDecision] = ()
     expand: bool = False
-    """A slice of the oldest decision becomes receipts."""
+    """Whether the transaction turns a slice of the oldest decision into receipts."""
     discarded: Sequence[SimDiscarded] = ()
 
 
@@ -72,7 +73,10 @@ Transaction = TypeVar("Transaction")
 
 
 class Synced(ABC, Generic[Transaction]):
-    """What both halves share: one transaction at a time, kept wholly or not at all."""
+    """Storage with one transaction at a time, which a crash keeps completely or not at all.
+
+    This is the common base of the receiving and the sending side's storage.
+    """
 
     def __init__(self) -> None:
         self.position = 0
@@ -80,16 +84,16 @@ class Synced(ABC, Generic[Transaction]):
 
     @property
     def busy(self) -> bool:
-        """Whether a transaction is under way."""
+        """Return whether a transaction is in progress."""
         return self.under_way is not None
 
     def begin(self, transaction: Transaction) -> None:
-        """Start to write; :meth:`finish` is the moment when the sync returns."""
+        """Start to write ``transaction``; :meth:`finish` is called when the sync returns."""
         assert self.under_way is None, "one transaction at a time"
         self.under_way = transaction
 
     def finish(self) -> Committed:
-        """The sync returned."""
+        """Make the transaction in progress durable and return the proof that it is stored."""
         assert self.under_way is not None, "nothing is under way"
         transaction, self.under_way = self.under_way, None
         self.position += 1
@@ -97,12 +101,19 @@ class Synced(ABC, Generic[Transaction]):
         return Committed(self.position)
 
     def proof(self) -> Committed:
-        """Proof for what repeats something synced long ago. Never while a transaction is under way."""
+        """Return a proof for repeats of data that was synced earlier.
+
+        This method must not be called while a transaction is in progress.
+        """
         assert self.under_way is None, "what is under way is not synced"
         return Committed(self.position)
 
     def crash(self, survives: bool) -> None:
-        """Lose what is not synced; ``survives``: the transaction under way had just reached the disk."""
+        """Lose all data that is not synced.
+
+        If ``survives`` is true, the transaction in progress had just reached the disk, so it is
+        kept.
+        """
         if self.under_way is not None and survives:
             self.position += 1
             self.apply(self.under_way)
@@ -110,11 +121,11 @@ class Synced(ABC, Generic[Transaction]):
 
     @abstractmethod
     def apply(self, transaction: Transaction) -> None:
-        """Make a transaction true."""
+        """Put the content of a transaction into the stored state."""
 
 
 class SimDisk(Synced[SimTransaction]):
-    """What a receiving queue manager has synced."""
+    """The synced state of a receiving queue manager."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,17 +139,24 @@ class SimDisk(Synced[SimTransaction]):
         self.undecided: dict[tuple[str, int], Undecided] = {}
         self.decisions: list[SimDecision] = []
         self.told: dict[int, SimTold] = {}
-        """Receipts that follow from decisions."""
+        """Receipts that follow from decisions and are not delivered yet, by a serial number."""
         self.told_of: dict[tuple[str, int], tuple[Reason, int]] = {}
-        """What senders of streams were told: they may have discarded it."""
+        """Decisions whose final stream receipts were delivered, by message.
+
+        The sender may have discarded such a receipt, so it may have to be sent again.
+        """
         self.on_decided: Callable[[Undecided, Reason], object] = lambda row, reason: None
         self.on_discarded: Callable[[str], object] = lambda key: None
         self._told_serial = 0
         self.receipt_numbers = 1_000_000
-        """Identifiers of receipts about decisions: given out in transactions alone."""
+        """The last identifier of a receipt about a decision; transactions alone assign identifiers.
+        """
 
     def decision_delivered(self, key: int, told: SimTold) -> None:
-        """The peer took the receipt. Not synced either; one that was moved meanwhile is another."""
+        """Remove a decision's receipt that the peer accepted; the removal is not synced.
+
+        If the message moved in the meantime, another receipt has replaced this one and stays.
+        """
         if self.told.get(key) == told:
             del self.told[key]
             receipt = told.receipt
@@ -149,16 +167,19 @@ class SimDisk(Synced[SimTransaction]):
                 )
 
     def receipt_delivered(self, number: int) -> None:
-        """Forget an owed receipt. Not synced with anything: at worst it is sent once more."""
+        """Remove an owed receipt that was delivered.
+
+        The removal is not synced. After a crash the receipt is at worst sent again.
+        """
         self.owed.pop(number, None)
 
     def end(self, queue: str) -> int:
-        """The sequence of the last row."""
+        """Return the sequence of the queue's last row, or 0 if the queue has no row."""
         rows = self.rows.get(queue)
         return rows[-1].sequence if rows else 0
 
     def apply(self, transaction: SimTransaction) -> None:
-        """Rows, receipts owed, streams and identifiers."""
+        """Store the transaction's rows, owed receipts, streams, identifiers and decisions."""
         self._insert(transaction.rows)
         for owed in transaction.owed:
             self._owed_serial += 1
@@ -175,7 +196,7 @@ class SimDisk(Synced[SimTransaction]):
         self._write_decisions(transaction)
 
     def _write_decisions(self, transaction: SimTransaction) -> None:
-        """As store/tables/decisions.py does."""
+        """Store the transaction's decisions in the order of store/tables/decisions.py."""
         for row in transaction.undecided:
             self.undecided[row.queue, row.sequence] = row
         for discarded in transaction.discarded:
@@ -183,9 +204,9 @@ class SimDisk(Synced[SimTransaction]):
             if discarded.asking is not None:
                 self.on_decided(discarded.asking, Reason.EXPIRED)
                 self.tell_of_discarded(discarded.asking, discarded.at)
-        for moved in (
-            transaction.moved
-        ):  # behind what the same commit discards: a message that moves was known before
+        # Moves follow the discarded messages of the same commit, because a message that moves was
+        # known before.
+        for moved in transaction.moved:
             self._move(moved)
         for decision in transaction.decided:
             self.decisions.append(decision)
@@ -197,7 +218,7 @@ class SimDisk(Synced[SimTransaction]):
             self.expand()
 
     def expand(self) -> None:
-        """A slice of the oldest decision."""
+        """Turn a slice of the oldest decision into receipts."""
         queue, first, last, reason, at = self.decisions[0]
         end = min(last, first + EXPAND_ROWS - 1)
         for sequence in range(first, end + 1):
@@ -209,7 +230,10 @@ class SimDisk(Synced[SimTransaction]):
             del self.decisions[0]
 
     def tell_of_discarded(self, asking: Undecided, at: int) -> None:
-        """Nobody will read it, and who asked is told so."""
+        """Store the receipts which say that a late message was discarded.
+
+        If the message requested no receipts, none are stored.
+        """
         self._tell(receipts_for(asking, Reason.EXPIRED, at))
 
     def _tell(self, receipts: Iterable[DecisionReceipt]) -> None:
@@ -218,7 +242,7 @@ class SimDisk(Synced[SimTransaction]):
             self.told[self._told_serial] = SimTold(self._next_number(), receipt)
 
     def take_undecided(self, queue: str, sequence: int) -> Undecided | None:
-        """It is decided now, once and for all."""
+        """Remove and return the undecided message of a row, or None if the row has none."""
         return self.undecided.pop((queue, sequence), None)
 
     def _next_number(self) -> int:
@@ -254,7 +278,7 @@ class SimDisk(Synced[SimTransaction]):
             )
 
     def write_history(self, changes: Changes) -> None:
-        """The part of a transaction that concerns identifiers."""
+        """Store the part of a transaction that concerns identifiers."""
         for key in changes.history.deletes:
             self.history.pop(key, None)
         for run in changes.history.upserts:

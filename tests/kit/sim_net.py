@@ -1,8 +1,10 @@
-"""A network that loses, doubles, delays, reorders, clogs, and brings copies back after weeks.
+"""A simulated network that loses, doubles, delays and reorders requests.
 
-What travels is one HTTP exchange: a request that arrives or not, and an answer that arrives or not. The sender of a request
-learns one of three things: the answer, that the connection broke, or (after the time-out) nothing. A copy of a request is a
-request whose answer nobody reads: a proxy that repeats a POST, a sender that was restored from a backup.
+The network also clogs, and it delivers copies of requests after weeks. The unit is one HTTP
+exchange: a request that arrives or not, and an answer that arrives or not. The sender of a request
+learns one of three results: the answer, a broken connection, or (after the time-out) nothing. A
+copy of a request is a request whose answer no client reads. Examples are a proxy that repeats a
+POST, and a sender that was restored from a backup.
 """
 
 from __future__ import annotations
@@ -21,26 +23,33 @@ Answer = Callable[[int | None], None]
 HTTP_TIMEOUT_S = 10.0
 LATE_COPY_S_MIN = 6 * 3600.0
 LATE_COPY_S_MAX = 27 * 86400.0
-"""Identifiers are remembered for 30 days (MESSAGE_ID_HISTORY_DAYS), at least 27 under a wall clock that jumps."""
+"""Longest delay of a late copy, in seconds.
+
+Identifiers are remembered for 30 days (MESSAGE_ID_HISTORY_DAYS), and for at least 27 days under a
+wall clock that jumps.
+"""
 HEALTHY_DELAY_S = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetFaults:
-    """How bad a network is; probabilities are per message and direction."""
+    """The faults of one network; probabilities are per message and direction."""
 
     loss: float = 0.0
     duplicate: float = 0.0
     delay: float = 0.05
-    """Mean of an exponential, in seconds: neighbours overtake each other."""
+    """Mean of the exponentially distributed delay, in seconds.
+
+    The delay is long enough that requests overtake one another.
+    """
     clog: float = 0.0
-    """Probability that a message finds its link clogged, and clogs it for all that follow."""
+    """Probability that a message clogs its link for itself and for all later messages."""
     clog_seconds: float = 5.0
     late_copy: float = 0.0
 
     @classmethod
     def drawn(cls, random: Random) -> NetFaults:
-        """One network of a seed."""
+        """Return the network of one seed."""
         return cls(
             loss=random.choice((0.0, random.uniform(0.0, 0.3))),
             duplicate=random.choice((0.0, random.uniform(0.0, 0.5))),
@@ -51,7 +60,7 @@ class NetFaults:
 
 
 class SimNet:
-    """Carries requests; :attr:`faults` may be set to ``None`` to heal it."""
+    """Carries requests and answers; set :attr:`faults` to ``None`` to heal the network."""
 
     def __init__(self, clock: SimClock, random: Random, faults: NetFaults | None) -> None:
         self._clock = clock
@@ -66,7 +75,11 @@ class SimNet:
         request: Request,
         answered: Answer,
     ) -> None:
-        """Send ``request`` over ``link``: ``deliver(request, answer)`` at the far end, ``answered(status)`` here, once."""
+        """Send ``request`` over ``link``.
+
+        The far end is called as ``deliver(request, answer)``. The sender is called once as
+        ``answered(status)``.
+        """
         faults = self.faults
         if faults is None:
             self._clock.after(HEALTHY_DELAY_S, deliver, request, _Way(self, answered))
@@ -84,7 +97,7 @@ class SimNet:
             self._clock.after(self._delay(link, faults), deliver, request, _Way(self, answered))
 
     def clog(self, link: str, seconds: float) -> None:
-        """Let nothing through ``link`` for a while; what is sent meanwhile arrives afterwards."""
+        """Block ``link`` for ``seconds``; requests that are sent meanwhile arrive afterwards."""
         self._clogged_until[link] = max(
             self._clogged_until.get(link, 0.0), self._clock.now + seconds
         )
@@ -99,7 +112,7 @@ class SimNet:
         return delay
 
     def carry_answer(self, status: int | None, answered: Answer) -> None:
-        """The way back: lost, or late, or there."""
+        """Send the answer back to the sender: lost, late or at once, as the faults decide."""
         faults = self.faults
         if faults is None:
             self._clock.after(HEALTHY_DELAY_S, answered, status)
@@ -110,7 +123,7 @@ class SimNet:
 
 
 class _Way:
-    """The way back of one exchange; an answer that comes twice travels once."""
+    """The answer path of one exchange; only the first of several answers is sent."""
 
     __slots__ = ("_answered", "_net")
 
@@ -125,4 +138,4 @@ class _Way:
 
 
 def _nobody(status: int | None) -> None:
-    """Nobody reads the answer to a copy."""
+    """Ignore the answer to a copy."""

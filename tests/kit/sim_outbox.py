@@ -1,8 +1,9 @@
-"""A sending queue manager over its lives: the engine, an outbox that keeps what was synced, and the loop between them.
+"""A simulated sending queue manager: the engine, a synced outbox, and the loop between them.
 
-What the dispatcher does around the engine, in a page: gather, commit, do what
-:meth:`~srmp_spark.srmp.sending.sender.Sender.poll`
-says, report. It also watches what leaves: what is sent again must be what was sent before.
+The object lives through crashes and restarts. The loop does the dispatcher's work in short form:
+collect messages, commit, carry out the effects of
+:meth:`~srmp_spark.srmp.sending.sender.Sender.poll`, and report results. The object also watches
+each message that is sent: a message that is sent again must keep its identifier and its place.
 """
 
 from __future__ import annotations
@@ -39,31 +40,31 @@ HOST = "sender"
 RECEIPTS_URL = f"http://{HOST}/MSMQ/PRIVATE$/order_queue$?SenderStream=XRntV"
 SYNC_S_MAX = 0.02
 ONCE_MORE = 0.5
-"""Of the sendings without an answer."""
+"""Share of the sendings without an answer that are repeated automatically."""
 REDIAL_REFUSED = 0.5
-"""Of those: whoever did not answer has ended, and nobody listens."""
+"""Share of the automatic repeats whose connection is refused, because the peer has ended."""
 LOAD_S_MAX = 0.01
 NOT_REACHED = 0.05
-"""Of the loads: no connection could be made."""
+"""Share of the loads after which no connection can be made."""
 ROWS_PER_LOAD_MAX = 7
-"""Fewer than the engine asks for, as a limit in bytes would have it."""
+"""Most rows of one read: fewer than the engine requests, as after a limit in bytes."""
 
 Post = Callable[[Message, Answer], None]
 
 
 class OutboxTransaction(NamedTuple):
-    """What one group commit of the sending side writes."""
+    """The content of one group commit of the sending side."""
 
     messages: list[tuple[QueueKey, int, Message]]
     changes: OutgoingChanges
     uniquifier: int
     finals: list[tuple[QueueKey, int, int]]
     batches: Sequence[str] = ()
-    """Those whose rows are among the messages, or were known."""
+    """Batches whose rows are among the messages or were known before."""
 
 
 class SimOutbox(Synced[OutboxTransaction]):
-    """What a sending queue manager has synced."""
+    """The synced state of a sending queue manager."""
 
     def __init__(self, oracle: Oracle) -> None:
         super().__init__()
@@ -76,11 +77,11 @@ class SimOutbox(Synced[OutboxTransaction]):
         self.known: set[str] = set()
         """Identities: the keys of all rows that were ever committed."""
         self.batches: set[str] = set()
-        """Committed ones."""
+        """Names of all batches that are committed."""
         self._oracle = oracle
 
     def apply(self, transaction: OutboxTransaction) -> None:
-        """Messages, the state of queues, and the ends of messages."""
+        """Store the transaction's messages, the state of queues, and the ends of messages."""
         for key, serial, message in transaction.messages:
             self.messages.setdefault(key, {})[serial] = message
             self.known.add(message.body.decode())
@@ -105,7 +106,7 @@ class SimOutbox(Synced[OutboxTransaction]):
                 self.dead[message.body.decode()] = letter
 
     def take(self, key: QueueKey, first: int, last: int) -> list[tuple[int, Message]]:
-        """Remove messages."""
+        """Remove the messages ``first`` to ``last`` and return them with their serials."""
         messages = self.messages.get(key, {})
         self.finals.get(key, set()).difference_update(range(first, last + 1))
         return [
@@ -113,14 +114,14 @@ class SimOutbox(Synced[OutboxTransaction]):
         ]
 
     def read(self, load: Load, count: int) -> list[StoredMessage]:
-        """The answer to a :class:`Load`."""
+        """Return up to ``count`` of the messages that a :class:`Load` requests."""
         messages = self.messages.get(load.key, {})
         return [
             StoredMessage(s, messages[s]) for s in sorted(messages) if load.after < s <= load.last
         ][:count]
 
     def runs_of_finals(self) -> dict[QueueKey, list[tuple[int, int]]]:
-        """What asks for a final stream receipt."""
+        """Return the serials that await a final stream receipt, as runs by queue."""
         return {
             key: [(serial, serial) for serial in sorted(serials)]
             for key, serials in self.finals.items()
@@ -128,7 +129,7 @@ class SimOutbox(Synced[OutboxTransaction]):
 
 
 class SimSender:
-    """One sending queue manager."""
+    """One sending queue manager, through crashes and restarts."""
 
     sender_class: type[Sender] = Sender
 
@@ -157,9 +158,9 @@ class SimSender:
         self._new_finals: list[tuple[QueueKey, int, int]] = []
         self._new_batches: list[str] = []
         self.known: set[str] = set()
-        """Keys of rows that are messages, stored or about to be."""
+        """Keys of rows that are messages already, stored or about to be stored."""
         self.batches: set[str] = set()
-        """Batches whose rows they are."""
+        """Batches whose rows are messages already, stored or about to be stored."""
         self._waiting: list[Answer] = []
         self._syncing: tuple[OutgoingChanges, list[Answer]] | None = None
         self._keys_of: dict[tuple[QueueKey, int], str] = {}
@@ -168,10 +169,10 @@ class SimSender:
         self._uniquifier = 0
         self.start()
 
-    # --- lives --------------------------------------------------------------------------------------------------------------
+    # --- lives ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin a life from what the disk holds."""
+        """Begin a life from the content of the disk."""
         self.sender = self.sender_class.load(
             IDENTITY,
             self._settings,
@@ -189,7 +190,10 @@ class SimSender:
         self.work()
 
     def crash(self, survives: bool) -> None:
-        """Power off."""
+        """Simulate a power failure; callers that wait get no answer.
+
+        ``survives`` says whether the transaction in progress reached the disk.
+        """
         self.up = False
         self.life += 1
         self.marks["out-crash"] += 1
@@ -205,7 +209,7 @@ class SimSender:
         for answer in hanging:
             answer(None)
 
-    # --- what goes in -------------------------------------------------------------------------------------------------------
+    # --- inputs -----------------------------------------------------------------------------------
 
     def submit(
         self,
@@ -217,7 +221,11 @@ class SimSender:
         finals: bool,
         answer: Answer,
     ) -> None:
-        """A driver commits a batch, perhaps not for the first time: 200 once all its rows are stored as messages."""
+        """Commit a batch for a driver, perhaps not for the first time.
+
+        The answer is 200 once all rows are stored as messages, and ``None`` while the sender is
+        down.
+        """
         if not self.up:
             answer(None)
             return
@@ -233,7 +241,10 @@ class SimSender:
         self.work()
 
     def new_of(self, batch: str, rows: list[str]) -> list[str]:
-        """Those of a batch that are not known: a batch that is planned again may hold other rows than before."""
+        """Return the rows of the batch that are not known.
+
+        A batch that Spark plans again may hold other rows than before.
+        """
         return [row for row in rows if row not in self.known]
 
     def _enqueue(
@@ -269,7 +280,7 @@ class SimSender:
             self._new_finals.append((enqueued.key, enqueued.first, enqueued.last))
 
     def receive(self, message: Message, answer: Answer) -> None:
-        """A message came to our order queue."""
+        """Process a message that arrived for our order queue."""
         if not self.up:
             answer(None)
             return
@@ -279,13 +290,13 @@ class SimSender:
         self.work()
 
     def answer_receipt(self, answer: Answer) -> None:
-        """200, once what the receipt did is stored."""
+        """Answer 200 once the receipt's effect is stored."""
         self._waiting.append(answer)
 
-    # --- the loop -----------------------------------------------------------------------------------------------------------
+    # --- the loop ---------------------------------------------------------------------------------
 
     def work(self) -> None:
-        """Do what the engine says, and commit if there is something to commit."""
+        """Carry out the engine's effects, and commit if there is something to commit."""
         for effect in self.sender.poll(
             self.clock.now, self._expiry.read(self.clock.utc(), self.clock.now)
         ):
@@ -321,7 +332,7 @@ class SimSender:
         self.work()
 
     def finish(self, changes: OutgoingChanges, proof: Committed) -> None:
-        """Tell the engine, and the application what is final."""
+        """Report the commit to the engine, and final deliveries to the oracle."""
         for outcome in self.sender.committed(changes, proof):
             if isinstance(outcome, Delivered):
                 for serial in range(outcome.run.first, outcome.run.last + 1):
@@ -358,13 +369,15 @@ class SimSender:
             self.sender.due(self.clock.now, self.clock.utc())
             self.work()
 
-    # --- what leaves --------------------------------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     def send(self, send: Send) -> None:
-        """Post it and report its end."""
+        """Post the message and report the result to the engine."""
         self.watch(send)
         life = self.life
-        once_more = True  # as a kept connection that the peer closes: sent again by itself, before the engine hears of its end
+        # The transport repeats a message once by itself when the peer closes a kept connection.
+        # The repeat happens before the engine is notified of the first attempt's end.
+        once_more = True
 
         def answered(status: int | None) -> None:
             nonlocal once_more
@@ -391,7 +404,11 @@ class SimSender:
         self._post(send.message, answered)
 
     def watch(self, send: Send) -> None:
-        """What must be true of everything that leaves."""
+        """Check the rules that hold for each message that is sent.
+
+        The method records a problem if the message changed its identifier, its place or its
+        ``<start>``, or is not stored.
+        """
         message = send.message
         key = message.body.decode()
         self.marks["out-again" if send.again else "out-first"] += 1
@@ -440,7 +457,7 @@ class SimSender:
 
     @property
     def idle(self) -> bool:
-        """Nothing is left to send or to wait for."""
+        """Return whether nothing is left to send, to store, or to wait for."""
         return (
             not any(self.disk.messages.values())
             and not self.sender.has_changes

@@ -1,7 +1,9 @@
-"""The engine between a simulated network and a simulated disk: what the service does around it, in forty lines of decisions.
+"""The receiving engine between a simulated network and a simulated disk.
 
-Requests gather while a commit is under way; one transaction holds the rows of all of them with the engine's changes; answers
-leave after the sync. A crash forgets this object's engine and a restart builds a new one from the disk, as the store does.
+This module does the service's work around the engine in short form. Requests gather while a commit
+is in progress. One transaction holds the rows of all these requests with the engine's changes.
+Answers are sent after the sync. A crash discards the engine, and a restart builds a new one from
+the disk, as the store does.
 """
 
 from __future__ import annotations
@@ -46,28 +48,32 @@ HOST = "qm"
 SYNC_S_MAX = 0.02
 STALL_PROBABILITIES = (0.0, 0.05, 0.4)
 STALL_S_MAX = 5.0
-"""Some syncs take seconds: another program writes, a disk array fails over. What arrives meanwhile must wait."""
+"""Longest stalled sync, in seconds.
+
+Some syncs take seconds, for example because another program writes or a disk array fails over.
+Messages that arrive meanwhile must wait.
+"""
 
 READ_S_MAX = 20.0
-"""How late the application reads what came."""
+"""Longest delay, in seconds, before the application reads the messages that arrived."""
 PURGE_PROBABILITY = 0.2
-"""How often an operator purges a queue before the application reads it."""
+"""Probability that an operator purges a queue before the application reads it."""
 HELD_LOOK_S = 1.0
 
 Post = Callable[[Message, Answer], None]
-"""Send a message to wherever its ``<to>`` says."""
+"""Sends a message to the destination that its ``<to>`` names."""
 Request = Message | tuple[bytes, bytes]
-"""A message as itself, or as it stands on the wire: Content-Type and content."""
+"""A message as an object, or as it is sent over HTTP: Content-Type and content."""
 Waiting = tuple[Pending, str, Answer]
 
 
 def queue_url(queue: str) -> str:
-    """How senders address a queue of the simulated queue manager."""
+    """Return the URL by which senders address a queue of the simulated queue manager."""
     return f"http://{HOST}/msmq/{queue}"
 
 
 class SimQueueManager:
-    """One queue manager over the lives that it has."""
+    """One receiving queue manager, through crashes and restarts."""
 
     receiver_class: type[Receiver] = Receiver
     history_class: type[MessageIdHistory] = MessageIdHistory
@@ -87,7 +93,10 @@ class SimQueueManager:
         self.disk = disk
         self.random = random
         self.marks: Counter[str] = Counter()
-        """How often each interesting thing happened; a run that never meets a thing proves nothing about it."""
+        """How often each interesting event happened.
+
+        A run in which an event never happens proves nothing about the event.
+        """
         self.trace: Callable[[str], None] | None = None
         self.life = 0
         self.up = False
@@ -102,7 +111,7 @@ class SimQueueManager:
         self.judged: Callable[[Message, Arrival, Refused | Pending], object] = (
             lambda message, arrival, outcome: None
         )
-        """Hears how each message was decided."""
+        """Called with each message, its arrival, and the engine's decision about it."""
         self._also: tuple[
             list[Undecided], list[Undecided], list[SimDecision], bool, list[SimDiscarded]
         ] = [], [], [], False, []
@@ -113,7 +122,7 @@ class SimQueueManager:
         self.start()
 
     def start(self) -> None:
-        """Begin a life from what the disk holds."""
+        """Begin a life from the content of the disk."""
         history = self.history_class.load(self.disk.history.values())
         streams = self.streams_class.load(
             self.disk.streams.values(), self.disk.accepted_gaps.values()
@@ -137,7 +146,10 @@ class SimQueueManager:
         self.work()
 
     def crash(self, survives: bool) -> None:
-        """Power off. ``survives``: the transaction under way had just reached the disk."""
+        """Simulate a power failure; requests that wait get no answer.
+
+        If ``survives`` is true, the transaction in progress had just reached the disk.
+        """
         self.up = False
         self.life += 1
         self.disk.crash(survives)
@@ -150,7 +162,7 @@ class SimQueueManager:
             answer(None)
 
     def receive(self, request: Request, answer: Answer) -> None:
-        """A request arrived."""
+        """Process a request: answer it at once if it is refused, else put it into a commit."""
         if not self.up:
             answer(None)
             return
@@ -179,7 +191,7 @@ class SimQueueManager:
 
     @staticmethod
     def is_discarded(pending: Pending) -> TypeGuard[Repeated]:
-        """Whether it came too late for a row (``--expired refuse``)."""
+        """Return whether the message was too late to get a row (``--expired refuse``)."""
         return isinstance(pending, Repeated) and pending.kind == "expired"
 
     @staticmethod
@@ -215,11 +227,11 @@ class SimQueueManager:
         self.clock.after(self.random.random() * longest, self._synced, self.life)
 
     def write(self, rows: list[SimRow], owed: list[OwedReceipt], changes: Changes) -> None:
-        """One transaction for all of it."""
+        """Begin one transaction that holds the rows, owed receipts and changes."""
         self.disk.begin(SimTransaction(rows, owed, changes, *self._also))
 
     def work(self) -> None:
-        """Begin a transaction if there is something to write and none is under way."""
+        """Begin a transaction if there is something to write and no transaction is in progress."""
         if (
             self.up
             and not self.disk.busy
@@ -243,7 +255,7 @@ class SimQueueManager:
         self.work()
 
     def answer(self, group: list[Waiting], proof: Committed) -> None:
-        """Ask the engine for the answers and send them."""
+        """Get the answers for ``group`` from the engine and send them."""
         oks: list[Ok] = self.receiver.committed(
             [pending for pending, _, _ in group], proof, self.clock.now
         )
@@ -251,7 +263,7 @@ class SimQueueManager:
             answer(ok.status)
         self._arm()
 
-    # --- receipts -----------------------------------------------------------------------------------------------------
+    # --- receipts ---------------------------------------------------------------------------------
 
     def _arm(self) -> None:
         when = self.receiver.next_timer()
@@ -329,13 +341,17 @@ class SimQueueManager:
 
         self._post(message, answered)
 
-    # --- decisions ----------------------------------------------------------------------------------------------------
+    # --- decisions --------------------------------------------------------------------------------
 
     def _read_later(self, queue: str) -> None:
         self.clock.after(self.random.random() * READ_S_MAX, self._read, queue, self.life)
 
     def _read(self, queue: str, life: int) -> None:
-        """The application receives everything that is committed, or an operator purges it: its mark is not synced yet."""
+        """Decide about all committed rows of the queue: the application receives them.
+
+        With :data:`PURGE_PROBABILITY` an operator purges them instead. The decision is stored
+        later, with the next commit.
+        """
         if life != self.life:
             return
         first, last = self._received.get(queue, 0) + 1, self.disk.end(queue)
@@ -348,7 +364,7 @@ class SimQueueManager:
             self.decide(SimDecision(queue, first, last, reason, self.clock.utc()))
 
     def decide(self, decision: SimDecision) -> None:
-        """With the next commit."""
+        """Put a decision into the next commit."""
         self._deciding.append(decision)
         self.work()
 
@@ -359,7 +375,7 @@ class SimQueueManager:
                 self.send_decision(key, told, self.life)
 
     def is_held(self, told: SimTold) -> bool:
-        """A final receipt waits for its stream receipt."""
+        """Return whether a final receipt must wait for its stream receipt."""
         name, stream_id, position = (
             told.receipt.counted_by,
             told.receipt.stream_id,
@@ -370,7 +386,11 @@ class SimQueueManager:
         )
 
     def send_decision(self, key: int, told: SimTold, life: int) -> None:
-        """Until it is delivered, unless its message was moved: then there is another receipt in its place."""
+        """Send a decision's receipt again until it is delivered.
+
+        If the message moved in the meantime, another receipt has replaced this one, and the method
+        sends nothing.
+        """
         if life != self.life or self.disk.told.get(key) != told:
             return
         if self.is_held(told):
@@ -396,5 +416,5 @@ class SimQueueManager:
         self._post(message, answered)
 
     def number_of(self, told: SimTold) -> int:
-        """The identifier that the receipt keeps."""
+        """Return the identifier of the receipt, which stays the same for each sending."""
         return told.number

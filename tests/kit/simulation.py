@@ -1,12 +1,16 @@
-"""A whole life of a queue manager in two milliseconds: one seed, one run, the same run every time.
+"""Simulate a whole life of a queue manager in two milliseconds; one seed is one repeatable run.
 
-1. Everything a run depends on (the senders, their messages, how bad the network is, when the power fails, how long a sync
-   takes, when an operator sets the clock) is drawn from ``Random(seed)``. Nothing else is random, and no time passes.
-2. *Safety*: with all faults on, nothing acknowledged may be lost, nothing may be doubled, the order of each stream is kept.
-3. *Liveness*: the faults end. Within three of the longest resend intervals every sender must have an empty queue.
-4. Then late copies of requests, up to 27 days old, still arrive. Only after that the oracle speaks.
+1. The whole run depends on ``Random(seed)``: the senders, their messages, the network's faults, the
+   power failures, the duration of syncs, and the changes of the wall clock. Nothing else is random,
+   and no real time passes.
+2. *Safety*: With all faults, no acknowledged message may be lost and no message may be doubled. The
+   order of each stream must be kept.
+3. *Liveness*: The faults end. Within three of the longest resend intervals every sender must have
+   an empty queue.
+4. Then late copies of requests, up to 27 days old, still arrive. Only after them the oracle judges.
 
-That is the receiving half. The same seed is then one life of a sending queue manager (:mod:`.sending_simulation`).
+These steps are the receiving half. The same seed is then one life of a sending queue manager
+(:mod:`.sending_simulation`).
 
     python -m tests.kit.simulation --seeds 10000
     python -m tests.kit.simulation --seed 4711 --trace
@@ -48,18 +52,21 @@ from tests.kit.sim_outbox import SimSender
 from tests.kit.sim_queue_manager import SimQueueManager, queue_url
 
 MESSAGES_MAX = 60
-"""Per run, over all senders: small runs find faults in fewer seconds than long ones."""
+"""Most messages of one run, over all senders: small runs find faults faster than long ones."""
 SAFETY_S_MAX = 200.0
 LIVENESS_S_MAX = 3 * RESEND_TABLE_S[-1]
 STEPS_MAX = 20_000
-"""A run takes some hundreds; this many means that something goes round in circles."""
+"""Most steps of a run. A run takes some hundreds; at the limit it fails as an endless loop."""
 CRASH_PROBABILITY_MAX = 0.02
 DOWN_S_MAX = 60.0
 CLOCK_JUMP_US_MAX = 10 * 365 * 86_400_000_000
 ON_THE_WIRE_SHARE = 1 / 16
-"""In this share of the runs messages travel as the bytes that Windows would write, in the others as they are."""
+"""Share of the runs that encode messages as the bytes that Windows would write.
+
+The other runs pass messages as objects.
+"""
 REFUSES_EXPIRED_SHARE = 0.6
-"""In this share of the runs the queue manager has ``--expired refuse``."""
+"""Share of the runs in which the queue manager has ``--expired refuse``."""
 BOUNDARY = "MSMQ - SOAP boundary, 4711"
 SEEDS_PER_REPORT = 500
 
@@ -68,19 +75,23 @@ QUEUES = {"private$/orders": False, "private$/ledger": True, "invoices": True}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one seed."""
+    """The result of one seed."""
 
     seed: int
     verdict: Verdict
     problems: list[str] = field(default_factory=list)
-    """Wrong beyond the oracle's four words: no convergence, a wrong 400, a receipt for what was not sent."""
+    """Faults beyond the oracle's four words.
+
+    Examples are messages that never arrive, a wrong 400, and a receipt for a message that was not
+    sent.
+    """
     steps: int = 0
     marks: Counter[str] = field(default_factory=Counter)
     digest: str = ""
 
     @property
     def clean(self) -> bool:
-        """Nothing is wrong."""
+        """Return whether no fault was found."""
         return self.verdict.clean and not self.problems
 
     def __str__(self) -> str:
@@ -90,7 +101,7 @@ class Outcome:
 
 
 class Simulation:
-    """One run."""
+    """One run of the receiving half."""
 
     def __init__(
         self,
@@ -103,7 +114,10 @@ class Simulation:
         self.random = random = Random(seed)
         self.clock = SimClock()
         self._lowest_offset_us = self.clock.utc_offset_us
-        """Of all that the wall clock was set to: a clock that was set ahead may not be believed for an hour."""
+        """The lowest of all offsets of the wall clock so far, in microseconds.
+
+        The queue manager may distrust, for up to an hour, a clock that was set forward.
+        """
         self.oracle = Oracle()
         self.net = SimNet(self.clock, random, NetFaults.drawn(random))
         self.on_the_wire = random.random() < ON_THE_WIRE_SHARE
@@ -112,9 +126,8 @@ class Simulation:
         )
         self.heal_at = self.clock.now + random.uniform(20.0, SAFETY_S_MAX)
         self.disk = SimDisk()
-        self.extra = Random(
-            f"{seed} expired"
-        )  # drawn apart: what was added later changes no schedule of a seed
+        # Later features draw from a generator of their own, so that the schedule of a seed stays.
+        self.extra = Random(f"{seed} expired")
         self.refuses_expired = self.extra.random() < REFUSES_EXPIRED_SHARE
         settings = ReceiverSettings(
             queue_quota_bytes=1,
@@ -164,7 +177,7 @@ class Simulation:
         return senders
 
     def _schedule(self) -> None:
-        """Draw when what happens."""
+        """Draw the messages and faults of the run and put them on the clock's list."""
         random, clock = self.random, self.clock
         span = self.heal_at - clock.now
         hasty = random.random() < 0.45
@@ -172,7 +185,7 @@ class Simulation:
             sender = random.choice(self.senders)
             expires = random.random() < (0.8 if hasty else 0.1)
             time_to_reach_queue = random.uniform(0.2, 40.0) if expires else None
-            # Messages come in bursts: of the drawn moments some are rounded to whole tens of seconds.
+            # Some of the drawn moments are rounded to whole tens of seconds, to make bursts.
             when = random.uniform(0.0, span)
             if random.random() < 0.5:
                 when -= when % 10.0
@@ -189,7 +202,8 @@ class Simulation:
             clock.after(random.uniform(when, span), self._fill_queues, 0)
 
         if random.random() < 0.2:
-            # Swizzle-clog, FoundationDB's best finder of faults: links clog one after another and clear in another order.
+            # FoundationDB's swizzle-clog: links clog one after another and clear in another order.
+            # No other fault of FoundationDB's simulator finds more bugs.
             for sender in self.senders:
                 for link in (f"from {sender.name}", f"to {sender.name}"):
                     begin = random.uniform(0.0, span)
@@ -219,7 +233,11 @@ class Simulation:
         self.net.post(f"to {sender.name}", sender.receive, message, answered)
 
     def _judged(self, message: Message, arrival: Arrival, outcome: Refused | Pending) -> None:
-        """What comes too late is discarded (2.2.5.1.1, 2.2.6.17) if the operator wants it so, and nothing else ever is."""
+        """Check the engine's decision about a message against its expiry.
+
+        The engine must discard a late message if the operator wants it (2.2.5.1.1, 2.2.6.17). It
+        must discard no other message.
+        """
         key, until = message.body.decode(), message.time_to_reach_queue or message.expires_at
         is_late = until is not None and until < arrival.at and self.refuses_expired
         slowest_clock = arrival.at - self.clock.utc_offset_us + self._lowest_offset_us
@@ -243,7 +261,7 @@ class Simulation:
             self._log(f"{self.clock.now:14.3f} {text}")
 
     def run(self) -> Outcome:
-        """All of it."""
+        """Run the whole life and return its result."""
         self._run_with_faults()
         problems = self._run_until_quiet()
         for rows in self.disk.rows.values():
@@ -274,7 +292,10 @@ class Simulation:
         self.queue_manager.start()
 
     def _run_until_quiet(self) -> list[str]:
-        """The faults end; what the senders hold must go, then nothing must be left to do."""
+        """End the faults and run until nothing is left to do; return what is stuck.
+
+        First every sender must empty its queue within the deadline.
+        """
         self._note("the faults end")
         self.net.faults = None
         clock = self.clock
@@ -308,14 +329,14 @@ def run(
     sender_class: type[SimSender] | None = None,
     log: Callable[[str], None] | None = None,
 ) -> Outcome:
-    """One seed: its life of a receiving queue manager, and its life of a sending one.
+    """Run one seed: one life of a receiving queue manager, and one of a sending queue manager.
 
-    A class that is given is put into its half, and the other half is left out. ``digest``: with the SHA-256 of the event log,
-    which must not depend on anything but the seed.
+    If a class is given, it is used in its half, and the other half is left out. With ``digest`` the
+    result holds the SHA-256 of the event log, which must depend only on the seed.
     """
     sha = hashlib.sha256()
     if digest:
-        log = lambda line: sha.update(line.encode())  # noqa: E731  # one word for it is enough
+        log = lambda line: sha.update(line.encode())  # noqa: E731
     outcomes = []
     if sender_class is None:
         outcomes.append(
@@ -353,7 +374,11 @@ def _run_sending(
 
 
 def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome]]:
-    """(runs, marks, steps, the first run that is not clean) of ``seeds``; stops at a fault."""
+    """Run ``seeds`` until the first fault.
+
+    The function returns (number of runs, marks, steps, a list with the first run that is not
+    clean).
+    """
     marks: Counter[str] = Counter()
     runs = steps = 0
     for seed in seeds:
@@ -392,7 +417,11 @@ def _say(text: str, end: str = "\n") -> None:
 
 
 def simulate(first: int, count: int, jobs: int) -> int:
-    """Run ``count`` seeds from ``first``; exit code 1 at the first that fails, with the command that repeats it."""
+    """Run ``count`` seeds from ``first`` and return the exit code.
+
+    The code is 1 if a seed fails. The function stops at this seed and prints the command that
+    repeats it.
+    """
     begin = time.perf_counter()
     marks: Counter[str] = Counter()
     runs = steps = 0
@@ -420,7 +449,7 @@ def simulate(first: int, count: int, jobs: int) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.kit.simulation", description=__doc__.split("\n")[0]
     )

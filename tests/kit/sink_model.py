@@ -1,11 +1,13 @@
-"""What the sink promises about one row, in a page: each distinct message is sent once, or is refused in words, never silent.
+"""A model of the sink's promise: each distinct message is sent once, or refused with an error.
 
-A *schedule* is the life of one query: micro-batches, the sinks that each of them is written to, failures, and what Spark does
-then. All of it is drawn from ``Random(seed)``. The outbox under it is the real one, with its database and its stages, and the
-engine that numbers messages; there is no Spark, no HTTP, and no network (:mod:`.sink_simulation` runs it).
+A *schedule* is the life of one query: micro-batches, the sinks to which each micro-batch is
+written, failures, and Spark's reactions. The whole schedule is drawn from ``Random(seed)``. The
+outbox is the real one, with its database, its stages, and the engine that numbers messages. There
+is no Spark, no HTTP, and no network (:mod:`.sink_simulation` runs it).
 
-The model beside it knows who owns a key or a position by one dictionary. It says what a commit must answer, and afterwards
-which messages wait in the queues and which are dead letters.
+The model keeps the owner of each key or position in one dictionary. For each commit it says which
+answer is right. At the end it says which messages must wait in the queues, and which must be dead
+letters.
 """
 
 from __future__ import annotations
@@ -19,23 +21,23 @@ FAIL, IGNORE, DEAD_LETTER = MODES = ("fail", "ignore", "dead-letter")
 
 
 class Row(NamedTuple):
-    """A row as a sink is given it."""
+    """A row as the sink receives it."""
 
     destination: str
     body: bytes
     label: str = ""
     key: str | None = None
     sequence: int | None = None
-    """Of its source position; ``None``: it has none."""
+    """The sequence of the row's source position; ``None`` if the row has no source position."""
 
     @property
     def content(self) -> tuple[bytes, str]:
-        """Return what is compared."""
+        """Return the content that is compared: the body and the label."""
         return self.body, self.label
 
 
 class Batch(NamedTuple):
-    """What one sink commits: rows in the order in which they go out."""
+    """The rows that one sink commits, in sending order."""
 
     application: str
     batch: str
@@ -44,7 +46,10 @@ class Batch(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a commit is answered; with an error, its code. The model names each code that may be told."""
+    """The answer of a commit: counts, or the code of an error.
+
+    In the model's answer ``error`` names each code that is allowed, separated by " or ".
+    """
 
     new: int = 0
     known: int = 0
@@ -52,7 +57,7 @@ class Answer(NamedTuple):
     error: str = ""
 
     def fits(self, wanted: Answer) -> bool:
-        """Return whether this is one of the answers that a model wants."""
+        """Return whether this answer is one of those that the model allows."""
         return self == wanted or (bool(self.error) and self.error in wanted.error.split(" or "))
 
 
@@ -61,16 +66,16 @@ Identity = tuple[object, ...]
 
 @dataclass(slots=True)
 class SinkModel:
-    """Everything that counts."""
+    """The model's state: owners of identities, sent messages and dead letters."""
 
     owners: dict[Identity, tuple[bytes, str]] = field(default_factory=dict)
-    """Identity → the content that had it first."""
+    """Maps an identity to the content that had it first."""
     sent: Counter[Row] = field(default_factory=Counter)
     letters: Counter[Row] = field(default_factory=Counter)
     _letters: set[tuple[Identity, tuple[bytes, str]]] = field(default_factory=set)
 
     def commit(self, batch: Batch) -> Answer:
-        """Return the answer of a commit that is carried out."""
+        """Carry out a commit in the model and return its right answer."""
         owners = dict(self.owners)
         new: list[Row] = []
         conflicts: list[tuple[Identity, Row]] = []

@@ -1,16 +1,23 @@
-"""Random schedules of the sink on a real outbox: what is sent twice, lost, or left out without a word.
+"""Random schedules of the sink on a real outbox.
 
-1. A schedule is drawn from ``Random(seed)``: a query with one to three sinks, which share its application or have one each,
-   with keys, positions, both or neither; each makes messages of the same source rows, equal or different ones. A micro-batch is
-   run, fails before, in or after a commit, and is run again, with the content that it had or another one.
+The simulation finds messages that are sent twice, lost, or left out without an error.
+
+1. A schedule is drawn from ``Random(seed)``: a query with one to three sinks, which share the
+   query's application or have one each. The rows have keys, positions, both or neither. Each sink
+   makes messages of the same source rows, with the same or different content. A micro-batch runs,
+   fails before, in or after a commit, and runs again, with its earlier content or with another one.
 2. Each commit is compared with the answer of :class:`.sink_model.SinkModel`.
-3. At the end the queues and the dead letters of the outbox are compared with the model's, message by message.
+3. At the end the queues and the dead letters of the outbox are compared with the model's, message
+   by message.
+
+The option ``--large`` treats each batch as one of millions of rows.
 
     python -m tests.kit.sink_simulation --seeds 10000
-    python -m tests.kit.sink_simulation --seeds 10000 --large    # each batch is worked on as one of millions of rows
+    python -m tests.kit.sink_simulation --seeds 10000 --large
 
-Failures are those that the outbox can see: a commit whose answer is lost, one that ends at any of its steps, and a process that
-is gone at any of them, after which the database is opened anew.
+The failures are those that the outbox can see: a commit whose answer is lost, a commit that ends at
+any of its steps, and a process that ends at any of these steps. After such an end the database is
+opened again.
 """
 
 from __future__ import annotations
@@ -45,7 +52,10 @@ from tests.kit.sink_model import MODES, Answer, Batch, Row, SinkModel
 GUID = "0a11ce00-0000-4000-8000-00000000000a"
 NOW = 1_800_000_000_000_000
 SCHEDULES_OF_AN_OUTBOX = 100
-"""Schedules that share an outbox, each with a query and destinations of its own: opening one takes as long as ten commits."""
+"""Schedules that share an outbox, because opening an outbox takes as long as ten commits.
+
+Each schedule has a query and destinations of its own.
+"""
 BATCHES_MAX = 2
 SOURCE_ROWS_MAX = 4
 FIELDS = {
@@ -76,15 +86,16 @@ LARGE = {
     "preparing.leftovers.GROUPS_AT_ONCE": 1,
     "preparing.leftovers.CONTENTS_AT_ONCE": 1,
 }
-"""Limits with which a few rows are a batch of several shares, parts, files and transactions."""
+"""Small limits with which a few rows make a batch of several parts, files and transactions."""
 
 
-class Gone(Exception):  # noqa: N818  # nobody is told: the process is gone
-    """The process ends here."""
+# The exception is no error that is reported, so its name does not end in Error.
+class Gone(Exception):  # noqa: N818
+    """The simulated process ends here."""
 
 
 class SinkOutbox:
-    """An outbox and its engine, as the sender process has them."""
+    """An outbox and its engine, as the sender process holds them."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -106,19 +117,21 @@ class SinkOutbox:
         )
 
     def restart(self) -> None:
-        """Let the process be gone, with whatever it was doing, and start another one."""
-        prepared, self.outbox._preparation = self.outbox._preparation, None  # noqa: SLF001  # who is gone takes nothing back
+        """End the process in the middle of its work, and start another one."""
+        # A process that has ended undoes nothing, so the preparation is removed without an abort.
+        prepared, self.outbox._preparation = self.outbox._preparation, None  # noqa: SLF001
         if prepared is not None:
-            prepared._steps.close()  # noqa: SLF001  # else the garbage collector does, and deletes the files of a later batch
+            # Otherwise the garbage collector would close it and delete the files of a later batch.
+            prepared._steps.close()  # noqa: SLF001
         self.outbox.close()
         self._open()
 
     def close(self) -> None:
-        """Give the outbox free."""
+        """Close the outbox and its database."""
         self.outbox.close()
 
     def stage(self, batch: Batch, rows: Sequence[tuple[int, Row]], partition: int) -> str:
-        """Stage rows, each with its place in the order of the batch."""
+        """Stage ``rows``, each with its place in the order of the batch; return the stage's id."""
         columns: dict[str, list[Any]] = {name: [] for name in FIELDS}
         for place, row in rows:
             here = None if row.sequence is None else "source"
@@ -147,7 +160,10 @@ class SinkOutbox:
         ).stage_id
 
     def commit(self, batch: Batch, stages: Sequence[str], steps_max: int | None) -> Answer:
-        """Commit; after ``steps_max`` steps the process is gone (:class:`Gone`)."""
+        """Commit the stages and return the answer.
+
+        Raises :class:`Gone` after ``steps_max`` steps, because the process ends there.
+        """
         prepared = self.outbox.prepare(
             batch.application, batch.batch, stages, NOW, on_conflict=batch.mode
         )
@@ -180,7 +196,7 @@ class SinkOutbox:
         return Answer(*prepared.result)
 
     def queued(self, destination: str) -> Counter[tuple[bytes, str]]:
-        """Return body and label of each message that waits for a destination."""
+        """Return (body, label) of each message that waits for a destination, with the count."""
         found = self.outbox.load(
             Load(QueueKey(destination, "stream"), 0, 2**40, LOADED_MAX, 1 << 30, 1)
         )
@@ -189,7 +205,10 @@ class SinkOutbox:
         )
 
     def letters(self, destinations: set[str]) -> Counter[tuple[str, bytes, str]]:
-        """Return destination, body and label of each dead letter for some destinations."""
+        """Return (destination, body, label) of each dead letter, with the count.
+
+        Only dead letters for ``destinations`` are counted.
+        """
         return Counter(
             (moved.row.destination, stored.message.body, stored.message.action.partition(":")[2])
             for moved in self.outbox.waiting.moved(0, LOADED_MAX)
@@ -205,7 +224,7 @@ class Schedule:
         self.random = Random(seed)
         self._source_rows_max = 4 * SOURCE_ROWS_MAX if large else SOURCE_ROWS_MAX
         self._gone = (0.15, 120) if large else (0.04, 8)
-        """How often a process is gone in a commit, and after how many steps at most."""
+        """Probability that the process ends in a commit, and the most steps before that end."""
         self.store = store
         self.model = SinkModel()
         self.problems: list[str] = []
@@ -227,7 +246,7 @@ class Schedule:
         ]
 
     def run(self) -> None:
-        """Run the whole schedule."""
+        """Run the whole schedule and compare the outbox with the model."""
         random = self.random
         sequence = 0
         for number in range(random.randint(1, BATCHES_MAX)):
@@ -235,11 +254,12 @@ class Schedule:
             sequence = random.choice((source[-1] + 1, source[-1], 4_095))
             runs = random.choice((1, 1, 1, 2))
             for attempt in range(runs):
-                # A clock in the body: other content when it is run again
+                # A body that holds the current time has other content when the batch runs again.
                 version = attempt if random.random() < 0.2 else 0
                 for n in range(len(self._sinks)):
+                    # After a refusal Spark runs the batch again, or the query ends.
                     if not self._sink(n, str(number), source, version):
-                        break  # Spark runs the batch again, or the query ends
+                        break
         self._judge()
 
     def _rows(self, sink: int, source: Sequence[int], version: int) -> list[Row]:
@@ -255,14 +275,16 @@ class Schedule:
             if how in ("position", "both"):
                 row = row._replace(sequence=sequence)
             rows.append(row)
+            # A join or explode can make several rows of one source row.
             if random.random() < 0.05:
-                rows.append(
-                    row if random.random() < 0.5 else row._replace(body=row.body + b"!")
-                )  # a join, or explode
+                rows.append(row if random.random() < 0.5 else row._replace(body=row.body + b"!"))
         return rows
 
     def _sink(self, sink: int, number: str, source: Sequence[int], version: int) -> bool:
-        """Write the batch to one sink; return whether the sinks after it have their turn."""
+        """Write the batch to one sink and return whether the commit succeeded.
+
+        Only after a success the batch is written to the next sink.
+        """
         random = self.random
         application, _, mode, _ = self._sinks[sink]
         batch = Batch(
@@ -278,7 +300,8 @@ class Schedule:
             except Gone:
                 self.marks["gone"] += 1
                 self.store.restart()
-                continue  # Spark runs the batch again
+                # Spark runs the batch again.
+                continue
             wanted = self.model.commit(batch)
             if not found.fits(wanted):
                 self.problems.append(f"{batch} is answered {found}, not {wanted}")
@@ -290,7 +313,8 @@ class Schedule:
             ):
                 self.problems.append(f"{batch} is answered otherwise when its answer was lost")
             if not found.error and random.random() < 0.1:
-                continue  # the answer was lost, and the driver with it: the batch is staged anew
+                # The answer was lost because the driver ended. The batch is staged again.
+                continue
             return not found.error
 
     def _stage(self, batch: Batch) -> list[str]:
@@ -300,7 +324,8 @@ class Schedule:
         cut = random.randint(0, len(rows)) if random.random() < 0.3 else len(rows)
         parts = [part for part in (rows[:cut], rows[cut:]) if part]
         if random.random() < 0.1:
-            self.store.stage(batch, parts[0], 0)  # an attempt that does not win
+            # This attempt of a task is not the one that is committed.
+            self.store.stage(batch, parts[0], 0)
         return [self.store.stage(batch, part, partition) for partition, part in enumerate(parts)]
 
     def _count(self, batch: Batch, answer: Answer) -> None:
@@ -333,10 +358,13 @@ class Schedule:
 
 
 class Simulation:
-    """Schedules, one seed each; ``with`` it: it has a folder."""
+    """Runs schedules, one per seed; use it in a ``with`` statement, because it has a folder."""
 
     def __init__(self, identities: type[Identities] = Identities, *, large: bool = False) -> None:
-        """``identities``: what decides, for bugs that are planted. ``large``: with the limits :data:`LARGE`."""
+        """Use the class ``identities`` for decisions, so that bugs can be planted.
+
+        With ``large`` the limits are those of :data:`LARGE`.
+        """
         self._large = large
         self._patches: list[Any] = [patch.object(preparation, "Identities", identities)]
         if large:
@@ -345,7 +373,8 @@ class Simulation:
         self._store: SinkOutbox | None = None
 
     def __enter__(self) -> Simulation:
-        memory = Path("/dev/shm")  # noqa: S108  # a disk that syncs at once, where there is one
+        # Where a memory disk exists, it is used because it syncs at once.
+        memory = Path("/dev/shm")  # noqa: S108
         self._folder = Path(
             tempfile.mkdtemp(
                 prefix="srmp-sink-", dir=memory if os.access(memory, os.W_OK) else None
@@ -368,7 +397,7 @@ class Simulation:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(self, seed: int) -> Schedule:
-        """Run one schedule; its :attr:`Schedule.problems` say what is wrong."""
+        """Run the schedule of one seed and return it with its :attr:`Schedule.problems`."""
         if self._store is None or self._count % SCHEDULES_OF_AN_OUTBOX == 0:
             if self._store is not None:
                 self._store.close()
@@ -382,7 +411,7 @@ class Simulation:
 
 
 def main(argv: Sequence[str] | None = None, say: Callable[[str], object] = print) -> int:
-    """Run seeds and tell what is wrong; exit code 1 if something is."""
+    """Run seeds and print each fault; return exit code 1 if there is a fault, else 0."""
     parser = argparse.ArgumentParser(
         description="simulated sinks on a real outbox", allow_abbrev=False
     )

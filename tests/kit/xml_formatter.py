@@ -1,6 +1,7 @@
-"""What .NET's XmlMessageFormatter makes of the string that it reads: the other side of ``bodyFormat=xml``.
+"""Reads strings as .NET's XmlMessageFormatter does: the other side of ``bodyFormat=xml``.
 
-An XML parser is no such reader: the formatter writes, and takes, references to characters that XML 1.0 has not.
+An XML parser cannot replace this reader, because the formatter writes and accepts references to
+characters that XML 1.0 forbids.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ _STRING = re.compile(r"\s*(?:<\?xml[^>]{0,100}\?>\s*)?<string(?:\s*/>|>([^<]*)</
 
 
 def xml_string(text: str) -> str | None:
-    """The value of a string that XmlMessageFormatter wrote (``<?xml version="1.0"?><string>value</string>``), else ``None``."""
+    """Return the value of a string that XmlMessageFormatter wrote, or ``None`` if it is none.
+
+    The text has the form ``<?xml version="1.0"?><string>value</string>``.
+    """
     match = _STRING.fullmatch(text)
     if match is None:
         return None

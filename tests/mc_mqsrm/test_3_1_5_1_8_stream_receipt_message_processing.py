@@ -132,7 +132,7 @@ def test_a_receipt_for_what_left_before_a_restart_counts() -> None:
 
 
 def test_an_old_receipt_changes_nothing() -> None:
-    assert two_sent() >> stream_receipt(2) << delivered(1, 2) >> stream_receipt(2) << verdict("old") >> stream_receipt(1) << verdict("old")  # fmt: skip # noqa: E501  # one line, one story
+    assert two_sent() >> stream_receipt(2) << delivered(1, 2) >> stream_receipt(2) << verdict("old") >> stream_receipt(1) << verdict("old")  # fmt: skip # one line, one story
 
 
 def test_last_ordinal_0_acknowledges_nothing() -> None:
@@ -197,7 +197,7 @@ def test_what_another_destination_was_told_frees_nothing() -> None:
     for forged in (another, DESTINATION + "2", ""):
         to = addresses.replacement(forged, RECEIPTS_URL)
         assert playbook >> stream_receipt(1, to=to) << verdict("another-address")
-    assert playbook >> stream_receipt(1, to=ReceiptAddresses("other").replacement(DESTINATION, RECEIPTS_URL)) << verdict("another-address")  # fmt: skip # noqa: E501  # one line, one story
+    assert playbook >> stream_receipt(1, to=ReceiptAddresses("other").replacement(DESTINATION, RECEIPTS_URL)) << verdict("another-address")  # fmt: skip # one line, one story
     assert playbook >> stream_receipt(1, to=address) << delivered(1)
 
 

@@ -175,7 +175,11 @@ def test_limits_of_a_batch(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     stages = [desk.stage([OK] * 3, partition=n) for n in range(3)]
     for name, value, message in (
         ("preparing.preparation.BATCH_ROWS_MAX", 8, "at most BATCH_ROWS_MAX = 8 rows, this one 9"),
-        ("preparing.preparation.BATCH_STAGES_MAX", 2, "at most BATCH_STAGES_MAX = 2 stages, this one 3"),
+        (
+            "preparing.preparation.BATCH_STAGES_MAX",
+            2,
+            "at most BATCH_STAGES_MAX = 2 stages, this one 3",
+        ),
         ("preparing.scan.BATCH_DESTINATIONS_MAX", 0, "more than BATCH_DESTINATIONS_MAX"),
     ):
         with monkeypatch.context() as patch:

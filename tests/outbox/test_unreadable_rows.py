@@ -106,7 +106,7 @@ def test_what_waits_and_is_damaged_is_told_until_it_can_be_read(
     assert text is not None
     assert text.startswith(f"5 messages to {A} (serials 2 to 6) wait and cannot be read: ")
     assert text.endswith(
-        f"give up all that waits there: `srmp-spark streams drop --destination {A}`"
+        f"discard all messages that wait there: `srmp-spark streams drop --destination {A}`"
     )
     assert desk.outbox.damage.text(QueueKey(B, "stream")) is None
     assert bodies(desk.read(B)) == [b"other"]

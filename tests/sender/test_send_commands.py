@@ -325,7 +325,7 @@ def test_resend_does_not_wait_for_the_timer(tmp_path: Path) -> None:
         (
             ["streams", "reset", "--queue", "q", "--stream", "s", "--gap-at", "2"],
             2,
-            "--gap-at belongs to accept-gap",
+            "--gap-at can be given only with accept-gap",
         ),
         (["streams", "resend", "--queue", "private$/q", "--stream", "x"], 2, "needs --destination"),
         (["streams", "drop"], 2, "needs --queue Q"),
@@ -335,7 +335,7 @@ def test_resend_does_not_wait_for_the_timer(tmp_path: Path) -> None:
             4,
             "no stream uid:a\\1 comes into",
         ),
-        (["send", "--destination", "private$/q", "--key", "k"], 2, "--key is for the URLs"),
+        (["send", "--destination", "private$/q", "--key", "k"], 2, "--key works only for the URL"),
     ],
 )
 def test_what_makes_no_sense_says_what_to_do(

@@ -33,6 +33,11 @@ READY_SECONDS = 60.0
 PACKAGES = ("srmp_spark", "pyspark_srmp", "pyspark_mqrr")
 OF_THE_REPOSITORY = re.compile(r"\bMakefile\b|\b(tests|benchmarks|notebooks)/")
 """What an installation does not have. Pages below docs are published, so errors may name them."""
+LENT = re.compile(
+    r"(pyspark|py4j|delta|delta_spark|importlib_metadata|zipp|pandas|pytz|tzdata|dateutil|six)"
+    r"(-[\d.post]+\.dist-info|\.py)?$"
+)
+"""Folders, modules and metadata of what [spark] installs."""
 EMPTY = {
     "PATH": os.defpath,
     "HOME": os.environ.get("HOME", "/"),
@@ -225,23 +230,26 @@ def test_the_base_has_the_commands_and_says_what_serve_needs(wheel: Path, tmp_pa
     assert said.startswith("srmp-spark: ")
 
 
+@pytest.fixture
+def with_spark(serving: Path, tmp_path: Path) -> Iterator[Path]:
+    """The same environment, to which this one lends what [spark] installs; our own is the wheel's."""
+    lent = tmp_path / "lent"
+    lent.mkdir()
+    for path in Path(importlib.metadata.distribution("pyspark").locate_file("")).iterdir():
+        if LENT.match(path.name):
+            (lent / path.name).symlink_to(path)
+    (site,) = serving.parent.glob("lib/python*/site-packages")
+    (site / "lent.pth").write_text(f"{lent}\n")
+    yield serving
+    (site / "lent.pth").unlink()
+
+
 @pytest.mark.long
 @pytest.mark.spark
-def test_a_job_of_the_wheel_writes_a_table(serving: Path, tmp_path: Path) -> None:
-    """The packages of [spark] are lent by this environment; our own is the wheel's."""
-    (tmp_path / "lent").mkdir()
-    lent = Path(importlib.metadata.distribution("pyspark").locate_file(""))
-    for name in ("pyspark", "delta", "py4j", "pandas", "pytz", "dateutil", "six.py", "tzdata"):
-        if (lent / name).exists():
-            (tmp_path / "lent" / name).symlink_to(lent / name)
-    for path in lent.glob("*.dist-info"):
-        if re.match("pyspark|delta_spark|importlib_metadata|pandas|py4j", path.name):
-            (tmp_path / "lent" / path.name).symlink_to(path)
-    (site,) = serving.parent.glob("lib/python*/site-packages")
-    (site / "lent.pth").write_text(f"{tmp_path / 'lent'}\n")
-    with served(serving, tmp_path) as ready:
-        quick_start(serving, ready["api"], tmp_path)
-        command = [str(serving / "srmp-spark"), "ingest", "--queue-manager", ready["api"]]
+def test_a_job_of_the_wheel_writes_a_table(with_spark: Path, tmp_path: Path) -> None:
+    with served(with_spark, tmp_path) as ready:
+        quick_start(with_spark, ready["api"], tmp_path)
+        command = [str(with_spark / "srmp-spark"), "ingest", "--queue-manager", ready["api"]]
         command += ["--queue", "private$/orders", "--table", str(tmp_path / "table")]
         command += ["--checkpoint", str(tmp_path / "checkpoint"), "--consumer", "table"]
         last = run([*command, "--available-now"], tmp_path).splitlines()[-1]

@@ -49,8 +49,8 @@ A NACK unlocks the message, and an ACK removes it.
 ACCESS_RECEIVE, ACCESS_MOVE, ACCESS_PEEK = 0x01, 0x04, 0x20
 SHARE_DENY_NONE, SHARE_DENY_SHARE = 0, 1
 CLIENT_MAJOR, CLIENT_MINOR = 6, 1
-"""Version of the operating system that our client reports as Major and Minor ([MS-MQRR] 3.1.4.2):
-the first version with the remote read of today.
+"""Version of the operating system that the client of this package reports as Major and Minor
+([MS-MQRR] 3.1.4.2): the first version with the remote read of today.
 """
 
 _U32 = Struct("<I")

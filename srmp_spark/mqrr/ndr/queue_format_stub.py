@@ -14,8 +14,8 @@ the text itself  after the structure: maximum, offset,      the same with u64
 ===============  =========================================  ===================
 
 The gap after the arm appears only with ``PRIVATE``, whose arm has 20 bytes. [MS-RPCE] 2.2.5.3.4.1
-demands these four bytes, and at least one independent client leaves them out. We write them. When
-we read a stub, its length shows whether they are present.
+demands these four bytes, and at least one independent client leaves them out. This module writes
+them. When a stub is read, its length shows whether they are present.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class StartReceiveResponse(NamedTuple):
 
 
 def failure(status: int) -> StartReceiveResponse:
-    """Return the response of a server that has no message to return.
+    """Return the response of a server that fails with ``status`` and returns no message.
 
     Every [out] parameter must be sent, so each is 0 or empty.
     """

@@ -8,8 +8,8 @@ from enum import Enum
 class TransferSyntax(Enum):
     """The two ways to encode parameters, with the UUID and version of each in a bind.
 
-    Both syntaxes are little-endian here: a peer with another byte order is refused before its stub
-    is read.
+    Both syntaxes are little-endian in this package: a peer with another byte order is refused
+    before its stub is read.
     """
 
     NDR = ("8a885d04-1ceb-11c9-9fe8-08002b104860", 2)

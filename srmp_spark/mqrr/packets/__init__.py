@@ -29,5 +29,5 @@ Rules for all headers:
 
 A broken packet raises :class:`~srmp_spark.errors.RemoteProtocolError`. The message of a broken
 packet must be read again later and never deleted. A value that does not fit into its field raises
-:class:`~srmp_spark.errors.LocalProtocolError`, because the error is ours.
+:class:`~srmp_spark.errors.LocalProtocolError`, because it is an error of this package.
 """

@@ -70,7 +70,7 @@ class BaseHeader:
 
 
 class BaseFields(NamedTuple):
-    """A BaseHeader as parsed, and what the header says about the packet."""
+    """A BaseHeader as parsed, with the packet's size and the announced headers."""
 
     header: BaseHeader
     packet_size: int

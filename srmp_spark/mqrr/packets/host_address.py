@@ -18,7 +18,7 @@ _LAYOUT = Struct("<HHI")
 
 
 class AddressType(IntEnum):
-    """AddressType of both headers; other values are kept as numbers."""
+    """Kind of a host address: the AddressType field; other values are kept as numbers."""
 
     NONE = 0
     """No address: "This header MUST be ignored."
@@ -32,7 +32,7 @@ class HostAddress:
     """One address as the UserHeader (8 bytes) and the ExtendedAddressHeader (16 bytes) carry it."""
 
     length: int
-    """AddressLength: bytes of the whole address, even if only its first 8 bytes are here."""
+    """AddressLength: bytes of the whole address, even if this object has only its first 8 bytes."""
     type: int
     scope: int = 0
     address: bytes

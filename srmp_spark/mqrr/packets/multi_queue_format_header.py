@@ -32,7 +32,7 @@ _U16, _U32 = Struct("<H"), Struct("<I")
 
 
 class FormatType(IntEnum):
-    """FormatType of one element of a list."""
+    """Kind of the name of one queue in a list: FormatType of an element."""
 
     PUBLIC = 1
     PRIVATE = 2
@@ -89,7 +89,7 @@ class MultiQueueFormatHeader:
     signature: bytes = b""
 
     def encode(self) -> bytes:
-        """Encode all four parts, each padded.
+        """Encode the three lists of queues and the signature, each padded.
 
         Raises :class:`LocalProtocolError` if a value does not fit into its field.
         """
@@ -214,7 +214,7 @@ def _parse_elements(
 
 
 def _parse_direct(data: bytes, at: int, limit: int) -> tuple[str, int]:
-    """Parse a direct name up to its NUL; return the name and the offset of the next element.
+    """Parse a direct name at ``at`` up to its NUL; return it and the offset after the NUL.
 
     An odd byte at the end is ignored, because a WCHAR has two bytes. Raises
     :class:`RemoteProtocolError` if the NUL is missing, :class:`LimitExceededError` if the name is

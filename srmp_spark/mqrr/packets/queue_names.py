@@ -23,7 +23,7 @@ _U16, _U32 = Struct("<H"), Struct("<I")
 
 
 class QueueNameType(IntEnum):
-    """The values of UserHeader.Flags.DQ, AQ and RQ."""
+    """How a packet names a queue: the values of UserHeader.Flags.DQ, AQ and RQ."""
 
     NONE = 0
     SAME_AS_ADMIN = 1

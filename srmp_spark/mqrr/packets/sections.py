@@ -101,7 +101,7 @@ def cut_sections(
 
 
 def whole_packet(sections: Sequence[SectionBuffer]) -> tuple[bytes, MessagePacket]:
-    """Return the bytes of a packet that was read with its whole body, and the parsed packet.
+    """Return the bytes of a packet that was read completely, and the parsed packet.
 
     A server may send a whole body in a first section. The section alone is not a packet, so the
     joined bytes are parsed again. Raises :class:`RemoteProtocolError` as :func:`join_sections`

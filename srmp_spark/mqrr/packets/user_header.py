@@ -125,8 +125,8 @@ class UserHeader:
     def received_from(self) -> HostAddress | None:
         """Return the address that a message to a direct name was received from; else ``None``.
 
-        [MS-MQRR] lays the address over the GUID. Only 8 bytes fit, so an IPv6 address has only its
-        first half here. The ExtendedAddressHeader has the whole address.
+        [MS-MQRR] lays the address over the GUID. Only 8 bytes fit, so only the first half of an
+        IPv6 address is returned. The ExtendedAddressHeader has the whole address.
         """
         return parse_host_address(self.queue_manager_address) if self._is_direct else None
 

@@ -23,7 +23,8 @@ connection of an association is closed, its handles are run down.
                               changes in transit
 :mod:`.negotiation`           which contexts a server accepts, features of bind time
 :mod:`.associations`          association groups, context handles, rundown
-:mod:`.security`              the interface to a security provider; no provider is here
+:mod:`.security`              the interface to a security provider; providers are in
+                              :mod:`srmp_spark.signing_in`
 :mod:`.server_connection`     a connection as the server sees it
 :mod:`.client_connection`     a connection as the client sees it
 :mod:`.endpoint_mapper`       the call that asks for the port of an interface

@@ -37,7 +37,9 @@ class Association(Generic[Value]):
         """IP address of the client's first connection."""
         self.connections = 0
         self.handles_elsewhere: int | None = None
-        """Open handles that another process keeps; ``None`` if no other process keeps any."""
+        """Number of open handles that another process keeps; ``None`` if no other process keeps
+        any.
+        """
         self._handles: dict[bytes, Value] = {}
         self._new_uuid = new_uuid
 
@@ -71,13 +73,16 @@ class Association(Generic[Value]):
         return self._handles.pop(handle.uuid, None) if handle.attributes == 0 else None
 
     def run_down(self) -> tuple[Value, ...]:
-        """Remove all context handles and return their values."""
+        """Remove all context handles and return their values.
+
+        The caller undoes what the values stand for.
+        """
         values = tuple(self._handles.values())
         self._handles.clear()
         return values
 
     def __len__(self) -> int:
-        """Return the number of open handles, in this process and in the other one."""
+        """Return the number of open handles, with those that another process keeps."""
         return len(self._handles) + (self.handles_elsewhere or 0)
 
     def __bool__(self) -> bool:
@@ -138,9 +143,9 @@ class Associations(Generic[Value]):
         )
 
     def leave(self, association: Association[Value]) -> tuple[Value, ...]:
-        """Remove one connection from its association and return the values to run down.
+        """Count one connection of an association as closed; return the handle values to run down.
 
-        The result is empty unless the connection was the last one.
+        If the connection was the last one, the association ends. Otherwise the result is empty.
         """
         association.connections -= 1
         if association.connections > 0:

@@ -45,7 +45,7 @@ class Context(NamedTuple):
     """p_cont_elem_t: one presentation context that a client offers."""
 
     id: int
-    """p_cont_id: the number by which requests name this context."""
+    """p_cont_id: the number by which requests name this presentation context."""
     interface: SyntaxId
     transfer_syntaxes: tuple[SyntaxId, ...]
 
@@ -130,7 +130,7 @@ class RejectReason(IntEnum):
 
 
 class Result(NamedTuple):
-    """p_result_t: the answer to one presentation context.
+    """p_result_t: a server's answer to one presentation context of a bind.
 
     Results have the order of the contexts.
     """

@@ -97,7 +97,7 @@ class ClientSettings:
 
 
 class Bound(NamedTuple):
-    """The negotiation is complete and calls may be made."""
+    """Reports that the negotiation is complete, so that calls may be made."""
 
     syntax: TransferSyntax
     group_id: int
@@ -105,7 +105,7 @@ class Bound(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A response to one call was received."""
+    """Reports that a whole response to one call was received."""
 
     call_id: int
     stub: bytes
@@ -158,7 +158,10 @@ class _Pending:
 
 
 class ClientConnection:
-    """The client's side of one transport connection."""
+    """The client's side of one transport connection.
+
+    ``now`` and all deadlines are in seconds on the monotonic clock.
+    """
 
     def __init__(self, settings: ClientSettings) -> None:
         if (settings.security is None) != (settings.auth_level == AuthLevel.NONE):
@@ -201,9 +204,11 @@ class ClientConnection:
         return self._state
 
     def bind(self, now: float, *, group_id: int = 0) -> None:
-        """Begin the negotiation.
+        """Begin the negotiation: queue the bind for :meth:`data_to_send`.
 
-        ``group_id`` of :class:`Bound` joins the association of another connection. Raises
+        With ``group_id``, which :class:`Bound` of another connection has, this connection joins the
+        association of that one. :meth:`receive` returns the result of the negotiation. Raises
+        :class:`LocalProtocolError` if the negotiation was begun before. Raises
         :class:`SecurityError` if the security provider cannot begin, for instance without
         credentials.
         """
@@ -217,7 +222,7 @@ class ClientConnection:
 
     @property
     def calls_at_once(self) -> int:
-        """Return how many calls may wait at the same time.
+        """Return the number of calls that may wait for an answer at the same time.
 
         The result is 1 unless the server agreed to several calls.
         """
@@ -225,18 +230,19 @@ class ClientConnection:
 
     @property
     def calls_left(self) -> int:
-        """Return how many calls this connection can still make, because ``CALL_ID_MAX`` is a limit.
+        """Return the number of calls that this connection can still make, of ``CALL_ID_MAX``.
 
         Replace the connection before the result is 0.
         """
         return CALL_ID_MAX - self._call_id
 
     def call(self, opnum: int, stub: bytes, now: float, *, timeout_s: float | None = None) -> int:
-        """Make a call and return its number.
+        """Queue a call for :meth:`data_to_send` and return its number (call_id).
 
-        ``timeout_s`` replaces the usual time-out in seconds, for a call that may wait on purpose.
-        Raises :class:`LocalProtocolError` before :class:`Bound`, after :class:`Closed`, if a call
-        waits and the server did not agree to several, and if there are no :attr:`calls_left`.
+        The answer is returned by :meth:`receive`. ``timeout_s`` replaces the usual time-out in
+        seconds, for a call that may wait on purpose. Raises :class:`LocalProtocolError` before
+        :class:`Bound`, after :class:`Closed`, if a call waits and the server did not agree to
+        several, and if there are no :attr:`calls_left`.
         """
         if self.calls_left <= 0:
             raise LocalProtocolError(
@@ -274,14 +280,18 @@ class ClientConnection:
         return call_id
 
     def cancel(self, call_id: int) -> None:
-        """Ask the server to answer a call now. The answer is still received."""
+        """Ask the server to answer a call now; the answer is still received.
+
+        Do nothing if the call has its answer already.
+        """
         if call_id in self._calls:
             self._out.append(encode_cancel(call_id))
 
     def orphan(self, call_id: int) -> None:
-        """Abandon a call: no answer is received.
+        """Abandon a call and close the connection; do nothing if the call has its answer already.
 
-        The connection is closed, because the server may not support orphaned calls.
+        No answer is received. The connection is closed because the server may not support orphaned
+        calls.
         """
         if call_id in self._calls:
             self._out.append(encode_orphaned(call_id))
@@ -312,7 +322,7 @@ class ClientConnection:
 
     @property
     def unfinished_bytes(self) -> int:
-        """Return the bytes of answers whose last fragment was not yet received."""
+        """Return the number of bytes of answers whose last fragment was not yet received."""
         return sum(each.assembly.size for each in self._calls.values() if each.assembly is not None)
 
     def data_to_send(self) -> bytes:
@@ -322,7 +332,7 @@ class ClientConnection:
         return data
 
     def timer(self) -> float | None:
-        """Return the time at which to call :meth:`handle_timer`; ``None`` if nothing waits."""
+        """Return the time at which to call :meth:`handle_timer`; ``None`` without any deadline."""
         deadlines = [pending.deadline for pending in self._calls.values()]
         if self._deadline is not None:
             deadlines.append(self._deadline)
@@ -338,7 +348,7 @@ class ClientConnection:
     def lost(self, reason: str = "the transport connection is gone") -> list[ClientResult]:
         """Close this connection because the transport is lost or about to be closed.
 
-        Returns the results, among them :class:`Closed`.
+        Returns the results, among them :class:`Closed` unless it was returned before.
         """
         if self._state is not ClientState.CLOSED:
             self._close(ClientEvent.GONE, reason)

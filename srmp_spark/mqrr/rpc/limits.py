@@ -36,7 +36,7 @@ FRAGMENTS_MAX = 8_192
 """Most fragments of one request or response; a peer that sends more is disconnected.
 
 4 MiB in fragments of ``FRAGMENT_MIN`` bytes are 3,200 fragments. A peer that sent empty fragments
-without end would keep us busy without end.
+without end would keep this process busy without end.
 """
 
 CALLS_MAX = 64

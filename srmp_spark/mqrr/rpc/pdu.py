@@ -31,7 +31,7 @@ _SEC_TRAILER = Struct("<BBBxI")
 
 
 class PduType(IntEnum):
-    """PTYPE of the connection-oriented PDUs."""
+    """The types (PTYPE) of the PDUs of connection-oriented RPC."""
 
     REQUEST = 0
     RESPONSE = 2
@@ -252,7 +252,7 @@ class PduStream:
 
     @property
     def is_behind(self) -> bool:
-        """Return whether :meth:`receive` can yield a PDU or raise without further data."""
+        """Return whether :meth:`receive` would yield a PDU or raise without further data."""
         buffer = self._buffer
         return len(buffer) >= 10 and (
             buffer[0] != VERSION or len(buffer) >= (buffer[8] | buffer[9] << 8)

@@ -5,8 +5,8 @@ exchanges tokens until it is ``complete``, and then signs and encrypts. The prov
 pieces of each PDU, in this order: the header (24 bytes of a request or response, 40 with an
 object), the body (stub, verification trailer, padding), and the sec_trailer. At the privacy level
 the body is encrypted. Header and trailer are signed together with the body if both sides stated in
-their bind that they can. The levels CALL and PKT promise less than integrity, and no client here
-requests them, so they are refused.
+their bind that they can. The levels CALL and PKT promise less than integrity, and no client of this
+package requests them, so they are refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEVELS = (AuthLevel.CONNECT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY)
 
 
 class SecurityError(RemoteProtocolError):
-    """A token or signature is invalid or missing. No part of the PDU is used."""
+    """Reports that a token or signature is invalid or missing. No part of the PDU is used."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, status_hint=401, section="[MS-RPCE] 3.3.1.5.2")
@@ -51,7 +51,7 @@ class SecurityContext(Protocol):
     identity: str | None
     """Name of the peer, once the peer is authenticated; else ``None``."""
     token_size: int
-    """Bytes of the signature in each PDU."""
+    """Bytes of the authentication token, which is the signature, in each PDU."""
 
     def step(self, token: bytes) -> bytes:
         """Return the next token, in answer to the peer's ``token``.
@@ -94,12 +94,18 @@ class ConnectionSecurity:
 
     @property
     def protects(self) -> bool:
-        """Return whether each request and response carries a token."""
+        """Return whether each request and response is signed or encrypted.
+
+        Each of these PDUs then carries an authentication token.
+        """
         return self.level >= AuthLevel.PKT_INTEGRITY
 
     @property
     def token_size(self) -> int:
-        """Return the bytes of the token in each request and response, or 0 without tokens."""
+        """Return the size in bytes of the authentication token of each request and response.
+
+        The result is 0 if these PDUs have no tokens.
+        """
         return self.context.token_size if self.protects else 0
 
     def is_complete(self) -> bool:
@@ -143,9 +149,9 @@ def encode_piece(
 def open_piece(pdu: Pdu, stub: bytes, stub_at: int, security: ConnectionSecurity | None) -> bytes:
     """Verify and decrypt one fragment, and return its stub.
 
-    ``stub`` is the stub as received; it begins ``stub_at`` bytes into the body. Raises
-    :class:`SecurityError` if a token is invalid, is missing, or belongs to another context or
-    level.
+    The result is in plain text. ``stub`` is the stub as received; it begins ``stub_at`` bytes into
+    the body. Raises :class:`SecurityError` if a token is invalid, is missing, or belongs to another
+    context or level.
     """
     if security is None or not security.context.complete:
         if pdu.auth is not None:

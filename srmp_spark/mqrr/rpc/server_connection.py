@@ -100,7 +100,7 @@ class ServerSettings:
 
 
 class _RefusedError(Exception):
-    """A bind was refused and is answered with a bind_nak."""
+    """Reports that a bind was refused, so that it is answered with a bind_nak."""
 
     def __init__(self, reason: NakReason, message: str) -> None:
         super().__init__(message)
@@ -110,7 +110,8 @@ class _RefusedError(Exception):
 class ServerConnection:
     """The server's side of one transport connection.
 
-    ``peer`` is the IP address of the client. The connection was accepted at ``now``.
+    ``peer`` is the IP address of the client. The connection was accepted at ``now``. Every ``now``
+    and every deadline is in seconds on the monotonic clock.
     """
 
     def __init__(
@@ -134,7 +135,9 @@ class ServerConnection:
         self._security: ConnectionSecurity | None = None
         self._legs = 0
         self._late_pdus = 0
-        """Cancels and orphaned PDUs since the last request that named calls which were over."""
+        """Number of cancels and orphaned PDUs, since the last request, that named calls which were
+        over.
+        """
         self._deadline: float | None = now + NEGOTIATION_TIMEOUT_S
 
     # --- methods for the owner --------------------------------------------------------------------
@@ -162,7 +165,10 @@ class ServerConnection:
         return not self._calls and not (self._association is not None and len(self._association))
 
     def hold(self, data: bytes) -> None:
-        """Keep ``data`` for the next :meth:`receive`."""
+        """Keep received bytes for the next :meth:`receive`, without processing them.
+
+        A closed connection drops them.
+        """
         if not self._is_closed():
             self._stream.add(data)
 
@@ -186,14 +192,14 @@ class ServerConnection:
         return self._take_events()
 
     def timer(self) -> float | None:
-        """Return the time at which to call :meth:`handle_timer`.
+        """Return the time (monotonic) at which to call :meth:`handle_timer`.
 
         Return ``None`` if neither a negotiation nor a request is incomplete.
         """
         return self._deadline
 
     def handle_timer(self, now: float) -> list[ConnectionEvent]:
-        """Close the connection if a deadline has passed, and return the events."""
+        """Close the connection if its deadline has passed at ``now``, and return the events."""
         if self._deadline is not None and self._deadline <= now:
             negotiating = self._state in (ServerState.ESTABLISHED, ServerState.NEGOTIATING_SECURITY)
             what = (
@@ -211,9 +217,9 @@ class ServerConnection:
         return data
 
     def respond(self, call_id: int, stub: bytes) -> bool:
-        """Answer a call with a response.
+        """Queue the response to a call for :meth:`data_to_send`; return whether the call waited.
 
-        Return False if the call no longer waits for an answer; then nothing is sent.
+        The result is False if the call no longer waits for an answer; then nothing is sent.
         """
         context_id = self._calls.pop(call_id, None)
         if context_id is None or self._state is ServerState.CLOSED:
@@ -226,10 +232,10 @@ class ServerConnection:
         return True
 
     def fail(self, call_id: int, status: int) -> bool:
-        """Answer a call with a fault.
+        """Queue a fault with ``status`` for a call; return whether the call waited for an answer.
 
-        Return False if the call no longer waits for an answer. Raises :class:`LocalProtocolError`
-        if a server MUST NOT send this status.
+        If the result is False, nothing is sent. Raises :class:`LocalProtocolError` if a server MUST
+        NOT send this status.
         """
         context_id = self._calls.get(call_id)
         if context_id is None or self._state is ServerState.CLOSED:
@@ -257,7 +263,7 @@ class ServerConnection:
     # --- PDUs -------------------------------------------------------------------------------------
 
     def _watch(self, now: float) -> None:
-        """Set the deadline for an incomplete request.
+        """Set the deadline if a request is incomplete, and clear it otherwise.
 
         A negotiation keeps its own deadline. A request has a deadline from its first byte.
         """

@@ -31,13 +31,13 @@ class CallReceived(NamedTuple):
 
 
 class CallCancelled(NamedTuple):
-    """The caller no longer wants to wait. Answer the call soon all the same."""
+    """Reports that the caller no longer wants to wait. Answer the call soon all the same."""
 
     call_id: int
 
 
 class CallOrphaned(NamedTuple):
-    """The caller has abandoned the call. No answer is expected and none is sent."""
+    """Reports that the caller has abandoned the call. No answer is expected and none is sent."""
 
     call_id: int
 

@@ -57,7 +57,7 @@ class ServerEvent(Enum):
     TIMED_OUT = auto()
     """A negotiation did not end in time, or the rest of a request was not received in time.
 
-    Idle connections do not time out here.
+    An idle connection has no time-out in this module.
     """
     GONE = auto()
     """The transport lost the connection, or its owner closed it."""

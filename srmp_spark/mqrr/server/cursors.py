@@ -81,7 +81,7 @@ TRANSITIONS: Mapping[tuple[CursorState, CursorEvent], CursorState] = {
 
 
 class Place(NamedTuple):
-    """State and position of a cursor at which no call waits."""
+    """State and position of a cursor while no call waits at the cursor."""
 
     state: CursorState
     position: int
@@ -89,7 +89,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Cursor:
-    """One cursor of one handle."""
+    """One cursor that a client has created on one open queue."""
 
     handle: int
     state: CursorState = CursorState.UNREAD
@@ -104,7 +104,7 @@ class Cursor:
 
     @property
     def place(self) -> Place:
-        """Return the place of the cursor, or its place when the current wait began."""
+        """Return the state and position of the cursor, or those before the current wait."""
         return Place(self._before if self.is_waiting else self.state, self.position)
 
     def move(self, event: CursorEvent, position: int | None = None) -> None:
@@ -124,13 +124,13 @@ class Cursor:
             self.position = position
 
     def give_up(self) -> None:
-        """End the wait at the cursor without a message."""
+        """End the wait at the cursor without a message; do nothing if no call waits."""
         if self.is_waiting:
             was_read = self._before is CursorState.READ
             self.move(CursorEvent.GAVE_UP_READ if was_read else CursorEvent.GAVE_UP_UNREAD)
 
     def put_back(self, found: int, place: Place) -> None:
-        """Return to ``place``, because the message ``found`` left the queue unread.
+        """Put the cursor back to ``place``, because the message ``found`` left the queue unread.
 
         Do nothing if another call has moved the cursor since.
         """

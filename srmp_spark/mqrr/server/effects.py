@@ -32,13 +32,14 @@ class QueueView(Protocol):
         ...
 
     def floor(self) -> int:
-        """Return the sequence up to which every message has left the queue."""
+        """Return the sequence up to which, included, every message has left the queue."""
         ...
 
     def is_behind(self) -> bool:
-        """Return whether the queue has messages that were not yet reported to the server.
+        """Return whether the queue has messages that its owner did not yet report to the server.
 
-        ``came`` is called later in any case, if only because this is no longer so.
+        If the result is True, the owner calls :meth:`.RemoteReadServer.came` later in any case, at
+        the latest when the result would be False.
         """
         ...
 
@@ -73,7 +74,7 @@ class Reason(Enum):
 
 
 class Message(NamedTuple):
-    """One message as its owner has read it."""
+    """One message that the owner of the server has read from the store."""
 
     packet: EncodedPacket
     srmp: bool
@@ -83,7 +84,7 @@ class Message(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Order to answer a call with a response."""
+    """Order to answer a call with a response, whose bytes are ``stub``."""
 
     call: CallId
     stub: bytes
@@ -97,10 +98,10 @@ class Fault(NamedTuple):
 
 
 class Open(NamedTuple):
-    """Order to find a queue and then call ``opened`` or ``not_opened`` with ``opening``.
+    """Order to find a queue, then call :meth:`.RemoteReadServer.opened` or ``not_opened``.
 
-    If ``receive`` is set, hold the queue against other receivers. Each queue that was opened is
-    closed once, with :class:`Close`.
+    ``opening`` is the number to call them with. If ``receive`` is set, hold the queue against other
+    receivers. Each queue that was opened is closed once, with :class:`Close`.
     """
 
     opening: int
@@ -118,7 +119,8 @@ class Open(NamedTuple):
 class Read(NamedTuple):
     """Order to read a message.
 
-    Then call ``read``, ``not_read`` or ``vanished`` with ``reading``.
+    Then call :meth:`.RemoteReadServer.read`, ``not_read`` or ``vanished`` with ``reading``, the
+    number of this order.
     """
 
     reading: int
@@ -132,7 +134,7 @@ class Read(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """One message that leaves its queue."""
+    """One message of a :class:`Take`: it leaves its queue, for a reason."""
 
     queue: QueueView
     sequence: int
@@ -144,8 +146,8 @@ class Taken(NamedTuple):
 class Take(NamedTuple):
     """Order to store in one transaction that the messages have left their queues.
 
-    Moved messages are stored in their new queues in the same transaction. Then call ``stored`` or
-    ``not_stored`` with ``storing``.
+    Moved messages are stored in their new queues in the same transaction. Then call
+    :meth:`.RemoteReadServer.stored` or ``not_stored`` with ``storing``, the number of this order.
     """
 
     storing: int
@@ -155,7 +157,8 @@ class Take(NamedTuple):
 class Purge(NamedTuple):
     """Order to remove all messages of a queue but those in ``spared``, which are locked.
 
-    Then call ``purged`` with ``purging`` and, if the purge failed, the status.
+    Then call :meth:`.RemoteReadServer.purged` with ``purging``, the number of this order, and with
+    the status if the purge failed.
     """
 
     purging: int
@@ -165,18 +168,20 @@ class Purge(NamedTuple):
 
 
 class LookOn(NamedTuple):
-    """Order to call ``look_on`` with ``purging`` later, after other calls were processed.
+    """Order to call ``look_on(purging)`` in a later turn of the loop.
 
-    There are more locked messages than a purge examines at once.
+    The purge with the number ``purging`` has more locked messages than one turn examines
+    (LOCKS_OF_A_TURN).
     """
 
     purging: int
 
 
 class Close(NamedTuple):
-    """Order to close a queue that was ``opened``.
+    """Order to release a queue that the owner opened because of :class:`Open`.
 
-    Everything that was received through it is settled.
+    One handle of the queue was closed, and everything that was received through this handle is
+    settled.
     """
 
     queue: QueueView
@@ -184,7 +189,7 @@ class Close(NamedTuple):
 
 
 class OutcomeStored(NamedTuple):
-    """Report that the outcome of a transaction is stored."""
+    """Report that the outcome of a transaction is on stable storage."""
 
     transaction: bytes
 

@@ -6,11 +6,20 @@ A call above a limit gets MQ_ERROR_INSUFFICIENT_RESOURCES, unless the limit says
 from __future__ import annotations
 
 CURSORS_MAX = 1_000
-"""Most cursors of one handle. A reader needs one cursor."""
+"""Most cursors of one handle. A reader needs one cursor.
+
+One more is refused with MQ_ERROR_INSUFFICIENT_RESOURCES.
+"""
 REQUESTS_MAX = 1_000
-"""Most requests of one handle that are not ended: waiting calls and locked messages."""
+"""Most requests of one handle that are not ended: waiting calls and locked messages.
+
+One more is refused with MQ_ERROR_INSUFFICIENT_RESOURCES.
+"""
 WAITING_MAX = 1_000
-"""Most reads that wait for a message of one queue. Each is examined when a message arrives."""
+"""Most reads that wait for a message of one queue. Each is examined when a message arrives.
+
+One more is refused with MQ_ERROR_INSUFFICIENT_RESOURCES.
+"""
 OPEN_MAX = 10_000
 """Most open handles of one queue. A further attempt to open the queue is refused."""
 TRANSACTIONS_MAX = 1_000
@@ -21,7 +30,7 @@ TIMED_OUT_KEPT = 10_000
 If the coordinator commits such a transaction later, it must be notified of the time-out.
 """
 OPERATIONS_MAX = 10_000
-"""Most messages received and moved in one transaction, because one commit stores all of them."""
+"""Most messages received and moved in one transaction, because one commit stores them all."""
 LOCKS_OF_A_TURN = 1_000
 """Most locked messages that a purge examines before other calls are processed.
 

@@ -44,7 +44,10 @@ def related(source: str, target: str) -> bool:
 
 
 class Moving:
-    """Keeps the queues to which messages may be moved, by their move contexts."""
+    """Keeps the queues to which messages may be moved, by move context.
+
+    A move context is the random number by which R_MoveMessage names the handle of such a queue.
+    """
 
     def __init__(self, receiving: Receiving, new_context: Callable[[], int]) -> None:
         """Create an empty table of move contexts.
@@ -57,7 +60,11 @@ class Moving:
         self._contexts: dict[int, tuple[Association[OpenQueue], OpenQueue]] = {}
 
     def opened(self, association: Association[OpenQueue], descriptor: OpenQueue) -> int:
-        """Create and return the move context (pMoveContext) of a handle."""
+        """Create, record and return the move context (pMoveContext) of a handle.
+
+        A move context is the random number by which R_MoveMessage names the handle of the target
+        queue.
+        """
         context = next(
             (
                 each
@@ -83,9 +90,11 @@ class Moving:
         call: CallId,
         asked: MoveMessageRequest,
     ) -> Status | None:
-        """Move a message; return the status to answer now, or ``None`` if the answer follows.
+        """Begin to move a message; return the status to answer now, or ``None``.
 
-        The answer follows when the move is stored.
+        ``None`` means that ``call`` is answered when the move is stored. In a transaction the
+        result is MQ_OK, and the message moves when the transaction is committed. Any other status
+        is an error, and nothing moves.
         """
         if not descriptor.may_receive:
             return Status.MQ_ERROR_ACCESS_DENIED

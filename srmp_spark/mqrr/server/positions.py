@@ -1,9 +1,9 @@
 """The messages of a queue in the order of MSMQ (priority, then arrival), without their content.
 
 A message is known by its LookupIdentifier (:mod:`srmp_spark.mqrr.lookup_identifier`). The
-identifier states its place, so the order needs no list of its own. For each priority there are the
-runs of sequences in the queue; a backlog of a million messages of one priority is one run.
-Identifiers ascend from the head of the queue to its tail.
+identifier states its place, so the order needs no list of its own. For each priority this module
+keeps the runs of sequences (row numbers in the log) in the queue; a backlog of a million messages
+of one priority is one run. Identifiers ascend from the head of the queue to its tail.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Came(NamedTuple):
 
 
 def in_order(runs: Iterable[Came]) -> list[tuple[int, int]]:
-    """Return these runs as closed runs of identifiers, from the head of the queue to its tail."""
+    """Return these runs as closed runs of lookup identifiers, from head to tail of the queue."""
     ranked = sorted(((PRIORITY_MAX - each.priority) << SEQUENCE_BITS, each) for each in runs)
     return [(rank | each.first, rank | each.last) for rank, each in ranked]
 
@@ -45,7 +45,7 @@ class _Runs:
         self._lasts: list[int] = []
         self._head = 0
         self._end = 0
-        """Last sequence that was appended, even if it is no longer here."""
+        """Last sequence that was appended, even if it has been removed since."""
 
     def append(self, first: int, last: int) -> None:
         if first <= self._end:
@@ -96,7 +96,7 @@ class _Runs:
         return True
 
     def insert(self, sequence: int) -> None:
-        """Insert a sequence that was here before and was removed."""
+        """Insert again a sequence that was removed."""
         at = bisect_right(self._firsts, sequence, self._head)
         behind_last = at > self._head and self._lasts[at - 1] == sequence - 1
         before_first = at < len(self._firsts) and self._firsts[at] == sequence + 1
@@ -132,7 +132,7 @@ class _Runs:
 
 
 class Positions:
-    """The messages of one queue that no reader holds."""
+    """The messages of one queue that no reader holds, by priority and sequence."""
 
     __slots__ = ("_dropped", "_ranks")
 
@@ -143,6 +143,8 @@ class Positions:
 
     def add(self, runs: Iterable[Came]) -> None:
         """Add messages that arrived, each run after all messages of its priority.
+
+        Messages up to the last :meth:`drop_through` are left out.
 
         Raises :class:`LocalProtocolError` if a run is not after them, or has an invalid priority or
         sequence.
@@ -160,9 +162,9 @@ class Positions:
         return 0 <= rank <= PRIORITY_MAX and (lookup_id & SEQUENCE_MAX) in self._ranks[rank]
 
     def following(self, lookup_id: int) -> int | None:
-        """Return the next message after ``lookup_id``, or ``None``.
+        """Return the lookup identifier of the next message after ``lookup_id``, or ``None``.
 
-        The identifier need not belong to a message.
+        ``lookup_id`` need not belong to a message.
         """
         rank, sequence = (
             (lookup_id >> SEQUENCE_BITS, lookup_id & SEQUENCE_MAX) if lookup_id >= 0 else (0, -1)
@@ -175,7 +177,7 @@ class Positions:
         return None
 
     def preceding(self, lookup_id: int) -> int | None:
-        """Return the last message before ``lookup_id``, or ``None``."""
+        """Return the lookup identifier of the last message before ``lookup_id``, or ``None``."""
         rank, sequence = lookup_id >> SEQUENCE_BITS, lookup_id & SEQUENCE_MAX
         if rank > PRIORITY_MAX:
             rank, sequence = PRIORITY_MAX, SEQUENCE_MAX + 1
@@ -187,7 +189,7 @@ class Positions:
         return None
 
     def remove(self, lookup_id: int) -> None:
-        """Remove a message; do nothing if it is not here."""
+        """Remove a message; do nothing if it is not among the messages."""
         rank = lookup_id >> SEQUENCE_BITS
         if 0 <= rank <= PRIORITY_MAX:
             self._ranks[rank].remove(lookup_id & SEQUENCE_MAX)
@@ -195,13 +197,13 @@ class Positions:
     def put_back(self, lookup_id: int) -> None:
         """Insert a message again that was removed.
 
-        Do nothing if it was dropped, or was not removed.
+        Do nothing if :meth:`drop_through` dropped it, or if it was not removed.
         """
         if lookup_id & SEQUENCE_MAX > self._dropped and lookup_id not in self:
             self._ranks[lookup_id >> SEQUENCE_BITS].insert(lookup_id & SEQUENCE_MAX)
 
     def drop_through(self, sequence: int) -> None:
-        """Remove all messages up to ``sequence``, of all priorities."""
+        """Remove all messages up to ``sequence``, included, of all priorities, for good."""
         if sequence > self._dropped:
             self._dropped = sequence
             for runs in self._ranks:

@@ -67,7 +67,12 @@ class _Storing:
 
 
 class Receiving:
-    """Processes the requests of all handles."""
+    """Processes the requests of all handles.
+
+    ``now`` and all timers are in seconds on the monotonic clock. Answers and orders are emitted as
+    effects (:mod:`.effects`). An open queue, which a handle stands for, is a *descriptor*
+    (:class:`.OpenQueue`).
+    """
 
     def __init__(
         self, emit: Callable[[Effect], None], new_number: Callable[[], int], *, coordinator: bool
@@ -93,7 +98,8 @@ class Receiving:
     ) -> None:
         """Process R_StartReceive or R_StartTransactionalReceive.
 
-        The call is answered now or later.
+        The call is answered at once if it fails, otherwise when a message was read or the wait has
+        ended.
         """
         status = self._start(descriptor, call, asked, now)
         if status is not Status.MQ_OK:
@@ -157,7 +163,7 @@ class Receiving:
         return Status.MQ_ERROR_INSUFFICIENT_RESOURCES if found.is_full else found
 
     def _look(self, descriptor: OpenQueue, request: Request) -> Status:
-        """Find a message or begin to wait; return MQ_OK, or the reason why neither works."""
+        """Find a message for the request or let it wait; return MQ_OK or an error's status."""
         queue, cursor = descriptor.queue, request.cursor
         if (
             cursor is not None
@@ -221,7 +227,7 @@ class Receiving:
     # --- results of reading a message -------------------------------------------------------------
 
     def read(self, reading: int, message: Message, now: float) -> None:
-        """Answer the request for which ``message`` was read."""
+        """Answer the request of the :class:`.Read` with the number ``reading`` with ``message``."""
         descriptor, request = self._readings.pop(reading)
         if request.state is not RequestState.READING:
             return
@@ -252,14 +258,17 @@ class Receiving:
         self._emit(Answer(call, response.encode(call.syntax)))
 
     def not_read(self, reading: int, status: Status) -> None:
-        """Fail the request whose message cannot be read."""
+        """Fail the request of the :class:`.Read` with the number ``reading``.
+
+        Its message cannot be read. The caller gets ``status``.
+        """
         descriptor, request = self._readings.pop(reading)
         if request.state is RequestState.READING:
             self._answer(request, status)
             self._fail(descriptor, request)
 
     def vanished(self, reading: int) -> None:
-        """Search for another message, because the found one left the queue before it was read.
+        """Search again for a request whose message left the queue before it was read.
 
         The search is the same as if the call were received now.
         """
@@ -290,9 +299,9 @@ class Receiving:
     # --- R_CancelReceive, time-outs, callers that are gone ----------------------------------------
 
     def cancel(self, descriptor: OpenQueue, request_id: int) -> Status:
-        """End the wait of a request.
+        """End the wait of a request, which is answered MQ_ERROR_OPERATION_CANCELLED.
 
-        Return STATUS_NOT_FOUND if no request with this identifier waits at this handle.
+        Return MQ_OK, or STATUS_NOT_FOUND if no request with this identifier waits at this handle.
         """
         request = descriptor.requests.get(request_id)
         if request is None or request.state is not RequestState.WAITING:
@@ -303,14 +312,20 @@ class Receiving:
         return Status.MQ_OK
 
     def call_cancelled(self, descriptor: OpenQueue, request: Request) -> None:
-        """End the wait of a request, because its caller no longer wants to wait."""
+        """End the wait of a request, called because its caller no longer wants to wait.
+
+        The call is answered. A request that does not wait stays unchanged.
+        """
         if request.state is RequestState.WAITING:
             self._stop_waiting(
                 descriptor, request, RequestEvent.CANCELLED, Status.MQ_ERROR_OPERATION_CANCELLED
             )
 
     def call_gone(self, descriptor: OpenQueue, request: Request) -> None:
-        """End the wait of a request, because its caller is gone; other readers get the message."""
+        """End the wait of a request, called because its caller is gone; its call gets no answer.
+
+        Other readers get the message.
+        """
         request.call = None
         self.call_cancelled(descriptor, request)
 
@@ -351,7 +366,10 @@ class Receiving:
     def _end(
         self, descriptor: OpenQueue, call: CallId, asked: EndReceiveRequest, *, transactional: bool
     ) -> Status | None:
-        """End the request; return the status to answer now, or ``None`` if the answer follows."""
+        """End the request; return the status to answer now, or ``None``.
+
+        ``None`` means that ``call`` is answered when the removal is stored.
+        """
         if not any(each.receives for each in descriptor.requests.values()):
             return Status.MQ_ERROR_INVALID_HANDLE
         request = descriptor.requests.get(asked.request_id)
@@ -448,10 +466,10 @@ class Receiving:
     # --- locks ------------------------------------------------------------------------------------
 
     def _give_back(self, descriptor: OpenQueue, request: Request, call: CallId | None) -> bool:
-        """End the lock of a message without receiving it; return whether it is removed instead.
+        """End the lock of a request's message; return whether the message is removed instead.
 
-        A message is removed if a purge waited for its lock. Then the removal is stored now, and
-        ``call`` is answered after that.
+        Usually the message is available again. It is removed if a purge waited for its lock. Then
+        the removal is stored now, and ``call`` is answered after that.
         """
         queue, found = descriptor.queue, request.found
         if found is None or queue.state_of(found) is PositionState.GONE:
@@ -469,10 +487,12 @@ class Receiving:
         self._give_back(descriptor, request, None)
 
     def satisfy(self, queue: SharedQueue, fresh: Sequence[tuple[int, int]]) -> None:
-        """Give messages that became available to requests that wait, the longest wait first.
+        """Give available messages to requests that wait, the request that waits longest first.
 
-        ``fresh`` are closed runs of lookup identifiers. A request that waits at a cursor gets one
-        of these messages, wherever it is; messages that the cursor had passed are not found.
+        ``fresh`` are closed runs of lookup identifiers of messages that just became available. A
+        request without a cursor gets the first available message of the queue. A request that waits
+        at a cursor gets one of the fresh messages, wherever it is; messages that the cursor had
+        passed are not found.
         """
         for waiter in tuple(queue.waiting):
             descriptor, request = waiter.descriptor, waiter.request
@@ -504,7 +524,7 @@ class Receiving:
                 )
 
     def close(self, descriptor: OpenQueue, status: Status) -> None:
-        """End all requests and locks of a handle that is closed, run down or stale.
+        """End all requests and locks of a handle that is closed, run down or no longer usable.
 
         Calls that wait are answered with ``status``.
         """
@@ -523,7 +543,7 @@ class Receiving:
     # --- transactions -----------------------------------------------------------------------------
 
     def enlist(self, asked: EnlistRequest, now: float) -> Status:
-        """Process R_QMEnlistRemoteTransaction and return the status."""
+        """Process R_QMEnlistRemoteTransaction and return the status to answer."""
         made = self.transactions.enlist(asked.transaction, now)
         if isinstance(made, Status):
             return made
@@ -538,9 +558,10 @@ class Receiving:
         lookup_id: int,
         transaction: Transaction | None,
     ) -> bool:
-        """Process R_MoveMessage for an available message; return whether the move is done.
+        """Process R_MoveMessage for an available message; return whether the call is answered now.
 
-        If it is not, ``call`` is answered when the move is stored.
+        In a transaction the move becomes an operation of the transaction, and the result is True.
+        Without a transaction the result is False, and ``call`` is answered when the move is stored.
         """
         request.found = lookup_id
         request.move(RequestEvent.FOUND)
@@ -564,7 +585,10 @@ class Receiving:
     ) -> None:
         """Commit or abort a transaction, as its coordinator has decided.
 
-        Messages that were received but not acknowledged are unlocked in either case.
+        After a commit the received and moved messages are stored as such, and
+        :class:`.OutcomeStored` follows. Messages that were received but not acknowledged are
+        unlocked in either case. A commit of a transaction that timed out emits
+        :class:`.OutcomeNotStored`. An unknown transaction is ignored.
         """
         ended = self.transactions.pop(transaction)
         if ended is None:
@@ -641,14 +665,14 @@ class Receiving:
         return what.is_due(when)
 
     def timer(self) -> float | None:
-        """Return the time at which to call :meth:`handle_timer`, or ``None``."""
+        """Return the time at which to call :meth:`handle_timer`, or ``None`` if no timer runs."""
         return self._timers.due()
 
     def handle_timer(self, now: float) -> None:
         """Process all timers up to ``now``.
 
-        Waits end, locks of readers that did not return end, and transactions without an outcome are
-        aborted.
+        Waits end, locks end that no R_EndReceive ended within CLEANUP_S, and transactions without
+        an outcome are aborted after TRANSACTION_TIMEOUT_S.
         """
         while (due := self.timer()) is not None and due <= now:
             descriptor, what = self._timers.pop()

@@ -99,7 +99,12 @@ class _Purging:
 
 
 class RemoteReadServer:
-    """Processes the remote read calls of all clients of one queue manager."""
+    """Processes the remote read calls of all clients of one queue manager.
+
+    ``now`` and all timers are in seconds on the monotonic clock. The owner is the code that
+    executes the effects (:mod:`.effects`) and reports their results with ``opening``, ``reading``,
+    ``storing`` or ``purging``: the number that the effect carries.
+    """
 
     def __init__(
         self,
@@ -200,7 +205,7 @@ class RemoteReadServer:
         self._effects.append(Answer(call, response.encode(call.syntax)))
 
     def _is_denied(self, opnum: int, asked: Any, caller: str | None, descriptor: OpenQueue) -> bool:  # noqa: ANN401
-        """Return whether the caller lacks the right to this call.
+        """Return whether the caller lacks the right to this call on the queue of ``descriptor``.
 
         The handle may have been opened by another account of the same client.
         """
@@ -242,13 +247,15 @@ class RemoteReadServer:
             self._effects.append(Open(opening, asked.queue, receive, for_move, received.identity))
 
     def knows(self, view: QueueView) -> bool:
-        """Return whether the queue is open, so that :meth:`opened` needs no positions."""
+        """Return whether the queue is open already, so that :meth:`opened` needs no positions."""
         return view in self._queues
 
     def opened(
         self, opening: int, view: QueueView, positions: Positions | None, now: float
     ) -> list[Effect]:
         """Complete the opening of a queue that the owner found, and return the effects.
+
+        The opening can still fail, for example because of another handle's share mode.
 
         The owner holds the queue if the handle may receive. ``positions`` are all messages in the
         queue; from now on they belong to the server. Later messages are reported with :meth:`came`.
@@ -329,7 +336,7 @@ class RemoteReadServer:
             self._settled(descriptor)
 
     def _settled(self, descriptor: OpenQueue) -> None:
-        """Close a handle whose requests are all settled."""
+        """Order to close the queue of a closed handle whose requests are all settled."""
         queue = descriptor.queue
         if not queue.descriptors and not queue.locked() and self._queues.get(queue.view) is queue:
             del self._queues[queue.view]
@@ -366,10 +373,13 @@ class RemoteReadServer:
         self._look_at_locks(purging)
 
     def _look_at_locks(self, purging: int) -> None:
-        """Spare the next locked messages of a purge.
+        """Examine the next locked messages of a purge, at most LOCKS_OF_A_TURN.
 
-        A message that was locked after the call of the purge is not spared. A message that is
-        available again by now is purged.
+        Messages that are still locked are spared.
+
+        A spared message is marked for removal at the end of its lock. Then order the next turn
+        (:class:`.LookOn`), or the purge itself (:class:`.Purge`). A message that was locked after
+        the call of the purge is not spared. A message that is available again by now is purged.
         """
         done = self._purgings[purging]
         queue, left = done.queue, done.left
@@ -481,8 +491,9 @@ class RemoteReadServer:
     def outcome(self, transaction: bytes, *, committed: bool) -> list[Effect]:
         """Commit or abort a transaction as its coordinator has decided; return the effects.
 
-        ``OutcomeStored`` or ``OutcomeNotStored`` follows a commit when it is stored. For a
-        transaction that was already aborted by its time-out, ``OutcomeNotStored`` follows at once.
+        ``OutcomeStored`` follows a commit when it is stored, and ``OutcomeNotStored`` if it cannot
+        be. For a transaction that was already aborted by its time-out, ``OutcomeNotStored`` follows
+        at once.
         """
         self._receiving.outcome(transaction, committed=committed)
         return self._take_effects()

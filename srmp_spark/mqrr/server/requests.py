@@ -99,7 +99,7 @@ TRANSITIONS: Mapping[tuple[RequestState, RequestEvent], RequestState] = {
 
 
 class Limits(NamedTuple):
-    """Most bytes of a message that its reader wants."""
+    """The most bytes of a message's body, or of its compound message, that the reader wants."""
 
     body: int
     compound_message: int
@@ -120,13 +120,13 @@ class Request:
     limits: Limits
     transaction: bytes | None = None
     deadline: float | None = None
-    """Time at which the wait ends; ``None`` if it never ends."""
+    """Time (monotonic seconds) at which the wait ends; ``None`` if it never ends."""
     may_wait: bool = True
     """Whether the request may wait for a message (ulTimeout is not 0)."""
     called_at: float = 0.0
     cleanup_at: float | None = None
     found: int | None = None
-    """LookupIdentifier of the message that was found."""
+    """LookupIdentifier of the message that was found; ``None`` if none was found yet."""
     cursor_was: Place | None = None
     """Place of the cursor before the message was found."""
     to: QueueView | None = None
@@ -135,7 +135,7 @@ class Request:
 
     @property
     def receives(self) -> bool:
-        """Return whether this request locks the message that it finds."""
+        """Return whether this request is a receive, which locks the message that it finds."""
         return self.action in RECEIVES
 
     @property
@@ -145,7 +145,7 @@ class Request:
         return Status.MQ_ERROR_MESSAGE_NOT_FOUND if at_cursor else Status.MQ_ERROR_IO_TIMEOUT
 
     def is_due(self, when: float) -> bool:
-        """Return whether a timer that was set to ``when`` is still valid."""
+        """Return whether the timer that was set to ``when`` is still valid for this request."""
         if self.state is RequestState.WAITING:
             return self.deadline == when
         return self.state is RequestState.HELD and self.cleanup_at == when

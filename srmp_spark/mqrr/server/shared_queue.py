@@ -61,7 +61,7 @@ class OpenQueue:
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """One request that waits, and its handle."""
+    """One request that waits for a message, and its handle."""
 
     descriptor: OpenQueue
     request: Request
@@ -69,14 +69,18 @@ class Waiter:
 
 @dataclass(slots=True, frozen=True)
 class Sought:
-    """The result of a search: a message, or the reason why there is none."""
+    """The result of a search: a message's lookup identifier, or the status why there is none."""
 
     lookup_id: int | None = None
     status: Status = Status.MQ_OK
 
 
 class SharedQueue:
-    """One queue that remote readers share."""
+    """One queue that remote readers share.
+
+    An identifier of a message is its lookup identifier (:mod:`srmp_spark.mqrr.lookup_identifier`).
+    Identifiers ascend from the head of the queue to its tail.
+    """
 
     __slots__ = ("_positions", "_states", "descriptors", "view", "waiting")
 
@@ -88,7 +92,8 @@ class SharedQueue:
         self._positions = Positions() if positions is None else positions
         """Messages that are ``AVAILABLE``, and some that left the queue without being noticed.
 
-        Locked messages are not here, so that no search has to skip them one by one.
+        Locked messages are not among them, so that no search has to skip locked messages one by
+        one.
         """
         self._states: dict[int, PositionState] = {}
         """States of messages that are neither ``AVAILABLE`` nor ``GONE``."""
@@ -96,7 +101,7 @@ class SharedQueue:
     # --- open handles -----------------------------------------------------------------------------
 
     def conflict(self, access: int, share: int) -> bool:
-        """Return whether open handles forbid to open the queue with ``access`` and ``share``.
+        """Return whether open handles forbid another handle with ``access`` and ``share``.
 
         The rules are the three cases of 3.1.7.1.5.
         """
@@ -114,17 +119,24 @@ class SharedQueue:
 
     @property
     def has_receivers(self) -> bool:
-        """Return whether a handle that is not stale may receive."""
+        """Return whether a handle that can still be used may receive."""
         return any(each.may_receive and each.stale is None for each in self.descriptors)
 
     # --- messages ---------------------------------------------------------------------------------
 
     def came(self, runs: Iterable[Came]) -> None:
-        """Add messages that arrived, each run after all messages of its priority."""
+        """Add messages that arrived, each run after all messages of its priority.
+
+        Raises :class:`LocalProtocolError` as :meth:`.Positions.add` does.
+        """
         self._positions.add(runs)
 
     def state_of(self, lookup_id: int) -> PositionState:
-        """Return the state of the message with this lookup identifier, which may be any number."""
+        """Return the state of the message with this lookup identifier; GONE if there is none.
+
+        ``lookup_id`` may be any number. If the message has left the queue without being noticed,
+        the call records that first.
+        """
         found = self._states.get(lookup_id)
         if (
             found is not None
@@ -160,11 +172,11 @@ class SharedQueue:
         return target
 
     def locked(self) -> tuple[int, ...]:
-        """Return the messages that a reader holds or that are being stored."""
+        """Return the identifiers of messages that a reader holds or that are being stored."""
         return tuple(self._states)
 
     def available_after(self, lookup_id: int) -> int | None:
-        """Return the first available message after ``lookup_id``, or ``None``.
+        """Return the identifier of the first available message after ``lookup_id``, or ``None``.
 
         This is Seek Available Message Position, forward (3.1.7.3.2).
         """
@@ -176,7 +188,7 @@ class SharedQueue:
         return at
 
     def available_before(self, lookup_id: int) -> int | None:
-        """Return the last available message before ``lookup_id``, or ``None`` if there is none.
+        """Return the identifier of the last available message before ``lookup_id``, or ``None``.
 
         This is Seek Available Message Position, backward (3.1.7.3.2).
         """
@@ -187,13 +199,13 @@ class SharedQueue:
         return at
 
     def head(self) -> int | None:
-        """Return the first available message of the queue, or ``None``."""
+        """Return the identifier of the first available message of the queue, or ``None``."""
         return self.available_after(START)
 
     def first_of(self, runs: Iterable[tuple[int, int]]) -> int | None:
-        """Return the first available message in closed runs of identifiers, or ``None``.
+        """Return the first available message in ``runs``, closed runs of identifiers, or ``None``.
 
-        The runs are in ascending order.
+        The runs are in ascending order. The result is a lookup identifier.
         """
         for first, last in runs:
             found = self.available_after(first - 1)
@@ -202,12 +214,12 @@ class SharedQueue:
         return None
 
     def by_lookup_id(self, action: Action, lookup_id: int) -> Sought:
-        """Return the message for an action by lookup identifier, or why there is none (3.1.7.3.3).
+        """Return the message for an action by lookup identifier, or the status why there is none.
 
-        This is Seek Available Message Position With Id. For a locked message, a receive gets
-        NOT_FOUND and a peek gets TRANSACTION_USAGE, so only a peek can distinguish locked from
-        gone. At the end of the queue the status is NOT_FOUND; the document would return MQ_OK
-        without a message.
+        This is Seek Available Message Position With Id (3.1.7.3.3). Nothing is locked. For a locked
+        message, a receive gets NOT_FOUND and a peek gets TRANSACTION_USAGE, so only a peek can
+        distinguish locked from gone. At the end of the queue the status is NOT_FOUND; the document
+        would return MQ_OK without a message.
         """
         state = self.state_of(lookup_id)
         if state is PositionState.GONE:
@@ -227,7 +239,7 @@ class SharedQueue:
     # --- waiting requests -------------------------------------------------------------------------
 
     def stop_waiting(self, request: Request) -> None:
-        """Remove ``request`` from the waiting requests."""
+        """Remove ``request`` from the waiting requests, if it is among them."""
         self.waiting = [each for each in self.waiting if each.request is not request]
 
     def __repr__(self) -> str:

@@ -17,7 +17,11 @@ What = TypeVar("What")
 
 
 class Timers(Generic[What]):
-    """Timers in the order of their times; timers of one time are in the order of setting."""
+    """Timers in the order of their times.
+
+    Times are in seconds on the clock of the owner. Timers of one time are in the order in which
+    they were added.
+    """
 
     __slots__ = ("_heap", "_means_something", "_most", "_set")
 
@@ -32,7 +36,11 @@ class Timers(Generic[What]):
         self._set = 0
 
     def at(self, when: float, what: What) -> None:
-        """Set a timer to ``when`` for ``what``."""
+        """Add a timer for ``what`` that is due at ``when``.
+
+        Earlier timers for ``what`` stay. Timers that are no longer valid are removed when there are
+        too many.
+        """
         if len(self._heap) >= self._most:
             self._heap = [each for each in self._heap if self._means_something(each[0], each[2])]
             heapify(self._heap)
@@ -41,13 +49,13 @@ class Timers(Generic[What]):
         heappush(self._heap, (when, self._set, what))
 
     def due(self) -> float | None:
-        """Return the time of the next valid timer, or ``None`` if there is none."""
+        """Return the time of the earliest valid timer, or ``None`` if there is none."""
         while self._heap and not self._means_something(self._heap[0][0], self._heap[0][2]):
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def pop(self) -> What:
-        """Remove the timer that :meth:`due` returned, and return what it is for."""
+        """Remove the timer that :meth:`due` returned, and return its ``what``."""
         return heappop(self._heap)[2]
 
     def __len__(self) -> int:

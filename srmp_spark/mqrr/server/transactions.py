@@ -48,7 +48,7 @@ class Transaction:
     id: bytes
     """Identifier of the transaction (XACTUOW)."""
     deadline: float
-    """Time at which the transaction is aborted if it has no outcome."""
+    """Time (monotonic seconds) at which the transaction is aborted if it has no outcome."""
     operations: list[Operation] = field(default_factory=list)
 
     @property
@@ -64,7 +64,7 @@ class Transaction:
         return None
 
     def drop(self, request: Request) -> None:
-        """Remove the operation of this request from the transaction."""
+        """Remove the operation of ``request`` from the transaction."""
         self.operations = [each for each in self.operations if each.request is not request]
 
 
@@ -83,19 +83,22 @@ class Transactions:
         return self._transactions.get(transaction)
 
     def pop(self, transaction: bytes) -> Transaction | None:
-        """Remove and return the transaction, because it has an outcome now."""
+        """Remove the transaction, because it has an outcome now; return it, or ``None``."""
         return self._transactions.pop(transaction, None)
 
     def timed_out(self, transaction: bytes) -> None:
-        """Remember that the time-out aborted a transaction, so that a later decision is refused."""
+        """Remember that the time-out aborted a transaction, so that a later commit is refused.
+
+        At TIMED_OUT_KEPT transactions the oldest is forgotten.
+        """
         self._timed_out[transaction] = None
         if len(self._timed_out) > TIMED_OUT_KEPT:
             del self._timed_out[next(iter(self._timed_out))]
 
     def came_too_late(self, transaction: bytes) -> bool:
-        """Return whether the time-out aborted the transaction before its coordinator decided.
+        """Return whether the time-out aborted the transaction, and forget that.
 
-        The transaction is then forgotten, because its coordinator is notified once.
+        A second call returns False, because the coordinator is notified once.
         """
         late = transaction in self._timed_out
         self._timed_out.pop(transaction, None)
@@ -104,7 +107,9 @@ class Transactions:
     def enlist(self, transaction: bytes, now: float) -> Transaction | Status:
         """Process R_QMEnlistRemoteTransaction and return the new transaction.
 
-        Return MQ_OK if it is enlisted already, or the status of the error.
+        Return MQ_OK if it is enlisted already, or the status of the error. The transaction is
+        aborted TRANSACTION_TIMEOUT_S after ``now`` (monotonic seconds) if it has no outcome by
+        then.
         """
         if transaction == NO_TRANSACTION:
             return Status.MQ_ERROR_INVALID_PARAMETER
@@ -123,7 +128,8 @@ class Transactions:
     def set_class(self, descriptor: OpenQueue, asked: SetClassRequest) -> Status:
         """Process R_SetUserAcknowledgementClass and return the status.
 
-        A received message with this class is rejected when its transaction is committed.
+        A message with the class NACK_RECEIVE_REJECTED is rejected when its transaction is
+        committed.
         """
         if not descriptor.may_receive:
             # The document says "opened with dwAccess set to MQ_RECEIVE_ACCESS": a reader that only

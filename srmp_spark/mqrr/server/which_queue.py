@@ -16,7 +16,7 @@ _PROTOCOLS = ("OS", "TCP")
 
 
 class CannotOpenError(SrmpSparkError):
-    """The queue cannot be opened; ``status`` is the reason."""
+    """Reports that a queue cannot be opened; ``status`` is the reason."""
 
     def __init__(self, status: Status, message: str) -> None:
         super().__init__(message)
@@ -24,7 +24,7 @@ class CannotOpenError(SrmpSparkError):
 
 
 class WhichQueue(NamedTuple):
-    """One queue, identified by host and name."""
+    """The host and the name of a queue that a client wants to open."""
 
     host: str
     """A host name or an address; ``.`` is this machine."""
@@ -36,11 +36,11 @@ class WhichQueue(NamedTuple):
 
 
 def which_queue(queue: QueueFormat) -> WhichQueue:
-    """Return the queue that a client wants to open.
+    """Return the host and the name of the queue that a client wants to open.
 
     Raises :class:`CannotOpenError` if the name breaks the rules or cannot be read from. The same
-    error is raised for kinds of names that no queue here has: public and private identifiers, and a
-    machine's own queues.
+    error is raised for kinds of names that no queue of srmp-spark has: public and private
+    identifiers, and a machine's own queues.
     """
     if queue.type not in READABLE:
         raise CannotOpenError(

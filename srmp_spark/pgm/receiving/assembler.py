@@ -1,4 +1,4 @@
-"""Assembles packets in order to APDUs (RFC 3208 9.2), and reports the ranges that form no APDU.
+"""Assembles packets in order to APDUs (RFC 3208 9.2), and reports what forms no APDU.
 
 A fragmented APDU is identified by its First Sequence Number and its length. The APDU is complete
 when that many octets are there. The offset is not used, because OpenPGM's offset is wrong in every
@@ -17,9 +17,10 @@ from srmp_spark.pgm.wire.sequence import unwrap, wrap
 
 
 class Assembler:
-    """Assembles the numbers of one session, received or lost, to APDUs and losses.
+    """Assembles the packets of one session, received or lost, to APDUs and losses.
 
-    The caller passes every number in order. The assembler holds one APDU, at most APDU_MAX octets.
+    The caller passes every number in order. The assembler holds one incomplete APDU, at most
+    APDU_MAX octets. Events are appended to the list ``out``.
     """
 
     def __init__(self, session: SessionKey, first: int, out: list[Output]) -> None:
@@ -31,12 +32,12 @@ class Assembler:
         """First fragment of the APDU that is being assembled; its number is :attr:`_begin`."""
         self._octets = bytearray()
         self._loss: tuple[int, int, LossReason] | None = None
-        """Loss that is not yet reported, because it may continue."""
+        """The loss that is not yet reported, because it may continue: first, last and reason."""
 
     def received(self, number: int, data: Data) -> None:
-        """Process the data of the next number.
+        """Process the data of the packet ``number``, which must be the next one.
 
-        Complete APDUs and losses are appended to the output.
+        Complete APDUs and losses are appended to ``out``.
         """
         fragment = data.options.fragment
         # Nearly all packets are whole APDUs.
@@ -79,20 +80,23 @@ class Assembler:
         )
 
     def lost(self, first: int, last: int, reason: LossReason) -> None:
-        """Process the next numbers, ``first`` to ``last``, as lost."""
+        """Process the next numbers, ``first`` to ``last`` included, as lost for ``reason``.
+
+        The loss is reported when it can no longer continue, or at :meth:`flush`.
+        """
         self._break_off(first)
         self._add_loss(first, last, reason)
 
     def finish(self, next_number: int, reason: LossReason) -> None:
-        """End the session: no number from ``next_number`` on follows.
+        """End the session, because no number from ``next_number`` on follows.
 
-        An incomplete APDU is reported as lost for ``reason``.
+        An incomplete APDU is reported as lost for ``reason``, and a pending loss is reported.
         """
         self._break_off(next_number, reason)
         self.flush()
 
     def flush(self) -> None:
-        """Report the pending loss now, although it may still continue.
+        """Report the pending loss now, although later lost numbers may continue it.
 
         The time of the next packet is unknown, so the report does not wait for that packet.
         """

@@ -2,8 +2,9 @@
 
 "A receiver simply obeys what the source tells it in terms of window state and advancement". So
 missing numbers before the trail of any packet are declared lost, and a number or an SPM's lead
-beyond our lead makes the numbers between missing. Numbers are unbounded (:mod:`..wire.sequence`).
-The trail and lead of a packet are read as the unbounded numbers nearest to the known ones.
+beyond the receiver's lead makes the numbers between missing. Numbers are unbounded
+(:mod:`..wire.sequence`). The trail and lead of a packet are read as the unbounded numbers nearest
+to the known ones.
 
 When the first of many missing numbers is repaired, all later ones are ready at once. Delivering all
 of them may take longer than the kernel's buffer has room, and packets received meanwhile would be
@@ -24,23 +25,26 @@ from srmp_spark.pgm.token_bucket import TokenBucket
 from srmp_spark.pgm.wire.packets import Data
 
 DELIVERED_AT_ONCE = 64
-"""Most packets that are delivered in one step, which takes a quarter of a millisecond."""
+"""Most packets that are delivered in one step; further packets wait for the next poll.
+
+One step takes a quarter of a millisecond.
+"""
 DELIVERED_PER_PACKET = 2
 """Packets that are delivered for each received packet while more are ready.
 
 The first is the packet that was received, the second is a packet that waits.
 """
 MISSING_WINDOWS = 4
-"""Whole windows (RXW_SQNS_MAX) of numbers that all sessions together may find missing at once.
+"""Whole windows (RXW_SQNS_MAX numbers each) that all sessions together may find missing.
 
-After a network failure so many numbers may be missing.
+After a network failure so many numbers may be missing at once. Further numbers are declared lost.
 """
 PACKET_COST = 400
 """Octets that a buffered packet needs in addition to its payload."""
 
 
 class Budget:
-    """Memory and rates that all sessions of a receiver share."""
+    """Memory and rates that all sessions of one receiver share."""
 
     def __init__(self, settings: ReceiverSettings) -> None:
         self.limit = settings.buffer_bytes_max
@@ -56,14 +60,15 @@ class Budget:
         self.naks = TokenBucket(
             settings.nak_rate_all_max, max(1.0, settings.nak_rate_all_max * NAK_BURST_S), 0.0
         )
-        """Limits the NAKs of all sessions together: many sessions send no more than two can."""
+        """Limits the NAKs of all sessions together: many sessions send no more than two may."""
 
 
 class ReceiveWindow:
-    """The numbers of one session from :attr:`next` to :attr:`lead`.
+    """The numbers of one session from :attr:`next` to :attr:`lead`, both included.
 
     :attr:`next` is the first number that is neither delivered nor reported lost. :attr:`lead` is
-    the highest known number.
+    the highest known number. Numbers are unbounded. To deliver a number means to pass it to the
+    :class:`.Assembler`.
     """
 
     def __init__(
@@ -78,9 +83,9 @@ class ReceiveWindow:
         self.lead = first - 1
         self.trail = first
         self.octets = 0
-        """Memory of this window in octets."""
+        """Memory that this window takes now, in octets."""
         self.has_ready = False
-        """Whether more can be delivered, because :meth:`deliver` stopped at its limit."""
+        """Whether more can be delivered now, because :meth:`deliver` stopped at its limit."""
         self._settings = settings
         self._repairs = repairs
         self._assembler = assembler
@@ -93,10 +98,11 @@ class ReceiveWindow:
         return len(self._repairs)
 
     def receive(self, number: int, trail: int, data: Data, now: float) -> bool:
-        """Process ODATA or RDATA.
+        """Process ODATA or RDATA with the unbounded ``number``; return whether it is new.
 
-        Return False if the packet is a duplicate or outside the window (6.1: "MUST discard").
-        ``number`` and ``trail`` are unbounded.
+        ``trail`` is the source's oldest number, unbounded. The result is ``False`` if the packet is
+        a duplicate or outside the window (6.1: "MUST discard"). Numbers between the old lead and
+        ``number`` become missing.
         """
         # For nearly all packets no number is missing and no packet waits.
         if number == self.next == self.lead + 1 and trail <= self.trail:
@@ -121,7 +127,8 @@ class ReceiveWindow:
     def move(self, trail: int, lead: int, now: float) -> None:
         """Move the window to the trail and lead that a packet states.
 
-        Lower values than the known ones are ignored (6.2: they "SHOULD be ignored").
+        Missing numbers before the trail are declared lost, and new numbers up to the lead become
+        missing. Lower values than the known ones are ignored (6.2: they "SHOULD be ignored").
         """
         if trail > self.trail:
             self.trail = trail
@@ -140,7 +147,7 @@ class ReceiveWindow:
     def give_up_before(self, number: int, reason: LossReason) -> None:
         """Declare the missing numbers before ``number`` lost, and deliver the received ones.
 
-        The losses are reported with ``reason``.
+        ``number`` itself is excluded. The losses are reported with ``reason``.
         """
         if number <= self.next:
             return
@@ -152,7 +159,10 @@ class ReceiveWindow:
             self.next, self.lead = number, number - 1
 
     def finish(self, reason: LossReason) -> None:
-        """End the session: deliver all received data and report all missing numbers as lost."""
+        """End the session: deliver all received data and report all missing numbers as lost.
+
+        The losses are reported with ``reason``.
+        """
         self.give_up_before(self.lead + 1, reason)
         self._assembler.finish(self.next, reason)
 
@@ -179,7 +189,7 @@ class ReceiveWindow:
     def deliver(self, limit: int | None = None) -> None:
         """Deliver received data and report losses in order, up to the first missing number.
 
-        At most ``limit`` numbers are delivered; ``None`` means no limit.
+        At most ``limit`` numbers are delivered or reported; ``None`` means no limit.
         """
         packets, assembler = self._packets, self._assembler
         self.has_ready = False

@@ -7,7 +7,8 @@ the back-offs.
 
 Each source has a session of its own, identified by its address and its TSI. PGM does not
 authenticate the sender of a packet. So a party that can send to the group can end a session, skip
-its window or fill ours. Such a party cannot cause a gap that is not reported, or exceed a limit.
+its window or fill the receiver's buffers. Such a party cannot cause a gap that is not reported, or
+exceed a limit.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ socket can do other work between two calls.
 
 
 class Receiver:
-    """Receives the data of all sources of one group and port."""
+    """Receives the data of all sources of one group and port.
+
+    ``now`` is in seconds of the monotonic clock.
+    """
 
     session_class: type[IncomingSession] = IncomingSession
     """Class of a session.
@@ -51,9 +55,10 @@ class Receiver:
     ) -> None:
         self.settings = settings or ReceiverSettings()
         self.counts: Counter[str] = Counter()
-        """Numbers of ignored packets by reason, for metrics."""
+        """Numbers of ignored packets by reason, for metrics. Sessions have counters of their own.
+        """
         self.forgotten: Counter[str] = Counter()
-        """Sums of the counters of all sessions that were removed."""
+        """Sums of the counters of all sessions that were removed, for metrics."""
         self.budget = Budget(self.settings)
         self._destination_port = destination_port
         self._group = group
@@ -63,7 +68,10 @@ class Receiver:
         self._out: list[Output] = []
 
     def receive(self, packet: Packet, source: Nla, now: float) -> list[Output]:
-        """Process ``packet`` from the address ``source`` and return packets to send and events."""
+        """Process ``packet`` from the address ``source``; return packets to send and events.
+
+        Packets that are not for this receiver are counted and ignored.
+        """
         if packet.destination_port != self._destination_port:
             self.counts["of another port"] += 1
             return []
@@ -105,11 +113,11 @@ class Receiver:
         return self._taken()
 
     def _arm(self, session: IncomingSession, when: float) -> None:
-        """Set the timer of ``session`` to ``when``.
+        """Set the timer of ``session`` to the time ``when``.
 
         The caller does not set a later time than before: after a timer that is too early, ``poll``
-        looks and sets the timer again. With each packet the silence of the session begins again,
-        and all other timers are rare.
+        checks the session and sets the timer again. With each packet the silence of the session
+        begins again, and all other timers are rare.
         """
         session.armed_at = when
         self._timers.set(session.key, when)
@@ -145,8 +153,9 @@ class Receiver:
     def resume(self, key: SessionKey, first: int, now: float) -> list[Output]:
         """Continue a session whose earlier receiver reported everything before ``first``.
 
-        Call before any packet of that session. If there is no room, the session begins anew with
-        its first packet. Returns the events.
+        Call before any packet of that session. If there is no room, nothing is done, and the
+        session begins with its first packet. Nothing is done either if the session exists. Return
+        the events.
         """
         if key not in self._sessions and len(self._sessions) < self.settings.sessions_max:
             session = self._begin(key, now)
@@ -157,7 +166,7 @@ class Receiver:
     def _succeeded(
         self, session: IncomingSession, successor: Spm, spm: Spm, now: float
     ) -> IncomingSession:
-        """Begin a session for a restarted source and return it.
+        """Begin a session for a restarted source, in the place of ``session``, and return it.
 
         The source began with the SPM ``successor``; ``spm`` is its current SPM.
         """
@@ -177,8 +186,8 @@ class Receiver:
         """Remove a session to make room for another one, and return whether one was removed.
 
         An ended session is removed first. Otherwise the session that is silent for longest is
-        removed, if that is longer than REPLACED_AFTER. Without this, forged sources would keep true
-        ones out for SESSION_IDLE.
+        removed, if that is longer than REPLACED_AFTER; its end is reported. Without this, forged
+        sources would keep true ones out for SESSION_IDLE.
         """
         least = min(
             self._sessions.values(),
@@ -195,7 +204,7 @@ class Receiver:
         self._timers.set(key, None)
 
     def poll(self, now: float) -> list[Output]:
-        """Return packets to send and events that are due now.
+        """Process the sessions that are due by ``now``; return packets to send and events.
 
         At most SESSIONS_AT_ONCE sessions are processed; further sessions are due again at once.
         """
@@ -209,9 +218,9 @@ class Receiver:
         return self._taken()
 
     def next_timer(self) -> float | None:
-        """Return the time at which :meth:`poll` has something to do, or ``None``.
+        """Return the time at which :meth:`poll` has something to do, or ``None`` for never.
 
-        The time is on the caller's monotonic clock.
+        The time is in seconds of the monotonic clock, and may have passed.
         """
         return self._timers.next()
 

@@ -4,8 +4,8 @@ Theory of operation. A number that is found missing waits a random NAK_RB_IVL (`
 only be late, or another receiver may request it first. Then the receiver sends a NAK and waits
 NAK_RPT_IVL for a confirmation (``WAIT_NCF``). After the confirmation it waits NAK_RDATA_IVL for the
 data (``WAIT_DATA``). If one of the two does not arrive in time, another back-off begins, at most
-NAK_NCF_RETRIES and NAK_DATA_RETRIES times. A NAK of another receiver counts like our own, and an
-NCF counts for all receivers that wait.
+NAK_NCF_RETRIES and NAK_DATA_RETRIES times. A NAK of another receiver counts like one of this
+receiver, and an NCF counts for all receivers that wait.
 
 The table adds two things to the diagram. ``HELD``: the RFC forbids a NAK before the first SPM, and
 a limit forbids too many. And all waiting ends after ``repair_secs``, because each NCF and NAK that
@@ -21,13 +21,19 @@ from srmp_spark.errors import LocalProtocolError
 
 
 class RepairState(Enum):
-    """BACK-OFF_STATE, WAIT_NCF_STATE, WAIT_DATA_STATE, and the two final states."""
+    """State of one missing number: those of RFC 3208 6.3, and the two final states.
+
+    The RFC has BACK-OFF_STATE, WAIT_NCF_STATE and WAIT_DATA_STATE.
+    """
 
     BACK_OFF = auto()
     WAIT_NCF = auto()
     WAIT_DATA = auto()
     LOST = auto()
-    """"Cancelation": the number is reported as lost in its turn, unless its data arrive before."""
+    """The number is reported as lost in its turn, unless its data arrive before.
+
+    RFC 3208 calls this "Cancelation".
+    """
     RECEIVED = auto()
 
 
@@ -36,14 +42,17 @@ class RepairEvent(Enum):
 
     TIMER = auto()
     HELD = auto()
-    """A NAK is due but not allowed yet."""
+    """A NAK is due but not allowed yet, because no SPM was received or too many NAKs were sent."""
     NAK = auto()
     """A "matching NAK" of another receiver was received."""
     NCF = auto()
     DATA = auto()
     """ODATA or RDATA of this number was received."""
     EXHAUSTED = auto()
-    """"NAK_NCF_RETRIES exceeded", "NAK_DATA_RETRIES exceeded", or ``repair_secs`` passed."""
+    """Too many retries were made, or ``repair_secs`` passed.
+
+    RFC 3208: "NAK_NCF_RETRIES exceeded", "NAK_DATA_RETRIES exceeded".
+    """
     GONE = auto()
     """The number can no longer be requested: the window moved on, or the session ended."""
 
@@ -74,7 +83,7 @@ A missing pair is a bug of this program and raises :class:`~srmp_spark.errors.Lo
 
 
 def moved(state: RepairState, event: RepairEvent) -> RepairState:
-    """Return the state after ``event``.
+    """Return the state after ``event`` in ``state``.
 
     Raises :class:`LocalProtocolError` if the event cannot happen in ``state``.
     """

@@ -1,4 +1,4 @@
-"""All missing numbers of one session, and when to request each (RFC 3208 6.3).
+"""All missing numbers of one session, and the time to request each (RFC 3208 6.3).
 
 Numbers that are found missing together share one back-off, so they share NAKs too: up to 63 numbers
 in one packet (9.3), the oldest first.
@@ -16,9 +16,12 @@ from srmp_spark.pgm.wire.limits import NAK_LIST_MAX
 from srmp_spark.timers import Timers
 
 Uniform = Callable[[float, float], float]
-"""``random.uniform`` of the caller's choice; this package draws no random numbers itself."""
+"""Returns a random number between two values, like ``random.uniform``.
+
+The caller chooses it, because this package draws no random numbers itself.
+"""
 REPAIR_COST = 500
-"""Octets of memory for one missing number."""
+"""Octets of memory that one missing number takes."""
 NUMBERS_PER_NAK = NAK_LIST_MAX + 1
 NUMBERS_AT_ONCE = 1_024
 """Most missing numbers that one call of :meth:`Repairs.due` processes, in about 3 ms.
@@ -26,11 +29,14 @@ NUMBERS_AT_ONCE = 1_024
 The others are due again at once. A forged packet can create 16,384 missing numbers.
 """
 NAK_BURST_S = 0.1
-"""Largest burst of NAKs, in seconds of their rate."""
+"""Largest burst of NAKs: as many as the rate allows in this time, in seconds."""
 
 
 class Repair:
-    """The repair of one missing number: its state and its retries."""
+    """The repair of one missing number: its state and its retries.
+
+    ``give_up_at`` is the time, in seconds of the monotonic clock, at which the number is lost.
+    """
 
     __slots__ = ("data_retries", "give_up_at", "ncf_retries", "reason", "state")
 
@@ -42,7 +48,10 @@ class Repair:
         self.reason = LossReason.RETRIES
 
     def move(self, event: RepairEvent) -> None:
-        """Change the state as the table of transitions says."""
+        """Change the state by ``event``, as the table of transitions says.
+
+        Raises :class:`LocalProtocolError` if the event cannot happen in the present state.
+        """
         self.state = moved(self.state, event)
 
     def __repr__(self) -> str:
@@ -55,15 +64,17 @@ class Repair:
 class Repairs:
     """Requests the missing numbers of one session, oldest first.
 
-    Numbers are unbounded (:mod:`..wire.sequence`).
+    Numbers are unbounded (:mod:`..wire.sequence`), and ``now`` is in seconds of the monotonic
+    clock.
     """
 
     def __init__(
         self, settings: ReceiverSettings, uniform: Uniform, now: float, of_all: TokenBucket
     ) -> None:
-        """Create an empty set of repairs.
+        """Create an empty set of missing numbers.
 
-        ``of_all`` limits the rate of NAKs of all sessions of the receiver together.
+        ``of_all`` limits the rate of NAKs of all sessions of the receiver together. ``uniform``
+        draws the back-offs.
         """
         self._of_all = of_all
         self._settings = settings
@@ -77,7 +88,10 @@ class Repairs:
         self._may_ask = False
 
     def begin(self, numbers: Iterable[int], now: float) -> None:
-        """Add missing ``numbers``, which ascend and are higher than all others."""
+        """Add missing ``numbers``, which must ascend and be higher than all others.
+
+        They are requested after one common back-off.
+        """
         settings = self._settings
         when = now + self._uniform(*settings.nak_rb_ivl)
         for number in numbers:
@@ -87,8 +101,8 @@ class Repairs:
     def heard(self, number: int, event: RepairEvent, now: float) -> None:
         """Process an NCF, or a NAK of another receiver, for ``number``.
 
-        The packet is ignored if the number is not missing (RFC 3208 6.3: discarded "for data
-        packets it has received").
+        ``event`` states which of the two was received. The packet is ignored if the number is not
+        missing (RFC 3208 6.3: discarded "for data packets it has received").
         """
         repair = self._repairs.get(number)
         if repair is None:
@@ -97,7 +111,7 @@ class Repairs:
         self._wait(number, repair, now, now)
 
     def complete(self, number: int) -> bool:
-        """Remove ``number`` because its data were received; return whether it was missing."""
+        """Remove ``number``, because its data were received; return whether it was missing."""
         repair = self._repairs.pop(number, None)
         if repair is None:
             return False
@@ -106,7 +120,10 @@ class Repairs:
         return True
 
     def lose(self, number: int, reason: LossReason) -> None:
-        """Mark ``number`` as lost, so that it is no longer requested."""
+        """Mark ``number``, which must be missing, as lost, so that it is no longer requested.
+
+        If it is lost already, the earlier reason stays.
+        """
         repair = self._repairs[number]
         if repair.state is not RepairState.LOST:
             repair.reason = reason
@@ -114,7 +131,7 @@ class Repairs:
         self._timers.set(number, None)
 
     def lose_before(self, number: int, reason: LossReason) -> None:
-        """Mark all missing numbers before ``number`` as lost."""
+        """Mark all missing numbers before ``number`` (excluded) as lost."""
         for each in self._repairs:
             if each >= number:
                 break
@@ -126,9 +143,9 @@ class Repairs:
         return repair is not None and repair.state is RepairState.LOST
 
     def take_lost(self, number: int) -> LossReason | None:
-        """Remove ``number`` if it is lost and return the reason.
+        """Remove ``number`` if it is marked as lost, and return the reason.
 
-        Return ``None`` if the number may still be repaired.
+        Return ``None``, and keep the number, if it may still be repaired.
         """
         repair = self._repairs[number]
         if repair.state is not RepairState.LOST:
@@ -137,7 +154,7 @@ class Repairs:
         return repair.reason
 
     def may_ask(self, now: float) -> None:
-        """Allow NAKs, because the first SPM was received.
+        """Allow NAKs from now on, because the first SPM was received.
 
         RFC 3208 6.2: "MUST NOT initiate repair requests until it has received at least one SPM".
         """
@@ -148,7 +165,11 @@ class Repairs:
                 self._timers.set(number, when)
 
     def due(self, now: float) -> list[list[int]]:
-        """Return the numbers of each NAK to send now, and handle all expired timers."""
+        """Handle expired timers, and return the NAKs to send now, each as a list of numbers.
+
+        At most NUMBERS_AT_ONCE numbers are handled. NAKs beyond the rate limits become due later.
+        Numbers without retries left become lost.
+        """
         due = self._timers.due(now, NUMBERS_AT_ONCE)
         if not due:
             return []
@@ -196,10 +217,10 @@ class Repairs:
         self._wait(number, repair, now, back_off_until)
 
     def _back_off(self, now: float) -> float:
-        """Return the end of NAK_RB_IVL for all numbers that begin a back-off now.
+        """Return the time at which a back-off that begins now ends.
 
-        The time is drawn once for all of these numbers, and is not before the rate limits allow a
-        NAK.
+        The time is drawn once for all numbers that begin a back-off now. It is not before the time
+        at which the rate limits allow a NAK.
         """
         return max(
             now + self._uniform(*self._settings.nak_rb_ivl),
@@ -208,7 +229,10 @@ class Repairs:
         )
 
     def _wait(self, number: int, repair: Repair, now: float, back_off_until: float) -> None:
-        """Start the timer of the state that ``repair`` entered."""
+        """Start the timer of the state that the repair of ``number`` has entered.
+
+        ``back_off_until`` is the end of a back-off. No timer runs longer than until ``give_up_at``.
+        """
         settings = self._settings
         if repair.state is RepairState.WAIT_NCF:
             when = now + settings.nak_rpt_ivl
@@ -222,7 +246,7 @@ class Repairs:
         self._timers.set(number, min(when, repair.give_up_at))
 
     def next(self) -> float | None:
-        """Return the time at which :meth:`due` has something to do, or ``None``."""
+        """Return the time at which :meth:`due` has something to do, or ``None`` for never."""
         return self._timers.next()
 
     def __contains__(self, number: int) -> bool:

@@ -29,12 +29,16 @@ _NEVER = float("inf")
 
 
 class IncomingSession:
-    """Processes the packets of one source and appends packets to send and events to ``out``."""
+    """Receives the data of one source: processes its packets and timers.
+
+    Packets to send and events are appended to ``out``. ``now`` and all times are in seconds of the
+    monotonic clock.
+    """
 
     repairs_class: type[Repairs] = Repairs
     """Class of the repairs.
 
-    The simulator sets faulty classes here and in the two attributes below, to check that the faults
+    The simulator sets faulty classes in this and the next two attributes, to check that the faults
     are detected.
     """
     window_class: type[ReceiveWindow] = ReceiveWindow
@@ -56,11 +60,12 @@ class IncomingSession:
         self.window: ReceiveWindow | None = None
         self.heard_at = now
         self.armed_at = _NEVER
-        """Deadline that the receiver has set for this session."""
+        """Time of the timer that the receiver has set for this session; infinite if there is none.
+        """
         self.counts: Counter[str] = Counter()
-        """Numbers of received packets and of requests, for metrics.
+        """Numbers of received packets and of sent NAKs by kind, for metrics.
 
-        The code that handles the events adds its numbers here too.
+        The code that handles the events adds its numbers to this counter too.
         """
         self._destination_port = destination_port
         self._group = group
@@ -71,16 +76,17 @@ class IncomingSession:
         self._assembler = self.assembler_class(key, 0, out)
         self._spms = SpmSequence()
         self._behind: int | None = None
-        """Number of the first ODATA since the last SPM in sequence that was no new data.
+        """Number of the first duplicate ODATA since the last SPM in sequence, or ``None``.
 
         The packet may belong to a restarted source.
         """
         self._path: Nla | None = None
-        """SPM_PATH of the newest SPM: the address to which NAKs are sent (6.2)."""
+        """Address to which NAKs are sent, from the newest SPM (6.2), or ``None`` before the first.
+        """
         self._last: int | None = None
-        """Last number of the session, once OPT_FIN stated it."""
+        """Last number of the session, once OPT_FIN stated it, or ``None`` before."""
         self._resumed_at: int | None = None
-        """Number at which an earlier receiver stopped.
+        """Number at which an earlier receiver stopped, or ``None``.
 
         The number is kept until an SPM shows that the source is still the same.
         """
@@ -88,24 +94,27 @@ class IncomingSession:
     # --- received packets -------------------------------------------------------------------------
 
     def begin(self, first: int) -> None:
-        """Begin at number ``first``, because this source replaces another one.
+        """Open the window at number ``first``, because this source replaces another one.
 
         Call before any packet.
         """
         self._open(first, first, None)
 
     def resume(self, first: int) -> None:
-        """Continue at ``first``, because an earlier receiver reported everything before it.
+        """Open the window at ``first``, because an earlier receiver reported everything before it.
 
-        Call before any packet. The SPMs that the earlier receiver had are not known here. So the
-        first SPM is compared with ``first``: no source has sent less than was received from it. A
-        source that states less was restarted meanwhile.
+        Call before any packet. This receiver does not know the SPMs that the earlier receiver had.
+        So the first SPM is compared with ``first``: no source has sent less than was received from
+        it. A source that states less was restarted meanwhile.
         """
         self._open(first, first, None)
         self._resumed_at = first
 
     def _is_another(self, spm: Spm) -> bool:
-        """Return whether the first SPM of a resumed session belongs to a restarted source."""
+        """Return whether the first SPM of a resumed session belongs to a restarted source.
+
+        The comparison is made once; later calls return ``False``.
+        """
         if self._resumed_at is None or not spm.has_window:
             return False
         first, self._resumed_at = self._resumed_at, None
@@ -115,7 +124,8 @@ class IncomingSession:
         """Process an SPM: one in sequence is used, any other is discarded (RFC 3208 6.2).
 
         Return ``None``, or the first SPM of a restarted source. In the latter case this session is
-        over, and :meth:`first_of` returns where the next one begins.
+        over, its end is reported, and :meth:`first_of` returns the number at which the next session
+        begins.
         """
         self.heard_at = now
         place = self._spms.place(spm, now)
@@ -156,8 +166,8 @@ class IncomingSession:
 
         SPM_PATH is "the NLA of the interface on the network element" (8.1). A forged SPM can
         contain a third party, a group, or the broadcast address. A source with two stacks may write
-        IPv6 although we receive by IPv4. The rest of such an SPM is used, but NAKs are sent to the
-        same address as before, or to the source.
+        IPv6 although this receiver uses IPv4. The rest of such an SPM is used, but NAKs are sent to
+        the same address as before, or to the source.
         """
         if path == self.key.source:
             return path
@@ -167,9 +177,10 @@ class IncomingSession:
         return self._path or self.key.source
 
     def first_of(self, successor: Spm) -> int:
-        """Return the first number of a restarted source that is requested.
+        """Return the first number of a restarted source that is requested, as a 32-bit number.
 
-        The number follows the source's first SPM, or is that of earlier data that were received.
+        ``successor`` is the source's first SPM. The number follows that SPM, or is that of earlier
+        data of the source that were received.
         """
         first = wrap(successor.lead + 1)
         if self._behind is None:
@@ -187,7 +198,7 @@ class IncomingSession:
     def data(self, data: Data, now: float) -> None:
         """Process ODATA or RDATA (RFC 3208 6.1).
 
-        Complete APDUs and losses are appended to ``out``.
+        Complete APDUs and losses are appended to ``out``. A duplicate is counted and ignored.
         """
         self.heard_at = now
         if self.state is SessionState.ENDED:
@@ -212,7 +223,10 @@ class IncomingSession:
             self._behind = data.sequence_number
 
     def nak(self, nak: Nak, now: float) -> None:
-        """Process an NCF, or a NAK that another receiver multicast (6.3)."""
+        """Process an NCF, or a NAK that another receiver multicast (6.3).
+
+        Missing numbers that it names are not requested by this receiver for a while.
+        """
         if self.window is None or self.state is SessionState.ENDED:
             return
         event = RepairEvent.NCF if nak.type is PacketType.NCF else RepairEvent.NAK
@@ -220,9 +234,11 @@ class IncomingSession:
             self._repairs.heard(unwrap(number, self.window.lead), event, now)
 
     def _open(self, first: int, trail: int, join: int | None) -> ReceiveWindow:
-        """Open the window at ``first`` (6.1: RXW_TRAIL_INIT) and return it.
+        """Open the window at number ``first`` (6.1: RXW_TRAIL_INIT), and return it.
 
-        The window begins earlier if OPT_JOIN allows and the data are still in the source's window.
+        The window begins earlier if OPT_JOIN (``join``) allows it and the data are still in the
+        source's window, which begins at ``trail``. The event :class:`.SessionOpened` is appended to
+        ``out``.
         """
         first = wrap(first)
         if join is not None and self._settings.honour_join:
@@ -245,7 +261,10 @@ class IncomingSession:
     # --- timers -----------------------------------------------------------------------------------
 
     def poll(self, now: float) -> None:
-        """Send due NAKs, declare expired numbers lost, and check whether the source is silent."""
+        """Send due NAKs, declare expired numbers lost, and deliver data that wait.
+
+        A source that is silent for ``session_idle`` seconds ends the session.
+        """
         if self.state is SessionState.ENDED:
             return
         naks = self._repairs.due(now)
@@ -259,7 +278,7 @@ class IncomingSession:
             self._told()
 
     def fell_silent(self) -> None:
-        """End the session because its source is silent."""
+        """End the session because its source is silent. Missing numbers are reported as lost."""
         if self.state is not SessionState.ENDED:
             self._end(
                 SessionEvent.SILENT, LossReason.SILENT, SessionEnded(self.key, EndReason.SILENT)
@@ -267,7 +286,7 @@ class IncomingSession:
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether only the silence timer runs, and the receiver has set that timer."""
+        """Return whether only the timer for silence runs, and the receiver has set that timer."""
         window = self.window
         return (
             window is not None
@@ -313,7 +332,10 @@ class IncomingSession:
     # --- the end of the session -------------------------------------------------------------------
 
     def _told(self) -> None:
-        """End the session if it is complete, and report losses now. Called after each step."""
+        """End the session if all its data up to OPT_FIN are delivered, and report losses now.
+
+        Called after each step.
+        """
         window = self.window
         if (
             self.state is SessionState.FINISHING

@@ -67,7 +67,7 @@ A missing pair is a bug of this program and raises :class:`~srmp_spark.errors.Lo
 
 
 def moved(state: SessionState, event: SessionEvent) -> SessionState:
-    """Return the state after ``event``.
+    """Return the state after ``event`` in ``state``.
 
     Raises :class:`LocalProtocolError` if the event cannot happen in ``state``.
     """

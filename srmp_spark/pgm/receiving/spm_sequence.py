@@ -25,12 +25,12 @@ from srmp_spark.pgm.wire.packets import Spm
 from srmp_spark.pgm.wire.sequence import unwrap
 
 SUCCESSOR_SPMS = 2
-"""Number of late SPMs after which a successor is accepted.
+"""Number of late SPMs at which a successor (a restarted source) is accepted.
 
 One SPM alone could be a copy from anywhere. A source begins with three SPMs.
 """
 SUCCESSOR_SILENCE_S = 0.5
-"""Seconds since the last SPM in sequence after which late SPMs count.
+"""Time since the last SPM in sequence after which late SPMs count, in seconds.
 
 The value is the ambient interval of [MC-MQSRM] 2.1.3.1. A network that delays packets for longer
 reorders whole sessions.
@@ -38,7 +38,7 @@ reorders whole sessions.
 
 
 class SpmPlace(Enum):
-    """Place of an SPM in the sequence of its source."""
+    """Result for an SPM: its place in the sequence of its source."""
 
     NEXT = auto()
     """The SPM is in sequence."""
@@ -53,7 +53,10 @@ class SpmSequence:
 
     def __init__(self) -> None:
         self.successor: Spm | None = None
-        """First of the late SPMs with ascending numbers since the last SPM in sequence."""
+        """First of the late SPMs with ascending numbers, or ``None``.
+
+        Only SPMs since the last SPM in sequence count.
+        """
         self._number: int | None = None
         self._lead: int | None = None
         """SPM_LEAD of the most recent SPM in sequence, unbounded (:mod:`..wire.sequence`).
@@ -66,7 +69,10 @@ class SpmSequence:
         self._late_count = 0
 
     def place(self, spm: Spm, now: float) -> SpmPlace:
-        """Return the place of ``spm``, which was received at ``now``, and remember the SPM."""
+        """Decide whether ``spm``, which was received at ``now``, is in sequence, and remember it.
+
+        Return the decision as a :class:`SpmPlace`.
+        """
         number = (
             spm.sequence_number
             if self._number is None

@@ -15,7 +15,7 @@ from srmp_spark.timers import Timers
 
 Numbers = tuple[int, ...]
 TWIN_S = 0.002
-"""Longest time in seconds between the two copies of one NAK.
+"""Longest time between the two copies of one NAK, in seconds.
 
 The network, or this process, may delay one of the copies by that much.
 """
@@ -23,10 +23,10 @@ _BURST_S = 0.1
 
 
 class Confirmations:
-    """Decides which NAKs to confirm now.
+    """Decides which NAKs of one source are confirmed by an NCF, and when.
 
     The object remembers the numbers that were confirmed within NCF_REPEAT_IVL; ``ncf_rate_max``
-    limits how many.
+    limits how many. ``now`` is in seconds of the monotonic clock.
     """
 
     def __init__(self, settings: SourceSettings, now: float) -> None:
@@ -39,7 +39,10 @@ class Confirmations:
         self._again: Timers[Numbers] = Timers()
 
     def confirm(self, numbers: Numbers, now: float) -> bool:
-        """Return whether a NAK for ``numbers`` is to be confirmed now."""
+        """Return whether a NAK for ``numbers`` is to be confirmed now, and remember the NAK.
+
+        A repeat within NCF_REPEAT_IVL may be confirmed later, by :meth:`due`.
+        """
         self._forget(now)
         last = self._confirmed.get(numbers)
         if last is not None:
@@ -53,7 +56,10 @@ class Confirmations:
         return True
 
     def due(self, now: float) -> list[Numbers]:
-        """Return the numbers of each NCF that is to be sent again now."""
+        """Return the numbers of each NCF that is to be sent again by ``now``; these count as sent.
+
+        An NCF beyond the rate limit is discarded.
+        """
         numbers = [each for each in self._again.due(now) if self._bucket.take(1, now)]
         for each in numbers:
             self._confirmed.pop(each, None)
@@ -61,7 +67,7 @@ class Confirmations:
         return numbers
 
     def next(self) -> float | None:
-        """Return the time at which :meth:`due` has something to return, or ``None``."""
+        """Return the time at which :meth:`due` has something to return, or ``None`` for never."""
         return self._again.next()
 
     def _forget(self, now: float) -> None:

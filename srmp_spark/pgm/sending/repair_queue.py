@@ -1,4 +1,4 @@
-"""NAKs that wait for their RDATA (RFC 3208 5.3), and the delay of each ([MC-MQSRM] 2.1.3.1).
+"""NAKs that wait for their RDATA (RFC 3208 5.3), with their delays ([MC-MQSRM] 2.1.3.1).
 
     RDataDelayTime = ((RDataSequenceNumber - TrailingSequenceNumber) * 60 msecs) /
                      ((LastODataSentSequenceNumber - TrailingSequenceNumber + 1))
@@ -16,7 +16,11 @@ from srmp_spark.timers import Timers
 
 
 class RepairQueue:
-    """The numbers of one window that wait to be sent again; never more than the window holds."""
+    """The numbers of one transmit window that wait to be sent again.
+
+    There are never more than the window holds. ``now`` is in seconds of the monotonic clock, and
+    ``rdata_delay`` is the longest delay in seconds.
+    """
 
     def __init__(self, window: TransmitWindow, rdata_delay: float) -> None:
         self._window = window
@@ -26,9 +30,9 @@ class RepairQueue:
         self._pending: set[int] = set()
 
     def request(self, number: int, now: float) -> bool:
-        """Queue ``number`` for a repair because a NAK was received.
+        """Let ``number`` wait for a repair, because a NAK was received.
 
-        Return whether the number is in the window.
+        Return whether the number is in the window; only then it waits.
         """
         window = self._window
         if window.get(number) is None:
@@ -42,7 +46,7 @@ class RepairQueue:
     def ready(self, now: float) -> int | None:
         """Return the number whose repair is to be sent next, or ``None`` if none is due.
 
-        Numbers that left the window meanwhile are discarded.
+        The number stays until :meth:`sent`. Numbers that left the window meanwhile are discarded.
         """
         self._ready.extend(self._delayed.due(now))
         while self._ready:
@@ -56,7 +60,10 @@ class RepairQueue:
         self._pending.discard(self._ready.popleft())
 
     def next(self) -> float | None:
-        """Return the time at which the next number is ready, if none is ready now."""
+        """Return the time at which the next delayed number is ready, or ``None``.
+
+        Numbers that are ready now are not considered.
+        """
         return self._delayed.next()
 
     def clear(self) -> None:

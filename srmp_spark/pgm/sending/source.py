@@ -56,11 +56,15 @@ DATA_HEADER = 24
 """Octets of an ODATA or RDATA packet before its options or its data."""
 _MASK = SPACE - 1
 FRAGMENT_OPTIONS = 20
-"""Octets of OPT_LENGTH and OPT_FRAGMENT."""
+"""Octets that the options OPT_LENGTH and OPT_FRAGMENT take in a packet."""
 
 
 class Source:
-    """Sends the APDUs of one session to one group and port."""
+    """Sends the APDUs of one session to one group and port.
+
+    ``now`` and all times are in seconds of the monotonic clock. ``first`` is the number of the
+    first data packet.
+    """
 
     window_class: type[TransmitWindow] = TransmitWindow
     """Class of the transmit window.
@@ -93,9 +97,9 @@ class Source:
         self._waiting: deque[bytes] = deque()
         self._waiting_octets = 0
         self._room = settings.tpdu_max - DATA_HEADER
-        """Octets of the largest APDU that is not cut."""
+        """Size in octets of the largest APDU that fits into one packet."""
         self._cut_at = self._cut_first = 0
-        """Octets that were sent of the first waiting APDU.
+        """Octets of the first waiting APDU that were already sent.
 
         ``_cut_first`` is the number of its first packet.
         """
@@ -119,20 +123,21 @@ class Source:
     def has_room(self, octets: int) -> bool:
         """Return whether an APDU of ``octets`` octets can be queued now.
 
-        If not, ask again after the next packets were sent.
+        The APDUs that wait have at most ``queue_bytes_max`` octets together. If there is no room,
+        ask again after the next packets were sent.
         """
         return self._waiting_octets + octets <= self.settings.queue_bytes_max
 
     @property
     def waiting(self) -> int:
-        """Return the number of APDUs that were not sent, or not completely."""
+        """Return the number of APDUs that were not sent completely, including those not begun."""
         return len(self._waiting)
 
     def send(self, apdu: bytes) -> None:
-        """Queue an APDU.
+        """Queue an APDU, which :meth:`poll` sends.
 
-        Raises :class:`LocalProtocolError` if the APDU is empty or too large, if the queue has no
-        room, or if the source is not open.
+        Raises :class:`LocalProtocolError` if the APDU is empty or has more than APDU_SENT_MAX
+        octets, if the queue has no room, or if the source is not open.
         """
         self._move(SourceEvent.SEND)
         if not 1 <= len(apdu) <= APDU_SENT_MAX:
@@ -147,14 +152,18 @@ class Source:
         self._waiting_octets += len(apdu)
 
     def close(self, now: float) -> None:
-        """Close the session after the waiting APDUs were sent (RFC 3208 9.7.2)."""
+        """Begin to close the session: first the waiting APDUs are sent (RFC 3208 9.7.2).
+
+        Then OPT_FIN is announced, and repairs continue for TXW_SECS.
+        """
         self._move(SourceEvent.CLOSE)
         self._drained(now)
 
     def reset(self, now: float, error_code: int = 0) -> None:
         """Abort the session and discard the waiting APDUs (RFC 3208 9.8.2).
 
-        ``error_code`` is sent in OPT_RST; the application defines its meaning.
+        ``error_code`` is sent in OPT_RST; the application defines its meaning. A second call, or
+        one after the end, does nothing.
         """
         was_reset = self._reset is not None
         self._move(SourceEvent.RESET)
@@ -184,9 +193,10 @@ class Source:
     # --- packets from the group -------------------------------------------------------------------
 
     def receive(self, packet: Packet, now: float) -> list[Multicast]:
-        """Process a received packet and return NCFs to multicast at once.
+        """Process a received packet, and return NCFs to multicast at once.
 
-        Packets that are not for this session are counted and ignored.
+        A NAK also queues repairs, which :meth:`poll` sends. Packets that are not for this session
+        are counted and ignored.
         """
         if packet.tsi != self.tsi or packet.destination_port != self.destination_port:
             self.counts["of another session"] += 1
@@ -196,7 +206,7 @@ class Source:
             self._spmr(now)
         else:
             # NNAKs are for local repairers, POLRs for pollers (RFC 3208 7 and 14). Other packets
-            # are our own or forged.
+            # are those of this source, or forged.
             self.counts["passed over"] += 1
         return []
 
@@ -216,7 +226,7 @@ class Source:
         return [self._ncf(nak.numbers)]
 
     def _spmr(self, now: float) -> None:
-        """Process a request for an SPM, at most once per IHB_MIN.
+        """Process a request for an SPM: make an SPM due now, at most once per IHB_MIN.
 
         RFC 3208 13.4: "rate limited to once per IHB_MIN per TSI". [MC-MQSRM] does not require
         answers, but OpenPGM sends such requests.
@@ -226,7 +236,11 @@ class Source:
             self._spms.at_once(now)
 
     def poll(self, now: float) -> list[Multicast]:
-        """Return the packets to multicast now."""
+        """Return the packets to multicast now, and count them as sent.
+
+        The token bucket limits the packets. The window advances, and a session whose time is over
+        closes.
+        """
         if self.state in ENDING and now >= self._closed_at:
             self._move(SourceEvent.EXPIRED)
         if self.state is SourceState.CLOSED:
@@ -244,7 +258,7 @@ class Source:
     def next_timer(self) -> float | None:
         """Return the time at which :meth:`poll` has something to do.
 
-        The time is on the caller's monotonic clock; ``None`` if the source is closed.
+        The time may have passed. Return ``None`` if the source is closed.
         """
         if self.state is SourceState.CLOSED:
             return None
@@ -263,13 +277,14 @@ class Source:
     def _take(self, octets: int, now: float) -> bool:
         """Take the tokens for a packet of ``octets`` octets; return whether there were enough.
 
-        If not, the packet waits in :attr:`_blocked`, and all packets after it wait too.
+        If not, ``octets`` is kept in :attr:`_blocked`, and this packet and all packets after it
+        wait.
         """
         self._blocked = 0 if self._bucket.take(octets, now) else octets
         return not self._blocked
 
     def _ncf(self, numbers: Numbers) -> Multicast:
-        """Build the NCF for a NAK of ``numbers``.
+        """Build the NCF that confirms a NAK of ``numbers``.
 
         RFC 3208 9.3.4: "an identical NCF containing the same NAK list as the NAK itself".
         """
@@ -311,7 +326,7 @@ class Source:
         return Multicast(packet, router_alert=True)
 
     def _data(self, now: float) -> Multicast | None:
-        """Return the next repair or new data packet, in turns, or ``None``.
+        """Return the next repair or new data packet, in turns, or ``None`` if none can be sent now.
 
         Neither a stream of NAKs nor a busy application can stop the other.
         """

@@ -13,7 +13,7 @@ from __future__ import annotations
 from srmp_spark.pgm.settings import SourceSettings
 
 SPMS_AT_START = 3
-"""Number of SPMs that a source sends first, as OpenPGM does.
+"""Number of SPMs that a source sends at first, one after the other, as OpenPGM does.
 
 A receiver must not request repairs before it has an SPM (RFC 3208 6.2), and a receiver that
 receives data first does not know of earlier data. One lost SPM would delay the first repairs by
@@ -25,7 +25,7 @@ class SpmSchedule:
     """Decides when one source sends its next SPM.
 
     The first SPMs are due at once, before any data. Otherwise a receiver that misses the first
-    packet would never know of that packet.
+    packet would never know of that packet. ``now`` is in seconds of the monotonic clock.
     """
 
     def __init__(self, settings: SourceSettings, now: float) -> None:
@@ -37,7 +37,7 @@ class SpmSchedule:
         self._heartbeat_at = now + self._ihb
 
     def data_sent(self, now: float) -> None:
-        """Record that ODATA or RDATA was sent."""
+        """Record that ODATA or RDATA was sent at ``now``, which may make an SPM due."""
         self._packets += 1
         if self._packets >= self._settings.ambient_spm_packets:
             self._ambient_at = min(self._ambient_at, now)
@@ -45,7 +45,7 @@ class SpmSchedule:
         self._heartbeat_at = now + self._ihb
 
     def spm_sent(self, now: float) -> None:
-        """Record that an SPM was sent, for whatever reason."""
+        """Record that an SPM was sent at ``now``, for whatever reason."""
         if now >= self._heartbeat_at:
             self._ihb = min(2 * self._ihb, self._settings.ihb_max)
         self._heartbeat_at = now + self._ihb
@@ -64,9 +64,9 @@ class SpmSchedule:
         self._ihb = self._settings.ihb_min
 
     def is_due(self, now: float) -> bool:
-        """Return whether an SPM is to be sent now."""
+        """Return whether an SPM is to be sent by ``now``."""
         return now >= self._ambient_at or now >= self._heartbeat_at
 
     def next(self) -> float:
-        """Return the time at which the next SPM is due."""
+        """Return the time at which the next SPM is due, in seconds of the monotonic clock."""
         return min(self._ambient_at, self._heartbeat_at)

@@ -2,9 +2,10 @@
 
 The window is advanced with time (RFC 3208 16.3), "every TXW_ADV_IVL" ([MC-MQSRM] 2.1.3.1). Data
 older than TXW_SECS - TXW_ADV_SECS are removed, so a window holds between that and TXW_SECS of data.
+
 In one point this code follows the text of 2.1.3.1 and not Windows' note on RFC 3208 2.1 ("does not
 delay the window advancement based on NAK silence"): the trail stops at the first number with a
-pending NAK, but only for ``advance_delay_max``.
+pending NAK, but only for ``advance_delay_max`` seconds.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ ENTRY_COST = 300
 
 
 class Sent(NamedTuple):
-    """One packet of the transmit window."""
+    """One packet of the transmit window. ``payload_sum`` is the checksum's sum of the payload."""
 
     payload: bytes
     payload_sum: int
     fragment: Fragment | None
-    """The place of the packet in its APDU; ``None`` if the packet is a whole APDU."""
+    """The place of the packet in its APDU, or ``None`` if the packet is a whole APDU."""
     at: float
-    """Time of sending in monotonic seconds."""
+    """Time of sending, in seconds of the monotonic clock."""
 
 
 class TransmitWindow:
-    """The packets of one source from number :attr:`trail` to number :attr:`lead`.
+    """The packets of one source from number :attr:`trail` to number :attr:`lead`, both included.
 
     The window is empty if :attr:`lead` is :attr:`trail` - 1. Numbers are unbounded
     (:mod:`..wire.sequence`).
@@ -41,14 +42,14 @@ class TransmitWindow:
         self.trail = first
         self.lead = first - 1
         self.octets = 0
-        """Memory of this window in octets."""
+        """Memory that this window takes now, in octets."""
         self.advance_at = now + settings.txw_adv_ivl
         self._settings = settings
         self._sent: dict[int, Sent] = {}
 
     @property
     def is_full(self) -> bool:
-        """Return whether no packet can be added.
+        """Return whether no packet can be added, by number or by memory.
 
         RFC 3208 16.2: "further transmissions would be suspended until the transmit window can be
         advanced".
@@ -57,20 +58,27 @@ class TransmitWindow:
         return len(self._sent) >= settings.txw_sqns_max or self.octets >= settings.txw_bytes_max
 
     def append(self, sent: Sent) -> None:
-        """Add a sent packet with the next number."""
+        """Add the packet ``sent``, whose number is the next one: :attr:`lead` rises by 1.
+
+        The caller has checked :attr:`is_full`.
+        """
         self.lead += 1
         self._sent[self.lead] = sent
         self.octets += len(sent.payload) + ENTRY_COST
 
     def get(self, number: int) -> Sent | None:
-        """Return the packet that was sent as ``number``, or ``None`` if it is not in the window."""
+        """Return the packet that was sent as ``number``, or ``None`` if it has left the window.
+
+        Return ``None`` too if the number was never sent.
+        """
         return self._sent.get(number)
 
     def advance(self, now: float, is_pending: Callable[[int], bool]) -> None:
-        """Remove old packets from the window if TXW_ADV_IVL has passed.
+        """Remove old packets from the window, if TXW_ADV_IVL has passed since the last time.
 
-        The trail stops at a number for which ``is_pending`` returns that it has a pending NAK, but
-        only for ``advance_delay_max``.
+        ``now`` is in seconds of the monotonic clock. ``is_pending`` returns whether a number has a
+        NAK whose repair was not sent. The trail stops at such a number, but only for
+        ``advance_delay_max`` seconds.
         """
         if now < self.advance_at:
             return

@@ -8,13 +8,13 @@ from typing import NamedTuple
 from srmp_spark.errors import ConfigurationError
 
 Nla = bytes
-"""A network-layer address as bytes of a packet: 4 octets of IPv4 or 16 of IPv6."""
+"""A network-layer address as it is in a packet: 4 octets of IPv4 or 16 of IPv6."""
 
 GSI_LENGTH = 6
 
 
 def nla_of(text: str) -> Nla:
-    """Convert ``192.0.2.7`` or ``2001:db8::7`` to an NLA.
+    """Convert an IP address as text, such as ``192.0.2.7`` or ``2001:db8::7``, to an NLA.
 
     Raises :class:`ConfigurationError` if ``text`` is not an IP address.
     """
@@ -27,7 +27,7 @@ def nla_of(text: str) -> Nla:
 
 
 def text_of(nla: Nla) -> str:
-    """Return an NLA as text for users."""
+    """Return an NLA as text for users, such as ``192.0.2.7``."""
     return str(ip_address(nla))
 
 

@@ -2,10 +2,10 @@
 
 The RFC defines it as "the usual 1's complement of the 1's complement sum of the entire PGM packet".
 A one's complement sum of 16-bit words is the number itself modulo 65,535. Python divides one long
-number faster than it adds a thousand short ones (2.3 us against 9 us for 1,428 octets). 2^16 is 1
-modulo 65,535, so a number can first be folded at any whole word, and adding is cheaper than
-dividing (1.5 us). Sums of pieces that begin at an even octet can be added, so a payload is summed
-once for the packet and all its repairs.
+number faster than it adds a thousand short ones (2.3 microseconds against 9 for 1,428 octets). 2^16
+is 1 modulo 65,535, so a number can first be folded at any whole word, and adding is cheaper than
+dividing (1.5 microseconds). Sums of pieces that begin at an even octet can be added, so a payload
+is summed once for the packet and all its repairs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HALF_ONES, _QUARTER_ONES, _EIGHTH_ONES = 2**_HALF - 1, 2**_QUARTER - 1, 2**_EIG
 
 
 def sum_of(data: bytes) -> int:
-    """Return the one's complement sum of ``data``, below 65,535.
+    """Return the one's complement sum of ``data``, as a number from 0 to 65,534.
 
     An odd last octet counts as the high half of a word.
     """
@@ -47,5 +47,5 @@ def checksum(total: int) -> int:
 
 
 def is_good(packet: bytes) -> bool:
-    """Return whether a packet that has a checksum is intact."""
+    """Return whether a packet with a checksum is intact, by that checksum."""
     return sum_of(packet) == 0

@@ -30,14 +30,18 @@ from srmp_spark.pgm.wire.packets import (
 from srmp_spark.pgm.wire.sequence import SPACE, span
 
 HEADER = Struct("!HHBBH6sH")
-"""Source port, destination port, type, options, checksum, global source identifier, TSDU length."""
+"""Layout of the common header of all packets.
+
+The fields are source port, destination port, type, options, checksum, global source identifier and
+TSDU length.
+"""
 SPM_FIELDS = Struct("!III")
 DATA_FIELDS = Struct("!II")
 DATA_HEADER = Struct("!HHBBH6sHII")
-"""HEADER and DATA_FIELDS as one structure."""
+"""Layout of the common header and the fields of a data packet together."""
 NUMBER_FIELD = Struct("!I")
 NLA_FIELDS = Struct("!HH")
-"""Address family identifier (NLA AFI) and a reserved half word."""
+"""Layout before an address: address family identifier (NLA AFI) and a reserved half word."""
 POLL_FIELDS = Struct("!IHH")
 POLL_END_FIELDS = Struct("!III")
 POLR_FIELDS = Struct("!IHH")
@@ -45,9 +49,12 @@ POLR_FIELDS = Struct("!IHH")
 _NUMBERS = SPACE - 1
 _DATA_AT = HEADER.size + DATA_FIELDS.size
 AFI_LENGTHS = {1: 4, 2: 16}
-"""Address family → octets of an NLA: IPv4, IPv6."""
+"""Length of an NLA in octets, by address family: IPv4 and IPv6."""
 UPSTREAM = (PacketType.NAK, PacketType.NNAK, PacketType.SPMR, PacketType.POLR)
-"""Types of packets that have source and destination port in the opposite order."""
+"""Types of packets that receivers send to a source.
+
+They have source and destination port in the opposite order.
+"""
 _KINDS = {int(kind): kind for kind in PacketType}
 _ODATA, _RDATA = int(PacketType.ODATA), int(PacketType.RDATA)
 _DATA = (_ODATA, _RDATA)
@@ -55,7 +62,7 @@ _TYPE_AT = 4
 
 
 def decode(packet: bytes) -> Packet:
-    """Decode ``packet``, which has no IP or UDP header.
+    """Decode ``packet``, which has no IP or UDP header, and return its values.
 
     Raises :class:`RemoteProtocolError` if the packet is invalid, and its subclass
     :class:`LimitExceededError` if a limit is exceeded.
@@ -104,7 +111,7 @@ def decode(packet: bytes) -> Packet:
 
 
 def _room(packet: bytes, at: int, size: int, kind: PacketType) -> int:
-    """Return ``at`` if ``size`` octets of the packet begin there.
+    """Return ``at`` if ``size`` octets of the packet begin at that offset.
 
     Raises :class:`RemoteProtocolError` if the packet is too short.
     """
@@ -133,8 +140,8 @@ def _nla(packet: bytes, at: int, kind: PacketType) -> tuple[Nla, int]:
 def _data(packet: bytes) -> Data:
     """Decode ODATA or RDATA, reading the header once.
 
-    The function must be fast, because there are about ten thousand data packets a second. Raises
-    :class:`RemoteProtocolError` if the packet is invalid.
+    The function must be fast, because a stream has about ten thousand data packets a second. Raises
+    :class:`RemoteProtocolError` if the packet is invalid, or a subclass if a limit is exceeded.
     """
     source_port, destination_port, kind, bits, checksum, gsi, tsdu_length, number, trail = (
         DATA_HEADER.unpack_from(packet)

@@ -46,7 +46,7 @@ _AFIS = {length: afi for afi, length in AFI_LENGTHS.items()}
 
 
 def encode(packet: Packet) -> bytes:
-    """Encode ``packet`` for sending after an IP or UDP header.
+    """Encode ``packet`` and return its octets, to be sent after an IP or UDP header.
 
     Raises :class:`LocalProtocolError` if a value does not fit into its field or the packet is too
     large.
@@ -65,9 +65,9 @@ def encode(packet: Packet) -> bytes:
 
 
 class DataEncoder:
-    """Encodes the data packets of one session.
+    """Encodes the data packets of one session, faster than :func:`encode`.
 
-    The sums of their payloads are computed before (:func:`~srmp_spark.pgm.wire.checksum.sum_of`).
+    The caller computes the sums of their payloads (:func:`~srmp_spark.pgm.wire.checksum.sum_of`).
     The octets are identical to those of :func:`encode`, in a third of the time. Fixed parts are
     checked once, and only the changing parts of the header are summed, as numbers.
     """
@@ -87,10 +87,11 @@ class DataEncoder:
         *,
         is_repair: bool,
     ) -> bytes:
-        """Encode ODATA, or RDATA if ``is_repair`` is set.
+        """Encode ODATA, or RDATA if ``is_repair`` is set, and return the octets.
 
-        ``number`` and ``trail`` are 32-bit numbers of the wire. Raises :class:`LocalProtocolError`
-        if a value does not fit into its field or the packet is too large.
+        ``number`` and ``trail`` are 32-bit numbers as in a packet. Raises
+        :class:`LocalProtocolError` if a number does not fit into its field or the packet is too
+        large.
         """
         kind, bits, extensions, total = (
             (_RDATA if is_repair else _ODATA),

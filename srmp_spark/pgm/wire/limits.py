@@ -1,4 +1,4 @@
-"""Every limit of the codec, with its reason.
+"""Every limit of the codec (:mod:`.decoder` and :mod:`.encoder`), with its reason.
 
 Tests import these names and exceed each limit on purpose. Settings that an operator may change are
 in :mod:`..settings`.
@@ -25,9 +25,10 @@ A list with more is refused. RFC 3208 9.3: "limited to 62 listed NAK entries".
 """
 
 TXW_SQNS_MAX = 2**31 - 1
-"""Most sequence numbers of a transmit window; a packet that states a larger window is refused.
+"""Most sequence numbers of a transmit window.
 
-RFC 3208 3.3: a transmit window is "no greater than half the PGM sequence number space less one".
+A packet that states a larger window is refused. RFC 3208 3.3: a transmit window is "no greater than
+half the PGM sequence number space less one".
 """
 
 APDU_MAX = 65_536

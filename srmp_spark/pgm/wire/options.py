@@ -57,7 +57,10 @@ _EXACTLY = {OPT_FRAGMENT: 16, OPT_JOIN: 8, OPT_SYN: 4, OPT_FIN: 4, OPT_RST: 4}
 
 _FIRST = Struct("!BBH")
 _GENERAL = Struct("!BBH")
-"""Type, length, and 16 bits: reserved, F, OPX, U and bits that depend on the option."""
+"""Layout of an option's beginning: type, length, and 16 bits.
+
+The bits are reserved ones, F, OPX, U and bits that depend on the option.
+"""
 _FRAGMENT = Struct("!III")
 _ONE_FRAGMENT = Struct("!BBHBBHIII")
 _FRAGMENT_ALONE = bytes((OPT_LENGTH, 4, 0, _ONE_FRAGMENT.size, OPT_FRAGMENT | OPT_END, 16))
@@ -71,10 +74,11 @@ def _refuse(what: str, section: str = "RFC 3208 9") -> RemoteProtocolError:
 
 
 def read_options(packet: bytes, at: int, kind: PacketType) -> tuple[Options, int]:
-    """Parse the options that begin at ``at``; return them and the offset of their end.
+    """Parse the options that begin at offset ``at``; return them and the offset of their end.
 
-    Raises :class:`RemoteProtocolError` if lengths contradict each other. Raises
-    :class:`LimitExceededError` if a limit is exceeded.
+    Options without a meaning in a packet of ``kind`` are ignored. Raises
+    :class:`RemoteProtocolError` if lengths contradict each other, an option occurs twice or
+    OPT_LENGTH or OPT_END is missing. Raises :class:`LimitExceededError` if a limit is exceeded.
     """
     if (
         packet[at : at + 6] == _FRAGMENT_ALONE
@@ -147,7 +151,7 @@ def _nak_list(packet: bytes, at: int, length: int) -> tuple[int, ...]:
 
 
 def write_fragment(fragment: Fragment) -> bytes:
-    """Encode OPT_FRAGMENT as the only option of a packet.
+    """Encode OPT_FRAGMENT as the only option of a packet, and return the octets.
 
     Raises :class:`struct.error` if a number does not fit.
     """
@@ -157,10 +161,11 @@ def write_fragment(fragment: Fragment) -> bytes:
 
 
 def write_options(options: Options, kind: PacketType) -> tuple[int, bytes]:
-    """Encode ``options``; return the bits of the header's Options field and the extensions.
+    """Encode ``options``; return the bits of the header's Options field and the octets.
 
-    Network-significant options are first (9.1). Raises :class:`LocalProtocolError` if an option
-    does not belong to a packet of ``kind``, or if a value is out of range.
+    Both are 0 and empty without options. Network-significant options are first (9.1). Raises
+    :class:`LocalProtocolError` if an option does not belong to a packet of ``kind``, or if a list
+    or error code exceeds its limit, and :class:`struct.error` if a number does not fit.
     """
     parts: list[tuple[int, int, bytes]] = []
     bits = OPT_PRESENT

@@ -2,7 +2,8 @@
 
 The layout of the packets is in :mod:`.decoder`. ``destination_port`` is always the Data-Destination
 Port. A packet that is sent upstream (NAK, NNAK, SPMR, POLR) has the two ports in the opposite order
-on the wire. Sequence numbers are those of the wire, 32 bits.
+on the network. Sequence numbers are 32-bit numbers, as in a packet; ``trail`` and ``lead`` are the
+oldest and the newest number of the source's window.
 
 The packets are named tuples, not dataclasses: a stream has about ten thousand packets a second, and
 a frozen dataclass takes five times as long to create.
@@ -103,7 +104,7 @@ class Spm(NamedTuple):
 
 
 class Data(NamedTuple):
-    """One ODATA packet, or one RDATA packet that repairs it (8.2)."""
+    """One ODATA packet, or one RDATA packet that repairs an ODATA packet (8.2)."""
 
     is_repair: bool
     tsi: Tsi
@@ -129,7 +130,7 @@ class Nak(NamedTuple):
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Return all sequence numbers that are requested or confirmed."""
+        """Return all sequence numbers that are requested or confirmed, that of the header first."""
         return (self.sequence_number, *self.options.nak_list)
 
 

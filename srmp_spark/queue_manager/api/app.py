@@ -1,6 +1,6 @@
-"""The ASGI application: guard, route and handle a call, and turn every error into JSON.
+"""The ASGI application: checks the caller, finds the route, and calls the handler.
 
-INTERFACE.md describes the form of an error.
+Every error becomes an answer in JSON, whose form INTERFACE.md describes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
 
 CALLS_OF_TOKEN_MAX = API_CONNECTIONS_MAX // 2
-"""Calls of one token that are not answered completely. One more is answered 503.
+"""Calls with one API token that are not answered completely. One more is answered 503.
 
 Long polls and unread answers keep their connections. Half of the port stays for the other tokens.
 """
@@ -56,9 +56,10 @@ log = logging.getLogger(__name__)
 
 
 def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
-    """Return every route of the API with the verb that it requires.
+    """Return every route of the API, with the permission that its caller needs.
 
-    A call that changes nothing but a mark requires ``read``: a reader that receives also marks.
+    A call that changes nothing but the mark of a consumer (what it has received) requires ``read``,
+    because a reader that receives also marks.
     """
     queues, consumers, rows, messages = (
         QueuesApi(manager),
@@ -110,7 +111,7 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
 
 
 class ApiApp:
-    """The application that uvicorn calls."""
+    """The application that uvicorn calls for each request."""
 
     def __init__(self, router: Router, guard: Guard, catalogue: Catalogue) -> None:
         self._router = router
@@ -118,12 +119,14 @@ class ApiApp:
         self._catalogue = catalogue
         self._bodies = Bodies()
         self._calls: Counter[str] = Counter()
-        """Number of calls that are not answered completely, by name of their token."""
+        """Number of calls that are not answered completely, by name of their API token."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request.
+        """Answer one request. Errors of handlers become answers in JSON.
 
-        Raises :class:`ValueError` for anything but HTTP, such as a websocket.
+        Raises :class:`ValueError` for anything but HTTP, such as a websocket. Raises
+        :class:`ConnectionResetError` if an answer that has begun cannot be completed; the server
+        then cuts the connection.
         """
         if scope["type"] != "http":
             # This is a websocket: uvicorn answers 403.
@@ -168,9 +171,9 @@ class ApiApp:
 
     @contextlib.contextmanager
     def _counted(self, token: Token) -> Iterator[None]:
-        """Count a call of ``token`` until its answer was sent.
+        """Count a call of ``token`` while the context lasts, which is until its answer was sent.
 
-        Raises a 503 if CALLS_OF_TOKEN_MAX calls are not answered yet.
+        Raises a 503 if CALLS_OF_TOKEN_MAX calls of the token are not answered yet.
         """
         if self._calls[token.name] >= CALLS_OF_TOKEN_MAX:
             raise ApiError(
@@ -191,8 +194,8 @@ class ApiApp:
     ) -> Response:
         """Check the caller, find the route and call its handler.
 
-        A refusal becomes an answer here, so that :meth:`_respond` also catches errors in writing
-        it.
+        An :class:`ApiError` becomes an answer in this method, so that :meth:`_respond` also catches
+        errors in writing it. Other errors are raised.
         """
         try:
             headers = {

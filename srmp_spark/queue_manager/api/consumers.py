@@ -1,4 +1,8 @@
-"""``queues/{q}/consumers/{c}``: register, received, release (INTERFACE.md section 1)."""
+"""Calls of ``queues/{q}/consumers/{c}``: register, received, release, marks and delete.
+
+INTERFACE.md section 1 describes consumers. The *mark* of a consumer is the sequence up to which it
+has received all rows.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +31,15 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
 
 AHEAD_RUNS_TOLD_MAX = 1_000
-"""Runs of received sequences beyond the mark in one answer: less than a millisecond in the loop.
+"""Runs of received sequences beyond the mark in one answer.
 
-If there are more, ``ahead_after`` states where the next answer continues.
+This number takes less than a millisecond in the loop. If there are more runs, ``ahead_after``
+states where the next answer continues.
 """
 
 
 class ConsumersApi:
-    """Handles ``queues/{q}/consumers/{c}`` and the paths below it."""
+    """Handles the calls of ``queues/{q}/consumers/{c}`` and the paths below it."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
@@ -42,9 +47,12 @@ class ConsumersApi:
     async def register(self, request: Request) -> Response:
         """Answer ``POST register``: take the lease of the consumer, or renew it.
 
-        The body is ``{"epoch","from","holder"[,"ranged"]}``. The call may wait until another
-        holder's lease ends. ``ranged`` states that the marks of this receiver name the sequence at
-        which they begin.
+        The body is ``{"epoch","from","holder"[,"ranged"]}``. ``from`` is the sequence at which the
+        caller begins to read. ``ranged`` states that later marks of this receiver name the sequence
+        at which they begin. The call waits while another holder has the lease. Raises a 409 as soon
+        as that holder renews the lease, or if the queue has no such epoch. Raises a 404 if the
+        queue is unknown or is deleted meanwhile, and :class:`ConnectionResetError` if the caller
+        disconnects.
         """
         body = await request.json_object()
         # Look the queue up now: while the body was read, another queue may have taken the name.
@@ -75,8 +83,8 @@ class ConsumersApi:
     async def marks(self, request: Request) -> Response:
         """Answer ``GET consumers/{c}?after=N``: the mark, and received sequences beyond it.
 
-        Only sequences after ``N`` are listed. The form is that of the answer to ``register``. An
-        unknown consumer raises a 404.
+        Only sequences after ``N`` are listed, as runs (first, last), at most AHEAD_RUNS_TOLD_MAX.
+        The form is that of the answer to ``register``. An unknown consumer raises a 404.
         """
         queue, name = (
             self._manager.catalogue.find(request.parameters["queue"]),
@@ -89,13 +97,15 @@ class ConsumersApi:
         return Response.json(_marks(consumer, request.integer("after") or 0))
 
     async def received(self, request: Request) -> Response:
-        """Answer ``POST received``: add marks to what the consumer has received.
+        """Answer ``POST received``: store that the consumer has received rows.
 
-        The body is ``{"epoch","to","holder"[,"from"][,"sequences"][,"rejected"]}``. ``from`` is the
-        first sequence that the caller has processed. Without ``from``, all sequences since the
-        beginning of the caller's lease count. ``rejected`` states that the application has read
-        these rows and does not want these rows. A sender that asked for a decision is notified of
-        the rejection. Only the default consumer decides, so only the default consumer can reject.
+        The body is ``{"epoch","to","holder"[,"from"][,"sequences"][,"rejected"]}``. ``sequences``
+        lists the rows. Otherwise they are the rows ``from`` to ``to``, both included; without
+        ``from`` they begin where the caller's lease began to read. ``rejected`` states that the
+        application has read these rows and does not want them. A sender that asked for a decision
+        is notified of the rejection. Only the default consumer decides, so another one that rejects
+        raises a 400. Raises a 409 if ``holder`` does not have the lease, or if a row is past the
+        end of the epoch.
         """
         body = await request.json_object(MARKS_BODY_MAX)
         queue = self._manager.catalogue.find(request.parameters["queue"])
@@ -114,14 +124,18 @@ class ConsumersApi:
         return Response.json({"received": consumer.received})
 
     async def delete(self, request: Request) -> Response:
-        """Answer ``DELETE consumers/{c}``: forget the consumer and its marks."""
+        """Answer ``DELETE consumers/{c}``: delete the consumer and its mark.
+
+        Raises a 400 for the default consumer of the queue ``private$/forward$``, and the errors of
+        :meth:`.QueueManager.delete_consumer`.
+        """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         _check_not_ours(queue, request.parameters["consumer"])
         await self._manager.delete_consumer(queue, request.parameters["consumer"])
         return Response.json({})
 
     async def release(self, request: Request) -> Response:
-        """Answer ``POST release {"holder"}``: end the lease of the holder."""
+        """Answer ``POST release {"holder"}``: end the lease of this holder on the consumer."""
         body = await request.json_object()
         queue = self._manager.catalogue.find(request.parameters["queue"])
         await self._manager.release(
@@ -131,9 +145,10 @@ class ConsumersApi:
 
 
 def _marks(consumer: Consumer, after: int) -> dict[str, Any]:
-    """Return the mark of a consumer and the received runs beyond it, after the sequence ``after``.
+    """Return the mark of a consumer (``received``) and the received runs beyond it (``ahead``).
 
-    ``ahead_after`` is the sequence after which the next runs must be asked for, or ``None``.
+    Only runs after the sequence ``after`` are listed, at most AHEAD_RUNS_TOLD_MAX. ``ahead_after``
+    is the sequence after which the next runs must be asked for, or ``None``.
     """
     runs = list(islice(consumer.ahead.runs(max(after, 0) + 1), AHEAD_RUNS_TOLD_MAX + 1))
     told = runs[:AHEAD_RUNS_TOLD_MAX]
@@ -142,9 +157,9 @@ def _marks(consumer: Consumer, after: int) -> dict[str, Any]:
 
 
 def _check_not_ours(queue: Queue, consumer: str) -> None:
-    """Raise a 400 for the default consumer of the forward queue.
+    """Raise a 400 for the default consumer of the queue ``private$/forward$``.
 
-    Rows that this consumer has received are deleted later, so only our own sender process may mark
+    Rows that this consumer has received are deleted later, so only the sender process may mark
     them.
     """
     if queue.name == FORWARD_QUEUE and consumer == queue.default.name:
@@ -190,7 +205,10 @@ def _reason(body: dict[str, Any], consumer: str) -> Reason:
 
 
 async def _watch(request: Request, gone: asyncio.Event) -> None:
-    """Set ``gone`` when the caller disconnects: an absent caller must not be granted a lease."""
+    """Set ``gone`` when the caller disconnects, because it must not be granted a lease then.
+
+    This returns only after the caller has disconnected.
+    """
     while (await request.receive())["type"] != "http.disconnect":
         pass
     gone.set()

@@ -1,4 +1,7 @@
-"""Readings of ``/metrics`` at each scrape: queues, messages, subscriptions, multicast, disk."""
+"""Define the metrics that ``/metrics`` reads at each scrape.
+
+They are about queues, messages, subscriptions, multicast and disk.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +35,13 @@ def _quotas(manager: QueueManager) -> list[tuple[tuple[str, ...], float]]:
 
 
 def gauges(manager: QueueManager) -> list[Gauge]:
-    """Return the metrics that are readings and not counters."""
+    """Return the metrics that are readings of the present state and no counters.
+
+    Each is read when ``/metrics`` is called.
+    """
 
     def for_readers() -> list[Queue]:
-        """Return the queues that have readers, which excludes internal queues.
+        """Return the queues and journals that have readers, which excludes internal queues.
 
         No consumer receives from internal queues, so their number of waiting rows would rise for
         ever.
@@ -179,7 +185,10 @@ def gauges(manager: QueueManager) -> list[Gauge]:
 
 
 def counters(manager: QueueManager) -> list[Gauge]:
-    """Return the metrics that other parts count: dead letters, and multicast if it is in use."""
+    """Return the metrics whose numbers only rise: dead letters, and packets of multicast.
+
+    Those of multicast are left out if multicast is not in use.
+    """
     dead = Gauge(
         "srmp_dead_letters",
         "messages that became dead letters since the outbox was created",

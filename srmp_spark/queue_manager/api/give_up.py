@@ -1,6 +1,6 @@
-"""``queues/{q}/give-up``: turn damaged rows into counted holes.
+"""The call ``queues/{q}/give-up``: turn damaged rows into counted holes.
 
-Readers, sealing and the Delta state can then pass the damaged rows.
+Readers, sealing (packing old rows into files) and the Delta state can then pass the damaged rows.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ log = logging.getLogger(__name__)
 
 
 class GiveUpApi:
-    """Handles the calls of ``queues/{q}/give-up``."""
+    """Handles the call ``POST queues/{q}/give-up``."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
 
     async def post(self, request: Request) -> Response:
-        """Answer ``POST queues/{q}/give-up?first=N&last=M[&force=1]``: how many rows became holes.
+        """Answer ``POST queues/{q}/give-up?first=N&last=M[&force=1]``: give up the rows of a range.
 
-        Sequences that were holes before do not count. Raises a 409 if the queue does not hold all
-        of first to last. Raises a 409 if no row of the queue was found damaged, because a typing
-        error must not cost readable rows. ``force`` skips the second check.
+        The rows ``first`` to ``last``, both included, become holes for all readers, even those that
+        can be read. The answer states how many rows became holes; sequences that were holes before
+        do not count. Raises a 409 if the queue does not hold the whole range, and a 400 for an
+        invalid range. Also raises a 409 if no row of the queue was found damaged, because a typing
+        error must not cost readable rows; ``force`` skips this check.
         """
         manager = self._manager
         queue = manager.catalogue.find_base(request.parameters["queue"])

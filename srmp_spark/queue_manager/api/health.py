@@ -1,4 +1,4 @@
-"""Handlers of ``GET status``, ``/healthz``, ``/readyz`` and ``/metrics``."""
+"""Answer ``GET status``, ``/healthz``, ``/readyz`` and ``/metrics``."""
 
 from __future__ import annotations
 
@@ -18,24 +18,27 @@ if TYPE_CHECKING:
 
 
 class HealthApi:
-    """Handles the paths without ``/v1``, and ``status``."""
+    """Handles the paths without ``/v1``, and the call ``status``."""
 
     def __init__(self, manager: QueueManager, *, listening: list[str], api: str) -> None:
         self._manager = manager
         self._listening = listening
         self._api = api
         self.ready = False
-        """Whether both ports are open.
+        """Whether both ports (SRMP and API) are open.
 
-        The process sets this flag, and clears this flag when the ports drain.
+        The process sets this flag, and clears it when the ports drain.
         """
 
     async def healthz(self, request: Request) -> Response:
-        """Answer ``GET /healthz``: the process responds."""
+        """Answer ``GET /healthz`` with 200, which shows that the process responds."""
         return Response(body=b"ok\n", content_type="text/plain; charset=utf-8")
 
     async def readyz(self, request: Request) -> Response:
-        """Answer ``GET /readyz``: 200 if messages are accepted and rows can be read, else 503."""
+        """Answer ``GET /readyz``: 200 if messages are accepted and rows can be read, else 503.
+
+        The body of a 503 states the reason in a few words.
+        """
         manager = self._manager
         gate = manager.acceptor.gate
         if gate is not None:
@@ -45,16 +48,21 @@ class HealthApi:
         return Response(body=b"ok\n", content_type="text/plain; charset=utf-8")
 
     async def metrics(self, request: Request) -> Response:
-        """Return the metrics in the text format of Prometheus."""
+        """Answer ``GET /metrics`` in the text format of Prometheus.
+
+        The sender process is asked for its status first, which may take STATUS_SECONDS.
+        """
         # The gauge reads the entries that this call has stored.
         await self._manager.outgoing.status()
         async with self._manager.slices.work() as work:
             return Response(body=await self._manager.metrics.text(work), content_type=CONTENT_TYPE)
 
     async def status(self, request: Request) -> Response:
-        """Answer ``GET status``: everything that the caller's token covers, or a part of it.
+        """Answer ``GET status``: the state of all that the caller's API token covers.
 
-        The part is a page of the queues, or the summary.
+        With ``queues``, ``limit`` or ``after`` the answer has a page of the queues only, with
+        ``summary=1`` only counts and the entries that need attention. Raises a 400 if both are
+        given, or for an invalid field.
         """
         manager, sees = self._manager, everything if request.sees_all else request.sees
         page, is_summary = Page.of(request), request.text("summary", "0") in ("1", "true")
@@ -100,7 +108,10 @@ class HealthApi:
 
     @staticmethod
     def _leave_out(answer: dict[str, Any], sees: Callable[[str], bool]) -> None:
-        """Remove from ``answer`` the parts that a token for some queues must not see."""
+        """Remove from ``answer`` the parts that an API token for some queues must not see.
+
+        ``answer`` is changed in place.
+        """
         if answer["multicast"] is not None:
             for part in ("deaf", "sources"):
                 answer["multicast"][part] = [

@@ -1,13 +1,14 @@
-"""``POST queues/{q}/messages``: put messages into a local queue (``srmp-spark send``).
+"""The call ``POST queues/{q}/messages``: put messages into a local queue.
 
-Each message becomes an SRMP message with our own identity and is written as Windows would write it.
-Then the message passes through the engine like a message that was received over the network: same
-checks, same commit, same row. The transport of the message is ``api`` (:mod:`..own_messages`).
+``srmp-spark send`` uses this call. Each message becomes an SRMP message with this queue manager's
+identity and is written as Windows would write it. Then the message passes through the engine like a
+message that was received over the network: same checks, same commit, same row. The transport of the
+message is ``api`` (:mod:`srmp_spark.queue_manager.queues.own_messages`).
 
 A list is written and read back as a whole before its first message is submitted. So the engine gets
 exactly the message that readers will decode, and a 400 means that nothing was stored. All of this
-is done in slices (:mod:`..slices`). So a caller with a token for one queue delays other users of
-the loop by milliseconds only.
+is done in slices (:mod:`..slices`). So a caller with an API token for one queue delays other users
+of the loop by milliseconds only.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.slices import Work
 
 MESSAGES_MAX = 10_000
-"""Messages in one call; more raise a 400.
+"""Most messages in one call; more raise a 400.
 
 A short list is committed at once, a long list in chunks, in order.
 """
 ANSWERS_AT_ONCE = 500
-"""Answers that become JSON in one step, which takes a millisecond."""
+"""Answers that are written as JSON in one step. One step takes a millisecond."""
 LABEL_MAX = 8_192
 """Longest label, in characters. A longer label raises a 400.
 
@@ -90,7 +91,7 @@ async def _binary(fields: dict[str, Any], name: str, work: Work) -> bytes | None
 
 
 class MessagesApi:
-    """Handles the calls of ``queues/{q}/messages``."""
+    """Handles the call ``POST queues/{q}/messages``."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
@@ -98,7 +99,11 @@ class MessagesApi:
     async def post(self, request: Request) -> Response:
         """Answer ``POST queues/{q}/messages`` when all messages are on stable storage.
 
-        The body is one message, or a list of messages.
+        The body is one message, or a list of at most MESSAGES_MAX messages; the answer lists one
+        entry for each. Raises a 400 for an invalid message, and then nothing is stored. Raises a
+        409 for the wrong kind of queue, a 413 for too many bytes, and a 503 while no messages are
+        accepted. An error while a list is stored may leave its first messages stored; the error
+        states how many.
         """
         queue = self._manager.catalogue.find_base(request.parameters["queue"])
         if not queue.state.declared:
@@ -139,7 +144,8 @@ class MessagesApi:
     def _order(self, queue: Queue) -> contextlib.AbstractAsyncContextManager[object]:
         """Return a context that keeps the messages of one transactional queue in order.
 
-        Messages of a queue without transactions have no positions, so they wait for no other call.
+        In the context no other call may take positions of the stream. Messages of a queue without
+        transactions have no positions, so their context waits for no other call.
         """
         return (
             self._manager.own_order.order(queue.name)
@@ -160,9 +166,10 @@ class MessagesApi:
         return drafts
 
     async def _draft(self, queue: Queue, item: object, work: Work) -> Message:
-        """Return the given message without identity and position.
+        """Check one item of the body, and return its message without identity and position.
 
-        Raises an :class:`ApiError` for an invalid field.
+        Raises :class:`ApiError`: 400 for an invalid field, 409 for the wrong kind of queue, 413 if
+        body and extension are too long.
         """
         if not isinstance(item, dict):
             raise usage("a message is a JSON object")
@@ -227,10 +234,11 @@ class MessagesApi:
     async def _prepare(
         self, queue: Queue, drafts: list[Message], numbers: list[int]
     ) -> list[OwnMessage]:
-        """Assign stream positions to messages, encode and decode each message; nothing is stored.
+        """Assign identifiers and stream positions to messages, and encode and decode each message.
 
-        The caller holds the order of the stream. Raises a 400 for a message that cannot be encoded.
-        Raises the engine's error for a message that the engine would refuse.
+        Nothing is stored. The caller holds the order of the stream (:meth:`_order`). Raises a 400
+        for a message that cannot be encoded. Raises the engine's error, as :class:`ApiError`, for a
+        message that the engine would refuse.
         """
         positions = own_positions(self._manager, queue.name) if queue.state.transactional else None
         prepared: list[OwnMessage] = []
@@ -273,8 +281,8 @@ class MessagesApi:
 
     def _answer(self, message: Message, stored_in: str) -> dict[str, Any]:
         if stored_in == FORWARD_QUEUE:
-            # A redirection leads the message to another host: it is stored here, and not delivered
-            # yet.
+            # A redirection leads the message to another host. The message is stored, and not
+            # delivered yet.
             manager = self._manager
             to = manager.config.forwarding.forward_to(message.destination, manager.hosts)
             found: dict[str, Any] = {
@@ -294,7 +302,7 @@ class MessagesApi:
 
 
 def _written(message: Message) -> OwnMessage:
-    """Encode a message, and return the POST with the message as a reader decodes it.
+    """Encode a message, and return its POST with the message as a reader decodes it.
 
     Raises :class:`LocalProtocolError` or :class:`RemoteProtocolError` if the message cannot be
     encoded or decoded.

@@ -1,8 +1,10 @@
-"""``outbox/{application}/{batch}``: stage, commit and delete batches of a sink.
+"""Calls of ``outbox/{application}/{batch}``: stage, commit and delete batches of a sink.
 
-The rows that a sink writes become messages in two steps (ADR 0010). A stage is an Arrow
-stream of any length. This process does not parse the stage. The stage is written to a file piece by
-piece, and synced while further pieces are received. The sender process judges the stage.
+The rows that a sink writes become messages in two steps (ADR 0010). A *stage* has the rows of one
+task of a batch: it is an Arrow stream of at most STAGE_BYTES_MAX bytes. This process does not parse
+the stage. The stage is written to a file piece by piece, and synced while further pieces are
+received. The sender process checks the stage. A *commit* makes the stages of a batch outgoing
+together.
 """
 
 from __future__ import annotations
@@ -32,8 +34,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 PIECE_BYTES = 1_048_576
-"""Bytes of a stage that are collected before they are written: one call of a thread per megabyte.
-"""
+"""Bytes of a stage that are collected before a thread is called to write them."""
 SYNC_BYTES = 32 * 1_048_576
 """Bytes of a stage after which the written part is synced.
 
@@ -42,16 +43,20 @@ The sync runs alongside the following writes, so the disk works while the task s
 
 
 class OutboxApi:
-    """Handles ``outbox/{application}/{batch}`` and the paths below it."""
+    """Handles the calls of ``outbox/{application}/{batch}`` and the paths below it."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
         self._turns = StageTurns(lambda: manager.clock.monotonic())
 
     async def stage(self, request: Request) -> Response:
-        """Answer ``POST stage?partition&attempt``: store the body as a stage.
+        """Answer ``POST stage?partition&attempt``: store the body as a stage, after its check.
 
-        The body is an Arrow IPC stream.
+        The body is an Arrow IPC stream. The answer names the stage and counts its rows. The call
+        waits for a place among the stages that are received (:mod:`.stage_turns`). Raises a 400 if
+        the sender process refuses the stage, a 413 for too many bytes, and a 503 if the body is too
+        slow, the disk is full or no messages are accepted. Raises :class:`ConnectionResetError` if
+        the caller disconnects.
         """
         application, batch = _names(request)
         partition = request.required_integer("partition")
@@ -77,7 +82,11 @@ class OutboxApi:
         return Response.json(await self._manager.outgoing.ask(command, seconds=STAGE_SECONDS))
 
     async def _receive(self, request: Request, turn: StageTurn) -> str:
-        """Write the body to a file, and return the file's name in the folder of stages."""
+        """Write the body to a file in the folder of stages, sync it, and return the file's name.
+
+        After an error the file is deleted. Raises the errors of :func:`_pieces`, and a 503 if the
+        disk refuses to write.
+        """
         folder = self._manager.outgoing.folder
         under_way: set[asyncio.Future[Any]] = set()
         in_thread = partial(_in_thread, under_way)
@@ -111,7 +120,10 @@ class OutboxApi:
     async def commit(self, request: Request) -> Response:
         """Answer ``POST commit``: commit stages as one batch, and count its rows by result.
 
-        The body is ``{"stages":[…], "on_key_conflict": "fail", "allow_loop": false}``.
+        The body is ``{"stages":[…], "on_key_conflict": "fail", "allow_loop": false}``. The answer
+        is sent when the batch is on stable storage. Raises a 400 for an invalid body, and the
+        errors by which the sender process refuses the batch. After COMMIT_SECONDS a 503 is raised,
+        and the commit may still take place.
         """
         application, batch = _names(request)
         body = await request.json_object()
@@ -150,13 +162,19 @@ class OutboxApi:
         return Response.json(answer)
 
     async def result(self, request: Request) -> Response:
-        """Answer ``GET``: the results of the rows at the last commit of this batch."""
+        """Answer ``GET``: the number of rows by result at the last commit of this batch.
+
+        Raises a 404 if no such batch was committed, or it was forgotten.
+        """
         application, batch = _names(request)
         command = {"op": "result", "application": application, "batch": batch}
         return Response.json(await self._manager.outgoing.ask(command))
 
     async def delete(self, request: Request) -> Response:
-        """Answer ``DELETE``: delete the stages of this batch that were not committed."""
+        """Answer ``DELETE``: delete the stages of this batch that were not committed.
+
+        The answer counts them.
+        """
         application, batch = _names(request)
         command = {"op": "delete", "application": application, "batch": batch}
         return Response.json(await self._manager.outgoing.ask(command))
@@ -165,7 +183,7 @@ class OutboxApi:
 def _in_thread(
     under_way: set[asyncio.Future[Any]], function: Callable[..., _T], *args: object
 ) -> asyncio.Future[_T]:
-    """Run ``function(*args)`` in a thread, and return its future.
+    """Run ``function(*args)`` in a thread, and return the future of its result.
 
     The future is in ``under_way`` until the call is over, even if the waiting task is cancelled.
     """
@@ -186,10 +204,10 @@ def _names(request: Request) -> tuple[str, str]:
 
 
 async def _pieces(request: Request, turn: StageTurn) -> AsyncGenerator[list[bytes], None]:
-    """Yield the body in lists of pieces that are worth a call of a thread, without copying bytes.
+    """Yield the body in lists of pieces, each of at least PIECE_BYTES except the last one.
 
-    Raises a 413 beyond STAGE_BYTES_MAX, and :class:`ConnectionResetError` if the caller
-    disconnects.
+    No bytes are copied. Raises a 413 beyond STAGE_BYTES_MAX, a 503 if the body is too slow while
+    others wait, and :class:`ConnectionResetError` if the caller disconnects.
     """
     pending: list[bytes] = []
     collected, size, more = 0, 0, True
@@ -212,7 +230,7 @@ async def _pieces(request: Request, turn: StageTurn) -> AsyncGenerator[list[byte
 
 @contextmanager
 def _storing() -> Iterator[None]:
-    """Turn an :class:`OSError` into a 503.
+    """Turn an :class:`OSError` in the context into a 503.
 
     A full or broken disk is no bug, and the caller may try again.
     """
@@ -231,7 +249,7 @@ def _create(path: Path) -> RawIOBase:
 
 
 def _write(file: RawIOBase, pieces: Sequence[bytes]) -> None:
-    """Write all of ``pieces``.
+    """Write all of ``pieces`` to ``file``. Raises a 503 if the disk refuses them.
 
     A disk that is nearly full accepts fewer bytes than it was given, and reports this only by the
     count.
@@ -250,7 +268,10 @@ def _sync(file: RawIOBase) -> None:
 
 
 def _finish(file: RawIOBase, path: Path, final: Path) -> None:
-    """Make the file durable under its own name: sync it, rename it, and sync its folder."""
+    """Make the file durable under its own name: sync it, rename it, and sync its folder.
+
+    Raises a 503 if the disk refuses.
+    """
     with _storing():
         os.fsync(file.fileno())
         file.close()

@@ -1,6 +1,6 @@
-"""``outgoing``: messages for other queue managers, and an operator's decisions about them.
+"""Calls of ``outgoing``: messages for other queue managers, and decisions about them.
 
-``srmp-spark send`` uses these calls.
+``srmp-spark send`` and the commands of an operator use these calls.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ if TYPE_CHECKING:
 
 ACTIONS = ("pause", "resume", "resend", "reset", "drop")
 MESSAGES_MAX = 10_000
-"""Messages in one call. More raise a 400."""
+"""Most messages in one call of ``outgoing/messages``. More raise a 400."""
 SERIALS_MAX = 10_000
-"""Messages whose state one call may ask for. More raise a 400."""
+"""Most messages whose states one call of ``outgoing/states`` may ask for. More raise a 400."""
 
 
 class OutgoingApi:
-    """Handles ``outgoing`` and the paths below it."""
+    """Handles the calls below ``outgoing``."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
 
     async def messages(self, request: Request) -> Response:
-        """Answer ``POST outgoing/messages`` when all messages are on stable storage.
+        """Answer ``POST outgoing/messages`` when all messages are in the outbox, on stable storage.
 
-        The messages will be sent then. The body is one message, or a list of messages. The sender
-        process parses the messages and writes the answers. In this process messages are text, which
-        is read in slices of the loop.
+        They are sent later. The body is one message, or a list of at most MESSAGES_MAX messages.
+        The sender process parses the messages and writes the answers. In this process messages are
+        text, which is read in slices of the loop. Raises a 400 for invalid messages, a 413 for too
+        many bytes, a 503 while no messages are accepted, and the errors by which the sender process
+        refuses messages.
         """
         pieces = await request.pieces(REQUEST_BODY_MAX)
         gate = self._manager.acceptor.gate
@@ -62,7 +64,10 @@ class OutgoingApi:
         """Answer ``POST outgoing/states``: the states of messages, in the order of ``serials``.
 
         The body is ``{"destination","kind","serials":[…],"wait"}``, and the answer is
-        ``{"states":[…]}``.
+        ``{"states":[…]}``. A *serial* is the number of a message in its outgoing queue, which
+        ``outgoing/messages`` answered. The call waits up to ``wait`` seconds until all these
+        messages have ended (:meth:`.send_commands.SendCommands.state`). Raises a 400 for an invalid
+        body, and a 404 for an unknown destination or serial.
         """
         body = await request.json_object(SERIALS_BODY_MAX)
         serials = body.get("serials")
@@ -88,6 +93,7 @@ class OutgoingApi:
         """Answer an operator's decision about a destination when the decision is stored.
 
         The call is ``POST outgoing/{destination}/pause|resume|resend|reset|drop[?stream=ID]``.
+        Raises the errors of :func:`.sender.operations.operate`.
         """
         command = {
             "op": "operate",

@@ -1,4 +1,4 @@
-"""``queues/{q}``: list, create, delete, purge, pause, resume queues."""
+"""Calls of ``queues`` and ``queues/{q}``: list, create, delete, purge, pause and resume."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ class QueuesApi:
         self._manager = manager
 
     async def list(self, request: Request) -> Response:
-        """Answer ``GET queues[?queues=GLOB&limit&after]``: the status of each selected queue."""
+        """Answer ``GET queues[?queues=GLOB&limit&after]``: the status of each selected queue.
+
+        Only queues that the caller's API token covers are listed (:class:`.Page`).
+        """
         page, sees = Page.of(request), everything if request.sees_all else request.sees
         async with self._manager.slices.work() as work:
             selected = await page.select(self._manager.catalogue, sees, work)
@@ -35,7 +38,7 @@ class QueuesApi:
             return await sliced_json({"queues": queues, **after}, work)
 
     async def get(self, request: Request) -> Response:
-        """Answer ``GET queues/{q}``: the status of one queue."""
+        """Answer ``GET queues/{q}``: the status of one queue. Raises a 404 if it does not exist."""
         return Response.json(
             queue_status(self._manager.catalogue.find(request.parameters["queue"]), self._manager)
         )
@@ -45,7 +48,8 @@ class QueuesApi:
 
         The body is ``{"transactional": bool, "journal": bool}``. The status is 201 if the queue was
         created, and 200 if the queue existed. A setting that is not named keeps its value, which is
-        false for a new queue.
+        false for a new queue. Raises a 400 for an invalid name or body, and the errors of
+        :meth:`.QueueManager.create_queue`.
         """
         body = await request.json_object()
         unknown = body.keys() - {"transactional", "journal"}
@@ -69,13 +73,20 @@ class QueuesApi:
         )
 
     async def delete(self, request: Request) -> Response:
-        """Answer ``DELETE queues/{q}``: delete the queue and its journal."""
+        """Answer ``DELETE queues/{q}``: delete the queue and its journal, with their rows.
+
+        Raises the errors of :meth:`.QueueManager.delete_queue`.
+        """
         return Response.json(
             {"queue": await self._manager.delete_queue(request.parameters["queue"])}
         )
 
     async def purge(self, request: Request) -> Response:
-        """Answer ``POST queues/{q}/purge``: how many waiting rows were removed."""
+        """Answer ``POST queues/{q}/purge``: remove the waiting rows, and count them.
+
+        While ``private$/forward$`` is purged, forwarding is held
+        (:meth:`.sender.link.Outgoing.forwarding_held`).
+        """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         held = (
             self._manager.outgoing.forwarding_held()
@@ -88,11 +99,14 @@ class QueuesApi:
             )
 
     async def pause(self, request: Request) -> Response:
-        """Answer ``POST queues/{q}/pause``: new messages are answered 503 from now on."""
+        """Answer ``POST queues/{q}/pause``: refuse new messages with 503 from now on.
+
+        The pause is stored before the answer.
+        """
         return await self._pause(request, paused=True)
 
     async def resume(self, request: Request) -> Response:
-        """Answer ``POST queues/{q}/resume``: new messages are accepted again."""
+        """Answer ``POST queues/{q}/resume``: accept new messages again."""
         return await self._pause(request, paused=False)
 
     async def _pause(self, request: Request, *, paused: bool) -> Response:

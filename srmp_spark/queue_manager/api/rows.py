@@ -1,4 +1,8 @@
-"""``queues/{q}/range``, ``rows``, ``holes`` and ``first``: the log of a queue for readers."""
+"""Calls of readers: ``range``, ``rows``, ``holes`` and ``first`` of ``queues/{q}``.
+
+A range (after, to] excludes the sequence ``after`` and includes ``to``. The reader process
+(:mod:`srmp_spark.queue_manager.reader`) reads the rows.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,10 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
 
 WAIT_SECONDS_MAX = 10.0
-"""Longest long poll, in seconds. A longer ``wait`` is cut to this time."""
+"""Longest wait of ``range`` for a new row (long poll), in seconds.
+
+A longer ``wait`` is cut to this time.
+"""
 
 
 class RowsApi:
@@ -36,13 +43,16 @@ class RowsApi:
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
         self._unreadable: dict[str, tuple[int, int]] = {}
-        """The range (after, to] whose read found damaged rows, by queue."""
+        """The last range (after, to] whose read found damaged rows, by queue."""
 
     async def range(self, request: Request) -> Response:
         """Answer ``GET range?epoch&after&max_rows&max_bytes&wait``.
 
-        The answer states which rows exist, and the last row of a batch that begins after ``after``.
-        The call waits up to ``wait`` seconds for a new row.
+        The answer states the sequences of the existing rows (``first`` to ``end``), and ``last``,
+        the last row of a batch that begins after ``after`` and respects the limits. If there is no
+        new row, the call waits up to ``wait`` seconds, and at most WAIT_SECONDS_MAX. Raises a 409
+        for an unknown epoch, or if ``after`` is past the end of the epoch, and a 410 for rows that
+        retention has deleted.
         """
         self._manager.read_at = self._manager.clock.monotonic()
         queue = self._manager.catalogue.find(request.parameters["queue"])
@@ -90,7 +100,8 @@ class RowsApi:
     async def holes(self, request: Request) -> Response:
         """Answer ``GET holes?epoch&after&to``: the number of counted holes in (after, to].
 
-        Readers that count rows need this number.
+        A counted hole is a sequence whose row an operator gave up. Readers that count rows need
+        this number.
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(request.text("epoch"))
@@ -106,9 +117,11 @@ class RowsApi:
     async def first(self, request: Request) -> Response:
         """Answer ``GET first?epoch&since&after``: the first row that arrived at or after ``since``.
 
-        Only rows after the sequence ``after`` count. ``since`` is in microseconds since 1970. If no
-        such row was found, ``looked_to`` states the last sequence that was examined, and the caller
-        continues from there.
+        Only rows after the sequence ``after`` count. ``since`` is in microseconds since 1970. One
+        call searches for a limited time
+        (:data:`srmp_spark.store.stored_rows.arrivals.SEARCH_SECONDS`). If no such row was found,
+        ``looked_to`` states the last sequence that was examined, and the caller continues from that
+        sequence.
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(request.text("epoch"))
@@ -127,7 +140,9 @@ class RowsApi:
 
         The query is ``?epoch&after&to[&envelope=1][&columns][&queue_manager]``. Raises a 409 if
         ``queue_manager`` is given and names another queue manager, or if the range ends past the
-        end of the epoch. Raises a 410 for rows that retention has deleted.
+        end of the epoch. Raises a 410 for rows that retention has deleted, and a 400 for an invalid
+        query. Raises the errors of the reader process, for example for damaged rows. Such an error
+        may also end an answer that has begun: then the connection is cut.
         """
         self._manager.read_at = self._manager.clock.monotonic()
         ours = self._manager.directory.queue_manager
@@ -200,7 +215,7 @@ class RowsApi:
     async def _through_here(
         self, queue: Queue, after: int, to: int, pieces: AsyncGenerator[bytes, None]
     ) -> AsyncGenerator[bytes, None]:
-        """Yield ``pieces`` unchanged, and note damaged rows."""
+        """Yield the reader process's ``pieces`` unchanged; note damaged rows for ``status``."""
         try:
             with self._noting_damage(queue, after, to):
                 async for piece in pieces:
@@ -211,10 +226,10 @@ class RowsApi:
     async def _lent(
         self, queue: Queue, after: int, to: int, answer: DirectAnswer, connection: Connection
     ) -> None:
-        """Let the reader process write the rows into the caller's connection.
+        """Let the reader process write the rows into the caller's connection, until all are sent.
 
-        Raises the same errors as a read through this process. A caller that disconnects is no
-        error.
+        Raises the same errors as a read through this process, and cuts the connection then. A
+        caller that disconnects is no error.
         """
         done = False
         try:
@@ -232,7 +247,10 @@ class RowsApi:
 
     @contextmanager
     def _noting_damage(self, queue: Queue, after: int, to: int) -> Iterator[None]:
-        """Note unreadable rows for ``status``. The note is cleared once the rows can be read."""
+        """Note for ``status`` if a read of (after, to] in the context finds damaged rows.
+
+        The error is raised again. The note is cleared once the range can be read.
+        """
         try:
             yield
         except ReadRefusedError as error:
@@ -250,7 +268,7 @@ class RowsApi:
 
 
 def _columns(text: str | None) -> tuple[str, ...]:
-    """Return the columns that a caller names, or all columns for ``None``.
+    """Return the columns that a caller names (separated by commas), or all columns for ``None``.
 
     Raises a 400 for an unknown column, or one that is named twice.
     """
@@ -268,7 +286,7 @@ def _columns(text: str | None) -> tuple[str, ...]:
 
 
 def _after(queue: Queue, span: EpochSpan, after: int) -> int:
-    """Return the sequence after which reading begins, which is not before the epoch.
+    """Return the sequence after which reading begins: ``after``, but not before the epoch.
 
     Raises a 409 past the end of the epoch, and a 410 for rows that retention has deleted.
     """

@@ -1,7 +1,8 @@
-"""Places for the bodies of stages, with a share for each token and a least rate of a body.
+"""Places for the bodies of stages, with a share for each API token and a least rate.
 
-A slow body costs nothing while no other stage waits for its place. Once a stage waits, bodies below
-the rate are ended, one for each stage that waits, the slowest first.
+A stage is the file with the rows of one task of a batch (:mod:`.outbox`). A slow body costs nothing
+while no other stage waits for its place. Once a stage waits, bodies below the rate are ended, one
+for each stage that waits, the slowest first.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.shares import Shares
 
 STAGES_AT_ONCE = 64
-"""Stages whose bodies are received at once; further stages wait.
+"""Most stages whose bodies are received at once; further stages wait.
 
 A cluster with this number of cores has this number of tasks.
 """
 STAGES_OF_TOKEN_MAX = STAGES_AT_ONCE // 2
-"""Stages of one token whose bodies are received at once; further stages wait.
+"""Stages of one API token whose bodies are received at once; further stages wait.
 
 The limit is half, so that slow stages delay only the sinks of their own token.
 """
@@ -33,21 +34,25 @@ task first sends 8 MiB of ready rows, then the rows that the task still computes
 rate would need nine minutes for 8 MiB.
 """
 STAGE_RATE_SECONDS = 10.0
-"""Seconds of waiting for the body over which the rate is averaged.
+"""Seconds of waiting for the body over which its rate is averaged.
 
-Any body has this time before its rate counts.
+Any body has this time before its rate counts. Time in which this process writes to the disk is not
+counted.
 """
 STAGE_AHEAD_SECONDS = 60.0
-"""Seconds for which bytes above the least rate count later.
+"""Longest time for which bytes above the least rate count later, in seconds.
 
 A task may pause between two batches of rows.
 """
 LOOK_SECONDS = 1.0
-"""Interval at which a waiting stage looks for slow ones, in seconds."""
+"""Interval at which slow stages are searched for while a stage waits, in seconds."""
 
 
 class StageTurn:
-    """One stage whose body is being received."""
+    """A place for one stage whose body is being received.
+
+    ``clock`` returns monotonic seconds.
+    """
 
     def __init__(self, caller: str | None, clock: Callable[[], float]) -> None:
         self.caller = caller
@@ -56,13 +61,13 @@ class StageTurn:
         self._waited = 0.0
         self._waits_since: float | None = None
         self._task: asyncio.Task[Any] | None = None
-        """The task that waits for the body now, or ``None``."""
+        """The task that waits for the body now and can be cancelled, or ``None``."""
         self._is_given_up = False
 
     async def next_event(
         self, receive: Callable[[], Awaitable[MutableMapping[str, Any]]]
     ) -> MutableMapping[str, Any]:
-        """Return the next part of the body.
+        """Wait for the next ASGI event of the body, and return it.
 
         Raises a 503 if the body is too slow and others need the place. The caller may send the
         stage again and wait for a place.
@@ -89,10 +94,10 @@ class StageTurn:
         return event
 
     def slow_rate(self) -> float | None:
-        """Return the rate in bytes per second if the rate is below STAGE_RATE_MIN, else ``None``.
+        """Return the body's rate in bytes per second if it is below STAGE_RATE_MIN, else ``None``.
 
         The rate is the mean of at least STAGE_RATE_SECONDS of waiting. If the rate is high enough,
-        counting begins again.
+        counting begins again, with a credit of at most STAGE_AHEAD_SECONDS.
         """
         waited = (
             self._waited
@@ -110,23 +115,29 @@ class StageTurn:
         return None
 
     def give_up(self) -> None:
-        """End the body if a task waits for the body now. Writes to the disk continue."""
+        """End the reception of the body, which raises a 503 in :meth:`next_event`.
+
+        Nothing happens unless a task waits for the body now: writes to the disk continue.
+        """
         if self._task is not None and not self._is_given_up:
             self._is_given_up = True
             self._task.cancel()
 
 
 def _is_cancelled_again(task: asyncio.Task[Any] | None) -> bool:
-    """Take back one cancellation of a task, and return whether there is another one.
+    """Take back one cancellation of a task, and return whether another one remains.
 
-    Python 3.10 does not count cancellations; there the result is ``False``.
+    Python 3.10 does not count cancellations; with it the result is ``False``.
     """
     uncancel: Callable[[], int] = getattr(task, "uncancel", lambda: 0)
     return uncancel() > 0
 
 
 class StageTurns:
-    """Gives places to the stages whose bodies are received, and makes others wait."""
+    """Gives places to the stages whose bodies are received, and makes others wait.
+
+    ``clock`` returns monotonic seconds.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -136,7 +147,11 @@ class StageTurns:
 
     @asynccontextmanager
     async def turn(self, caller: str | None) -> AsyncGenerator[StageTurn, None]:
-        """Wait for a place among the stages of ``caller``, and hold it in the context."""
+        """Wait for a place among the stages of ``caller``, and hold it in the context.
+
+        ``caller`` is the name of the API token, or ``None`` without a token. The wait has no limit
+        of its own, but ends slow bodies.
+        """
         await self._wait(caller)
         turn = StageTurn(caller, self._clock)
         self._turns.add(turn)
@@ -167,9 +182,10 @@ class StageTurns:
             each.set()
 
     def _look(self) -> None:
-        """End slow bodies, one for each stage that waits.
+        """End slow bodies, one for each stage that waits, the slowest first.
 
-        One look serves all stages that wait, so looks closer than LOOK_SECONDS do nothing.
+        One call serves all stages that wait, so a call within LOOK_SECONDS of the last one does
+        nothing.
         """
         now = self._clock()
         if now - self._looked_at < LOOK_SECONDS:

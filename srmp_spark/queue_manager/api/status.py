@@ -1,6 +1,7 @@
-"""``GET status``: state of the queue manager for people and machines, as values.
+"""Build the answer of ``GET status``: the state of the queue manager, as JSON values.
 
-The handlers are in :mod:`.health`.
+The handlers are in :mod:`.health`. ``sees`` is a filter that states whether the caller's API token
+covers a queue.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from srmp_spark.srmp.receiving.incoming_streams import IncomingStream
 
 INCOMING_STREAMS_SHOWN_MAX = 1_000
-"""Entries of ``incoming_streams`` at most: streams with a gap first, then recently used streams.
+"""Most entries of ``incoming_streams``: those with a gap first, then recently used ones.
 
 An answer with all STREAMS_MAX streams would have 30 MB and hold the loop for more than a second.
 ``incoming_streams_count`` counts all streams, and the Delta table ``incoming_streams`` contains all
@@ -35,7 +36,7 @@ streams.
 
 
 def everything(queue: str) -> bool:
-    """Return ``True``: the filter ``sees`` of a token for all queues."""
+    """Return ``True`` for any queue: the filter ``sees`` of an API token for all queues."""
     return True
 
 
@@ -46,9 +47,9 @@ def disk_free_bytes(manager: QueueManager) -> int:
 
 
 def state_lag_seconds(manager: QueueManager) -> float:
-    """Return how long the Delta state has been behind the log, in seconds; 0 without ``--state``.
+    """Return how long the Delta state has been behind the commits, in seconds.
 
-    The result is 0 too if the Delta state contains every commit.
+    The result is 0 without ``--state``, or if the Delta state contains every commit.
     """
     lag = manager.state_lag
     if lag.uri is None or lag.position >= manager.journal.position:
@@ -57,9 +58,10 @@ def state_lag_seconds(manager: QueueManager) -> float:
 
 
 def state_failed(manager: QueueManager) -> dict[str, Any] | None:
-    """Return the failure that stops the Delta state and its remedy, or ``None``.
+    """Return the failure that stops the Delta state, as a dictionary for JSON, or ``None``.
 
-    A publisher that has ended is reported before one that still tries.
+    It has the reason, the remedy and the time. A publisher that has ended is reported before one
+    that still tries.
     """
     failures = sorted(manager.state_lag.failures.items(), key=lambda each: not each[1].ended)
     for of, failure in failures:
@@ -83,7 +85,7 @@ def oldest_waiting_seconds(queue: Queue, utc: int) -> float | None:
 
 
 def queue_status(queue: Queue, manager: QueueManager) -> dict[str, Any]:
-    """Return one entry of ``queues`` in ``status``."""
+    """Return the entry of one queue in ``queues`` of ``status``, with journal and subqueues."""
     now = manager.clock.monotonic()
     first = queue.trimmed_to + 1
     return {
@@ -118,9 +120,9 @@ def queue_status(queue: Queue, manager: QueueManager) -> dict[str, Any]:
 
 
 def outgoing_status(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return one entry of ``outgoing`` with times in readable form.
+    """Return one entry of ``outgoing`` in ``status``, with times as RFC 3339.
 
-    ``entry`` is the entry that the sender process reported.
+    ``entry`` is the entry that the sender process reported, with times in microseconds.
     """
     shown = entry | {
         name: rfc3339(entry[name]) for name in ("last_acknowledged_at", "next_attempt_at")
@@ -134,7 +136,7 @@ def outgoing_status(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def host_names(manager: QueueManager) -> list[str]:
-    """Return the host names of each ``--host-name`` and of ``--public-url``.
+    """Return the host names of each ``--host-name`` and of ``--public-url``, without repeats.
 
     With these options the operator states which names senders use for this host.
     """
@@ -146,7 +148,7 @@ def host_names(manager: QueueManager) -> list[str]:
 async def _streams(
     manager: QueueManager, sees: Callable[[str], bool], work: Work
 ) -> tuple[list[IncomingStream], int]:
-    """Return the streams to show, and the number of all streams.
+    """Return the incoming streams to show, and the number of all incoming streams.
 
     At most INCOMING_STREAMS_SHOWN_MAX are shown. Only streams that ``sees`` allows are shown and
     counted.
@@ -186,7 +188,7 @@ async def streams_seen(
 
 
 def stream_status(stream: IncomingStream) -> dict[str, Any]:
-    """Return one entry of ``incoming_streams``."""
+    """Return one entry of ``incoming_streams`` in ``status``, for ``stream``."""
     return {
         "queue": shown_queue(stream.queue),
         "stream_id": str(stream.id),
@@ -202,7 +204,10 @@ def stream_status(stream: IncomingStream) -> dict[str, Any]:
 
 
 def facts(manager: QueueManager, *, listening: list[str], api: str, ready: bool) -> dict[str, Any]:
-    """Return the part of ``GET status`` and its summary that describes the queue manager itself."""
+    """Return the entries of ``GET status`` that describe the queue manager itself.
+
+    They are the same in its summary. ``ready`` states whether messages are accepted.
+    """
     return {
         "queue_manager": manager.directory.queue_manager,
         "epoch": manager.epoch,
@@ -231,9 +236,9 @@ def facts(manager: QueueManager, *, listening: list[str], api: str, ready: bool)
 
 
 def transports(manager: QueueManager, sees: Callable[[str], bool]) -> dict[str, Any]:
-    """Return the part of ``status`` and its summary about all transports but SRMP streams.
+    """Return the entries of ``status`` about all transports but incoming SRMP streams.
 
-    The entries of the sender process are still empty.
+    They are the same in its summary. The entries of the sender process are still empty.
     """
     return {
         "incoming_sequences": manager.incoming_sequences(sees),
@@ -247,9 +252,9 @@ def transports(manager: QueueManager, sees: Callable[[str], bool]) -> dict[str, 
 
 
 def blocked_urls(manager: QueueManager) -> list[dict[str, Any]]:
-    """Return the hosts to which receipts were not sent.
+    """Return the hosts to which receipts were not sent, because no ``--allow-url`` names them.
 
-    Each entry has patterns that would allow the host.
+    Each entry has the number of receipts, and patterns that would allow the host.
     """
     return [
         {"host": host, "count": count, "patterns": manager.receipts.blocked_patterns.get(host, [])}
@@ -260,9 +265,9 @@ def blocked_urls(manager: QueueManager) -> list[dict[str, Any]]:
 async def status(
     manager: QueueManager, page: Page, sees: Callable[[str], bool], work: Work
 ) -> dict[str, Any]:
-    """Return the part of ``GET status`` about the queues and streams that ``sees`` allows.
+    """Return the entries of ``GET status`` about the queues and streams that ``sees`` allows.
 
-    The sender process is not asked.
+    The queues are those of ``page``. The sender process is not asked.
     """
     selected = await page.select(manager.catalogue, sees, work)
     queues = []

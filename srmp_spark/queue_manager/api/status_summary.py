@@ -1,4 +1,4 @@
-"""``GET status?summary=1``: counts, totals, and the entries of each list that need attention."""
+"""``GET status?summary=1``: counts, totals, and the list entries that need attention."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.slices import Work
 
 SUMMARY_SHOWN = 20
-"""Entries of each list: as many as fit on a screen."""
+"""Most entries of each list: as many as fit on a screen."""
 
 
 async def summary(manager: QueueManager, sees: Callable[[str], bool], work: Work) -> dict[str, Any]:
-    """Return the summary of the queues and streams that ``sees`` allows.
+    """Return the summary of the queues and incoming streams that ``sees`` allows.
 
-    :func:`finish_summary` adds the rest.
+    Each list has at most SUMMARY_SHOWN entries: the queues with the most trouble, and streams with
+    a gap. :func:`finish_summary` adds the rest.
     """
     quota = manager.config.queue_quota_bytes
     totals: Counter[str] = Counter()
@@ -83,9 +84,9 @@ def _is_full(queue: Queue, quota: int | None) -> bool:
 
 
 def _trouble(queue: Queue, quota: int | None) -> tuple[bool, bool, bool, int]:
-    """Return the rank of a queue in the summary.
+    """Return the rank of a queue in the summary, as a tuple; the highest rank is shown first.
 
-    Damaged queues are first, then full ones, then paused ones, then queues by the age of their
+    Damaged queues rank highest, then full ones, then paused ones, then queues by the age of their
     oldest row.
     """
     arrived = queue.waiting.oldest_arrived_at if queue.state.count else None
@@ -100,9 +101,10 @@ def _trouble(queue: Queue, quota: int | None) -> tuple[bool, bool, bool, int]:
 async def finish_summary(
     answer: dict[str, Any], outgoing: list[dict[str, Any]], work: Work
 ) -> dict[str, Any]:
-    """Count the other lists of ``answer``, and reduce them to the entries that need attention.
+    """Count the other lists of ``answer``, and reduce them to entries that need attention.
 
-    ``outgoing`` holds the outgoing queues that the caller may see.
+    ``outgoing`` holds the outgoing queues that the caller may see. ``answer`` is changed in place
+    and returned; each list keeps at most SUMMARY_SHOWN entries.
     """
     sums: Counter[str] = Counter()
     states: Counter[str] = Counter()

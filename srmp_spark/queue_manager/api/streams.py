@@ -1,4 +1,4 @@
-"""``streams/{queue}/accept-gap|reset|drop``: an operator's decisions about incoming streams."""
+"""Calls of ``streams/{queue}/{action}``: an operator's decisions about incoming streams."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class StreamsApi:
     async def post(self, request: Request) -> Response:
         """Answer ``POST streams/{queue}/{action}?stream=ID`` when the decision is stored.
 
-        ``accept-gap`` gives up the missing messages, and the stream's next message is accepted. The
-        call raises a 409 if nothing is missing now. The call also raises a 409 if ``gap_at`` is
-        given and other messages are missing now than the operator saw. ``reset`` and ``drop``
-        forget the stream; the sender's next ``<start>`` begins the stream again. An unknown action
-        raises a 400, and an unknown stream a 404.
+        ``accept-gap`` gives up the missing messages, and the stream's next message is accepted. It
+        raises a 409 if nothing is missing now. It also raises a 409 if ``gap_at`` is given and
+        other messages are missing now than the operator saw. ``reset`` and ``drop`` forget the
+        stream; the sender's next ``<start>`` begins the stream again. An unknown action raises a
+        400, and an unknown stream a 404.
         """
         manager = self._manager
         action = request.parameters["action"]
@@ -50,7 +50,8 @@ class StreamsApi:
         guid = wanted.lower().removeprefix("uid:").partition("\\")[0]
         gap_at = request.integer("gap_at") if action == "accept-gap" else None
         stream = manager.receiver.streams.get(StreamName(queue), guid)
-        # This is a stream of our own queue manager, which `srmp-spark streams` shows by its queue.
+        # A stream of this queue manager itself has another name. `srmp-spark streams` shows its
+        # queue.
         ours = manager.receiver.streams.get(name_of_house_stream(queue), guid)
         if ours is not None and (stream is None or str(ours.id).lower() == wanted.lower()):
             stream = ours
@@ -77,9 +78,10 @@ class StreamsApi:
 
 
 async def _stored(manager: QueueManager) -> None:
-    """Wait until all changes of the engine so far are on stable storage.
+    """Wait until all present changes of the engine are on stable storage.
 
-    The changes are written with any transaction, so an empty one is enough.
+    The changes are written with any transaction, so an empty one is enough. Raises the errors of
+    the journal if they cannot be written.
     """
     await manager.journal.transact(lambda transaction: None)
 
@@ -97,7 +99,7 @@ def _another_gap(stream: IncomingStream, seen: int) -> ApiError:
 
 
 def _no_gap(stream: IncomingStream) -> ApiError:
-    """Return the 409 for a stream without a gap.
+    """Return the 409 for ``accept-gap`` of a stream without a known gap.
 
     The missing messages may have arrived meanwhile. After a start a gap is unknown until a later
     message of the stream arrives again.

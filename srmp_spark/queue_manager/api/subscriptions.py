@@ -1,6 +1,7 @@
-"""``subscriptions``: remote queues that are read into local ones.
+"""Calls of ``subscriptions``: remote queues that are read into local ones.
 
-Subscriptions are added and removed while the queue manager runs.
+Subscriptions are added and removed while the queue manager runs
+(:mod:`srmp_spark.queue_manager.puller`).
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ if TYPE_CHECKING:
 
 PASSWORD = "password"  # noqa: S105  # the name of a field
 _FIELDS = (*(key for key in KEYS if key != "password_file"), PASSWORD)
-"""Fields that the body of a call may have. No field names a file on the queue manager's machine.
+"""Fields that the body of a call may have. None of them names a file.
 
-The caller may be on another machine, and must not choose a file to be read.
+The caller may be on another machine, and must not choose a file of the queue manager's machine to
+be read.
 """
 
 
 class SubscriptionsApi:
-    """Handles ``subscriptions`` and the paths below it."""
+    """Handles the calls of ``subscriptions``. Each raises a 503 while the queue manager starts."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
@@ -37,16 +39,16 @@ class SubscriptionsApi:
         return found
 
     async def list(self, request: Request) -> Response:
-        """Answer ``GET subscriptions``: the entries of ``status.subscriptions``."""
+        """Answer ``GET subscriptions``: the state of each subscription, as in ``status``."""
         del request
         return Response.json({"subscriptions": self._remote().status()})
 
     async def put(self, request: Request) -> Response:
-        """Answer ``PUT subscriptions``: add or change a subscription.
+        """Answer ``PUT subscriptions``: add or change a subscription, and return its status.
 
         The body has the keys of ``[[subscription]]``, and ``password``. The status is 201 for a new
         subscription, else 200. The host and the queue identify the subscription. ``to`` cannot be
-        changed; mode and credentials can.
+        changed; mode and credentials can. Raises :class:`ApiError` for an invalid body or change.
         """
         body = await request.json_object()
         unknown = body.keys() - set(_FIELDS)
@@ -66,7 +68,9 @@ class SubscriptionsApi:
     async def delete(self, request: Request) -> Response:
         """Answer ``DELETE subscriptions?host&queue[&unused=1]``: stop reading the remote queue.
 
-        The subscription disappears as soon as ``pending`` is 0.
+        The subscription disappears as soon as its ``pending`` messages are 0. With ``unused=1`` it
+        is removed only if it never read a message. Raises :class:`ApiError` if it cannot be
+        removed.
         """
         host, queue, unused = (
             request.text("host"),
@@ -78,9 +82,10 @@ class SubscriptionsApi:
         )
 
     async def resume(self, request: Request) -> Response:
-        """Answer ``POST subscriptions/resume {"host","queue"}``: begin to read the remote queue.
+        """Answer ``POST subscriptions/resume {"host","queue"}``: take a subscription off hold.
 
-        The subscription was on hold because the data directory is a copy.
+        It was on hold because the data directory is a copy. A subscription that is not on hold does
+        not change. Raises :class:`ApiError` if the subscription is unknown.
         """
         body = await request.json_object()
         host, queue = field_text(body, "host"), field_text(body, "queue")

@@ -20,12 +20,12 @@ from srmp_spark.store.tables import state
 from srmp_spark.store.tables.marks import StoredMarks
 
 PIECES_WAITING_MAX = 4_000
-"""Most changed pieces (:mod:`.tables.marks`) that wait to be written at once.
+"""Most changed pieces of rows received out of turn that wait to be written.
 
-A piece records rows that were received out of turn. The pieces of all consumers count together,
-except those of the default ones. One commit writes them all, in the loop, and takes some
-milliseconds. At the limit the marks of further consumers wait for the next commit. Marks of a
-default consumer decide about rows, and never wait.
+:mod:`srmp_spark.store.tables.marks` describes a piece. The limit is for all consumers together
+except the default ones. One commit writes all pieces, in the loop, and takes some milliseconds. At
+the limit the marks of further consumers wait for the next commit. Marks of a default consumer
+decide about rows, and never wait.
 """
 
 

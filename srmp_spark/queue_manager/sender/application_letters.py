@@ -30,9 +30,9 @@ from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.outbox.tables.letter_cursors import LetterCursors
 
 TOLD_MAX = 1_000
-"""Names of queues that are logged as unusable.
+"""Warnings about unusable queues that are logged, one for each queue name and reason.
 
-Further names are not logged, because applications choose names.
+Further warnings are not logged, because applications choose the names.
 """
 _BOUNDARY = "MSMQ - SOAP boundary, 1"
 
@@ -40,9 +40,10 @@ log = logging.getLogger(__name__)
 
 
 def takes_dead_letters(data_dir: Path, queue: str) -> bool:
-    """Return whether ``queue`` exists here now and is transactional.
+    """Return whether ``queue`` exists in this queue manager now and is transactional.
 
-    If not, or if that cannot be determined, the letter stays a dead letter of the system.
+    If not, or if the catalogue of queues cannot be read, the result is ``False`` and a warning is
+    logged. The caller then keeps the letter as a dead letter of the system.
     """
     why = _refuses_letters(data_dir, queue)
     if why is not None:
@@ -57,7 +58,7 @@ def takes_dead_letters(data_dir: Path, queue: str) -> bool:
 class LetterQueueWarnings:
     """Warns about a queue that cannot take dead letters.
 
-    The warning comes when rows are staged, not when the first message is dead.
+    The warning is given when rows are staged, not when the first message becomes a dead letter.
     """
 
     def __init__(self, data_dir: Path) -> None:
@@ -67,7 +68,8 @@ class LetterQueueWarnings:
     def warning(self, queue: str) -> str | None:
         """Return the problem of ``queue`` and its remedy, or ``None`` if there is no problem.
 
-        Each problem is logged once.
+        Each pair of queue and problem is logged the first time, for at most TOLD_MAX pairs. The
+        text is returned every time.
         """
         why = _refuses_letters(self._data_dir, queue)
         if why is None:
@@ -84,7 +86,10 @@ class LetterQueueWarnings:
 
 
 def _refuses_letters(data_dir: Path, queue: str) -> str | None:
-    """Return why ``queue`` cannot take dead letters now, or ``None`` if it can."""
+    """Return why ``queue`` cannot take dead letters now, or ``None`` if it can.
+
+    An unreadable catalogue of queues is such a reason, and raises no error.
+    """
     try:
         connection = connect_reader(data_dir / DATABASE_FILE)
         try:
@@ -100,7 +105,7 @@ def _refuses_letters(data_dir: Path, queue: str) -> str | None:
 
 
 class ApplicationLetters:
-    """Handles the commands ``dead_letter_queues`` and ``dead_letters``."""
+    """Handles the commands ``dead_letter_queues`` and ``dead_letters`` of the main process."""
 
     def __init__(self, outbox: Outbox, store: StoreThread) -> None:
         self._outbox = outbox
@@ -108,16 +113,19 @@ class ApplicationLetters:
         self._known: LetterCursors | None = None
 
     async def queues(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Return the names of queues after ``after`` for which letters wait.
+        """Return the names of local queues for which dead letters wait, as ``queues``.
 
-        ``queues`` is empty if there are none after it.
+        Only names that sort after the command's ``after`` are returned. The list is empty if there
+        are none.
         """
         return await self._store.run(partial(self._queues, str(command["after"])), later=True)
 
     async def next(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Return the next group of letters for ``queue``; its ``id`` is null if there is none.
+        """Return the next group of dead letters for ``queue``: its ``id`` and its ``messages``.
 
-        ``handed`` is the group that was stored last, or 0 for none.
+        ``id`` is null if there is no group. The command's ``handed`` is the ``id`` of the group
+        that the main process stored last, or 0 for none; the queue's cursor moves to this group
+        first. Damaged messages, and messages that cannot be encoded, are left out.
         """
         return await self._store.run(
             partial(self._next, str(command["queue"]), int(command["handed"])), later=True
@@ -125,7 +133,10 @@ class ApplicationLetters:
 
     @property
     def _cursors(self) -> LetterCursors:
-        """Return the cursors, which are read at the first call, in the thread of the outbox."""
+        """Return the cursors of the letters, which are read from the outbox at the first call.
+
+        Call this in the thread of the outbox.
+        """
         if self._known is None:
             self._known = LetterCursors(self._outbox.database, self._outbox.waiting.letters_for)
         return self._known
@@ -152,9 +163,11 @@ class ApplicationLetters:
 
 
 def _letter(moved: MovedRow, serial: int, message: Message) -> dict[str, Any]:
-    """Return a dead letter as it was sent, with its stream position and the class of its end.
+    """Return a dead letter as the POST request that would have sent the message.
 
-    The class states why the message became a dead letter.
+    The request is in base64 (``post_base64``), with the length of its head in bytes. It has the
+    message's stream position, and the message class that states why the message became a dead
+    letter. Raises :class:`LocalProtocolError` if the message cannot be encoded.
     """
     ordinal, position = int(moved.stream_ordinal), serial - moved.base
     stream = (

@@ -1,4 +1,4 @@
-"""Answer the commands of the main process.
+"""Answer the commands of the main process, in the sender process.
 
 Commands are packets in the socket that was passed at the start. Notices of new receipts and of
 reserved identifiers have no answer. A command that waits (for a commit, or for the end of a
@@ -43,17 +43,22 @@ from srmp_spark.store.outbox.tables.forward_place import Cursor
 RESERVE_SECONDS = 30.0
 """Longest wait for the main process to reserve message identifiers, in seconds.
 
-The main process needs one commit for this.
+The main process needs one commit for this. After this time the commit that needs the identifiers
+fails with a 503.
 """
 CHECKS_AT_ONCE = 2
-"""Stages that are judged at once, each by a reader process; further stages wait.
+"""Stages that are checked at once; further stages wait.
 
-Each row costs a microsecond or more, and no row may delay a receipt. The threads that wait for
-readers are not the threads of the answers, which are short.
+A stage is the file with the rows of one task of a batch. Each is checked by a reader process
+(:mod:`.stage_readers`). Each row costs a microsecond or more, and no row may delay a receipt. The
+threads that wait for readers are not the threads of the answers, which are short.
 """
 
 DEAD_SECONDS = 0.1
-"""Delay after which the main process is notified of dead letters, in seconds."""
+"""Delay after which the main process is notified of dead letters, in seconds.
+
+All dead letters of this time share one notice.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +66,7 @@ Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class Commands:
-    """The child's end of the link to the main process."""
+    """Answers the main process's commands: the child's end of :class:`.link.SenderLink`."""
 
     def __init__(
         self,
@@ -84,27 +89,30 @@ class Commands:
         self._readers = StageReaders(outbox.stages.folder, multicast=outbox.stages.multicast)
         self._tasks: set[asyncio.Task[None]] = set()
         self._reservations: dict[int, asyncio.Future[int]] = {}
-        # Begin with a random number: an answer to the previous process must not count as ours.
+        # Begin with a random number: an answer to the previous process must not count.
         self._numbers = itertools.count(secrets.randbits(48))
         self._over = asyncio.Event()
         self.on_forward: Callable[[], object] = lambda: None
-        """Called when there are messages to be forwarded."""
+        """Called when the main process notifies this process of new rows in ``private$/forward$``.
+        """
         self.hold_forwarding: Callable[[], Awaitable[Cursor | None]]
         """Called before rows that wait to be forwarded are purged.
 
-        This attribute is set before :meth:`serve`.
+        The function holds forwarding and returns the position up to which rows are outgoing
+        (:meth:`.Forwarder.hold`). This attribute is set before :meth:`serve`.
         """
         self.release_forwarding: Callable[[], object] = lambda: None
-        """Called after rows that wait to be forwarded were purged."""
+        """Called to resume forwarding, after rows that wait to be forwarded were purged."""
         self.own_queues = OwnQueues()
-        """Local queues to which their own rows do not return, unless the batch allows a loop.
+        """Queues of this queue manager, to which their own rows do not return.
 
-        This attribute is set before :meth:`serve`.
+        A batch may allow such a loop. This attribute is set before :meth:`serve`.
         """
         self.letter_warning: Callable[[str], str | None] = lambda queue: None
-        """Returns the problem of a queue that is named for dead letters, or ``None``.
+        """Called when rows are staged that name a local queue for their dead letters.
 
-        This attribute is set before :meth:`serve`.
+        It returns the problem of this queue and its remedy, or ``None``. This attribute is set
+        before :meth:`serve`.
         """
         letters = ApplicationLetters(outbox, store)
         self._handlers: dict[str, Handler] = {
@@ -123,9 +131,9 @@ class Commands:
         self._dead_timer: asyncio.TimerHandle | None = None
 
     async def serve(self) -> None:
-        """Answer commands until the parent closes its end.
+        """Answer commands until the main process closes its end of the socket.
 
-        Commands in progress are then cancelled.
+        Commands in progress are then cancelled, and the reader processes of stages end.
         """
         self._control.setblocking(False)
         self._loop.add_reader(self._control.fileno(), self._readable)
@@ -136,10 +144,11 @@ class Commands:
         self._readers.close()
 
     async def reserve(self, count: int) -> int:
-        """Ask the main process to reserve message identifiers, and return the first of them.
+        """Ask the main process to reserve ``count`` message identifiers, and return the first.
 
-        Raises :class:`ApiError` if the main process refuses, or does not answer within
-        RESERVE_SECONDS.
+        The identifiers are consecutive. Raises :class:`ApiError` if the main process refuses, or
+        does not answer within RESERVE_SECONDS. Raises :class:`OSError` if the main process has
+        ended.
         """
         number = next(self._numbers)
         future: asyncio.Future[int] = self._loop.create_future()
@@ -158,22 +167,26 @@ class Commands:
             del self._reservations[number]
 
     def forwarded(self, to: Cursor) -> None:
-        """Report to the main process how far the rows to be forwarded are outgoing.
+        """Report to the main process that rows of ``private$/forward$`` are outgoing, up to ``to``.
 
         If the report is lost, the next one includes it.
         """
         self.forward_report.forwarded(to)
 
     def receipts_noted(self, to: int) -> None:
-        """Report to the main process how far our order queue was read for good.
+        """Report to the main process that it need not keep rows of the order queue up to ``to``.
 
+        ``to`` is the sequence of a row; all rows up to it were read, and their effects are stored.
         If the report is lost, the next one includes it.
         """
         with contextlib.suppress(OSError):
             self._control.send(json.dumps({"event": "receipts-noted", "to": to}).encode())
 
     def dead_soon(self) -> None:
-        """Notify the main process soon that there are dead letters: once for many."""
+        """Notify the main process after DEAD_SECONDS that there are dead letters.
+
+        Calls in this time share one notice. A notice for which the socket has no room is repeated.
+        """
         if self._dead_timer is None:
             self._dead_timer = self._loop.call_later(DEAD_SECONDS, self._dead)
 

@@ -1,4 +1,4 @@
-"""Connect engine, outbox and connections: send committed messages, and store the peers' answers.
+"""Connect engine, outbox and connections: send committed messages and store the answers.
 
     commit ──▶ Preparation (steps) ──▶ enqueue ─┐
     receipt ──▶ Sender.receipt ─────────────────┤
@@ -7,8 +7,9 @@
 
 Everything happens in one loop; only the outbox has a thread. One transaction is in progress at a
 time, and the next one takes all changes that were collected meanwhile. So no message has a sync of
-its own. ``released_to`` of a queue is a thousand messages ahead of the messages that were sent, so
-sending rarely waits for the disk. Receipts are received and stored in groups.
+its own. ``released_to`` of an outgoing queue is the serial up to which messages may be sent. It is
+a thousand messages ahead of the messages that were sent, so sending rarely waits for the disk.
+Receipts are received and stored in groups.
 """
 
 from __future__ import annotations
@@ -60,33 +61,36 @@ from srmp_spark.store.outbox.tables.sessions import SessionRow
 from srmp_spark.wsrm.limits import POLL_INTERVAL
 
 PROBE_ROWS = 1
-"""Rows that are read for a peer that has not answered yet.
+"""Messages that are read from the outbox for a peer that has not answered yet.
 
 A thousand peers that accept connections and do not answer must not fill the memory.
 """
 RECEIPTS_NOTED_SECONDS = 2.0
-"""Interval at which the position in the receipts is stored, in seconds.
+"""Interval at which the sequence up to which receipts were read is stored, in seconds.
 
-The position is stored even while more receipts are received, because ORDER_QUEUE_UNREAD_MAX counts
-from this position.
+It is stored even while more receipts are received, because ORDER_QUEUE_UNREAD_MAX counts from this
+sequence.
 """
 RECEIPTS_RETRY_SECONDS = 2.0
-"""Pause after receipts could not be read, in seconds. The next receipt may be a long time away."""
+"""Pause after receipts could not be read, in seconds; then they are read again.
+
+The notice of the next receipt may be a long time away.
+"""
 FORGOTTEN_AT_ONCE = 256
-"""Records of queues without messages that are forgotten together.
+"""Least number of records of outgoing queues without messages that are forgotten together.
 
 Finding such records costs more than forgetting them.
 """
 BATCH_RECORDS_MAX = RECORDS_MAX - 1_000
-"""Records up to which a batch may create new ones.
+"""Number of records of outgoing queues up to which a batch may create new ones.
 
-The rest is for forwarded messages, and for queues without messages that have an open session.
-Beyond this limit rows for a new destination become dead letters.
+The rest is for forwarded messages, and for outgoing queues without messages that have an open
+session. Beyond this limit rows for a new destination become dead letters.
 """
 NO_ROOM_TOLD_MAX = 100
-"""Destinations without room that the log names one by one, for one batch."""
+"""Destinations without room that are logged one by one for one batch; further ones are not."""
 DRAIN_SECONDS = 1.0
-"""Time that peers get for their answers at the end, in seconds.
+"""Longest time that peers get for their answers when the process ends, in seconds.
 
 A message without an answer after this time is sent again after the next start.
 """
@@ -95,17 +99,21 @@ log = logging.getLogger(__name__)
 
 
 class CommittedBatch(NamedTuple):
-    """The answer to a commit, and the numbers that the commit assigned."""
+    """The answer to a commit, and the numbers that the commit assigned.
+
+    ``enqueued`` has the serials and stream positions, one entry for each outgoing queue. It is
+    empty if nothing new was committed. ``ids_first`` is the first message identifier, or 0.
+    """
 
     result: CommitResult
     enqueued: tuple[Enqueued, ...]
     ids_first: int
     without_room: frozenset[QueueKey] = frozenset()
-    """Queues that had no room. The rows for these queues became dead letters."""
+    """Outgoing queues that had no room. The rows for these queues became dead letters."""
 
 
 class _New(NamedTuple):
-    """A batch that waits for the transaction that commits it."""
+    """A prepared batch that waits for the transaction that commits it."""
 
     preparation: Prepared
     ids_first: int
@@ -114,7 +122,7 @@ class _New(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """A batch with its numbers, in the transaction that commits it."""
+    """A batch whose rows have serials and identifiers, in the transaction that commits it."""
 
     new: _New
     numbered: Numbered
@@ -122,7 +130,11 @@ class _Given(NamedTuple):
 
 
 class Dispatcher:
-    """The sending half of a queue manager: drives engine, outbox and transports in one loop."""
+    """The sending half of a queue manager: drives engine, outbox and transports in one loop.
+
+    In all methods ``at`` is the present time in microseconds since 1970 (UTC), and ``now`` is in
+    seconds of the monotonic clock.
+    """
 
     def __init__(
         self,
@@ -143,9 +155,12 @@ class Dispatcher:
     ) -> None:
         """Build the transports and connect them with the engine.
 
-        ``endpoint_of`` returns the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9).
-        ``sessions`` are the reliable sessions that the last process left. ``poll_interval`` is the
-        polling interval of reliable sessions, in seconds.
+        ``receipts_url`` is the URL of this queue manager's order queue, to which peers send
+        receipts. ``receipts_read_to`` is the sequence up to which the last process read that queue.
+        ``reserve`` gets message identifiers from the main process. ``endpoint_of`` returns the URL
+        to connect to for a destination ([MC-MQSRM] 3.1.7.9). ``sessions`` are the reliable sessions
+        that the last process left. ``poll_interval`` is the polling interval of reliable sessions,
+        in seconds. Raises :class:`ConfigurationError` if a stored session names unknown versions.
         """
         self.sender = sender
         self._outbox = outbox
@@ -195,7 +210,7 @@ class Dispatcher:
             ),
         )
         self.errors: dict[QueueKey, str] = {}
-        """The last error of each queue, until a message to that queue succeeds."""
+        """The last error of each outgoing queue, until a message to that queue succeeds."""
         self.sendings = Sendings()
         self._new: list[_New] = []
         self._writing = False
@@ -209,19 +224,20 @@ class Dispatcher:
         self._retry_timer: asyncio.TimerHandle | None = None
         self._read_to = self._noted_to = receipts_read_to
         self._read_mark: Mark | None = None
-        """The last row of our order queue that was read in this process."""
+        """The last row of the order queue that was read in this process, or ``None``."""
         self._note_timer: asyncio.TimerHandle | None = None
         self._moved: dict[QueueKey, asyncio.Event] = {}
         self._stopping = False
         self._has_begun = False
-        """Whether all receipts from before our start were read.
+        """Whether sending has begun: the receipts from before this process's start were read.
 
-        Messages that those receipts acknowledge must not be sent again.
+        Messages that those receipts acknowledge must not be sent again. If reading fails, sending
+        begins nevertheless.
         """
         self.on_dead: Callable[[], object] = lambda: None
-        """Called when dead letters are on stable storage."""
+        """Called when new dead letters are on stable storage, to notify the main process."""
         self.on_receipts_noted: Callable[[int], object] = lambda to: None
-        """Called with the sequence up to which receipts of our order queue are no longer needed."""
+        """Called with the sequence up to which rows of the order queue are no longer needed."""
 
     def __repr__(self) -> str:
         return f"<Dispatcher {self.sender!r} {self.connections!r} writing={self._writing}>"
@@ -229,9 +245,10 @@ class Dispatcher:
     # --- the loop ---------------------------------------------------------------------------------
 
     def work(self) -> None:
-        """Perform the effects of the engine, and start a write if there are changes.
+        """Perform the effects of the engine, start a write if there are changes, and set the timer.
 
-        Call this after every event.
+        Call this after every event. Effects are performed only after sending has begun and before
+        :meth:`stop`. If a write cannot begin, the process ends.
         """
         if self._has_begun and not self._stopping:
             for effect in self.sender.poll(self._clock.monotonic(), self._late_at()):
@@ -280,7 +297,11 @@ class Dispatcher:
         self.sendings.note(send.key, send.serial, self._clock.utc())
 
     def _hold(self, key: QueueKey, why: str) -> None:
-        """Pause a queue whose next message can neither be sent nor skipped. An operator decides."""
+        """Pause an outgoing queue whose next message can be neither sent nor skipped.
+
+        The reason ``why`` is shown by ``status``, and the connection is closed. An operator decides
+        when the queue resumes.
+        """
         self.errors[key] = why
         self.sender.pause(*key)
         self.connections.close(key)
@@ -311,7 +332,7 @@ class Dispatcher:
         self.work()
 
     def damaged(self, key: QueueKey) -> str | None:
-        """Return a sentence about the rows of a queue that cannot be read, or ``None``."""
+        """Return a sentence about the damaged messages of a queue, or ``None`` if none is known."""
         return self._outbox.damage.text(key)
 
     # --- writing ----------------------------------------------------------------------------------
@@ -334,9 +355,10 @@ class Dispatcher:
         future.add_done_callback(partial(self._written, changes, given, wanted, sessions))
 
     def _give(self, new: _New, at: int) -> _Given:
-        """Assign serials and stream positions to the rows of a batch.
+        """Assign serials, stream positions and identifiers to the rows of a batch.
 
-        Rows for a destination without room become dead letters; the other rows are not affected.
+        Rows for a destination without room become dead letters, which is logged; the other rows are
+        not affected.
         """
         enqueued: list[Enqueued] = []
         without_room: list[Part] = []
@@ -365,9 +387,9 @@ class Dispatcher:
         return _Given(new, numbered, frozenset(part.key for part in without_room))
 
     def _give_up(self, part: Part, at: int) -> Enqueued:
-        """Assign serials to a part of a batch whose destination has no room.
+        """Assign serials to the rows of a batch for one queue whose destination has no room.
 
-        The rows of the part become dead letters. No record of a queue is created for such a part.
+        The rows become dead letters. No record of an outgoing queue is created for them.
         """
         if self.sender.get(*part.key) is None:
             return self.sender.give_up(part.key, part.rows)
@@ -378,9 +400,10 @@ class Dispatcher:
         return given
 
     def _has_room(self, key: QueueKey, origin: str) -> bool:
-        """Return whether messages of ``origin`` may wait in a queue.
+        """Return whether messages of ``origin`` may wait in an outgoing queue.
 
-        There must be room for the messages, and for a record of the queue.
+        There must be room for the messages in the share of ``origin``, and for a record of the
+        queue. Forwarded messages may use the records above BATCH_RECORDS_MAX too.
         """
         is_record_there = len(self.sender) < BATCH_RECORDS_MAX or self.sender.get(*key) is not None
         return self.sender.room.admits(key, origin) and (
@@ -388,10 +411,11 @@ class Dispatcher:
         )
 
     def _forget_idle(self, wanted: set[QueueKey]) -> None:
-        """Forget records of queues without messages if new queues need their places.
+        """Forget records of outgoing queues without messages if new queues need their places.
 
         If a place is missing, at least FORGOTTEN_AT_ONCE records are forgotten, as far as there are
-        idle ones. The queues in ``wanted``, which are about to get messages, keep their records.
+        idle ones. The queues in ``wanted``, which are about to get messages, keep their records,
+        and so do queues with an open session.
         """
         new = sum(self.sender.get(*key) is None for key in wanted)
         missing = (
@@ -457,20 +481,27 @@ class Dispatcher:
         self._wake(run.key)
 
     def _wake(self, key: QueueKey) -> None:
-        """Wake the tasks that wait for the end of a message of a queue."""
+        """Wake the tasks that wait in :meth:`moved` for a change of the outgoing queue ``key``."""
         moved = self._moved.pop(key, None)
         if moved is not None:
             moved.set()
 
     async def written(self) -> None:
-        """Return when every change of the engine so far is on stable storage."""
+        """Wait until all present changes of the engine are on stable storage.
+
+        If they cannot be written, the process ends.
+        """
         future: asyncio.Future[None] = self._loop.create_future()
         self._write_wanted.append(future)
         self.work()
         await future
 
     async def moved(self, key: QueueKey, seconds: float) -> None:
-        """Return when messages of a queue have ended, or after ``seconds``."""
+        """Wait until a change of the queue ``key`` is stored, for at most ``seconds`` seconds.
+
+        The change may be the end of a message. The method does not state whether there was a
+        change.
+        """
         event = self._moved.setdefault(key, asyncio.Event())
         try:
             await asyncio.wait_for(event.wait(), seconds)
@@ -482,11 +513,13 @@ class Dispatcher:
     async def commit(
         self, prepare: Callable[[int], Prepared | CommitResult], origin: str = NO_ORIGIN
     ) -> CommittedBatch:
-        """Make a batch outgoing, and return when it is on stable storage.
+        """Make a batch outgoing, and wait until it is on stable storage.
 
-        ``prepare`` is called in the thread of the outbox with the time, in microseconds since 1970.
-        ``origin`` states who wrote the batch. Raises the errors by which the outbox refuses a
-        batch.
+        ``prepare`` is called in the thread of the outbox with the present time, in microseconds
+        since 1970. If it returns a :class:`.CommitResult`, the batch was committed before, and this
+        result is returned. ``origin`` states who wrote the batch. Raises :class:`.BatchError` if
+        the outbox refuses the batch, and :class:`ApiError` if no message identifiers can be
+        reserved. After an error nothing of the batch is committed.
         """
         async with self._commits:
             # Run commits one after another, because each may need memory for its order.
@@ -510,9 +543,10 @@ class Dispatcher:
     # --- receipts ---------------------------------------------------------------------------------
 
     def receipts_came(self) -> None:
-        """Read our order queue, because new rows arrived or may have arrived.
+        """Start to read this queue manager's order queue, because new rows may have arrived.
 
-        No message is sent before the first call and its reading.
+        If a read is in progress, another one follows. No message is sent before the first call and
+        the end of its reading.
         """
         if self._is_reading:
             self._read_again = True
@@ -551,7 +585,7 @@ class Dispatcher:
             self._note_timer = self._loop.call_later(RECEIPTS_NOTED_SECONDS, self._on_note)
 
     def _receipt(self, message: Message, now: float, at: int) -> None:
-        """Pass one receipt to the engine.
+        """Pass one receipt to the engine, and log a receipt that the engine rejects.
 
         A bug in the engine must not stop all other receipts, for every destination, until a
         restart. So a receipt that raises an exception is logged, counted and skipped. A skipped
@@ -597,9 +631,10 @@ class Dispatcher:
         self._loop.create_task(self.note_receipts())
 
     async def note_receipts(self) -> None:
-        """Store how far the receipts were read, once their effects are stored.
+        """Store the sequence up to which the order queue was read, after its effects are stored.
 
-        The position is reported by :attr:`on_receipts_noted`, even if it was stored before.
+        The sequence is reported by :attr:`on_receipts_noted` if this process has read the queue,
+        even if the sequence was stored before.
         """
         to, mark = self._read_to, self._read_mark
         if to != self._noted_to:
@@ -638,7 +673,7 @@ class Dispatcher:
             self._loop.call_soon(self.work)
 
     def _troubled(self, key: QueueKey, why: str | None) -> None:
-        """Note why a queue cannot send. ``why`` is ``None`` when the queue can send again."""
+        """Record why an outgoing queue cannot send; ``None`` means that it can send again."""
         if why is None:
             self.errors.pop(key, None)
         else:
@@ -652,7 +687,7 @@ class Dispatcher:
     def _not_reached(self, load: Load, why: str) -> None:
         queue = self.sender.get(*load.key)
         if queue is not None and queue.state is not QueueState.ON_HOLD:
-            # Otherwise we closed it, and the reason was reported.
+            # An operator or :meth:`_hold` closed the connection otherwise, and the reason is known.
             self._note_error(load.key, why)
         if self.sender.must_see(load, self._late_at()):
             self._see(load, load._replace(rows_max=PROBE_ROWS))
@@ -661,9 +696,10 @@ class Dispatcher:
         self.work()
 
     def _see(self, load: Load, rows: Load) -> None:
-        """Read rows to check whether waiting messages have expired.
+        """Read messages of a queue whose peer is not reached, to check whether they have expired.
 
-        The check is not urgent, so the steps of a commit may come between these reads.
+        ``load`` is the engine's request, and ``rows`` states the messages to read. The check is not
+        urgent, so the steps of a commit may come between these reads.
         """
         self._store.run(partial(self._outbox.load, rows), later=True).add_done_callback(
             partial(self._seen, load)
@@ -698,7 +734,10 @@ class Dispatcher:
     # --- the end ----------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Send nothing more, accept the answers that arrive at once, and store all changes."""
+        """Send nothing more, and store all changes.
+
+        Answers to messages in flight are awaited for at most DRAIN_SECONDS.
+        """
         self._stopping = True
         if self._timer is not None:
             self._timer.cancel()
@@ -716,10 +755,11 @@ class Dispatcher:
 
 
 def _tell_no_room(parts: Sequence[Part], unsent: AbstractSet[int]) -> None:
-    """Log the parts that became dead letters because there was no room.
+    """Log the rows that became dead letters because there was no room.
 
-    ``unsent`` are the numbers of the parts that the engine does not log, because they have no
-    queue.
+    Each entry of ``parts`` has the rows of a batch for one outgoing queue. ``unsent`` are the
+    numbers of the parts that the engine does not log, because they have no queue; at most
+    NO_ROOM_TOLD_MAX of these are logged one by one.
     """
     log.error(
         "sender.no_room destinations=%d rows=%d first=%s: the rows became dead letters, "

@@ -1,11 +1,11 @@
 """Find the redirections under which a row of ``private$/forward$`` was accepted.
 
 A message is accepted for the destination to which the redirections lead at that time, and its
-sender receives a 200. The message may wait here while an operator removes or changes the
-redirection and starts again. By the new rules the message could be for a local queue. A local queue
-does not accept messages that we forwarded, so an accepted message would become a dead letter. So
-the outbox keeps the old rules, and the last row that was accepted under the old rules, as long as
-such a row may wait.
+sender receives a 200. The message may wait in ``private$/forward$`` while an operator removes or
+changes the redirection and starts again. By the new rules the message could be for a local queue. A
+local queue does not accept messages that this queue manager forwarded, so an accepted message would
+become a dead letter. So the outbox keeps the old rules, and the last row that was accepted under
+the old rules, as long as such a row may wait.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from srmp_spark.store.outbox.tables.forward_place import Cursor, hold_forwarding
 from srmp_spark.store.outbox.tables.unreadable import set_fact_aside
 
 RULES = "forward_rules"
-"""Key of the rules in the table ``meta`` of the outbox."""
+"""Key of the stored redirection rules in the database table ``meta`` of the outbox."""
 RULES_MAX = 16
 """Configurations that are remembered while their rows wait; older ones are forgotten.
 
-More would be needed only after that number of starts in a row, each with changed rules and without
-a forwarded message.
+More would be needed only after more starts in a row than this number, each with changed rules and
+without a forwarded message.
 """
 
 
 class Rules(NamedTuple):
-    """The part of a configuration that decides where a message is forwarded to."""
+    """The redirections and host names of a configuration, which decide where messages go."""
 
     inbound: Redirections
     hosts: LocalHosts
@@ -40,11 +40,14 @@ class Rules(NamedTuple):
     """The last row that was accepted under these rules, or ``None`` for the present rules."""
 
     def forward_to(self, destination: str) -> str:
-        """Return the destination to which a message is forwarded."""
+        """Return the URL to which these rules forward a message for the URL ``destination``.
+
+        This is ``destination`` itself if no redirection matches.
+        """
         return Forwarding(inbound=self.inbound).forward_to(destination, self.hosts)
 
     def dump(self) -> dict[str, Any]:
-        """Return the rules in JSON form."""
+        """Return the rules as a dictionary for JSON, which :meth:`load` reads."""
         return {
             "inbound": self.inbound.dump(),
             "hosts": sorted(self.hosts.names),
@@ -53,19 +56,25 @@ class Rules(NamedTuple):
 
     @classmethod
     def load(cls, stored: dict[str, Any]) -> Rules:
-        """Build the rules from the JSON form that :meth:`dump` returned."""
+        """Build the rules from the JSON form that :meth:`dump` returned.
+
+        Raises an error of any of several types for other values; :func:`load_rules` handles them.
+        """
         until = None if stored["until"] is None else Cursor(*stored["until"])
         return cls(
             Redirections.load(stored["inbound"]), LocalHosts(frozenset(stored["hosts"])), until
         )
 
     def is_like(self, other: Rules) -> bool:
-        """Return whether both rules lead every message to the same destination."""
+        """Return whether both rules are equal, so that they lead messages to the same destinations.
+
+        :attr:`until` is not compared.
+        """
         return self._replace(until=None).dump() == other._replace(until=None).dump()
 
 
 class ForwardRules(NamedTuple):
-    """The rules for every row of the log."""
+    """The rules for every row of ``private$/forward$``."""
 
     kept: tuple[Rules, ...]
     """All rules, the oldest first. The last entry is the present rules."""
@@ -76,10 +85,11 @@ class ForwardRules(NamedTuple):
         return self.kept[-1]
 
     def forward_to(self, destination: str, row: Cursor, epochs: Sequence[str]) -> str:
-        """Return the destination to which the message of ``row`` is forwarded.
+        """Return the destination to which the message of the row at ``row`` is forwarded.
 
-        ``epochs`` are the epochs of the log, in order. Raises :class:`ConfigurationError` if the
-        destination is this queue manager.
+        The rules under which the row was accepted decide. ``epochs`` are the epochs (incarnations
+        of the data directory) of the stored log, the oldest first. Raises
+        :class:`ConfigurationError` if the destination is this queue manager.
         """
         to = next(
             rules for rules in self.kept if _was_accepted_by(rules.until, row, epochs)
@@ -107,10 +117,11 @@ def load_rules(
 ) -> ForwardRules:
     """Return the rules of the waiting rows and the present rules, and store them.
 
-    ``accepted_to`` is the end of the log when the present configuration began, and ``read_to`` is
-    the last row that was made outgoing. ``at`` is the present time in microseconds since 1970.
-    Rules that cannot be read are set aside, and forwarding is held
-    (:func:`.forward_place.held_because`), because other rules might lead a message elsewhere.
+    ``accepted_to`` is the end of ``private$/forward$`` when the present configuration began, and
+    ``read_to`` is the last row that was made outgoing. ``at`` is the present time in microseconds
+    since 1970. Stored rules that cannot be read are set aside in the outbox, and forwarding is held
+    (:func:`.forward_place.held_because`), because other rules might lead a message elsewhere. No
+    error is raised for such rules.
     """
     row = database.connection.execute("SELECT value FROM meta WHERE key = ?", (RULES,)).fetchone()
     if row is None and not present.inbound.rules:
@@ -128,7 +139,7 @@ def load_rules(
         if kept:
             kept[-1] = kept[-1]._replace(until=accepted_to)
         kept.append(present)
-    # The present rules equal the stored ones, and also know our ports.
+    # The present rules equal the stored ones, and also know the present ports.
     kept[-1] = present
     kept = [each for each in kept if each.until is None or not _is_read(each.until, read_to)][
         -RULES_MAX:

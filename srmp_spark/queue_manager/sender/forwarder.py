@@ -1,12 +1,13 @@
-"""Move accepted messages for other hosts from ``private$/forward$`` into the outbox, each row once.
+"""Move accepted messages for other hosts from ``private$/forward$`` into the outbox.
 
-The main process accepts a message for another host like all others: duplicates, stream position,
-one sync, 200, receipts. The sender's stream ends here, but the message is not outgoing yet. This
-module reads the log from a cursor and passes the rows to the outbox. One transaction of the outbox
-stores the messages and the cursor (:mod:`srmp_spark.store.outbox.preparing.forwarded`). In the
-outbox these messages are our own. Each message gets a position in one of our streams, and is sent
-until it is acknowledged. Then the main process is notified of the position. So the queue's
-``default`` consumer has received the rows, for quota, ``status`` and retention.
+Each row is moved once. The main process accepts a message for another host like all others:
+duplicates, stream position, one sync, 200, receipts. The sender's stream ends in this queue
+manager, but the message is not outgoing yet. This module reads the rows of ``private$/forward$``
+from a cursor and passes them to the outbox. One transaction of the outbox stores the messages and
+the cursor (:mod:`srmp_spark.store.outbox.preparing.forwarded`). In the outbox these messages are
+sent like those of this queue manager's own users. Each message gets a position in one of its
+streams, and is sent until it is acknowledged. Then the main process is notified of the position. So
+the queue's ``default`` consumer has received the rows, for quota, ``status`` and retention.
 """
 
 from __future__ import annotations
@@ -45,35 +46,48 @@ from srmp_spark.store.stored_rows.reading import records
 
 ROWS_MAX = 1_000
 BYTES_MAX = 16 * 1024 * 1024
-"""Bytes of one transaction, which also has at most ``ROWS_MAX`` rows.
+"""Size in bytes from which a transaction takes no more rows; the last row may exceed it.
 
-With this limit many small messages share one sync, and many large messages do not fill the memory.
+A transaction also has at most ``ROWS_MAX`` rows. With this limit many small messages share one
+sync, and many large messages do not fill the memory.
 """
 HOLD_SECONDS = 30.0
-"""Time after which forwarding resumes during a purge, in seconds, because the caller may have died.
+"""Time after which forwarding resumes during a purge, in seconds.
+
+Then the caller of the purge may have died.
 """
 HELD_PAUSE_SECONDS = 0.02
-"""Interval of the check whether forwarding is still held, in seconds."""
-RETRY_SECONDS = 2.0
-"""Pause after the log could not be read, or the outbox did not accept the rows, in seconds.
+"""Interval of the check whether forwarding is still held, in seconds.
 
-The next message may be a long time away.
+:meth:`Forwarder.hold` holds forwarding.
+"""
+RETRY_SECONDS = 2.0
+"""Pause after rows could not be read, or the outbox did not accept them, in seconds.
+
+The notice of the next message may be a long time away.
 """
 
 log = logging.getLogger(__name__)
 
 
 class Read(NamedTuple):
-    """Rows that one call of :meth:`ForwardLog.read` found."""
+    """The rows of ``private$/forward$`` that one call of :meth:`ForwardLog.read` found.
+
+    ``more`` states whether more rows can be read now.
+    """
 
     rows: list[Incoming | Unsendable]
     to: Cursor | None
-    """The position up to which everything was read, or ``None`` if the queue does not exist."""
+    """The position up to which everything was read.
+
+    If the queue does not exist, this is the position at which the read began, or ``None`` for the
+    beginning.
+    """
     more: bool
 
 
 class ForwardLog:
-    """Reads the log of ``private$/forward$``, for one thread at a time."""
+    """Reads the rows of ``private$/forward$``, for one thread at a time."""
 
     def __init__(self, data_dir: Path, identity: str, rules: ForwardRules) -> None:
         self._data_dir = data_dir
@@ -81,10 +95,11 @@ class ForwardLog:
         self._rules = rules
 
     def read(self, after: Cursor | None) -> Read:
-        """Return the rows after ``after``.
+        """Return the rows after the position ``after``, up to ROWS_MAX rows or BYTES_MAX bytes.
 
-        Rows that an operator purged, or gave up as damaged, are skipped. Raises :class:`StoreError`
-        for rows that cannot be read. Rows that are being deleted at this moment are reported by the
+        ``after`` is ``None`` for all rows. Rows that an operator purged, or gave up as damaged, are
+        skipped. Rows that are gone for another reason are logged. Raises :class:`StoreError` for
+        rows that cannot be read. Rows that are being deleted at this moment are reported by the
         next call.
         """
         rows: list[Incoming | Unsendable] = []
@@ -141,7 +156,8 @@ class ForwardLog:
     def _restored(sequence: int, record: Record) -> Unsendable:
         """Return a row that a restore rebuilt from its columns, as unsendable.
 
-        One case is a row that a remote reader moved away and back.
+        Such a row has no POST that could be sent on. One case is a row that a remote reader moved
+        away and back.
         """
         to, why = (
             FORWARD_QUEUE,
@@ -152,10 +168,11 @@ class ForwardLog:
         return Unsendable(to, sequence, record.content, why)
 
     def _tell_trimmed(self, stored: Log, epoch: str, after: int, to: int) -> None:
-        """Log rows that are gone from the log and were not forwarded by this outbox.
+        """Log rows that are gone from ``private$/forward$`` and were not forwarded by this outbox.
 
-        Holes, which an operator gave up, are not counted. No part of this project deletes such rows
-        otherwise.
+        These are the rows after sequence ``after`` up to ``to``. Holes, which an operator gave up,
+        are not counted; if all rows are holes, nothing is logged. No part of this project deletes
+        such rows otherwise.
         """
         holes = sum(last - first + 1 for first, last in stored.holes(FORWARD_QUEUE, after, to))
         if holes < to - after:
@@ -172,7 +189,7 @@ class ForwardLog:
 
 
 class Forwarder:
-    """Keeps the outbox up to date with the log."""
+    """Moves new rows of ``private$/forward$`` into the outbox until cancelled."""
 
     def __init__(
         self,
@@ -186,7 +203,7 @@ class Forwarder:
     ) -> None:
         """Prepare to forward the rows after ``read_to``.
 
-        ``on_forwarded`` is called with the position up to which messages are outgoing, on stable
+        ``on_forwarded`` is called with the position up to which rows are outgoing, on stable
         storage. With ``is_held`` this process forwards nothing
         (:func:`.forward_place.held_because`).
         """
@@ -207,27 +224,29 @@ class Forwarder:
         return f"<Forwarder read_to={self._read_to}>"
 
     def came(self) -> None:
-        """Note that there are new rows."""
+        """Note that there are new rows, so that :meth:`run` reads them."""
         self._came.set()
 
     async def hold(self) -> Cursor | None:
         """Stop forwarding until :meth:`release`, for at most :data:`HOLD_SECONDS`.
 
-        Return the position up to which messages are outgoing now.
+        Wait first until the rows in progress are outgoing. Return the position up to which rows are
+        outgoing now, or ``None`` if none ever were.
         """
         async with self._taking:
             self._held_until = asyncio.get_running_loop().time() + HOLD_SECONDS
             return self._read_to
 
     def release(self) -> None:
-        """Resume forwarding after a call of :meth:`hold`."""
+        """End the hold that :meth:`hold` began, so that forwarding resumes."""
         self._held_until = float("-inf")
         self._came.set()
 
     async def run(self) -> None:
         """Forward new rows until cancelled.
 
-        Errors are logged, and the rows are tried again after RETRY_SECONDS.
+        Errors are logged, and the rows are tried again after RETRY_SECONDS. Return at once if this
+        process forwards nothing (``is_held``).
         """
         if self._is_held:
             return
@@ -265,7 +284,10 @@ class Forwarder:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _forward(self) -> bool:
-        """Make some rows outgoing unless forwarding is held. Return whether there may be more."""
+        """Make some rows outgoing unless forwarding is held. Return whether there may be more.
+
+        While forwarding is held, wait HELD_PAUSE_SECONDS and return ``True``.
+        """
         async with self._taking:
             if asyncio.get_running_loop().time() >= self._held_until:
                 return await self._take()

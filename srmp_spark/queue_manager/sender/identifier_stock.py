@@ -1,4 +1,4 @@
-"""Message identifiers that the main process reserved for this process."""
+"""Message identifiers that the main process reserved for the sender process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Reserve = Callable[[int], Awaitable[int]]
 
 
 class IdentifierStock:
-    """Hands out the message identifiers that are left, and reserves more."""
+    """Hands out reserved message identifiers, and reserves more when they are used up."""
 
     def __init__(self, reserve: Reserve) -> None:
         self._reserve = reserve
@@ -27,7 +27,8 @@ class IdentifierStock:
     async def take(self, count: int) -> int:
         """Return the first of ``count`` consecutive message identifiers.
 
-        Raises :class:`ApiError` if the main process cannot reserve enough.
+        Reserve at least IDENTIFIERS_AT_ONCE more if too few are left; the few that are left are not
+        used then. Raises :class:`ApiError` if the main process cannot reserve enough.
         """
         if self._end - self._next + 1 < count:
             asked = max(count, IDENTIFIERS_AT_ONCE)

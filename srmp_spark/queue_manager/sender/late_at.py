@@ -1,4 +1,4 @@
-"""The time by which messages that wait to be sent expire."""
+"""The time against which the expiry of messages that wait to be sent is checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ log = logging.getLogger(__name__)
 
 
 class LateAt:
-    """Returns the time for expiry, and logs when the wall clock is not trusted."""
+    """Returns the time for expiry, and logs when the wall clock is not trusted.
+
+    See :class:`~srmp_spark.srmp.receiving.expiry_clock.ExpiryClock`.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -21,8 +24,9 @@ class LateAt:
     def __call__(self) -> int:
         """Return the time for expiry, in microseconds since 1970 (UTC).
 
-        While the wall clock is ahead of the expected time, messages do not expire by the wall
-        clock.
+        If the wall clock jumps ahead by more than JUMP_S, because it was set or the machine slept,
+        the jump is ignored for PAUSE_S seconds. So messages do not expire by a wrong clock. The
+        begin of such a pause is logged.
         """
         at = self._expiry.read(self._clock.utc(), self._clock.monotonic())
         paused = self._expiry.ahead_s > 0

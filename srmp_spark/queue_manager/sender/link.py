@@ -1,11 +1,12 @@
-"""The main process's side of the sender process, which owns all outgoing messages (ADR 0010).
+"""The main process's side of the sender process, which owns all outgoing messages.
 
-Ordering and numbering a batch of a million rows takes seconds, and sending occupies a processor;
-neither may delay a 200. So a child process does this work. :mod:`srmp_spark.queue_manager.child`
-describes how the child is started and asked. This side notifies the child of new rows in our order
-queue. This side also gives message identifiers to the child, because the lineage is ours and
-receipts use the same numbers. The last status of the outgoing queues is kept here, for times when
-the child cannot be asked.
+See ADR 0010. Ordering and numbering a batch of a million rows takes seconds, and sending occupies a
+processor; neither may delay a 200. So a child process does this work.
+:mod:`srmp_spark.queue_manager.child` describes how the child is started and asked. This side
+notifies the child of new rows in this queue manager's order queue. This side also gives message
+identifiers to the child, because the lineage belongs to the queue manager and receipts use the same
+numbers. The last status of the outgoing queues is kept on this side, for times when the child
+cannot be asked.
 """
 
 from __future__ import annotations
@@ -30,22 +31,32 @@ from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
 from srmp_spark.store.outbox.tables.schema import DATABASE_FILE, OUTBOX
 
 STATUS_SECONDS = 2.0
-"""Longest wait for the child's status, in seconds. After this the previous status is shown."""
+"""Longest wait for the child's status, in seconds. After it the previous status is shown."""
 STATUS_KEPT_SECONDS = 0.2
-"""Time for which a status is used again, in seconds."""
+"""Time for which a status is used again without asking the child, in seconds."""
 COMMIT_SECONDS = 900.0
-"""Longest wait for a commit, in seconds: a batch of the largest size takes a minute."""
+"""Longest wait for the child's answer to a commit, in seconds; then a 503 is raised.
+
+A batch of the largest size takes a minute.
+"""
 STAGE_SECONDS = 300.0
-"""Longest wait for the check of a stage, in seconds."""
+"""Longest wait for the check of a stage, in seconds.
+
+A stage is the file with the rows of one task of a batch.
+"""
 HOLD_ASKED_SECONDS = 10.0
 """Longest wait for the child to hold forwarding, in seconds.
 
-During this time rows that are being made outgoing are finished.
+During this time rows that are being made outgoing are finished. After it the purge continues, and a
+warning is logged.
 """
 TELL_AGAIN_SECONDS = 0.2
-"""Pause before a message to a child that was too busy is repeated, in seconds."""
+"""Pause before a notice to a child that was too busy is repeated, in seconds."""
 TELL_TIMES = 50
-"""Number of repetitions. All repetitions together take less time than the child waits."""
+"""Tries to answer a child that asked for identifiers, each after TELL_AGAIN_SECONDS.
+
+All tries together take less time than the child waits.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +64,7 @@ log = logging.getLogger(__name__)
 class SenderLink(ChildLink):
     """Starts the sender process, keeps it running, and sends it commands.
 
-    :mod:`.process` describes its settings.
+    :class:`Outgoing` prepares the settings of the process.
     """
 
     module = "srmp_spark.queue_manager.sender.process"
@@ -61,9 +72,10 @@ class SenderLink(ChildLink):
 
 
 def check_outbox(data_dir: Path) -> None:
-    """Raise :class:`StoreDamagedError` (exit code 6) for an outbox of a newer version.
+    """Raise :class:`StoreDamagedError` (exit code 6) if the outbox is of a newer version.
 
-    A queue manager must not accept messages while its outbox cannot be used.
+    Nothing is raised if there is no outbox yet. A queue manager must not accept messages while its
+    outbox cannot be used.
     """
     path = data_dir / DATABASE_FILE
     if not path.exists():
@@ -76,7 +88,9 @@ class _Seen(NamedTuple):
     until: float
     """Time up to which this status answers a question, in seconds of the monotonic clock."""
     at: int | None
-    """Time of the question, in microseconds since 1970 (UTC), or ``None`` before the first answer.
+    """Time of the question, in microseconds since 1970 (UTC).
+
+    ``None`` before the first answer.
     """
     outgoing: list[dict[str, Any]]
 
@@ -85,7 +99,7 @@ _NOTHING_SEEN = _Seen(float("-inf"), None, [])
 
 
 class Outgoing:
-    """The sending half, as the rest of the main process uses it."""
+    """The sending half of the queue manager, as the rest of the main process uses it."""
 
     def __init__(
         self,
@@ -98,15 +112,15 @@ class Outgoing:
         forward_end: int,
         forward_waiting: int,
     ) -> None:
-        """Prepare the settings of the child process.
+        """Prepare the settings of the child process; :meth:`start` starts it.
 
-        ``forward_end`` is the last row of ``private$/forward$`` that was accepted before this
-        start. ``forward_waiting`` is the number of rows of that queue that no consumer has
-        received.
+        ``public_base`` is the URL by which peers reach this queue manager. ``forward_end`` is the
+        sequence of the last row of ``private$/forward$`` that was accepted before this start.
+        ``forward_waiting`` is the number of rows of that queue that no consumer has received.
         """
         self._identifiers = identifiers
         self.forwarded: Callable[[str, int], Coroutine[Any, Any, None]] | None = None
-        """Called with epoch and sequence: rows of ``private$/forward$`` up to there are outgoing.
+        """Called with epoch and sequence of ``private$/forward$``: rows up to them are outgoing.
 
         The process sets this attribute.
         """
@@ -122,10 +136,12 @@ class Outgoing:
         to report.
         """
         self.dead_came: Callable[[], object] = lambda: None
-        """Called when there may be dead letters for a local queue. The process sets this attribute.
+        """Called when the child has new dead letters, which may be for a local queue.
+
+        The process sets this attribute.
         """
         self.receipts_noted = 0
-        """Sequence of our order queue up to which the child has read all rows for good.
+        """Sequence up to which the child no longer needs the rows of the order queue.
 
         The child reports this number at each start.
         """
@@ -161,31 +177,32 @@ class Outgoing:
         }
         self.link = SenderLink(settings, self._on_event)
         self.set_aside: list[dict[str, str]] = []
-        """Rows of the outbox that cannot be read, from the child's last status."""
+        """Entries for rows of the outbox that cannot be read, from the child's last status."""
         self.dead_letters: dict[str, int] = {}
-        """Number of dead letters by reason, since the outbox was created.
-
-        The child reports the numbers with its status.
-        """
+        """Number of dead letters by reason, since the outbox was created, as of the last status."""
         self._seen = _NOTHING_SEEN
         self._changes = 0
-        """Number of changes that ``status`` must show from then on."""
+        """Number of changes after which an earlier answer to ``status`` is no longer used."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
         self._untold: dict[str, None] = {}
 
     def start(self) -> None:
-        """Start the sender process and its link."""
+        """Start the sender process and its link, without waiting until the process is up."""
         self.link.start()
 
     async def stop(self) -> None:
-        """End the sender process, which stores all it knows first."""
+        """End the sender process, which stores all it knows first.
+
+        A process that still runs after STOP_SECONDS is killed; it continues from the stored state
+        after the next start.
+        """
         if self._again is not None:
             self._again.cancel()
         await self.link.stop()
 
     def receipts_came(self) -> None:
-        """Notify the child that there are new rows in our order queue."""
+        """Notify the child that there are new rows in this queue manager's order queue."""
         self._tell("receipts")
 
     def forward_came(self) -> None:
@@ -195,7 +212,7 @@ class Outgoing:
     def _tell(self, what: str) -> None:
         """Notify the child of ``what``, or repeat it later if the child is too busy.
 
-        A child that is not up reads the rows when it starts.
+        A child that is not up is not notified: it reads the rows when it starts.
         """
         if not self.link.tell({"op": what}) and self.link.is_up:
             self._untold[what] = None
@@ -222,7 +239,7 @@ class Outgoing:
             self.forward_holding(event["holding"], event["empty"], event["begins"])
         elif event["event"] == "forwarded" and self.forwarded is not None:
             # These rows are about to leave the queue ``private$/forward$``. A caller that finds
-            # them neither there nor in the status would believe that all messages were sent.
+            # them neither in the queue nor in the status would believe that they were sent.
             self._changed()
             self._do(self.forwarded(event["epoch"], event["to"]))
 
@@ -259,9 +276,10 @@ class Outgoing:
     # --- what the API asks ------------------------------------------------------------------------
 
     async def ask(self, command: dict[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
-        """Send a command and return its answer.
+        """Send a command to the child and return its answer.
 
-        Raises :class:`ApiError`, for example a 503 while the child is not up.
+        ``seconds`` is the longest wait, by default ANSWER_SECONDS. Raises :class:`ApiError`: the
+        child's refusal, or 503 if the child is not up or does not answer in time.
         """
         try:
             return await self.link.ask(command, seconds=seconds)
@@ -275,7 +293,8 @@ class Outgoing:
 
         No row becomes outgoing meanwhile, and all outgoing rows count as received. A purge may be
         the remedy for a sender process that ends again and again. So the purge is not refused if
-        the child does not answer.
+        the child does not answer: then a warning is logged, and forwarding is not held. The child
+        resumes by itself after :data:`.forwarder.HOLD_SECONDS`.
         """
         try:
             held = await self.link.ask({"op": "hold-forwarding"}, seconds=HOLD_ASKED_SECONDS)
@@ -296,7 +315,8 @@ class Outgoing:
     async def ask_long(self, command: dict[str, Any]) -> dict[str, Any]:
         """Send a command and return its answer, which may have any length.
 
-        Raises :class:`ApiError`, for example a 503 while the child is not up.
+        The longest wait is COMMIT_SECONDS. Raises :class:`ApiError` as :meth:`ask`, and
+        :class:`ConnectionResetError` if the answer is cut off.
         """
         try:
             return await self.link.ask_long(command, seconds=COMMIT_SECONDS)
@@ -306,7 +326,8 @@ class Outgoing:
     async def ask_for_list(self, command: dict[str, Any], extra: LongList) -> bytes:
         """Send a command with a long list, and return the list that answers it, as JSON.
 
-        Both lists have the same name.
+        Both lists have the same name. The longest wait is COMMIT_SECONDS. Raises the errors of
+        :meth:`ask_long`.
         """
         try:
             return await self.link.ask_for_list(command, extra, seconds=COMMIT_SECONDS)
@@ -318,9 +339,12 @@ class Outgoing:
         self._seen = self._seen._replace(until=float("-inf"))
 
     async def status(self) -> list[dict[str, Any]]:
-        """Return the outgoing queues as they are, or as the child last reported them.
+        """Return the entries of ``status.outgoing``, as the child reports or last reported them.
 
-        :attr:`seen_at` is the time of that report.
+        The last report is returned if it is at most STATUS_KEPT_SECONDS old and nothing has changed
+        since, or if the child does not answer within STATUS_SECONDS. :attr:`seen_at` is the time of
+        the report. No error is raised if the child does not answer. Raises
+        :class:`ConnectionResetError` if an answer is cut off.
         """
         now, at, changes = time.monotonic(), time.time_ns() // 1000, self._changes
         if now > self._seen.until:
@@ -337,7 +361,7 @@ class Outgoing:
 
     @property
     def seen_at(self) -> int | None:
-        """Return when the child last reported its status, in microseconds since 1970 (UTC).
+        """Return the time of the child's last status, in microseconds since 1970 (UTC).
 
         Return ``None`` before the first report.
         """
@@ -345,5 +369,8 @@ class Outgoing:
 
     @property
     def last_seen(self) -> list[dict[str, Any]]:
-        """Return the outgoing queues of the child's last report, without asking the child."""
+        """Return the entries of ``status.outgoing`` of the child's last report.
+
+        The child is not asked.
+        """
         return self._seen.outgoing

@@ -1,6 +1,7 @@
-"""An operator's decisions about an outgoing queue: pause, resume, resend, reset, drop.
+"""Carry out an operator's decisions about an outgoing queue.
 
-The call returns when the decision is stored.
+The decisions are pause, resume, resend, reset and drop. A call is answered when the decision is
+stored.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ log = logging.getLogger(__name__)
 
 
 def canonical_name(destination: str) -> str:
-    """Return the canonical spelling of a destination.
+    """Return the canonical form of a destination: all names of one queue that are equal get it.
 
-    Raises a 400 for a text that is no destination.
+    Raises :class:`ApiError` (400) for a text that is no destination.
     """
     try:
         return canonical_outgoing(destination)
@@ -35,7 +36,11 @@ def canonical_name(destination: str) -> str:
 
 
 def keys_of(dispatcher: Dispatcher, destination: str) -> list[QueueKey]:
-    """Return the queues of a destination, in any spelling. Raises a 404 if there is none."""
+    """Return the outgoing queues of a destination, whose name may be in any form.
+
+    There is at most one of each kind. Raises :class:`ApiError`: 400 for a text that is no
+    destination, 404 if no queue exists.
+    """
     name = canonical_name(destination)
     # A spelling of an older version may exist alongside today's spelling, if both have messages.
     for spelling in dict.fromkeys((destination, name)):
@@ -58,10 +63,12 @@ def keys_of(dispatcher: Dispatcher, destination: str) -> list[QueueKey]:
 
 
 async def operate(dispatcher: Dispatcher, clock: Clock, command: dict[str, Any]) -> dict[str, Any]:
-    """Carry out one decision, and return the answer when the decision is stored.
+    """Carry out one decision, wait until it is stored, and return the answer.
 
-    ``stream`` in the command limits the decision to this stream. Raises a 409 if another stream is
-    live, and a 404 for an unknown destination.
+    ``action`` in the command is one of ACTIONS, and ``destination`` names the outgoing queues.
+    ``stream`` in the command limits the decision to this stream. Raises :class:`ApiError`: 409 if
+    another stream is live, or if ``reset`` finds no stream; 404 if the destination has no queue;
+    400 for an unknown action. ``drop`` also forgets the records of the queues.
     """
     action, destination = command["action"], command["destination"]
     try:

@@ -1,8 +1,8 @@
 """The sender process: a child of the queue manager that owns the outbox and all sending.
 
-See :mod:`.link` for the other side. The process waits for the lock of the outbox until the process
-before it has ended. :mod:`srmp_spark.queue_manager.child.process` describes how the process starts
-and ends.
+See :mod:`.link` for the other side. The process waits for the lock of the outbox until the previous
+sender process has ended. :mod:`srmp_spark.queue_manager.child.process` describes how the process
+starts and ends.
 
     python -m srmp_spark.queue_manager.sender.process FD
         < '{"data_dir": …, "queue_manager": …, "epoch": …, …}'
@@ -52,32 +52,37 @@ from srmp_spark.store.outbox.tables import forward_place
 from srmp_spark.store.outbox.tables.forward_place import Cursor
 
 IN_FLIGHT = 2
-"""Messages of one queue that the engine hands out at one time.
+"""Messages of one outgoing queue that the engine hands out at one time.
 
 One is on the network, and the next one is already encoded (:mod:`.connections`).
 """
 GARBAGE_THRESHOLD = 50_000
-"""Allocated objects after which Python looks for cycles.
+"""Allocated objects after which Python searches for reference cycles.
 
-Sending creates no cycles, and each look costs a pause.
+Sending creates no cycles, and each search costs a pause.
 """
 SWITCH_SECONDS = 0.001
-"""Longest time that a thread which hashes or packs rows keeps Python's lock, in seconds.
+"""Longest time that a thread keeps Python's global lock while others wait, in seconds.
 
-Threads that have written rows or read an answer wait for this lock.
+Threads that hash or pack rows keep the lock. Threads that have written rows or read an answer wait
+for it.
 """
 SWEEP_SECONDS = 60.0
-"""Interval at which expired data of the outbox is deleted, in seconds."""
+"""Interval at which expired data of the outbox is deleted, in seconds.
+
+:meth:`.Outbox.sweep` does this in slices.
+"""
 SWEEP_PAUSE_SECONDS = 0.05
-"""Pause between two slices of a sweep, in seconds."""
+"""Pause between two slices of the deletion of expired data, in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 def _die(error: StoreError) -> None:
-    """End the process at once after a write or sync failed.
+    """Log ``error`` and end the process at once, with the exit code of the error.
 
-    An orderly end would write and sync again, on top of data that may be missing.
+    Called after a write or sync failed. An orderly end would write and sync again, on top of data
+    that may be missing.
     """
     log.critical("sender.fatal %s", error)
     logging.shutdown()
@@ -119,9 +124,10 @@ def _forwarder(
 
 
 async def run(control: socket.socket, settings: dict[str, Any]) -> None:
-    """Serve the main process until the main process closes its end, then store everything.
+    """Serve the main process until it closes its end of the socket, then store all changes.
 
-    Raises :class:`StoreError` if the outbox cannot be opened.
+    ``settings`` are those that :class:`.link.Outgoing` prepares. Raises :class:`StoreError` if the
+    outbox cannot be opened.
     """
     loop = asyncio.get_running_loop()
     clock = SystemClock()
@@ -202,7 +208,7 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     if settings["live"]:
         live = tell_live(data_dir, outbox.database.fence, sender, dispatcher.sendings, clock)
         tasks.append(loop.create_task(live))
-    # Some receipts may have been answered 200 before our start. Sending begins when they are read.
+    # Some receipts may have been answered 200 before this start. Sending begins when they are read.
     dispatcher.receipts_came()
     gc.collect()
     gc.freeze()

@@ -1,17 +1,17 @@
-"""Read the receipts for our messages from the log of our order queue.
+"""Read the receipts for this queue manager's messages from its order queue.
 
-A stream receipt is accepted, stored and answered 200 by the main process, which knows nothing of
-outgoing streams. Then this module reads the receipt, and the engine handles the receipt. The
-position of reading is stored from time to time. After a crash the last receipts are read again,
-which changes nothing. The main process is notified of the position, and retention keeps the rows
-after the position (store/stored_rows/retention.py). So no receipt that was answered 200 is ever
-lost, whichever process dies at any time, or cannot be started for long. A peer need not send a
-receipt twice, and a peer that follows the specification does not.
+The order queue is ``private$/order_queue$``. A stream receipt is accepted, stored and answered 200
+by the main process, which knows nothing of outgoing streams. Then this module reads the receipt,
+and the engine handles the receipt. The position of reading is stored from time to time. After a
+crash the last receipts are read again, which changes nothing. The main process is notified of the
+position, and retention keeps the rows after the position (store/stored_rows/retention.py). So no
+receipt that was answered 200 is ever lost, whichever process dies at any time, or cannot be started
+for long. A peer need not send a receipt twice, and a peer that follows the specification does not.
 
-An older copy of the inbox may be put in place of the one that was read. Then the numbers of that
-copy are given out again, and soon reach the numbers that were read. So a number alone proves
+An older copy of the inbox may be put in place of the one that was read. Then the sequences of that
+copy are given out again, and soon reach the sequences that were read. So a sequence alone proves
 nothing. Therefore the last row that was read is identified as well (:class:`Mark`). If another row
-has the number of that row, everything is read again.
+has the sequence of that row, everything is read again.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from srmp_spark.store.stored_rows.log import Log, TrimmedError, UnknownQueueErro
 from srmp_spark.store.stored_rows.reading import records
 
 ROWS_MAX = 1_000
-"""Rows that are read at once, receipts or not.
+"""Most rows that are read at once, receipts or not.
 
 The engine handles the receipts of these rows in one turn of the loop, before other tasks run.
 """
 BYTES_MAX = 8 * 1_048_576
-"""Bytes of the rows that are read at once; the last row may exceed this limit.
+"""Size in bytes from which no more rows are read at once; the last row may exceed it.
 
 Unauthenticated clients choose how large the rows are.
 """
@@ -48,29 +48,33 @@ log = logging.getLogger(__name__)
 
 
 READ_TO = "order_queue_read_to"
-"""Key of the position of reading in the table ``meta`` of the outbox."""
+"""Key, in the database table ``meta`` of the outbox, of the sequence read last.
+
+It is the sequence up to which the order queue was read.
+"""
 
 
 READ_MARK = "order_queue_read_mark"
-"""Key of the last row that was read in the table ``meta``: its number and its digest.
+"""Key of the last row that was read in the table ``meta``: its sequence and its digest.
 
-Version 0.1 does not change this entry, so an older entry may be there. The entry is compared
-nevertheless if its row still exists.
+Version 0.1 does not change this entry, so the entry may be older than :data:`READ_TO`. The entry is
+compared nevertheless if its row still exists.
 """
 
 
 class Mark(NamedTuple):
-    """The row that was read last."""
+    """Identifies the row that was read last, by its sequence and its content."""
 
     sequence: int
     digest: str
-    """Digest of the bytes of the row and the time of its arrival."""
+    """Digest of the POST of the row and the time of its arrival."""
 
 
 def note_read(outbox: OutboxDatabase, to: int, mark: Mark | None = None) -> None:
-    """Store how far the order queue was read, after the effects of its rows were stored.
+    """Store the sequence up to which the order queue was read, and the last row.
 
-    ``mark`` identifies the last row, or is ``None`` if the last row is unknown.
+    Call this after the effects of the rows were stored. ``mark`` identifies the last row; if it is
+    ``None``, the stored mark stays.
     """
     with outbox.transaction() as connection:
         connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (READ_TO, str(to)))
@@ -82,23 +86,23 @@ def note_read(outbox: OutboxDatabase, to: int, mark: Mark | None = None) -> None
 
 
 def read_mark(outbox: OutboxDatabase) -> Mark | None:
-    """Return the mark of the last row that was read, or ``None`` without a stored mark."""
+    """Return the stored mark of the last row that was read, or ``None`` if there is none."""
     row = outbox.connection.execute("SELECT value FROM meta WHERE key = ?", (READ_MARK,)).fetchone()
     sequence, _, digest = str(row[0] if row is not None else "").partition(" ")
     return Mark(int(sequence), digest) if sequence.isdecimal() else None
 
 
 def read_to(outbox: OutboxDatabase) -> int:
-    """Return the sequence up to which the order queue was read for certain."""
+    """Return the sequence up to which the order queue was read for certain; 0 if nothing was."""
     row = outbox.connection.execute("SELECT value FROM meta WHERE key = ?", (READ_TO,)).fetchone()
     return int(row[0]) if row is not None else 0
 
 
 class Found(NamedTuple):
-    """The receipts that one call of :meth:`ReceiptLog.read` found."""
+    """The receipts that one call of :meth:`ReceiptLog.read` found, as ``messages``."""
 
     to: int
-    """The sequence up to which everything was read."""
+    """The sequence up to which all rows were read."""
     messages: list[Message]
     more: bool
     """Whether more rows can be read now."""
@@ -107,20 +111,27 @@ class Found(NamedTuple):
 
 
 class ReceiptLog:
-    """Reads the order queue, for one thread at a time."""
+    """Reads receipts from the order queue, for one thread at a time."""
 
     def __init__(self, data_dir: Path, mark: Mark | None = None) -> None:
-        """Prepare to read; ``mark`` identifies the row that the last process read last."""
+        """Prepare to read; ``mark`` identifies the row that the previous process read last.
+
+        ``mark`` is ``None`` if that row is unknown.
+        """
         self._data_dir = data_dir
         self._unchecked = mark
-        """The mark to compare at the first read. An inbox is replaced only while no process runs.
+        """The mark to compare at the first read, then ``None``.
+
+        An inbox is replaced only while no process runs.
         """
 
     def read(self, after: int) -> Found:
         """Return the receipts after sequence ``after``.
 
-        Rows that were deleted by retention or by a purge are skipped. If the inbox was replaced by
-        an older copy, everything is read from its beginning.
+        At most ROWS_MAX rows or BYTES_MAX bytes are read. Rows that were deleted by retention or by
+        a purge are skipped. Messages that cannot be decoded are logged and skipped. If the inbox
+        was replaced by an older copy, this is logged, and reading begins with the first row. Raises
+        :class:`StoreError` if rows cannot be read.
         """
         messages: list[Message] = []
         to = after
@@ -150,10 +161,10 @@ class ReceiptLog:
         return Found(max(to, end), messages, more=False, mark=_mark_of(last))
 
     def _is_as_it_was(self, stored: Log, epochs: Sequence[str]) -> bool:
-        """Return whether the row that was read last is still there.
+        """Return whether the row that the last process read last is unchanged; checked only once.
 
         Return ``True`` too if that row was deleted or cannot be read, because then nothing can be
-        compared.
+        compared. Later calls return ``True``.
         """
         mark, self._unchecked = self._unchecked, None
         for epoch in epochs if mark is not None else ():
@@ -181,10 +192,10 @@ def _mark_of(row: tuple[int, Record] | None) -> Mark | None:
 def _of_epoch(
     stored: Log, epoch: str, after: int
 ) -> Iterator[tuple[int, Message | None, Record | None]]:
-    """Yield each row of an epoch after ``after``: its sequence, its message and the row itself.
+    """Yield each row of an epoch after sequence ``after``: sequence, message and stored row.
 
-    The message is ``None`` unless it is a receipt. The row is ``None`` for rows that retention has
-    just deleted.
+    The message is ``None`` unless it is a receipt. The stored row is ``None`` for rows that
+    retention has just deleted; their last sequence is yielded once for all of them.
     """
     bounds = stored.bounds(ORDER_QUEUE, epoch)
     begin = max(after, bounds.first - 1)

@@ -1,4 +1,4 @@
-"""Messages that ``srmp-spark send`` passes for other queue managers, and their states.
+"""Send messages that ``srmp-spark send`` passes for other queue managers, and return states.
 
 These messages are handled like a batch: the same checks, identities and transaction. Each message
 with a ``key`` is a batch of its own. So a repeat of a message with a ``key`` is recognized, without
@@ -32,13 +32,19 @@ from srmp_spark.store.outbox.identity.known import SEND_APPLICATION, find_known
 from srmp_spark.store.outbox.outbox import Outbox
 
 APPLICATION = SEND_APPLICATION
-"""Name of the application to which the keys of these messages belong."""
+"""Name of the application under which the keys of these messages are stored in the outbox."""
 MESSAGES_MAX = 10_000
-"""Messages in one call. More raise a 400."""
+"""Most messages in one ``send`` command. More raise a 400."""
 SERIAL_MAX = (1 << 63) - 1
-"""Highest serial that the outbox can store. A caller may ask for any number."""
+"""Highest serial (number of a message in its outgoing queue) that the outbox can store.
+
+A caller may ask for any number; a higher one is unknown.
+"""
 WAIT_SECONDS_MAX = 10.0
-"""Longest wait for the end of messages in one call, in seconds."""
+"""Longest wait for the end of messages in one call of ``state``, in seconds.
+
+A longer ``wait`` is cut to this time.
+"""
 
 _COLUMNS = {
     "destination": "destination",
@@ -89,7 +95,7 @@ def _row(item: object) -> dict[str, Any]:
 
 
 class SendCommands:
-    """Handles the commands ``send`` and ``state``."""
+    """Handles the commands ``send`` and ``state`` of the main process."""
 
     def __init__(self, outbox: Outbox, store: StoreThread, dispatcher: Dispatcher) -> None:
         self._outbox = outbox
@@ -97,10 +103,12 @@ class SendCommands:
         self._dispatcher = dispatcher
 
     async def send(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Commit ``messages``, and return their states in the same order.
+        """Commit ``messages``, and return their states in the same order, as ``messages``.
 
-        A message for several queues has one state for each queue. Raises :class:`ApiError` or
-        :class:`BatchError` for messages that are refused.
+        A message for several queues has one state for each queue. A message whose key was sent
+        before is not sent again; its present state is returned. Raises :class:`ApiError` or
+        :class:`BatchError` for messages that are refused. Messages with keys before the refused one
+        stay committed, and the hint states their number.
         """
         items = command["messages"]
         if not isinstance(items, list) or not 0 < len(items) <= MESSAGES_MAX:
@@ -150,9 +158,9 @@ class SendCommands:
     def _answers(
         self, rows: list[tuple[int, dict[str, Any]]], committed: CommittedBatch
     ) -> list[tuple[int, dict[str, Any]]]:
-        """Return one answer for each message of a batch in which all rows are new.
+        """Return the states of the messages of a batch in which all rows are new.
 
-        Each answer has the index of its row.
+        Each state is paired with the index of its row. A message for several queues has several.
         """
         places: dict[QueueKey, list[tuple[int, int, Enqueued]]] = {}
         identifier = committed.ids_first
@@ -200,7 +208,8 @@ class SendCommands:
     ) -> list[tuple[int, dict[str, Any]]]:
         """Return the states of messages that were sent before under the same keys.
 
-        A delivered message is known by its key alone.
+        Each state is paired with the index of its row. A delivered message is known by its key
+        alone.
         """
         indices, wanted = [], []
         for index, row in rows:
@@ -242,9 +251,12 @@ class SendCommands:
         return answers
 
     async def state(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Return the states of the messages ``serials`` of a queue.
+        """Return the states of the messages ``serials`` of a queue, in the same order.
 
-        The call returns after ``wait`` seconds, or as soon as all of these messages have ended.
+        ``destination`` and ``kind`` in the command name the outgoing queue. Wait until all of these
+        messages have ended, for at most ``wait`` seconds and WAIT_SECONDS_MAX. Raises
+        :class:`ApiError` (404) for an unknown queue or serial, and 400 for a text that is no
+        destination.
         """
         serials: list[int] = command["serials"]
         key, earlier = await self._known_of(command["destination"], command["kind"], serials)
@@ -268,11 +280,12 @@ class SendCommands:
     async def _known_of(
         self, destination: str, kind: Kind, serials: list[int]
     ) -> tuple[QueueKey, dict[int, str]]:
-        """Return the queue of a destination, and the states of serials of moved messages.
+        """Return the key of an outgoing queue, and the states of serials that it no longer has.
 
-        The record of the queue does not know these serials. Raises a 404 if a serial is not among
-        the moved messages either. An unknown serial was never assigned to the destination, or all
-        messages of its queue had ended and the record was forgotten.
+        These serials belong to dead letters or copies in the journal, so the record of the queue
+        does not know them. Raises :class:`ApiError` (404) if a serial is not among these messages
+        either. An unknown serial was never assigned to the destination, or all messages of its
+        queue had ended and the record was forgotten.
         """
         key = QueueKey(canonical_name(destination), kind)
         queue = self._dispatcher.sender.get(*key)
@@ -324,7 +337,7 @@ class SendCommands:
 
 
 def _is_of(queue: OutgoingQueue, serial: int) -> bool:
-    """Return whether the record of a queue knows the state of a serial.
+    """Return whether the record of a queue knows the state of the message with ``serial``.
 
     A restored record also awaits final receipts of serials before its first serial.
     """
@@ -334,9 +347,10 @@ def _is_of(queue: OutgoingQueue, serial: int) -> bool:
 
 
 def _ended(outbox: Outbox, key: QueueKey, serials: list[int]) -> dict[int, str]:
-    """Return the states of the ``serials`` that are dead letters, or copies in the journal.
+    """Return a state for each of the ``serials`` that is a dead letter or a journal copy.
 
-    A copy in the journal was acknowledged.
+    The state is ``dead``, or ``acknowledged`` for a copy in the journal. Other serials are left
+    out.
     """
     found: dict[int, str] = {}
     wanted = np.array([each for each in serials if 0 < each <= SERIAL_MAX], np.int64)

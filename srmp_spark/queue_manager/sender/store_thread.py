@@ -1,4 +1,4 @@
-"""The one thread that uses the outbox, so that a sync delays only the tasks that wait for it.
+"""The one thread that uses the outbox, so that a sync delays only tasks that wait for it.
 
 Jobs wait in two lines. Reads and writes of the engine are first, and the steps of a large batch
 fill the time between. If the first line is never empty, every :data:`TURNS`-th job is one of the
@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TypeVar
 from srmp_spark.errors import StoreDamagedError, StoreError
 
 TURNS = 5
-"""One of this many jobs is of the second line while a job waits there.
+"""One of this many jobs is of the second line while a job waits in that line.
 
 A step takes milliseconds, and so does a read.
 """
@@ -28,26 +28,30 @@ _T = TypeVar("_T")
 
 
 class StoreThread:
-    """Runs jobs one after another, in a thread of its own."""
+    """Runs jobs of the outbox one after another, in a thread of its own."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, on_fatal: Callable[[StoreError], object]
     ) -> None:
-        """Start the thread. ``on_fatal`` is called in the thread and must end the process."""
+        """Start the thread.
+
+        ``on_fatal`` is called in the thread with a :class:`StoreError`, and must end the process.
+        """
         self._loop = loop
         self._on_fatal = on_fatal
         self._first: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._later: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._turn = 0
-        """Number of jobs of the first line since a job of the second line had to wait."""
+        """Number of jobs of the first line that ran while a job of the second line waited."""
         self._ready = threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
         self._thread.start()
 
     def run(self, job: Callable[[], _T], *, later: bool = False) -> asyncio.Future[_T]:
-        """Run ``job`` in the thread, and return a future of its result.
+        """Let the thread run ``job`` after the jobs before it, and return a future of its result.
 
-        ``later`` puts the job into the second line.
+        ``later`` puts the job into the second line. The future raises the error of the job; a
+        :class:`StoreError` other than :class:`StoreDamagedError` ends the process.
         """
         future: asyncio.Future[_T] = self._loop.create_future()
         (self._later if later else self._first).append((job, future))
@@ -55,9 +59,10 @@ class StoreThread:
         return future
 
     def die(self, doing: str, error: BaseException) -> NoReturn:
-        """End the process, because memory may differ from the disk.
+        """End the process (``on_fatal``), because memory may differ from the disk.
 
-        A new process begins with the stored state. Raises the error itself if ``on_fatal`` returns.
+        ``doing`` and ``error`` describe the failure. A new process begins with the stored state.
+        Raises the failure as a :class:`StoreError` if ``on_fatal`` returns.
         """
         failure = error if isinstance(error, StoreError) else StoreError(f"{doing}: {error!r}")
         self._on_fatal(failure)

@@ -1,1 +1,1 @@
-"""The SRMP port: connections, HTTP requests and answers, and how a POST gets into the store."""
+"""The SRMP port: HTTP connections, and the path of a POST into the store."""

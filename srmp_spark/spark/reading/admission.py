@@ -1,9 +1,10 @@
 """Decide when a micro-batch has enough rows, how much of each log it has, and its tasks.
 
 This module is pure arithmetic. Limits are split in proportion to the waiting rows, as in Spark's
-Kafka source, and the shares add up exactly to the limit. Every log with waiting rows gets at least
-one row, if the limit allows that. If the limit does not allow that, a turn that changes with the
-offsets decides which logs get a row. So a large queue never starves a small queue.
+Kafka source, and the shares add up exactly to the limit. Every log (the rows of one queue of one
+queue manager) with waiting rows gets at least one row, if the limit allows that. If the limit does
+not allow that, a turn that changes with the offsets decides which logs get a row. So a large queue
+never starves a small queue.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Delay:
         self._batch_at = -math.inf
 
     def holds(self, rows: int, now: float) -> bool:
-        """Return whether ``rows`` waiting rows must continue to wait.
+        """Return whether ``rows`` waiting rows must wait longer; else note the batch's time.
 
         ``now`` is the monotonic clock in seconds. If the result is False and there are rows, they
         are a batch now.
@@ -47,7 +48,7 @@ class Delay:
 
 
 def shares(limit: int, backlogs: Mapping[K, int], turn: int = 0) -> dict[K, int]:
-    """Split ``limit`` over ``backlogs``, and return the share of each log.
+    """Split ``limit`` over ``backlogs``, and return the share of each log that gets one.
 
     No share exceeds its backlog, and the sum is the smaller one of ``limit`` and all backlogs.
     ``turn`` is any number that changes from batch to batch. ``turn`` decides which logs get a row
@@ -77,7 +78,7 @@ def shares(limit: int, backlogs: Mapping[K, int], turn: int = 0) -> dict[K, int]
 
 
 def split_range(after: int, to: int, pieces: int) -> list[tuple[int, int]]:
-    """Split (after, to] into contiguous ranges of nearly the same length, ascending.
+    """Split (after, to] into contiguous ranges (after, to] of nearly the same length, ascending.
 
     The result has ``pieces`` ranges, or fewer if the range has fewer sequences.
     """
@@ -90,10 +91,10 @@ def split_range(after: int, to: int, pieces: int) -> list[tuple[int, int]]:
 def pieces_of(
     sizes: Mapping[K, int], at_least: int | None, rows_max: int | None = None
 ) -> dict[K, int]:
-    """Return how many tasks each range becomes.
+    """Return the number of tasks that each range becomes, by its key.
 
-    All ranges together become at least about ``at_least`` tasks. Each task has at most ``rows_max``
-    rows.
+    ``sizes`` has the rows of each range. All ranges together become at least about ``at_least``
+    tasks, if that is not ``None``. Each task has at most ``rows_max`` rows.
     """
     total = sum(sizes.values())
     few = at_least is None or at_least <= len(sizes) or total == 0

@@ -43,7 +43,12 @@ class SrmpBatchReader(DataSourceReader):
         self._columns = read_columns(schema, options)
 
     def partitions(self) -> list[InputPartition]:
-        """Return the tasks, ordered by queue manager, queue and sequence."""
+        """Fix the start and the end of the read, and return its tasks.
+
+        The tasks are ordered by queue manager, queue and sequence. Raises
+        :class:`ConfigurationError` if the options do not fit the logs, and
+        :class:`ApiUnreachableError` if a queue manager does not answer.
+        """
         place = locate(self._options)
         logs = Logs(self._options, place.urls)
         logs.managers.check_all_are_here()

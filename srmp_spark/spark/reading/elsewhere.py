@@ -1,5 +1,7 @@
 """Queues of a glob whose lease another receiver holds: the query reads the other queues meanwhile.
 
+:mod:`srmp_spark.client.lease` describes leases.
+
 A queue joins the query when its lease is free. If the option names a queue exactly, the user wants
 that queue, and a lease of another receiver is an error. A glob asks for the queues that are
 available, and one queue of another receiver must not stop the reading of all others. A job that
@@ -28,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class Elsewhere:
-    """Knows which queues of a query are held by another receiver."""
+    """Knows the logs of a query whose leases were refused because another receiver holds them."""
 
     def __init__(self, names: Collection[str], *, fails: bool = False) -> None:
         """Begin without refused leases.
@@ -45,10 +47,10 @@ class Elsewhere:
         return key in self._refused
 
     def note(self, key: LogKey, error: ApiError) -> None:
-        """Note that the lease of a queue was refused, and log the refusal once.
+        """Process the refusal ``error`` of a queue's lease: note it and log it once.
 
-        A queue that was deleted is forgotten. Raises ``error`` if it is another error, or if the
-        query may not continue without the queue.
+        A queue that was deleted is forgotten. Raises ``error`` itself if it is another error, if
+        ``names`` has the queue exactly, or if ``fails`` was set.
         """
         is_held = error.code == SHARING_VIOLATION
         if (
@@ -72,9 +74,11 @@ class Elsewhere:
             self._refused[key] = (time.monotonic(), error)
 
     def may_be_asked(self, key: LogKey, holder: str | None) -> bool:
-        """Return whether it is time to request a lease.
+        """Return whether to request the lease of a log now.
 
-        ``holder`` is the holder of the lease in the last list of the queue manager, or ``None``.
+        A lease that was refused is requested again only if AGAIN_SECONDS have passed and no
+        receiver holds it. ``holder`` is its holder in the last list of the queue manager, or
+        ``None``.
         """
         refused = self._refused.get(key)
         return refused is None or (
@@ -82,13 +86,16 @@ class Elsewhere:
         )
 
     def joined(self, key: LogKey) -> bool:
-        """Note that a lease was given, or that the queue was deleted.
+        """Forget the refusal of a queue whose lease was given, or that was deleted.
 
-        Return whether the lease had been refused before.
+        Return whether there was a refusal.
         """
         return self._refused.pop(key, None) is not None
 
     def check(self, key: LogKey) -> None:
-        """Raise the refusal of a queue whose rows a batch needs, if its lease was refused."""
+        """Raise the noted :class:`ApiError` if the lease of the queue was refused.
+
+        Call this for a queue whose rows a batch needs.
+        """
         if key in self._refused:
             raise self._refused[key][1]

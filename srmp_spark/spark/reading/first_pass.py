@@ -1,11 +1,11 @@
 """Decide when a stream of ``format("mqrr")`` may read the log that its subscription fills.
 
-Theory of operation. The queue manager pulls messages in the background, so a query that reads at
-once would find an empty log. With ``availableNow`` it would end with success and no rows, whatever
-waits in the remote queue. So such a query waits until each remote queue was read completely after
-the query began (``lag_seconds``). The query fails with ``last_error`` if a queue cannot be read. A
-continuous query waits a short time for the queues that it has just subscribed to, logs problems,
-and continues, as the queue manager does.
+Theory of operation. The queue manager pulls messages (receives them from remote queues into its
+own) in the background, so a query that reads at once would find an empty log. With ``availableNow``
+it would end with success and no rows, whatever waits in the remote queue. So such a query waits
+until each remote queue was read completely after the query began (``lag_seconds``). The query fails
+with ``last_error`` if a queue cannot be read. A continuous query waits a short time for the queues
+that it has just subscribed to, logs problems, and continues, as the queue manager does.
 
 If the query fails, it removes each subscription that it made and that never read anything. A
 mistyped host must not keep a subscription that begins to remove messages some day. The queue
@@ -66,12 +66,12 @@ class Subscribed(NamedTuple):
 
     @property
     def remove(self) -> str:
-        """Return the command that removes the subscription."""
+        """Return the command line that a user runs to remove the subscription."""
         return f"srmp-spark subscribe remove --host {self.host} --queue '{self.queue}'"
 
 
 class FirstPass:
-    """Watches the subscriptions of one query since its beginning."""
+    """Watches, for one query since its start, whether its subscriptions read their queues."""
 
     def __init__(
         self, client: SubscriptionsClient, queues: Sequence[Subscribed], began: float
@@ -87,14 +87,16 @@ class FirstPass:
         self._asked_at = -math.inf
 
     def wait_or_fail(self) -> None:
-        """Wait until each remote queue was read completely, for ``availableNow``.
+        """Wait until each remote queue was read completely, at most PASS_SECONDS.
 
-        Raises :class:`RemoteQueueError` if a queue cannot be read, or nothing happens for too long.
+        A run with ``availableNow`` calls this. If all queues that are not complete are hindered,
+        the wait ends when HINDERED_SECONDS pass without a new row. Raises :class:`RemoteQueueError`
+        if a queue cannot be read, or if nothing happens for QUIET_SECONDS.
         """
         self._wait(self._queues, QUIET_SECONDS, PASS_SECONDS, fails=True)
 
     def wait_a_little(self) -> None:
-        """Wait a short time for the queues that this query has just subscribed to.
+        """Wait at most FIRST_BATCH_SECONDS for the queues that this query has just subscribed to.
 
         The first batch of a continuous query calls this method. The logs of the other queues
         already have what was pulled.
@@ -103,7 +105,11 @@ class FirstPass:
         self._wait(made, FIRST_BATCH_SECONDS, FIRST_BATCH_SECONDS, fails=False)
 
     def tell(self) -> None:
-        """Log new problems of the subscriptions, each once and not in every batch."""
+        """Log new problems of the subscriptions, each once, at most every TELL_SECONDS.
+
+        Between these times the call does nothing. A queue manager that does not answer is ignored,
+        because the reader of the log reports it.
+        """
         if time.monotonic() < self._asked_at + TELL_SECONDS:
             return
         self._asked_at = time.monotonic()
@@ -121,9 +127,9 @@ class FirstPass:
     def _look(
         self, queues: Sequence[Subscribed], *, known: bool = False
     ) -> dict[Subscribed, tuple[dict[str, Any], Attempt]]:
-        """Return the state of each queue's subscription, and the outcome of its attempts.
+        """Ask for the status; return each subscription's entry and the outcome of its attempts.
 
-        ``known`` accepts outcomes from before the query began.
+        With ``known``, outcomes from before the query began count too.
         """
         now = time.monotonic()
         there = {

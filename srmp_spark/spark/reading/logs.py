@@ -50,9 +50,9 @@ class LogFacts(NamedTuple):
     epochs: tuple[tuple[str, int], ...]
     """Pairs (epoch, first sequence of the epoch), ascending. A log has at least one epoch."""
     received: int
-    """Up to which sequence the consumer of the options has received; 0 for an unknown consumer."""
+    """Sequence up to which the consumer of the options has received; 0 for an unknown one."""
     holder: str | None = None
-    """Text that describes the holder of the consumer's lease, or ``None``."""
+    """Text that describes the holder of the consumer's lease; ``None`` if nobody holds it."""
 
     @classmethod
     def of(cls, entry: Mapping[str, Any], consumer: str) -> LogFacts:
@@ -80,7 +80,7 @@ class LogFacts(NamedTuple):
 
 
 class Step(NamedTuple):
-    """How far one log can be read in one batch."""
+    """The position up to which one log can be read in one batch."""
 
     reached: Position
     end: int
@@ -90,7 +90,7 @@ class Step(NamedTuple):
 
 
 class Logs:
-    """The connected queue managers, and those of their queues that ``options`` names.
+    """Knows the queue managers of a query, and those of their queues that ``options`` names.
 
     An object lives in one process only. ``retry_seconds`` is how long a call waits for a queue
     manager that does not answer.
@@ -132,8 +132,8 @@ class Logs:
         """Return whether a log of the checkpoint is read now.
 
         If the options no longer name the queue, it is not read, and its position stays. A queue
-        manager that does not answer is not read now. If no URL names the queue manager, rows are
-        lost (``failOnDataLoss``).
+        manager that does not answer is not read now. If no URL names the queue manager, the rows
+        are lost: :meth:`lost` raises :class:`DataLossError` or logs the loss.
         """
         return (
             self.can_be_read(key, position)
@@ -142,9 +142,10 @@ class Logs:
         )
 
     def can_be_planned(self, key: LogKey, position: Position) -> bool:
-        """Return whether a batch can read its rows of a log.
+        """Return whether a batch with rows of this log can be planned now.
 
-        If a batch cannot read the rows, they are lost (``failOnDataLoss``).
+        If the query does not name the queue manager, the rows are lost: :meth:`lost` raises
+        :class:`DataLossError` or logs the loss.
 
         Raises :class:`ApiUnreachableError` if the rows may be at a queue manager that does not
         answer. Otherwise a batch without them would be committed, and they would count as received.
@@ -154,9 +155,11 @@ class Logs:
         return self.can_be_read(key, position)
 
     def can_be_read(self, key: LogKey, position: Position) -> bool:
-        """Return whether the query names the log's queue manager.
+        """Return whether the query names the log's queue manager, as far as its GUID is known.
 
-        If the query does not name the queue manager, rows are lost (``failOnDataLoss``).
+        While a queue manager has not answered yet, it may have the log, and the result is False. If
+        none of the queue managers has the log, the rows are lost: :meth:`lost` raises
+        :class:`DataLossError` or logs the loss.
         """
         if key.queue_manager in self.managers:
             return True
@@ -172,11 +175,12 @@ class Logs:
     def discover(
         self, known: Iterable[LogKey] | None = (), *, now: bool = False
     ) -> Mapping[LogKey, LogFacts]:
-        """Return all logs that exist and match the options, in order.
+        """Return the facts of all logs that exist and match the options, sorted by key.
 
         The queues are listed again at most every :data:`DISCOVERY_SECONDS`, or at once if ``now``.
-        Raises :class:`ConfigurationError` for a name that is no glob, that no queue has, and that
-        is not in ``known``. If ``known`` is ``None``, any name may be missing.
+        Queue managers that are away are called again if that is due, and keep the facts of their
+        last list. Raises :class:`ConfigurationError` for a name that is no glob, that no queue has,
+        and that is not in ``known``. If ``known`` is ``None``, any name may be missing.
         """
         if now or time.monotonic() - self._found_at >= DISCOVERY_SECONDS:
             self.managers.look()
@@ -265,9 +269,9 @@ class Logs:
             )
 
     def holder_of(self, key: LogKey) -> str | None:
-        """Return who holds the consumer of a log.
+        """Return the text that describes the holder of the consumer's lease of a log, or ``None``.
 
-        The answer is that of the last list of its queue manager.
+        The text is from the last list of the queue manager.
         """
         return self._found[key].holder if key in self._found else None
 
@@ -284,8 +288,11 @@ class Logs:
     ) -> Step:
         """Find how far a log can be read from ``position`` in one step.
 
-        The step stays at ``position`` if there is nothing new, or if the queue manager does not
-        answer. Raises :class:`DataLossError` if rows are gone.
+        Nothing is read, and this object stays unchanged. With ``wait`` (seconds) the queue manager
+        waits that long for a new row. The step stays at ``position`` if there is nothing new, or if
+        one of several queue managers does not answer. Raises :class:`DataLossError` if rows are
+        gone (``failOnDataLoss``), :class:`ApiError` for another refusal, and
+        :class:`ApiUnreachableError` if no queue manager answers.
         """
 
         def step(client: QueueManagerClient) -> Step:
@@ -333,7 +340,7 @@ class Logs:
         return Step(Position(found.next_epoch, position.sequence), found.end)
 
     def _after_refusal(self, key: LogKey, position: Position, error: ApiError) -> Step | None:
-        """Return where to continue after the queue manager refused a position.
+        """Return the step with which to continue after the queue manager refused a position.
 
         Return ``None`` if the error has another cause. Raises :class:`DataLossError` unless
         ``failOnDataLoss=false`` allows the loss.
@@ -374,9 +381,10 @@ class Logs:
     def lost(
         self, what: str, key: LogKey, position: Position, instead: str = "leaves it out"
     ) -> None:
-        """Raise :class:`DataLossError`, because rows are gone.
+        """Raise :class:`DataLossError` or log a loss, because rows of a log are gone.
 
-        With ``failOnDataLoss=false``, log once what the query does instead.
+        With ``failOnDataLoss=false`` nothing is raised: the loss is logged once, with ``instead``,
+        the text of what the query does.
         """
         text = f"{key}, read up to {position.sequence}: {what}"
         if self._options.fail_on_data_loss:

@@ -1,5 +1,7 @@
 """Received marks of a streaming query (``readMode`` receive; INTERFACE.md section 4).
 
+A mark tells the queue manager which rows a consumer has received.
+
 Theory of operation. When the engine calls ``latestOffset(start, …)``, the commit of the batch that
 ended at ``start`` is on disk. This is so while the stream is idle too, and after the last batch of
 AvailableNow. Spark's own ``commit(n)`` is called only when a batch n+1 with data is planned. So the
@@ -63,9 +65,9 @@ class Marks:
         """
 
     def begin(self, key: LogKey, first: int | None = None) -> int:
-        """Take the lease of a log for a new query that starts at ``first``.
+        """Acquire the lease of a log for a new query that starts at ``first``, and keep it.
 
-        Return up to which sequence the consumer has received. Raises :class:`ApiError`
+        Return the sequence up to which the consumer has received. Raises :class:`ApiError`
         ``C00E0009``, which names the holder, if another receiver holds the lease.
         """
         answer = self._keeper.acquire(
@@ -75,10 +77,11 @@ class Marks:
         return answer.received
 
     def resume(self, keys: Iterable[LogKey]) -> None:
-        """Take the leases that are not held yet, to continue what was planned before a restart.
+        """Acquire the leases of ``keys`` that are not held yet, as after a restart.
 
-        Queues of a glob that another receiver holds are noted. The leases of these queues are
-        requested again when they seem to be free.
+        Queues of a glob that another receiver holds are noted (:mod:`.elsewhere`), and those of a
+        queue manager that is away are left out. The leases of these queues are requested again when
+        they seem to be free.
         """
         wanted = [
             key
@@ -104,22 +107,27 @@ class Marks:
             self._sent[key] = Position(answer.epoch, answer.received)
             if self._elsewhere.joined(key):
                 _log.warning(
-                    "log.joined log=%s: its lease was free; the query continues at its last position",
+                    "log.joined log=%s: its lease was free; the query continues at its "
+                    "last position",
                     key,
                 )
 
     def are_sent(self, key: LogKey, position: Position) -> bool:
-        """Return whether all marks of a log up to ``position`` are sent."""
+        """Return whether all marks of a log up to ``position`` are sent.
+
+        The result is False for a log whose lease is not held.
+        """
         sent = self._sent.get(key)
         return (
             sent is not None and sent.epoch == position.epoch and position.sequence <= sent.sequence
         )
 
     def send(self, offsets: Offsets) -> None:
-        """Send the marks for all rows up to ``offsets``, which are processed.
+        """Mark all rows up to ``offsets`` as received, because the query has processed them.
 
-        Raises :class:`ApiError` if the lease was lost to another receiver, and
-        :class:`DataLossError` if the log is not what it was.
+        Logs without a lease, without new rows, or of a queue manager that is away are left out; a
+        later mark includes them. Raises :class:`ApiError` if a lease was lost to another receiver,
+        and :class:`DataLossError` if the log is not what it was (``failOnDataLoss``).
         """
         self._keeper.check()
         for key, position in offsets.items():
@@ -162,11 +170,11 @@ class Marks:
         taken: SequenceSet,
         client: QueueManagerClient,
     ) -> bool:
-        """Mark the rows from ``first`` to ``position``, except the rows in ``taken``.
+        """Mark the rows from ``first`` to ``position`` as received, except the rows in ``taken``.
 
         The query has left out the rows in ``taken``. If the consumer has received all of them, one
-        mark covers the whole range. Return True. The caller gets ``None`` instead if the queue
-        manager does not answer.
+        mark covers the whole range. Return True always, because the caller
+        (:meth:`.QueueManagers.ask`) returns ``None`` if the queue manager does not answer.
         """
         to = position.sequence
         left_out = [] if first is None else list(clipped(taken, first - 1, to))
@@ -185,7 +193,7 @@ class Marks:
         return True
 
     def _has_received(self, key: LogKey, runs: Sequence[Range], client: QueueManagerClient) -> bool:
-        """Return whether the consumer has already received all of the rows in ``runs``.
+        """Renew the lease; return whether the consumer has received all rows in ``runs``.
 
         This is the usual case, and the reason why the query has left them out.
         """
@@ -199,9 +207,10 @@ class Marks:
         return self._keeper.acquire(client, key.queue, self._consumer, ranged=True)
 
     def _first_of(self, key: LogKey, position: Position, began: Began | None) -> int | None:
-        """Return the first sequence of the mark for ``position``.
+        """Return the first sequence that the mark up to ``position`` covers.
 
-        Return ``None`` if only the queue manager knows it.
+        Return ``None`` if only the queue manager knows it. If the log was set back, the marks that
+        were sent are forgotten first.
         """
         if began is None:
             return None
@@ -215,5 +224,5 @@ class Marks:
         return max(began.first, marked + 1)
 
     def release(self) -> None:
-        """Release all leases. This method never raises."""
+        """Release all leases, within RELEASE_SECONDS. This method never raises."""
         self._keeper.release()

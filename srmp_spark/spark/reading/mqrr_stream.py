@@ -47,7 +47,7 @@ class MqrrStreamReader(SrmpStreamReader):
         )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """Wait for what is in the remote queues.
+        """Wait until the remote queues were read, at most PASS_SECONDS (:mod:`.first_pass`).
 
         Then the ends of the logs are the goal of this run.
 
@@ -58,9 +58,10 @@ class MqrrStreamReader(SrmpStreamReader):
         super().prepareForTriggerAvailableNow()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return where the next batch ends.
+        """Return the offset at which the next batch ends.
 
-        The first batch of a continuous query waits a short time for messages in the remote queues.
+        The first batch of a continuous query waits a short time (FIRST_BATCH_SECONDS) for messages
+        in the remote queues.
         """
         if self._is_first:
             self._is_first = False
@@ -69,7 +70,7 @@ class MqrrStreamReader(SrmpStreamReader):
         return super().latestOffset(start, limit)
 
     def _subscribed(self) -> FirstPass:
-        """Subscribe to the remote queues once, and return what watches the subscriptions."""
+        """Subscribe to the remote queues at the first call; return the object that watches them."""
         self._here()
         assert self._pass is not None
         return self._pass

@@ -24,8 +24,9 @@ The calls wait on the network, and each queue manager gets only a few of them.
 def gather(calls: Sequence[Callable[[], T]], enough: Callable[[T], bool] | None = None) -> list[T]:
     """Make all ``calls`` in parallel, and return their results in the order of the calls.
 
-    The first exception is raised. ``enough`` says whether one result is enough. As soon as it is,
-    the function returns the results so far, in the order in which they arrived.
+    The first exception is raised, without waiting for the other calls. ``enough`` says whether one
+    result is enough. As soon as it is, the function returns the results so far, in the order in
+    which they arrived.
     """
     if len(calls) < 2:
         return [call() for call in calls]

@@ -1,9 +1,9 @@
 """The work of one task: a contiguous range of one log, read as Arrow batches on an executor.
 
 Spark builds another reader for the tasks, pickles it and sends it, so nothing of the driver's
-reader is visible here. So a partition states everything: the address, the epoch and the sequences.
-The answer is checked against the plan. The answer must have the exact schema, ascending sequences,
-no row outside the range, and no missing row except counted holes.
+reader is visible in this module. So a partition states everything: the address, the epoch and the
+sequences. The answer is checked against the plan. The answer must have the exact schema, ascending
+sequences, no row outside the range, and no missing row except counted holes.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SrmpPartition(InputPartition):
-    """The range (after, to] of one epoch of one log."""
+    """One task: the range (after, to] of one epoch of one log."""
 
     url: str
     key: LogKey
@@ -108,7 +108,7 @@ class SrmpPartition(InputPartition):
 
 @dataclass(frozen=True)
 class ReadColumns:
-    """The columns that rows have."""
+    """The columns that a read returns, and whether ``envelope`` is filled."""
 
     chosen: tuple[str, ...]
     """The columns that Spark gets, in its order."""
@@ -149,7 +149,7 @@ def read_partition(
 def _client(
     url: str, token: str | None, pid: int, *, allow_plain_token: bool
 ) -> QueueManagerClient:
-    """Return the client of a queue manager, and keep it for later tasks.
+    """Return the client of a queue manager, which is kept for later tasks.
 
     Spark keeps its Python workers, so the next task finds an open connection. ``pid`` is the
     process id, because a forked process must not share a connection.
@@ -284,7 +284,7 @@ def clipped(taken: SequenceSet, after: int, to: int) -> Iterator[Range]:
 
 
 def _without(batch: pa.RecordBatch, taken: Sequence[Range]) -> pa.RecordBatch:
-    """Return the rows of ``batch`` that are in none of the ranges, which ascend."""
+    """Return the rows of ``batch`` that are in none of the ascending ranges ``taken``."""
     import numpy as np
     import pyarrow as pa
 
@@ -328,7 +328,7 @@ def _skip(
     options: SourceOptions,
     error: ApiError,
 ) -> int:
-    """Return up to which sequence to skip after rows went away since the plan was made.
+    """Return the sequence up to which to skip, because rows went away since the plan was made.
 
     Raises :class:`DataLossError` if ``failOnDataLoss`` is true.
     """
@@ -350,9 +350,12 @@ def _skip(
 def _account_for(
     client: QueueManagerClient, partition: SrmpPartition, missing: int, options: SourceOptions
 ) -> None:
-    """Check that missing sequences are counted holes of the log (purged or damaged rows).
+    """Check that the range has at least ``missing`` counted holes (purged or damaged rows).
 
-    Raises :class:`DataLossError` if more rows are missing and ``failOnDataLoss`` is true.
+    ``missing`` is the number of rows of the partition that were not received. Raises
+    :class:`DataLossError` if more rows are missing than there are holes and ``failOnDataLoss`` is
+    true. Otherwise the loss is logged. Raises :class:`ApiError` for another refusal of the queue
+    manager.
     """
     try:
         known = client.holes(
@@ -378,7 +381,11 @@ def _account_for(
 
 
 def merged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in batches of a size that suits Spark, in rows and in bytes."""
+    """Yield the same rows in batches of a size that suits Spark.
+
+    A batch ends at BATCH_ROWS_MIN rows, and has at most BATCH_ROWS_MAX rows and BATCH_BYTES_MAX
+    bytes, unless one row has more.
+    """
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []

@@ -1,10 +1,10 @@
 """The queue managers that a query reads, and which of them answer.
 
-Theory of operation. A query that reads several queue managers must not end because one of them is
-away. The rows of that one wait there, and the rows of the others are read. So a call that gets no
-answer notes the time, and the queue manager is not called again before :data:`AWAY_SECONDS` have
-passed. Then one short call finds out whether the queue manager is back. If all of them are away,
-the query ends, as it would with one.
+A queue manager is *away* if its last call got no answer. Theory of operation. A query that reads
+several queue managers must not end because one of them is away. The rows of that one wait there,
+and the rows of the others are read. So a call that gets no answer notes the time, and the queue
+manager is not called again before :data:`AWAY_SECONDS` have passed. Then one short call finds out
+whether the queue manager is back. If all of them are away, the query ends, as it would with one.
 
 A queue manager is identified by its GUID, which only its own answer states. If one has not answered
 since this process began, it is unknown which of the checkpoint's logs it has. Until it answers, a
@@ -82,7 +82,10 @@ class QueueManagers:
 
     @property
     def some_are_unknown(self) -> bool:
-        """Return whether a queue manager has not answered since this process began."""
+        """Return whether a queue manager has not answered since this process began.
+
+        The GUID of such a queue manager is unknown.
+        """
         return len(self._by_guid) < len(self._clients)
 
     @property
@@ -91,7 +94,7 @@ class QueueManagers:
         return next((error for _, _, error in self._away.values()), None)
 
     def check_all_are_here(self) -> None:
-        """Raise :class:`ApiUnreachableError` if a queue manager is away.
+        """Raise the :class:`ApiUnreachableError` of a queue manager that is away, if one is away.
 
         A new query and a batch read need all of them.
         """
@@ -100,7 +103,7 @@ class QueueManagers:
 
     @property
     def here(self) -> Iterator[str]:
-        """Return the GUIDs of those that have answered and are not away."""
+        """Return an iterator over the GUIDs of queue managers that answered and are not away."""
         return filter(self.is_here, self._by_guid)
 
     def is_here(self, guid: str) -> bool:
@@ -108,9 +111,11 @@ class QueueManagers:
         return guid in self._by_guid and self._by_guid[guid].url not in self._away
 
     def ask(self, guid: str, call: Callable[[QueueManagerClient], T]) -> T | None:
-        """Return the result of ``call``, or ``None`` if this one of several queue managers is away.
+        """Return the result of ``call``, or ``None`` if the queue manager is away.
 
-        Raises :class:`ApiUnreachableError` if no queue manager is left that answers.
+        A queue manager that does not answer counts as away from then on. Raises
+        :class:`ApiUnreachableError` if no queue manager is left that answers, or if the query names
+        only this one, the errors of ``call``, and :class:`KeyError` for an unknown GUID.
         """
         client = self._by_guid[guid]
         if client.url in self._away:
@@ -125,9 +130,10 @@ class QueueManagers:
             return None
 
     def look(self) -> None:
-        """Call the queue managers that are away and were not called for a while.
+        """Call each queue manager that is away and was not called for AWAY_SECONDS.
 
-        Raises :class:`ApiUnreachableError` if all of them are still away.
+        One that answers is no longer away. Raises :class:`ApiUnreachableError` if all queue
+        managers are still away.
         """
         now = time.monotonic()
         for url, (again_at, client, _) in tuple(self._away.items()):

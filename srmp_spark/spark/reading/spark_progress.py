@@ -18,9 +18,9 @@ So the mode is not needed for them. The file of that first batch may be written 
 rows are in the sink by then.
 
 The calls do not show everything. In a continuous run with several sources, the first batch may have
-rows of another source only. Our first batch is then not logged, and Spark calls ``latestOffset``,
-``commit`` and ``partitions`` for it exactly as without the option. So its mark is sent too early.
-The plan after it shows the mode.
+rows of another source only. The first batch of this source is then not logged, and Spark calls
+``latestOffset``, ``commit`` and ``partitions`` for it exactly as without the option. So its mark is
+sent too early. The plan after it shows the mode.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class SparkProgress:
         return f"<SparkProgress asynchronous={self.is_asynchronous}>"
 
     def triggers_available_now(self) -> None:
-        """Note that the trigger is AvailableNow.
+        """Note that the trigger is AvailableNow, so that the query waits for its commits.
 
         Spark refuses this trigger together with asynchronous progress.
         """
         self._always_waits = True
 
     def commits(self, end: Offsets) -> None:
-        """Note that Spark called ``commit(end)``."""
+        """Note that Spark called ``commit(end)``, so that the batch up to ``end`` is committed."""
         self._committed = end
 
     def plans(self, start: Offsets, end: Offsets) -> None:
@@ -81,6 +81,7 @@ class SparkProgress:
     def is_committed(self, start: Offsets) -> bool:
         """Return whether the batch that ended at ``start`` is committed on disk.
 
-        ``start`` is the argument of ``latestOffset``.
+        ``start`` is the argument of ``latestOffset``. The result follows from Spark's calls alone;
+        the module explains the one case in which they mislead.
         """
         return not self.is_asynchronous or self._committed == start

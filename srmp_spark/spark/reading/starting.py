@@ -64,11 +64,11 @@ def starting_position(
 def began_at(
     key: LogKey, position: Position, starting: Starting, consumer: str, client: QueueManagerClient
 ) -> Began:
-    """Return the beginning that a query at ``position`` notes in its offsets.
+    """Return the beginning (:class:`.Began`) that a query at ``position`` notes in its offsets.
 
     If the query wants unreceived rows, it also notes the later rows that ``consumer`` has received
-    out of turn. Raises :class:`ConfigurationError` if these rows are too many to be noted in every
-    offset.
+    out of turn, that is, before rows of lower sequences. Raises :class:`ConfigurationError` if
+    these rows are too many to be noted in every offset.
     """
     if starting.keyword != "unreceived":
         return Began(position.sequence + 1)
@@ -138,7 +138,11 @@ def check_starting(starting: Starting, logs: Logs, keys: Iterable[LogKey]) -> No
 
 
 def check_ending(ending: Ending, logs: Logs, keys: Iterable[LogKey]) -> None:
-    """Check ``endingOffsets`` and ``endingTimestamp`` like :func:`check_starting`."""
+    """Check that the ending options name exactly the queues that are read.
+
+    The options are ``endingOffsets`` and ``endingTimestamp``. Raises :class:`ConfigurationError`
+    like :func:`check_starting`.
+    """
     reads = [_read(key, logs.client(key)) for key in keys]
     check_named("endingOffsets", ending.sequences, reads, f" ({LATEST} = latest)")
     check_named("endingTimestamp", ending.by_queue if ending.sequences is None else None, reads, "")
@@ -162,9 +166,10 @@ def starting_positions(
     options: SourceOptions,
     received: Mapping[LogKey, int],
 ) -> dict[LogKey, Position]:
-    """Return the result of :func:`starting_position` for every log.
+    """Return for every log the position before the first row that a new query reads.
 
-    Raises :class:`ConfigurationError` if the options do not fit the logs.
+    :func:`starting_position` computes each of them. Raises :class:`ConfigurationError` if the
+    options do not fit the logs.
     """
     check_starting(options.starting, logs, found)
     return {
@@ -176,10 +181,11 @@ def starting_positions(
 
 
 def first_at(client: QueueManagerClient, queue: str, facts: LogFacts, timestamp_us: int) -> int:
-    """Return the first kept sequence that arrived at or after a time; ``end + 1`` if there is none.
+    """Return the first kept sequence that arrived at ``timestamp_us`` or later, or ``end + 1``.
 
-    The times of a log need not ascend, because a clock may have been set back. So the queue manager
-    compares all of them.
+    ``timestamp_us`` is in microseconds since 1970, UTC. ``end + 1`` means that no row arrived so
+    late. The times of a log need not ascend, because a clock may have been set back. So the queue
+    manager compares all of them.
     """
     for epoch, _, _ in facts.pieces(facts.first - 1, facts.end):
         found = client.first_since(queue, epoch=epoch, since=timestamp_us)

@@ -86,7 +86,7 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return f"<SrmpStreamReader queues={','.join(self._options.queues)}>"
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return where a new query begins.
+        """Return the offset at which a new query begins, and acquire the leases of its logs.
 
         Spark calls this method twice, and gets the same answer.
         """
@@ -105,7 +105,11 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return where the next batch ends, or ``start`` itself if there is nothing new."""
+        """Return the offset at which the next batch ends, or ``start`` if there is nothing new.
+
+        The call also sends the received mark of the batch that ended at ``start``, adds new queues,
+        and waits up to IDLE_WAIT_SECONDS if there is nothing new.
+        """
         return self._here().latest(Offsets.from_dict(start), limit).as_dict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
@@ -134,15 +138,15 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._here().commit(Offsets.from_dict(end))
 
     def stop(self) -> None:
-        """Release the leases and stop the calls that keep an embedded queue manager alive."""
+        """Release the leases, and stop the calls that keep an embedded queue manager alive."""
         if self._driver is not None:
             self._driver.close()
 
     def _check(self) -> ReadColumns:
         """Check the options, and return the columns to read.
 
-        Raises :class:`ConfigurationError`. The check is here, because an error of the constructor
-        would be lost.
+        Raises :class:`ConfigurationError`. The constructor does not check them, because Spark would
+        lose its error.
         """
         check_stream(self._options)
         return read_columns(self._schema, self._options)
@@ -193,7 +197,7 @@ class _Driver:
         self._time = TriggerTime()
         self._initial: Offsets | None = None
         self._retained: dict[LogKey, int] = {}
-        """The first row of each log when the query asked where it begins."""
+        """Sequence of the first kept row of each log at the call of ``initialOffset``."""
         self._goal: Mapping[LogKey, LogFacts] | None = None
         self._ends: dict[LogKey, Position] = {}
         self._looked: set[str] = set()
@@ -208,7 +212,10 @@ class _Driver:
         )
 
     def initial(self) -> Offsets:
-        """Return where a new query begins, and take the leases of its logs first."""
+        """Return the offsets at which a new query begins, after acquiring the leases of its logs.
+
+        Later calls return the same offsets.
+        """
         if self._initial is None:
             self._logs.managers.check_all_are_here()
             found = self._logs.discover(now=True)
@@ -234,8 +241,9 @@ class _Driver:
     def _enter(
         self, key: LogKey, facts: LogFacts, starting: Starting, client: QueueManagerClient
     ) -> tuple[Position, Began] | None:
-        """Return where the query begins in a log that it has never read, and take its lease.
+        """Acquire the lease of a log that the query has never read; return where it begins there.
 
+        The result is the position before the first row, and the beginning to note in the offsets.
         Return ``None`` if the log is one of a glob and another receiver holds its consumer, or if
         the log was deleted a moment ago.
         """
@@ -251,7 +259,10 @@ class _Driver:
         return position, began
 
     def set_goal(self) -> None:
-        """Make the present ends of all logs the goal. Later rows belong to the next run."""
+        """Make the present ends of all logs the goal of this run of AvailableNow.
+
+        Later rows belong to the next run.
+        """
         self._progress.triggers_available_now()
         self._goal = dict(self._logs.discover(None, now=True))
         self._goal_of = set(self._logs.managers.here)
@@ -263,20 +274,23 @@ class _Driver:
             self._mark(offsets)
 
     def _mark(self, offsets: Offsets) -> None:
-        """Keep the leases, and mark the batch that ended at ``offsets`` if it is committed."""
+        """Acquire missing leases, and mark the batch that ended at ``offsets`` if it is committed.
+
+        A query in ``readMode`` peek does nothing.
+        """
         if self._marks is not None:
             self._marks.resume(offsets)
             self._marks.send(offsets if self._progress.is_committed(offsets) else Offsets({}))
 
     def _is_marked(self, key: LogKey, position: Position) -> bool:
-        """Return whether the marks up to ``position`` of a log are sent, if the query sends any."""
+        """Return whether the query sends no marks, or sent those of a log up to ``position``."""
         return self._marks is None or self._marks.are_sent(key, position)
 
     def report(self) -> dict[str, Any] | None:
         """Return the value of ``reportLatestOffset``: the ends of the logs.
 
-        With option ``reportTimes`` the value also has the times, as ``ms``. Return ``None`` if no
-        log was read yet.
+        With option ``reportTimes`` the value also has the times since the last report, as ``ms``.
+        Return ``None`` if no log was read yet.
         """
         if not self._ends:
             return None
@@ -347,17 +361,18 @@ class _Driver:
         return Offsets(positions, began)
 
     def _belongs_to_this_run(self, key: LogKey) -> bool:
-        """Return whether this run reads a log.
+        """Return whether this run of the query reads a log.
 
         A run of AvailableNow reads a log only if it saw where the log ended when the run began.
         """
         return self._goal is None or key.queue_manager in self._goal_of
 
     def _newcomers(self, start: Offsets) -> dict[LogKey, tuple[Position, Began]]:
-        """Return the logs that the query has never seen, each with its position and beginning.
+        """Acquire the leases of logs that the query has never seen; return where each begins.
 
-        A new log enters before its first row, and is read from the next batch on. A queue that was
-        added to the options before a restart, or that another receiver held, begins as
+        Logs of queue managers that are away, or that another receiver holds, are left out and join
+        later. A new log enters before its first row, and is read from the next batch on. A queue
+        that was added to the options before a restart, or that another receiver held, begins as
         ``startingOffsets`` says. A queue that is made while the query runs has no rows from before
         the query, and is read from its first row.
         """
@@ -395,7 +410,7 @@ class _Driver:
     def _newcomer(
         self, key: LogKey, facts: LogFacts, *, is_restart: bool
     ) -> tuple[Position, Began] | None:
-        """Return the position and beginning of one new log.
+        """Acquire the lease of one new log; return its position and beginning (:class:`.Began`).
 
         Return ``None`` if its queue manager is away, the log is gone, or another receiver holds it.
         Then the log joins later.
@@ -480,7 +495,7 @@ class _Driver:
         )
 
     def _to_goal(self, key: LogKey, before: Position, step: Step) -> Step:
-        """Return a step that goes no further than the goal of AvailableNow."""
+        """Return ``step``, cut so that it goes no further than the goal of AvailableNow."""
         goal = None if self._goal is None else self._goal.get(key)
         if goal is None or step.reached.epoch != before.epoch:
             return step
@@ -489,7 +504,10 @@ class _Driver:
         return Step(Position(before.epoch, max(before.sequence, goal.end)), min(step.end, goal.end))
 
     def _wait_for_any(self, keys: Sequence[LogKey], positions: Mapping[LogKey, Position]) -> None:
-        """Wait until one of the first logs has something new, at most :data:`IDLE_WAIT_SECONDS`."""
+        """Wait until one of the first THREADS_MAX logs has something new, or the time is over.
+
+        The time is :data:`IDLE_WAIT_SECONDS`.
+        """
         # The other logs are checked right after the wait.
         turn = keys[:THREADS_MAX]
 
@@ -539,12 +557,13 @@ class _Driver:
         ]
 
     def _beginnings(self, start: Offsets, end: Offsets) -> dict[LogKey, Began]:
-        """Return where the rows of a batch begin in each log, and which rows the batch leaves out.
+        """Return for each log where the query began, and the rows that a batch leaves out.
 
-        The first batch of a query is in no offset except its own. When the batch runs again after a
-        crash, Spark asks for the initial offset again. By then ``latest`` is after the batch, and
-        the options may name other queues or another beginning. So the batch's own offset says where
-        the query began. If it does not say so, the query began at the first row.
+        Each is a :class:`.Began`. The first batch of a query is in no offset except its own. When
+        the batch runs again after a crash, Spark asks for the initial offset again. By then
+        ``latest`` is after the batch, and the options may name other queues or another beginning.
+        So the batch's own offset says where the query began. If it does not say so, the query began
+        at the first row.
         """
         if start != self._initial:
             return {
@@ -571,7 +590,7 @@ class _Driver:
 def _backlog(
     steps: Mapping[LogKey, Step], positions: Mapping[LogKey, Position]
 ) -> dict[LogKey, int]:
-    """Return how many rows wait in each log that has waiting rows within its epoch."""
+    """Return the number of rows that wait in each log, for logs whose step reads rows."""
     return {
         key: each.end - positions[key].sequence
         for key, each in steps.items()
@@ -581,5 +600,8 @@ def _backlog(
 
 
 def _without_rows(before: Position, step: Step) -> Position:
-    """Return how far a step goes without reading a row: into the next epoch, or nowhere."""
+    """Return the position of a step that moves into another epoch, else ``before``.
+
+    Both positions are reached without reading a row.
+    """
     return before if step.reached.epoch == before.epoch else step.reached

@@ -24,11 +24,11 @@ class Part(Enum):
     MARKS = "marks"
     """Time for sending received marks and keeping leases."""
     QUEUES = "queues"
-    """Time for finding and entering queues that the query has never seen."""
+    """Time for finding queues that the query has never seen, and acquiring their leases."""
     RANGE = "range"
     """Time for asking the queue managers how far each log goes.
 
-    An idle query waits here for a row.
+    The time in which an idle query waits for a row counts as this part.
     """
     PLAN = "plan"
     """Time for working out the tasks of the batch."""
@@ -56,9 +56,9 @@ class TriggerTime:
             self._seconds[part] = self._seconds.get(part, 0.0) + self._monotonic() - began
 
     def reported(self) -> dict[str, float]:
-        """Return the milliseconds of each part since the last report.
+        """Return the milliseconds of each measured part, and begin to count again from 0.
 
-        The parts are in the order of :class:`Part`.
+        The parts are in the order of :class:`Part`. A part that was not measured is left out.
         """
         found = {
             part.value: round(self._seconds[part] * 1e3, 1)

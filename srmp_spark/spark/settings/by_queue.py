@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 class Named(NamedTuple):
-    """A queue as an option names it."""
+    """A queue as an option names it: at one queue manager, or at every one."""
 
     queue_manager: str | None
     """A GUID or a URL. ``None`` means every queue manager that has the queue."""
@@ -59,7 +59,7 @@ class Read(NamedTuple):
         )
 
     def value_in(self, values: ByQueue) -> int | None:
-        """Return the value that an option has for the queue, or ``None`` if it has none."""
+        """Return the value that an option has for the queue, or ``None`` if the option has none."""
         return next((values[name] for name in self.names() if name in values), None)
 
 

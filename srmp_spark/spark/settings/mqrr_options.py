@@ -84,7 +84,10 @@ _ACCOUNT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteOptions:
-    """Checked options. The options are pickled into tasks, and no repr shows secrets."""
+    """The checked options of ``format("mqrr")``.
+
+    The options are pickled into tasks, and no repr shows secrets.
+    """
 
     host: RemoteHost
     queues: tuple[str, ...]

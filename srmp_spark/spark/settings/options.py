@@ -187,7 +187,7 @@ class Starting(NamedTuple):
 
     @property
     def by_queue(self) -> ByQueue | None:
-        """Return the values by queue, or ``None`` if there are none."""
+        """Return the sequences or times by queue, or ``None`` if neither is given by queue."""
         return self.sequences if not isinstance(self.timestamp_us, Mapping) else self.timestamp_us
 
 
@@ -208,7 +208,7 @@ class Ending(NamedTuple):
 
     @property
     def by_queue(self) -> ByQueue | None:
-        """Return the values by queue, or ``None`` if there are none."""
+        """Return the sequences or times by queue, or ``None`` if neither is given by queue."""
         return self.sequences if not isinstance(self.timestamp_us, Mapping) else self.timestamp_us
 
 
@@ -218,7 +218,10 @@ TO_THE_END = Ending()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """Checked options. The options are pickled into tasks, and no repr shows the token."""
+    """The checked options of a read with ``format("srmp")``.
+
+    The options are pickled into tasks, and no repr shows the token.
+    """
 
     queue_managers: tuple[str, ...] = ()
     """API URLs of the queue managers. Empty if the queue manager is embedded."""

@@ -1,11 +1,11 @@
 """The columns of the sink: which columns of a DataFrame are sent, and whether their types fit.
 
 INTERFACE.md section 4 lists the columns. A frame is checked by its schema alone, before any row is
-read. :func:`plan` either refuses the frame, or returns the columns of a stage. A refusal names the
-column, the type found, the type wanted and the cast to write. Names are compared without case, as
-in Spark. A column that the sink does not know is ignored, with two exceptions. A column that
-``orderBy`` names is used for the order. A misspelt column of the sink (:mod:`.misspelt_columns`) is
-refused.
+read. :func:`plan` either refuses the frame, or returns the columns of a stage (the rows of one task
+in the form in which the queue manager keeps them until the commit). A refusal names the column, the
+type found, the type wanted and the cast to write. Names are compared without case, as in Spark. A
+column that the sink does not know is ignored, with two exceptions. A column that ``orderBy`` names
+is used for the order. A misspelt column of the sink (:mod:`.misspelt_columns`) is refused.
 
 The four columns of a source position count only together. So a frame with a ``sequence`` of its own
 has no position.
@@ -118,7 +118,7 @@ ORDERABLE = (
 
 
 class Staged(NamedTuple):
-    """One column of a stage, copied from the frame or constant."""
+    """One column of a stage (rows that wait for a commit), copied from the frame or constant."""
 
     name: str
     source: int | None
@@ -128,7 +128,10 @@ class Staged(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePlan:
-    """Describes how a row of a frame becomes a row of a stage. The plan is pickled into tasks."""
+    """Describes how a row of a frame becomes a row of a stage (:mod:`srmp_spark.spark.staging`).
+
+    The plan is pickled into tasks.
+    """
 
     options: SinkOptions
     columns: tuple[Staged, ...]
@@ -148,7 +151,7 @@ class StagePlan:
 
 
 def plan(options: SinkOptions, schema: StructType) -> StagePlan:
-    """Check the schema of a frame, and return the plan of its stages.
+    """Check the schema of a frame, and return the plan by which its rows become stages.
 
     Raises :class:`ConfigurationError`, which names the column and says what to write instead.
     """
@@ -198,7 +201,7 @@ def plan(options: SinkOptions, schema: StructType) -> StagePlan:
 
 
 def _check_no_slip(options: SinkOptions, fields: dict[str, tuple[int, StructField]]) -> None:
-    """Raise :class:`ConfigurationError` if a column is a misspelt column of the sink."""
+    """Raise :class:`ConfigurationError` if a name is one slip away from a column of the sink."""
     named = options.destination
     known = [*SINK_COLUMNS, *RELIABLE_COLUMNS, *POSITION_COLUMNS]
     missing = [spec.name for spec in SINK_COLUMNS if spec.name not in fields]
@@ -228,9 +231,9 @@ def _check_no_slip(options: SinkOptions, fields: dict[str, tuple[int, StructFiel
 
 
 def _is_of_the_message_that_came(column: StructField) -> bool:
-    """Return whether the frame has a column of the source about the received message, unchanged.
+    """Return whether ``column`` is an unchanged column of the source about the received message.
 
-    A column about the received message says nothing about the message to send.
+    Such a column does not describe the message to send.
     """
     comment = comment_of(column.name.lower())
     return comment is not None and column.metadata.get("comment") == comment
@@ -328,7 +331,7 @@ def _cast(column: StructField, spec: SinkColumn) -> str:
 def _order_by(
     options: SinkOptions, fields: dict[str, tuple[int, StructField]], columns: list[Staged]
 ) -> tuple[str, ...]:
-    """Return the names of the columns of ``orderBy`` in the stage.
+    """Return the names that the columns of ``orderBy`` have in the stage.
 
     Columns that the stage does not have yet are added to ``columns``. Raises
     :class:`ConfigurationError` if a column cannot order the batch.

@@ -1,8 +1,8 @@
 """The options of the sink, as one table for the checks and the documentation.
 
-INTERFACE.md section 4 describes the options. As in :mod:`srmp_spark.spark.settings.options`, unknown options
-are refused, and the nearest known name is suggested. Spark passes the names of a write in lower
-case, so errors spell them as this table does.
+INTERFACE.md section 4 describes the options. As in :mod:`srmp_spark.spark.settings.options`,
+unknown options are refused, and the nearest known name is suggested. Spark passes the names of a
+write in lower case, so errors spell them as this table does.
 """
 
 from __future__ import annotations
@@ -127,7 +127,10 @@ _INSTEAD = {"queue": "destination", "consumer": "application"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Checked options. The options are pickled into tasks, and no repr shows the token."""
+    """The checked options of the sink.
+
+    The options are pickled into tasks, and no repr shows the token.
+    """
 
     queue_manager: str
     destination: str | None = None
@@ -177,7 +180,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
 
 
 class Target(NamedTuple):
-    """The application and the batch that stages belong to."""
+    """The application and the batch to which stages (rows that wait for a commit) belong."""
 
     application: str
     batch: str

@@ -3,8 +3,8 @@
 See [MC-MQSRM] 2.1.2, 2.1.3 and 4.5. "In the case of PGM, the HTTP 1.1 header is ignored by MSMQ"
 (appendix A <2>). This module ignores the head too, and trusts nothing in it. The first octets of
 the content show its kind: multipart content begins with a MIME delimiter, and any other content is
-an envelope. Readers of the stored message find its type in a head, so the stored message gets a
-head that we write.
+an envelope. Readers of the stored message find its type in a head, so this module adds a head to
+the stored message.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CONTENT = (b"<", b"--", b"\r\n--", b"\xef\xbb\xbf<")
 
 
 class Post(NamedTuple):
-    """An APDU in the form of a message that was received over HTTP."""
+    """An APDU of PGM in the form of a message that was received over HTTP."""
 
     content_type: bytes
     post: bytes
@@ -80,5 +80,8 @@ def post_of(apdu: bytes, address: MulticastAddress) -> Post:
 
 
 def _head(address: MulticastAddress, content_type: bytes, length: int) -> bytes:
-    """Return an HTTP head as in the example of [MC-MQSRM] 4.5."""
+    """Return the bytes of an HTTP head, with its blank line.
+
+    See the example of [MC-MQSRM] 4.5.
+    """
     return http_head(str(address), str(address), content_type, length)

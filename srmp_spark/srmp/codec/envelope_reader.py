@@ -5,9 +5,9 @@ See [MC-MQSRM] 2.2.2 to 2.2.7. Theory of operation. :func:`read_fields` walks th
 from path to text, ``{"path/to": "http://…", "services/durable": "", …}``. This module checks the
 places of elements and not their values:
 
-- An element counts only in its place and its namespace. An element with one of our names in another
-  namespace is refused, because its writer means ours and writes another. An element that occurs
-  twice is refused too: neither the first nor the last one wins.
+- An element counts only in its place and its namespace. An element that has a local name of SRMP in
+  another namespace is refused, because its writer means the element of SRMP and names the wrong
+  namespace. An element that occurs twice is refused too: neither the first nor the last one wins.
 - An unknown element is ignored, unless it is a header entry with ``se:mustUnderstand="1"``.
 - A flag is true if it is present, whatever its spacing or content (``<Journal >``, 3.1.7.2.4).
 - An element with a text contains no elements, except for one misprint of the specification.
@@ -223,9 +223,9 @@ def _pass_over(child: Element, vocabulary: _Vocabulary) -> None:
 
 
 def _text(element: Element, field: str, fields: Fields) -> str:
-    """Return the text of an element that contains elements, if it is the misprint of 4.4.
+    """Return the text of an element that contains elements, if it is a known misprint.
 
-    In ``<sendReceiptsTo>`` the specification has gained bold type,
+    The misprint is in [MC-MQSRM] 4.4, where ``<sendReceiptsTo>`` has bold type in its text,
     ``…/receipts<b>SenderStream=XRntV</b>``; :mod:`envelope_values` interprets it. Raises
     :class:`RemoteProtocolError` for any other element.
     """

@@ -1,7 +1,8 @@
 """Turns the fields of an envelope into a :class:`Message`, and checks presence and values.
 
 See [MC-MQSRM] 2.2.4 to 2.2.7. White space around a value has no meaning, with two exceptions:
-``action`` is a text, and a position in a stream must have only one spelling.
+``action`` is a text, and a position in a stream must be written without white space, so that each
+position has one text.
 """
 
 from __future__ import annotations
@@ -303,9 +304,9 @@ def _names(text: str) -> tuple[str, ...]:
 def _check_references(uris: str, content_ids: tuple[bytes, bytes]) -> None:
     """Check that a signature's reference to a part of this message names that part (bad input 15).
 
-    Only :mod:`signature` checks more of a signature, when the message is accepted. A message that
-    was accepted once therefore stays readable. Raises :class:`RemoteProtocolError` if a reference
-    names another Content-Id than its part.
+    Everything else about a signature is checked once, by :mod:`srmp_spark.srmp.signing.signature`,
+    when the message is accepted. A message that was accepted once therefore stays readable. Raises
+    :class:`RemoteProtocolError` if a reference names another Content-Id than its part.
     """
     for uri in uris.split("\n"):
         match = _CONTENT_ID.fullmatch(uri)

@@ -40,7 +40,7 @@ _MARK = "\N{CURRENCY SIGN}"
 class _Plan(NamedTuple):
     holes: int
     fields: tuple[tuple[str, int], ...]
-    """Each field with the number of its hole."""
+    """Pairs (path of a field, number of its hole), for the fields whose texts are in holes."""
     constants: Fields
 
 
@@ -50,7 +50,7 @@ _NO_LINES = {ord("\n"): None, ord("\t"): None}
 
 
 def _cut(text: str) -> tuple[tuple[str, ...], list[str]]:
-    """Return the markup of an envelope, and the texts of its holes."""
+    """Cut an envelope before each ``</``; return its markup, and the texts of its holes."""
     *pieces, last = text.split("</")
     markup = []
     texts = []
@@ -66,7 +66,7 @@ def _cut(text: str) -> tuple[tuple[str, ...], list[str]]:
 
 
 class LearnedLayouts:
-    """Keeps markup that was seen before.
+    """Keeps the markup of envelopes that were read before, to read equal ones without a parser.
 
     At ``LEARNED_LAYOUTS_MAX`` layouts the oldest is forgotten.
     """

@@ -1,13 +1,13 @@
 """The type of a message ([MC-MQSRM] 3.1.5.1.5), as one table.
 
-"Any message that does not match one of the types defined below MUST be ignored." We do not ignore
-such messages: an ignored message is answered 200 and then lost, and MSMQ has more classes than the
-table names. A message of another type is :attr:`MessageType.OTHER`. Such a message becomes a row
-like any other, requests nothing from us, and its content about a stream has no effect.
+"Any message that does not match one of the types defined below MUST be ignored." This package does
+not ignore such messages: an ignored message is answered 200 and then lost, and MSMQ has more
+classes than the table names. A message of another type is :attr:`MessageType.OTHER`. Such a message
+becomes a row like any other, gets no receipts, and its content about a stream has no effect.
 
 Only a user message can request receipts (:mod:`.receiver`, :mod:`.decisions`), and only a receipt
-about a stream changes one of our streams (:mod:`.sender`). After duplicate detection, messages of
-all other types only become rows.
+about a stream changes an outgoing stream (:mod:`srmp_spark.srmp.sending.sender`). After duplicate
+detection, messages of all other types only become rows.
 """
 
 from __future__ import annotations

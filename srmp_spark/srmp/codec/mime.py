@@ -89,7 +89,7 @@ _CONTENT_ID = re.compile(rb"<?((body|extension)@[^\s<>]{1,250})>?")
 _PADDING = re.compile(rb"[ \t]{0,%d}" % PADDING_MAX)
 _EPILOGUE = re.compile(rb"[ \t\r\n]{0,%d}" % PADDING_MAX)
 _B = ord("b")
-"""First letter of the Content-Id of a body.
+"""First byte of the Content-Id of a body, as a number.
 
 The id begins with body@ or extension@, so one letter decides.
 """
@@ -219,9 +219,10 @@ def _check_envelope_length(length: int) -> None:
 
 
 def _walk(delimiter: bytes, content: bytes) -> Parts:
-    """Read from delimiter to delimiter by the lengths of the parts.
+    """Return the parts of a multipart content, found by the lengths that their heads declare.
 
-    Raises :class:`RemoteProtocolError` if the content does not have this form or exceeds a limit.
+    Each part must be followed by ``delimiter``. Raises :class:`RemoteProtocolError` if the content
+    does not have this form or exceeds a limit.
     """
     envelope: Span | None = None
     body: Span | None = None
@@ -294,7 +295,7 @@ def _check_rest(at: int, content: bytes) -> None:
 
 
 def _check_epilogue(content: bytes, at: int) -> None:
-    """Check that only line ends follow the last delimiter.
+    """Check that only line ends follow the last delimiter, which ends at offset ``at``.
 
     Another reader could take more bytes for a second message. Raises :class:`RemoteProtocolError`
     if more follows.
@@ -304,7 +305,7 @@ def _check_epilogue(content: bytes, at: int) -> None:
 
 
 def _read_head(content: bytes, at: int, *, is_envelope: bool) -> tuple[int, int, bytes]:
-    """Return where a part begins, its declared length, and its Content-Id in lower case.
+    """Return a part's offset in ``content``, its declared length, and its Content-Id in lower case.
 
     The Content-Id is empty for the envelope. Raises :class:`RemoteProtocolError` if the head is
     malformed.

@@ -1,9 +1,9 @@
 """The data types of [MC-MQSRM] 2.2.1 and their texts: dates, numbers, identifiers, names.
 
-Each type has a parser, which raises only :class:`RemoteProtocolError`, and a writer if we send it.
-The calendar is written out here (Howard Hinnant's ``days_from_civil``) for three reasons. The
-layout ``YYYYMMDDThhmmss`` is fixed. ``strptime`` takes twenty times as long. The errors of
-``datetime`` do not distinguish a leap second or a 31 February from a misprint.
+Each type has a parser, which raises only :class:`RemoteProtocolError`, and a writer if this package
+sends it. This module computes the calendar itself (Howard Hinnant's ``days_from_civil``) for three
+reasons. The layout ``YYYYMMDDThhmmss`` is fixed. ``strptime`` takes twenty times as long. The
+errors of ``datetime`` do not distinguish a leap second or a 31 February from a misprint.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CORRELATION_LENGTH = 20
 
 
 def _quoted(text: str) -> str:
-    """Return the beginning of the peer's text for an error message, on one line."""
+    """Return the beginning of the peer's text on one line, to quote it in an error message."""
     return ascii(text[:50])
 
 
@@ -191,9 +191,9 @@ def format_correlation(correlation: bytes) -> str:
 def parse_destination(text: str) -> str:
     """Return the address in ``<to>``: a bare URL or ``MSMQ:MULTICAST=…``.
 
-    A ``DIRECT=``, which the receiver adds (3.1.5.1.1), is removed if it was sent. The codec does
-    not decide what kind of address it is, and whose. Raises :class:`RemoteProtocolError` if the
-    text is empty.
+    A ``DIRECT=``, which the receiver adds (3.1.5.1.1), is removed if it was sent. The codec decides
+    neither what kind of address it is nor to which host it belongs. Raises
+    :class:`RemoteProtocolError` if the text is empty.
     """
     address = text[7:] if text[:7].upper() == "DIRECT=" else text
     if not address:

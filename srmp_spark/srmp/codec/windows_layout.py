@@ -357,7 +357,7 @@ def _receipt(
 
 
 def _in_range(receipt: Receipt) -> Receipt | None:
-    """Return ``receipt``, or ``None`` if a number is larger than the specification allows."""
+    """Return ``receipt`` unchanged, or ``None`` if one of its numbers is larger than allowed."""
     if (receipt.uniquifier or 0) > UNSIGNED_LONG_MAX or (
         receipt.last_ordinal or 0
     ) > SEQUENCE_NUMBER_MAX:

@@ -4,8 +4,8 @@ Theory of operation. The dangerous parts of XML are refused before a parser sees
 type (entities, external subsets) can occur only before the root element, a processing instruction
 only outside of text, another encoding only in the declaration. Each is searched for exactly there.
 Cheap counts over the bytes prove for an ordinary envelope that no limit on elements or attributes
-can be exceeded. The tree is walked only if the counts prove nothing. The reader that skips an
-element checks its depth.
+can be exceeded. The tree is walked only if the counts prove nothing. The reader
+(:mod:`.envelope_reader`) checks the depth of each element that it skips.
 
 The parser is expat with ElementTree's builder in C. lxml parses in two thirds of the time. However,
 libxml2 keeps every name that it ever met in a dictionary that lives as long as its thread. Measured
@@ -14,10 +14,10 @@ correct documents with a new name fail. Expat keeps no names. :mod:`learned_layo
 additional time: a layout is parsed once and not once for each message.
 
 Expat before 2.6.0 examines an unfinished token again with each piece that it is fed: an attribute
-of 8 MB in pieces of 4 KiB takes 15 s. Here an envelope is complete, at most ENVELOPE_MAX long, and
-fed once. No version is therefore refused, also because distributions fix old versions without a new
-number; ``serve`` logs an older version. tests/fuzz/test_xml_bombs.py measures with the version in
-use.
+of 8 MB in pieces of 4 KiB takes 15 s. In this module an envelope is complete, at most ENVELOPE_MAX
+long, and fed once. No version is therefore refused, also because distributions fix old versions
+without a new number; ``serve`` logs an older version. tests/fuzz/test_xml_bombs.py measures with
+the version in use.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ def check_depth(element: Element, depth: int) -> None:
 def _check_limits(root: Element) -> None:
     """Raise :class:`LimitExceededError` if the tree exceeds a limit.
 
-    The cheap counts could not rule this out.
+    The limits are those of elements, of attributes and of the length of an attribute. Call this
+    only if the counts over the bytes do not show that the tree is within them.
     """
     for count, element in enumerate(root.iter(), start=1):
         if count > ELEMENTS_MAX:

@@ -6,8 +6,9 @@ waits, and counts for the sender that named it. A message waits in one of two pl
 
 - in the log of messages to forward, from its acceptance until the sender process has read it
   (:meth:`ForwardRoom.forwarded`);
-- in an outgoing queue, until it is acknowledged. The sender process reports these destinations and
-  their senders (:meth:`ForwardRoom.told`), also after a start of either process.
+- in an outgoing queue, until it is acknowledged. The sender process (the process that sends
+  messages, :mod:`srmp_spark.queue_manager.sender`) reports these destinations and their senders
+  (:meth:`ForwardRoom.told`), also after a start of either process.
 
 After a start of the main process the waiting messages in the log and in the outgoing queues are not
 counted yet. The sender process must first report all that it holds, and must read the log to the
@@ -47,11 +48,11 @@ limited, because a reverse proxy on it has many senders.
 
 @dataclass(slots=True)
 class _Destination:
-    """One destination for which messages wait."""
+    """One destination of another host for which messages wait."""
 
     sender: str
     accepted: int = 0
-    """Sequence of the last row of the log for this destination."""
+    """Sequence of the last row of ``private$/forward$`` that is for this destination."""
     is_outgoing: bool = False
     """Whether the destination has an outgoing queue with messages."""
     is_doubtful: bool = False
@@ -87,7 +88,9 @@ class ForwardRoom:
     def refuses(self, destination: str, sender: str) -> str | None:
         """Return why there is no room for ``destination``, or ``None`` if there is room.
 
-        ``destination`` is canonical. ``sender`` is the sender in whose share it counts.
+        The reason is a text for an operator. ``destination`` is in canonical form
+        (:mod:`srmp_spark.canonical_url`). ``sender`` is the sender in whose share
+        (:data:`FORWARD_SHARE`) the destination would count. Nothing is counted by this call.
         """
         if destination in self._destinations:
             return None
@@ -110,22 +113,27 @@ class ForwardRoom:
         return None
 
     def starts(self, end: int) -> None:
-        """Accept no new destination until all older messages are counted.
+        """Begin to refuse new destinations, until all messages from before this start are counted.
 
-        All are counted when the rows up to ``end`` have left the log and the outgoing queues are
-        reported. ``end`` is the last row that was accepted before this start.
+        They are counted as soon as :meth:`forwarded` reports that the rows up to ``end`` have left
+        the log. ``end`` is the sequence of the last row that was accepted before this start.
         """
         self._unknown_to = end
 
     def accepted(self, destination: str, sender: str, sequence: int) -> None:
-        """Count ``destination``: row ``sequence`` of the log is a message for it."""
+        """Record that row ``sequence`` of ``private$/forward$`` is a message for ``destination``.
+
+        A destination that is not known yet is counted in the share of ``sender``.
+        """
         self._find(destination, sender).accepted = sequence
 
     def forwarded(self, to: int) -> None:
         """Record that the rows up to sequence ``to`` have left the log.
 
-        These rows are in outgoing queues, or an operator discarded them. The sender process reports
-        this after it has reported all outgoing queues that hold messages.
+        These rows are in outgoing queues, or an operator discarded them. Call this when the sender
+        process reports it. That process has then reported all its outgoing queues that hold
+        messages, so reports of its predecessor no longer count. Destinations without messages are
+        forgotten.
         """
         self._forwarded_to = to
         if self._unknown_to is not None and to >= self._unknown_to:
@@ -138,9 +146,10 @@ class ForwardRoom:
     def told(self, holding: Mapping[str, str], empty: Iterable[str], *, begins: bool) -> None:
         """Record which outgoing queues hold messages and which have become empty.
 
-        The sender process reports this, with the sender of each queue's messages. ``begins`` means
-        that the sender process has just started. The report of its predecessor then counts until
-        the new process has reported all (:meth:`forwarded`).
+        Call this when the sender process reports it. ``holding`` has the sender of the messages for
+        each destination; ``empty`` has the destinations without messages, which are forgotten.
+        ``begins`` means that the sender process has just started. The report of its predecessor
+        then counts until the new process has reported all (:meth:`forwarded`).
         """
         if begins:
             for each in self._destinations.values():

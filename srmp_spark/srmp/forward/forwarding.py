@@ -24,15 +24,15 @@ from srmp_spark.srmp.codec.http_head import unfold
 from srmp_spark.srmp.limits import ENVELOPE_MAX
 
 HOPS_MAX = 8
-"""Most queue managers that may have forwarded a message before us.
+"""Most queue managers that may have forwarded a message before this one.
 
 More marks mean a loop through a queue manager that leaves no mark, so the message is refused.
 """
 FORWARDED_ENVELOPE_MAX = ENVELOPE_MAX - 8_192
-"""Longest envelope of a forwarded message as we write it, in bytes; a message with a longer one is
-refused. The rest up to ``ENVELOPE_MAX`` is room for what is added later: ``<Stream>`` with the
-address of our receipts, an identity, and a longer ``<to>`` after a redirection. Each URL has up
-to 2,048 characters.
+"""Longest envelope of a forwarded message as :func:`forwarded` writes it, in bytes; a message with
+a longer one is refused. The rest up to ``ENVELOPE_MAX`` is room for what is added later:
+``<Stream>`` with the address for receipts, a message identifier, and a longer ``<to>`` after a
+redirection. Each URL has up to 2,048 characters.
 """
 NUMBER_MAX = 2**63 - 1
 """Largest ``<App>`` and ``<BodyType>`` that a column of the outbox and of the state tables can
@@ -54,11 +54,12 @@ _HOP = re.compile(r"\A[0-9]\.[0-9] srmp-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]
 def forwarded(message: Message, to: str) -> Message:
     """Return ``message`` as it is sent on to ``to``, without body, extension and stream position.
 
-    The stream of the message ends here. All other properties stay: the identifier and source
-    (3.1.7.2.4 writes those of the message), the class, the requested receipts, the times. The
-    specification keeps ``<to>`` unchanged when a redirection leads to another host, which would
-    then have to know our name; here ``<to>`` becomes the target. A message without an identity gets
-    ours when it is sent (:meth:`~srmp_spark.message.Message.has_identity`).
+    The stream of the message ends at this queue manager. All other properties stay: the identifier
+    and source (3.1.7.2.4 writes those of the message), the class, the requested receipts, the
+    times. The specification keeps ``<to>`` unchanged when a redirection leads to another host,
+    which would then have to know the name of this queue manager. This function writes the target
+    into ``<to>`` instead. A message without an identifier gets one of this queue manager when it is
+    sent (:meth:`~srmp_spark.message.Message.has_identity`).
     """
     return message._replace(
         destination=to[7:] if to[:7].upper() == "DIRECT=" else to,
@@ -75,7 +76,8 @@ def forwarded(message: Message, to: str) -> Message:
 def restored(envelope: bytes, body: bytes | None, extension: bytes | None) -> Message:
     """Return the message whose :func:`forwarded` is ``envelope``, with its body and extension.
 
-    Raises :class:`RemoteProtocolError` if the envelope cannot be read.
+    ``body`` and ``extension`` are stored separately. Raises :class:`RemoteProtocolError` if the
+    envelope cannot be read.
     """
     message = decode(b"text/xml", envelope)
     return message._replace(
@@ -87,7 +89,7 @@ def restored(envelope: bytes, body: bytes | None, extension: bytes | None) -> Me
 
 
 def unforwardable(message: Message) -> str | None:
-    """Return why ``message`` cannot be sent on unchanged, or ``None`` if it can.
+    """Return the reason why ``message`` cannot be sent on unchanged; ``None`` if it can be.
 
     A message is never changed in order to send it on.
     """
@@ -119,12 +121,13 @@ def unforwardable(message: Message) -> str | None:
 
 
 def ends_here(message: Message) -> str | None:
-    """Return why a new ``message`` must not be accepted for forwarding, or ``None`` if it may be.
+    """Return the reason not to accept a new ``message`` for forwarding, or ``None`` if it may be.
 
     The sender of a stream message with ``<DeadLetter/>`` keeps the message until a final stream
     receipt states its fate (3.1.7.3.3). That receipt names a position in the sender's stream, which
-    ends here. The message that we send on has a position in our own stream. No queue manager could
-    send the receipt, and the sender would treat a delivered message as a dead letter.
+    ends at this queue manager. The message that is sent on has a position in a stream of this queue
+    manager. No queue manager could send the receipt, and the sender would treat a delivered message
+    as a dead letter.
     """
     if message.stream is not None and message.dead_letter:
         return (
@@ -163,7 +166,7 @@ def _ends(until: int | None) -> int | None:
 
 
 def hops_of(via: bytes) -> tuple[str, ...]:
-    """Return the GUIDs of the queue managers that forwarded a message.
+    """Return the GUIDs of the queue managers that forwarded a message, the first one first.
 
     ``via`` is the value of its ``Via`` field. Marks of other programs are ignored.
     """
@@ -172,7 +175,10 @@ def hops_of(via: bytes) -> tuple[str, ...]:
 
 
 def hops_in_head(head: bytes) -> tuple[str, ...]:
-    """Return the GUIDs of :func:`hops_of`, given the head of a stored POST."""
+    """Return the GUIDs of the queue managers that forwarded a stored POST, from its head.
+
+    They are those of :func:`hops_of` for its ``Via`` field.
+    """
     return hops_of(b",".join(unfold(match) for match in _VIA.findall(head)))
 
 

@@ -6,10 +6,10 @@ default port of the scheme, and ``:*`` means any port. Without a path the rule m
 ``SCHEME://*`` means every host. "A trailing asterisk is treated as a wildcard, matching any
 characters at or following that position" (3.1.1.1.10). This is supported in a path. After a host
 name an asterisk is refused, because ``http://orders*`` would also match
-``http://orders.evil.example``. Both sides are parsed and compared in the one spelling of
-:mod:`srmp_spark.canonical_url`, never as text. The host is in lower case, either slash is accepted,
-and in ``/msmq/…`` case and percent-encodings do not matter, because queues are found in the same
-way. The query of a URL is not compared.
+``http://orders.evil.example``. Rule and URL are parsed and compared in canonical form
+(:mod:`srmp_spark.canonical_url`), never as text. The host is in lower case, either slash is
+accepted, and in ``/msmq/…`` case and percent-encodings do not matter, because queues are found in
+the same way. The query of a URL is not compared.
 
 The first rule that matches decides. If one of its exceptions matches too, the URL stays unchanged.
 No URL is redirected twice.
@@ -44,7 +44,7 @@ _QUEUES = f"/{VIRTUAL_DIRECTORY}/"
 
 
 def _parts_of(url: str) -> UrlParts | None:
-    """Return the parts of a URL in its one spelling, or ``None`` if no queue can have this URL.
+    """Return the parts of a URL in canonical form; ``None`` if no queue can have this URL.
 
     No rule matches such a URL.
     """
@@ -56,7 +56,7 @@ def _parts_of(url: str) -> UrlParts | None:
 
 @dataclass(frozen=True, slots=True)
 class UrlRule:
-    """The URLs that a **From** or an exception matches."""
+    """One pattern of URLs: the **From** of a redirection, or an exception."""
 
     scheme: str
     host: str | None
@@ -64,12 +64,15 @@ class UrlRule:
     port: int | None
     """Port of the URLs; ``None`` matches every port."""
     path: str
-    """Path of the URLs in its one spelling; an empty path matches every path."""
+    """Path of the URLs in canonical form, perhaps with ``*`` at its end; empty for every path."""
     is_prefix: bool
 
     @classmethod
     def parse(cls, text: str) -> UrlRule:
-        """Parse a rule. Raises :class:`ConfigurationError` if ``text`` is no rule."""
+        """Parse a rule such as ``http://host:8080/msmq/*``.
+
+        Raises :class:`ConfigurationError` if ``text`` is no rule.
+        """
         match = _RULE.fullmatch(text.strip())
         if match is None:
             after_host = re.match(r"https?://[^/\\]*\*", text.strip(), re.IGNORECASE)
@@ -111,7 +114,7 @@ class UrlRule:
         return cls(scheme, host, port, _path_of(path, is_prefix=bool(star)), bool(star))
 
     def matches(self, url: UrlParts) -> bool:
-        """Return whether the rule matches ``url``, which is in its one spelling."""
+        """Return whether the rule matches ``url``, which must be in canonical form."""
         if (
             url.scheme != self.scheme
             or self.host not in (None, url.host)
@@ -121,7 +124,7 @@ class UrlRule:
         return self.matches_path(url.path)
 
     def matches_path(self, of_url: str) -> bool:
-        """Return whether the rule matches the path of a URL in its one spelling."""
+        """Return whether the rule matches the path ``of_url``, which must be in canonical form."""
         # Such a path is no queue's, and it is unknown how another server resolves it.
         if _DOT_SEGMENT.search(of_url):
             return False
@@ -172,14 +175,18 @@ class Redirection:
 
 
 class Redirections(NamedTuple):
-    """InboundRedirectionCollection or OutboundRedirectionCollection, in order."""
+    """The redirections of one direction, in order: inbound (received messages) or outbound.
+
+    They are the InboundRedirectionCollection or the OutboundRedirectionCollection.
+    """
 
     rules: tuple[Redirection, ...] = ()
 
     def target(self, url: str) -> str | None:
         """Return **To** of the first rule whose **From** matches ``url``.
 
-        Return ``None`` if no rule matches, or if an exception of this rule matches.
+        Return ``None`` if no rule matches, if an exception of this rule matches, or if no queue can
+        have the URL.
         """
         if not self.rules:
             return None
@@ -192,9 +199,10 @@ class Redirections(NamedTuple):
         return None
 
     def may_redirect(self, path: str, hosts: LocalHosts) -> bool:
-        """Return whether a URL with ``path`` and any of ``hosts`` may be redirected.
+        """Return whether **From** of a rule matches a URL with ``path`` and any of ``hosts``.
 
-        ``path`` is in its one spelling. Exceptions are not considered.
+        ``path`` is in canonical form (:mod:`srmp_spark.canonical_url`). The exceptions of the rules
+        are ignored, so :meth:`target` may still return ``None``.
         """
         return any(
             rule.source.matches_path(path)
@@ -203,10 +211,12 @@ class Redirections(NamedTuple):
         )
 
     def endpoint_of(self, destination: str) -> str:
-        """Return the URL to which a connection for ``destination`` is opened ([MC-MQSRM] 3.1.7.9).
+        """Return the redirected URL of ``destination``, or ``destination`` itself.
 
-        Only scheme, host and port of this URL are used. The path of the request and ``<to>`` stay
-        those of the destination.
+        See [MC-MQSRM] 3.1.7.9.
+
+        A connection is opened to this URL. Only scheme, host and port of this URL are used. The
+        path of the request and ``<to>`` stay those of the destination.
         """
         return self.target(destination) or destination
 
@@ -218,7 +228,7 @@ class Redirections(NamedTuple):
         )
 
     def dump(self) -> list[dict[str, Any]]:
-        """Return the redirections in a form for JSON."""
+        """Return the redirections in a form for JSON, which :meth:`load` reads."""
         return [
             {
                 "from": str(rule.source),
@@ -230,9 +240,10 @@ class Redirections(NamedTuple):
 
 
 class ReceiptUrls(NamedTuple):
-    """StreamReceiptURLReplacementCollection and DefaultStreamReceiptURLReplacement.
+    """The URLs that peers are told for stream receipts, in place of that of this queue manager.
 
-    See [MC-MQSRM] 3.1.7.2.4.
+    They are StreamReceiptURLReplacementCollection and DefaultStreamReceiptURLReplacement
+    ([MC-MQSRM] 3.1.7.2.4).
     """
 
     rules: tuple[tuple[UrlRule | None, str], ...] = ()
@@ -241,9 +252,11 @@ class ReceiptUrls(NamedTuple):
     def replacement(self, destination: str, own: str) -> str:
         """Return ``<sendReceiptsTo>`` for streams to ``destination``.
 
-        ``own`` is the URL of our order queue with its secret. The specification uses **To**
-        unchanged. Here a **To** without a query gets the query of ``own``, because a receipt counts
-        only if it arrives at an address that only the peer was told.
+        The result is ``own`` if no rule matches and there is no default. ``own`` is the URL of this
+        queue manager's order queue with its secret
+        (:mod:`srmp_spark.srmp.sending.receipts_address`). The specification uses **To** unchanged.
+        This method adds the query of ``own`` to a **To** without a query, because a receipt counts
+        only if it arrives at an address that only the peer knows.
         """
         parts = _parts_of(destination) if self.rules else None
         default = None
@@ -256,7 +269,7 @@ class ReceiptUrls(NamedTuple):
 
     @classmethod
     def load(cls, stored: Sequence[Mapping[str, Any]]) -> ReceiptUrls:
-        """Return the URLs that :meth:`dump` stored."""
+        """Return the receipt URLs that :meth:`dump` stored."""
         return cls(
             tuple(
                 (UrlRule.parse(each["from"]) if each["from"] else None, each["to"])
@@ -265,7 +278,7 @@ class ReceiptUrls(NamedTuple):
         )
 
     def dump(self) -> list[dict[str, Any]]:
-        """Return the URLs in a form for JSON."""
+        """Return the receipt URLs in a form for JSON, which :meth:`load` reads."""
         return [{"from": str(source) if source else None, "to": to} for source, to in self.rules]
 
 
@@ -290,12 +303,13 @@ class Forwarding:
     store_and_forward: bool = False
     """TransparentStoreAndForward: whether messages for other hosts are accepted and sent on."""
     allows: Callable[[UrlParts], bool] = _nothing
-    """Returns whether a URL matches a pattern of ``--allow-url``.
+    """Function that returns whether a URL matches a pattern of ``--allow-url``.
 
-    Without this check any client could send to any host through us (bad input 21).
+    Without this check any client could send to any host through this queue manager (bad input 21).
     """
     inbound: Redirections = NO_REDIRECTIONS
-    """Redirections of our own configuration. Their targets are not restricted."""
+    """Redirections that the operator of this queue manager configured; their targets are allowed.
+    """
 
     @property
     def is_on(self) -> bool:
@@ -303,9 +317,12 @@ class Forwarding:
         return self.store_and_forward or bool(self.inbound.rules)
 
     def forward_to(self, destination: str, hosts: LocalHosts) -> str:
-        """Return where a message that was accepted for forwarding is sent.
+        """Return the URL to which a message for ``destination`` is sent on.
 
-        The specification applies redirections only to destinations on our own host.
+        If the host of ``destination`` is one of ``hosts``, the URL is the target of the inbound
+        redirection that matches. Otherwise the URL is ``destination`` itself, because the
+        specification redirects only destinations on the own host. Raises :class:`ValueError` if
+        ``destination`` is no URL.
         """
         if split_url(destination).host not in hosts:
             return destination

@@ -1,4 +1,4 @@
-"""Message Position Deleted ([MC-MQSRM] 3.1.7.3): how a message left our queue, and its receipts.
+"""Message Position Deleted ([MC-MQSRM] 3.1.7.3): how a message left its queue, and its receipts.
 
 A message may request two receipts about its end. A commitment receipt is sent to its administration
 queue (3.1.7.3.1). A final stream receipt is sent to the order queue of its sender (3.1.7.3.3); only
@@ -36,7 +36,7 @@ DecisionKind = Literal["commitment", "final_stream"]
 
 
 class Reason(Enum):
-    """Why a message left our queue: *iReason* of [MC-MQSRM] 3.1.7.3.
+    """Why a message left a queue of this queue manager: *iReason* of [MC-MQSRM] 3.1.7.3.
 
     The value is the message class of the receipts ([MS-MQDMPR] 3.1.1.12, [MS-MQMQ] 2.2.18.1.6). For
     any other reason no receipt is sent: "the server MUST not send" one.
@@ -60,7 +60,7 @@ class Reason(Enum):
 
 
 class Undecided(NamedTuple):
-    """A row whose sender requests receipts about its end, with all data for these receipts."""
+    """The receipts that the sender of one row requests about its end, with all data for them."""
 
     queue: str
     sequence: int
@@ -91,7 +91,8 @@ class Undecided(NamedTuple):
     position: int
     """``<current>``, the position in the stream; 0 outside a stream."""
     stream_name: StreamName | None = None
-    """Name of the stream on our side: the queue that ``<to>`` named.
+    """Name under which this queue manager knows the stream (:mod:`.stream_name`): the queue that
+    ``<to>`` named.
 
     After a redirection it differs from ``queue``.
     """
@@ -125,7 +126,7 @@ class DecisionReceipt(NamedTuple):
 
     @property
     def counted_by(self) -> StreamName:
-        """Return the name by which the stream of the message is known here.
+        """Return the name of the message's stream (:mod:`.stream_name`).
 
         Rows of older versions have no ``stream_name``. Their stream is known by its queue, as it is
         without redirections.
@@ -134,11 +135,12 @@ class DecisionReceipt(NamedTuple):
 
     @property
     def lane(self) -> tuple[str, str, str, str]:
-        """Return the lane of this receipt. All receipts of one lane succeed or fail together.
+        """Return the lane of this receipt: the key of receipts that succeed or fail together.
 
-        Receipts of one lane have the same URL and the same sender, and the same stream if they are
-        about a stream. A sender is an address and, if authenticated, a name. Behind a proxy many
-        senders share one address, and a URL that belongs to one of them does not belong to another.
+        A caller sends the receipts of one lane one after the other. Receipts of one lane have the
+        same URL and the same sender, and the same stream if they are about a stream. A sender is an
+        address and, if authenticated, a name. Behind a proxy many senders share one address, and a
+        URL that belongs to one of them does not belong to another.
         """
         return (
             self.url,
@@ -156,16 +158,16 @@ def undecided_of(
     send_receipts_to: str | None = None,
     stream_name: StreamName | None = None,
 ) -> Undecided | None:
-    """Return which receipts a message requests about its end, or ``None`` if it requests none.
+    """Return the receipts that a message requests about its end, or ``None`` if it requests none.
 
-    Most messages request no receipts and then cost nothing here. ``send_receipts_to`` is
-    Stream.SendReceiptsTo at this moment, because the stream may be replaced before the message is
-    decided. ``stream_name`` names the stream, to find it then. ``sequence`` is 0 for a message that
-    does not become a row.
+    Nothing is stored by this call. ``send_receipts_to`` is Stream.SendReceiptsTo at this moment,
+    because the stream may be replaced before the message is decided. ``stream_name`` names the
+    stream, to find it then. ``sequence`` is 0 for a message that does not become a row.
 
-    A receipt never requests a receipt. Nobody receives from our own queues: the receipts of a
-    forwarded row are sent where the row arrives. A message that does not become a row arrives
-    nowhere, so its receipts are sent from here.
+    The result is ``None`` for a message that is itself a receipt. The result is also ``None`` for a
+    row of the order queue or of the forward queue, because no application receives from them: the
+    queue manager at which a forwarded row arrives sends its receipts. A message that does not
+    become a row arrives nowhere, so this queue manager sends its receipts.
     """
     wants_commitment = message.commitment_receipt_to is not None and (
         message.commitment_positive or message.commitment_negative

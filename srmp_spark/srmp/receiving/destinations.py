@@ -56,10 +56,11 @@ A longer spelling is parsed each time, so that unauthenticated clients cannot fi
 names of 64 KB.
 """
 ORDER_QUEUE_UNREAD_MAX = 512 * 1_048_576
-"""Most bytes of receipts in our order queue that the sender process has not read.
+"""Most bytes of receipts in the order queue that the sender process has not read.
 
-Any client may send receipts, and no quota limits them. The sender process reads faster than
-receipts can arrive, so the limit is reached only if the sender process cannot run for a long time.
+At the limit further receipts are answered 503. Any client may send receipts, and no quota limits
+them. The sender process reads faster than receipts can arrive, so the limit is reached only if the
+sender process cannot run for a long time.
 """
 MULTICAST_PREFIX = "MSMQ:MULTICAST="
 
@@ -67,7 +68,7 @@ _SECTION = "[MC-MQSRM] 3.1.5.1.3"
 
 
 class MachineUse:
-    """Counts what all queues of one queue manager hold together."""
+    """Counts the bytes that wait in all queues of one queue manager together."""
 
     __slots__ = ("bytes",)
 
@@ -78,7 +79,7 @@ class MachineUse:
 
 @dataclass(slots=True, kw_only=True)
 class QueueState:
-    """The state of one of our queues, as the engine needs it.
+    """The state of one queue of this queue manager, as the engine needs it.
 
     The service keeps ``paused``, ``bytes_waiting`` and ``count`` up to date.
     """
@@ -96,7 +97,7 @@ class QueueState:
     count: int = 0
     """Number of messages that the ``default`` consumer has not received."""
     unread_bytes: int = 0
-    """Bytes of the receipts in our order queue that the sender process has not finished reading;
+    """Bytes of the receipts in the order queue that the sender process has not finished reading;
     used for that queue only.
     """
     declared: bool = True
@@ -108,7 +109,7 @@ class QueueState:
     machine: MachineUse = field(default_factory=MachineUse)
     """The engine's totals over all queues, this queue included."""
     receipts_only: bool = field(init=False)
-    """Whether the queue is our order queue.
+    """Whether the queue is the order queue, to which peers send stream receipts.
 
     No application receives from the order queue, so any message that is no receipt would only fill
     the disk.
@@ -127,13 +128,13 @@ class Route(NamedTuple):
     """The path of a message that goes to another queue than ``<to>`` names, or to another host."""
 
     queue: QueueState
-    """One of our queues.
+    """The queue of this queue manager in which the message is stored.
 
     A message that is forwarded goes to ``FORWARD_QUEUE``, which accepts stream messages and other
     messages.
     """
     stream_name: StreamName
-    """Name of the message's stream on our side.
+    """Name under which this queue manager knows the message's stream.
 
     Two destinations of one sender are two streams, even if both are led to the same place. For a
     ``<to>`` on this host the name is the queue that ``<to>`` names, so that a redirection may be
@@ -147,7 +148,7 @@ Found = QueueState | Route | Refused
 
 
 class Destinations:
-    """Finds the queue for a ``<to>``, and caches the answers."""
+    """Finds the queue, the route or the refusal for a ``<to>``, and caches the results."""
 
     def __init__(
         self,
@@ -171,8 +172,8 @@ class Destinations:
     def add(self, queue: QueueState) -> None:
         """Add a queue.
 
-        Raises :class:`ConfigurationError` if the name or the multicast address is in use, or if one
-        of our own queues shall be transactional.
+        Raises :class:`ConfigurationError` if the name or the multicast address is in use, or if the
+        order queue or the forward queue shall be transactional.
         """
         known = self.queues.get(queue.name)
         if known is not None and (queue.name not in OWN_QUEUES or known.end != 0):
@@ -198,8 +199,8 @@ class Destinations:
     def remove(self, name: str) -> QueueState:
         """Remove a queue and return it.
 
-        Raises :class:`KeyError` if the queue is unknown, and :class:`ConfigurationError` for our
-        order queue and our forward queue, which cannot be removed.
+        Raises :class:`KeyError` if the queue is unknown, and :class:`ConfigurationError` for the
+        order queue and the forward queue, which cannot be removed.
         """
         if name == ORDER_QUEUE:
             raise ConfigurationError(
@@ -215,12 +216,15 @@ class Destinations:
         return queue
 
     def declare(self, name: str) -> None:
-        """Let a subqueue that a remote reader created accept messages as any queue does."""
+        """Mark a subqueue that a remote reader created as declared, so that senders may use it.
+
+        Raises :class:`KeyError` if the queue is unknown.
+        """
         self.queues[name].declared = True
         self._known.clear()
 
     def find(self, destination: str) -> Found:
-        """Return the queue that ``<to>`` names, its route, or the refusal with the reason."""
+        """Return the queue of a ``<to>``, the route if it is led elsewhere, or the refusal."""
         found = self._known.get(destination)
         if found is None:
             found = self._look_up(destination)
@@ -232,7 +236,10 @@ class Destinations:
         return found
 
     def _look_up(self, destination: str) -> Found:
-        """Carry out the steps of [MC-MQSRM] 3.1.5.1.3 for a ``<to>`` that is not cached."""
+        """Return the queue, the route or the refusal for a ``<to>``, without the cache.
+
+        The steps are those of [MC-MQSRM] 3.1.5.1.3.
+        """
         if destination[: len(MULTICAST_PREFIX)].upper() == MULTICAST_PREFIX:
             return self._look_up_multicast(destination[len(MULTICAST_PREFIX) :])
         try:
@@ -265,7 +272,7 @@ class Destinations:
             canonical = canonical_destination(destination)
         except ConfigurationError as error:
             return Refused(400, "bad-destination", f"<to> names no queue: {error}", _SECTION)
-        # The URL is checked in its one spelling, because it is called in this spelling.
+        # The URL is checked in canonical form, because it is called in this form.
         url = split_url(canonical)
         if not self._forwarding.allows(url):
             hint = f"to forward it, add --allow-url {address.scheme}://{url.authority}"
@@ -288,12 +295,13 @@ class Destinations:
     def may_redirect(self, queue: str) -> bool:
         """Return whether a redirection may lead messages for ``queue`` elsewhere.
 
-        This is about messages whose ``<to>`` names ``queue`` under one of our host names.
+        Such a message names ``queue`` under a host name of this queue manager. Exceptions of the
+        rules are ignored, so that the result may be True although no message is redirected.
         """
         return self._forwarding.inbound.may_redirect(f"/{VIRTUAL_DIRECTORY}/{queue}", self._hosts)
 
     def refuses_new(self, route: Route, sender: str) -> Refused | None:
-        """Return the refusal for a new destination of another host without room, or ``None``.
+        """Return the refusal if a new destination of another host has no room, else ``None``.
 
         ``sender`` is the sender in whose share the destination counts. The target of a redirection
         is the operator's own choice and does not count.
@@ -318,7 +326,11 @@ class Destinations:
         return Refused(503, "too-many-destinations", f"{why}; {hint}", _SECTION, RETRY_AFTER_S)
 
     def take(self, route: Route, sender: str, sequence: int) -> None:
-        """Count the destination of row ``sequence``, which was accepted to be forwarded."""
+        """Record that row ``sequence`` of ``private$/forward$`` was accepted for ``route``.
+
+        Its destination is counted in the share of ``sender`` (:meth:`.ForwardRoom.accepted`). A
+        route to a queue of this queue manager, or by a redirection, is not counted.
+        """
         if route.forwards and is_foreign(route.stream_name):
             self.forward_room.accepted(route.stream_name, sender, sequence)
 

@@ -40,11 +40,11 @@ class Committed:
 
 
 class Refused(NamedTuple):
-    """The answer ``status``, with which nothing of the message is kept.
+    """The refusal of one message: it is answered with ``status``, and nothing of it is kept.
 
-    400 means "can never succeed", and the sender deletes the message. 503 means a problem on our
-    side. 401 and 403 mean that this sender has no permission at present. After these three the
-    sender keeps the message.
+    400 means "can never succeed", and the sender deletes the message. 503 means a problem of this
+    queue manager. 401 and 403 mean that this sender has no permission at present. After these three
+    the sender keeps the message.
     """
 
     status: int
@@ -66,7 +66,7 @@ class OwedReceipt(NamedTuple):
 
     kind: Literal["delivery"]
     url: str
-    """``<sendTo>`` as it was sent. The allow-list decides whether we may call this URL."""
+    """``<sendTo>`` as it was sent. The allow-list decides whether this URL may be called."""
     queue: str
     lineage: str
     uniquifier: int
@@ -98,7 +98,7 @@ class OwedReceipt(NamedTuple):
 
 
 class StreamMark(NamedTuple):
-    """The position in its stream that a commit of a stream message makes durable."""
+    """The position in a stream that becomes durable with the commit of a stream message."""
 
     stream: IncomingStream
     ordinal: int
@@ -179,7 +179,7 @@ Pending = Accepted | Repeated
 class Ok:
     """The answer 200 to ``pending``.
 
-    After this answer we are responsible for the message ([MC-MQSRM] 3.1.7.2.5).
+    After this answer this queue manager is responsible for the message ([MC-MQSRM] 3.1.7.2.5).
     """
 
     __slots__ = ("pending",)

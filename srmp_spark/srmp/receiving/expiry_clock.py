@@ -23,7 +23,10 @@ the clock.
 
 
 class ExpiryClock:
-    """Returns the time in microseconds since 1970, beginning with the wall clock."""
+    """Returns the time by which messages expire: the wall clock, without large jumps ahead.
+
+    The time is in microseconds since 1970. A jump is ignored for :data:`PAUSE_S`.
+    """
 
     __slots__ = ("_believed", "_seen", "_until")
 
@@ -38,7 +41,10 @@ class ExpiryClock:
 
     @property
     def ahead_s(self) -> float:
-        """Return by how many seconds the wall clock is ahead; 0 unless expiry is paused."""
+        """Return by how many seconds the wall clock is ahead of the time that :meth:`read` returns.
+
+        The result is 0 outside a pause.
+        """
         return (
             0.0
             if self._until is None or self._believed is None

@@ -2,10 +2,10 @@
 
 See [MC-MQSRM] 3.1.1.1.5. Windows keeps 10,000 identifiers for 30 minutes (appendix A <16>).
 However, its own stream sender repeats a message every six hours without end (<18>), and a proxy may
-hold a POST even longer. We keep identifiers for 30 days. The identifiers of one queue manager (its
-*lineage*) rise by one for each message, so they are stored as runs and not one by one. In this
-module a lineage is the key of :func:`~srmp_spark.srmp.receiving.trust_domain.lineage_key`, which
-also says to whom the identifiers belong.
+hold a POST even longer. This module keeps identifiers for 30 days. The identifiers of one queue
+manager (its *lineage*) rise by one for each message, so they are stored as runs and not one by one.
+In this module a lineage is the key of :func:`~srmp_spark.srmp.receiving.trust_domain.lineage_key`,
+which also says to whom the identifiers belong.
 
 This module stores nothing. :meth:`MessageIdHistory.take_changes` returns the changes since its last
 call, for the transaction that holds the rows. If an identifier were durable before its message, the
@@ -88,7 +88,7 @@ class HistoryChanges(NamedTuple):
 
 
 class _Lineage(Runs):
-    """The runs of one source queue manager, and the keys that changed since they were saved."""
+    """The received numbers of one source queue manager as runs, and the keys still to save."""
 
     __slots__ = ("touched",)
 
@@ -153,9 +153,10 @@ class MessageIdHistory:
         return at is not None and at <= self._undivided_until
 
     def add(self, lineage: str, uniquifier: int, at: int) -> None:
-        """Remember an identifier that was received at ``at`` (microseconds).
+        """Remember an identifier that was received at ``at`` (microseconds since 1970).
 
-        At a limit the oldest runs or lineages are forgotten.
+        The change is saved with the next :meth:`take_changes`. At a limit some of the oldest runs
+        or lineages are forgotten.
         """
         runs = self._lineages.get(lineage)
         if runs is None:
@@ -182,8 +183,9 @@ class MessageIdHistory:
     def expire(self, now: int) -> bool:
         """Forget some of the identifiers that are older than :data:`MESSAGE_ID_HISTORY_DAYS`.
 
-        ``now`` is in microseconds. Return True when every lineage was examined. Return False when
-        the function must be called again soon, for the next part.
+        ``now`` is in microseconds since 1970. One call examines at most about LOOKED_AT_MAX runs.
+        Return True if every lineage was examined. Return False if the method must be called again
+        soon, for the next part.
         """
         if not self._expiring:
             self._expiring = list(reversed(self._lineages))
@@ -200,7 +202,7 @@ class MessageIdHistory:
         return True
 
     def _make_room(self) -> None:
-        """Forget the oldest runs until the number of runs is within its limit.
+        """Forget old runs, to bring the number of runs back to its limit.
 
         Lineages are examined in the order in which they are stored in the table. If many runs must
         be examined to find an old one, the limit is exceeded for a while, to avoid a long pause.
@@ -218,6 +220,8 @@ class MessageIdHistory:
 
     def _old_enough(self) -> int:
         """Return a time before which about 1/:data:`EVICTED_SHARE` of the runs arrived.
+
+        The time is in microseconds since 1970.
 
         At least one run arrived before it.
         """
@@ -259,7 +263,7 @@ class MessageIdHistory:
     def _forget(
         self, lineage: str, before: int, forget: int, look_at: int | None = None
     ) -> Trimmed:
-        """Forget runs of a lineage that are older than ``before`` (:meth:`.Runs.trim`)."""
+        """Forget runs of a lineage that are older than ``before``, with :meth:`.Runs.trim`."""
         runs = self._lineages.get(lineage)
         if runs is None or runs.all_since(before):
             return _NOTHING
@@ -275,7 +279,7 @@ class MessageIdHistory:
         return trimmed
 
     def take_changes(self) -> HistoryChanges:
-        """Return the changes of the table ``history`` since the last call."""
+        """Return and forget the changes of the table ``history`` since the last call."""
         upserts: list[HistoryRun] = []
         deletes: list[tuple[str, int]] = []
         for lineage, runs in self._dirty.items():
@@ -297,7 +301,10 @@ class MessageIdHistory:
 
     @property
     def newest(self) -> int | None:
-        """Return when the newest identifier arrived (microseconds); ``None`` if there is none."""
+        """Return the time at which the newest identifier arrived, or ``None`` if there is none.
+
+        The time is in microseconds since 1970.
+        """
         return max((runs.newest for runs in self._lineages.values()), default=None)
 
     def rows(self) -> list[HistoryRun]:

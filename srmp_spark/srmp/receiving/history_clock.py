@@ -27,7 +27,10 @@ the wall clock shows.
 
 
 class HistoryClock:
-    """Returns the time in microseconds since 1970. This clock never goes back."""
+    """Returns the time by which identifiers grow old; it never goes back and cannot jump.
+
+    The time is in microseconds since 1970.
+    """
 
     __slots__ = ("_is_new", "_last", "_value")
 

@@ -12,15 +12,15 @@ further message restarts the timer, until 10 s after the first unacknowledged me
 differs from the specification in these points:
 
 - The specification sets UnackedStreamMessageArrivalTime to zero only when the 10 s are over. The
-  second receipt of a stream that was idle for ten seconds would then not wait at all. Here every
-  receipt clears this time.
+  second receipt of a stream that was idle for ten seconds would then not wait at all. In this
+  module every receipt clears this time.
 - The specification ignores a repeated message wholly. If one receipt is lost, the sender repeats
-  its messages for ever. Here a repeat of an accepted position restarts the timer.
-- The specification moves LastAcknowledgedStreamMessage when a receipt is created. Here it moves
-  when the peer has answered 200. Until then, also after a restart, the receipt is owed.
+  its messages for ever. In this module a repeat of an accepted position restarts the timer.
+- The specification moves LastAcknowledgedStreamMessage when a receipt is created. In this module it
+  moves when the peer has answered 200. Until then, also after a restart, the receipt is owed.
 - The specification looks for "no gaps in sequence numbers". A gap that ``<previous>`` allows is no
-  gap here, or one expired message would end all receipts. Positions are accepted in order, so a
-  receipt names the last committed position.
+  gap in this module, or one expired message would end all receipts. Positions are accepted in
+  order, so a receipt names the last committed position.
 - The specification lets the message that ends the 10 s be acknowledged at once. "The receiving QM
   waits a minimum of 500 milliseconds" (3.1.1.3.2): a receipt that the 10 s force names only what
   has been stored for 500 ms, and the rest stays owed.
@@ -109,7 +109,7 @@ TRANSITIONS: Mapping[tuple[ReceiptState, ReceiptEvent], ReceiptState] = {
 }
 """The next state for each state and event.
 
-A missing pair is a bug of ours and raises :class:`~srmp_spark.errors.LocalProtocolError`.
+A missing pair is a bug of this package and raises :class:`~srmp_spark.errors.LocalProtocolError`.
 """
 
 _TIMER_RUNS = (ReceiptState.COALESCING, ReceiptState.WAITING_TO_RETRY)
@@ -291,7 +291,7 @@ class IncomingStream:
         self.last_access_at = arrival.at
 
     def receipts_to_after(self, position: StreamPosition) -> str:
-        """Return where stream receipts go once ``position`` is accepted. Nothing changes."""
+        """Return the URL for stream receipts after ``position`` is accepted; change nothing."""
         if position.id.ordinal != self.ordinal or self.sequence_number == 0:
             # A restored stream, of which only the name is known, may continue without its <start>.
             return position.send_receipts_to or self.send_receipts_to
@@ -313,10 +313,11 @@ class IncomingStream:
             self.receipt = ReceiptState.SENDING
 
     def take_move(self, now: float) -> str | None:
-        """Return the ``host:port`` of the stream's peer before its host changed, or ``None``.
+        """Return the former ``host:port`` of the peer if its host has changed, or ``None``.
 
-        Each change is returned once. Only plain HTTP is reported, and at most once in
-        :data:`MOVES_TOLD_S`, because a sender with two addresses is not news each time.
+        Each change is returned once, and is then forgotten. ``now`` is in seconds on the monotonic
+        clock. Only plain HTTP is reported, and at most once in :data:`MOVES_TOLD_S`, because a
+        sender with two addresses is not news each time.
         """
         moved_from, self.moved_from = self.moved_from, None
         if moved_from is None or now - self.move_told_at < MOVES_TOLD_S:
@@ -325,11 +326,11 @@ class IncomingStream:
         return moved_from
 
     def take_stale(self) -> bool:
-        """Return whether this is the first message of an earlier stream since the live one began.
+        """Return True for the first message of an earlier stream, and False after that.
 
-        Only the first such message is worth a report. The message is a late copy, or its sender
-        counts from an earlier state (a machine restored from an image). Messages of such a sender
-        are not accepted.
+        Call this once for each message of an earlier stream, and report only the first one since
+        the live stream began. The message is a late copy, or its sender counts from an earlier
+        state (a machine restored from an image). Messages of such a sender are not accepted.
         """
         told, self.stale_told = self.stale_told, True
         return not told
@@ -386,8 +387,9 @@ class IncomingStream:
     def stored(self, ordinal: int, position: int, now: float) -> None:
         """Record that ``position`` of stream ``ordinal`` is on stable storage.
 
-        This restarts the coalescing timer of [MC-MQSRM] 3.1.2.3. ``position`` 0 is a repeat of a
-        stored message. ``now`` is in seconds on the monotonic clock.
+        This restarts the coalescing timer of [MC-MQSRM] 3.1.2.3. If ``ordinal`` is not the live
+        one, nothing changes. ``position`` 0 is a repeat of a stored message. ``now`` is in seconds
+        on the monotonic clock.
         """
         # A newer stream may have begun while this one was being committed.
         if ordinal != self.ordinal:
@@ -407,7 +409,7 @@ class IncomingStream:
         )
 
     def receipt_due(self) -> SendStreamReceipt:
-        """Return the receipt for everything that has been committed for 500 ms.
+        """Process the end of the timer; return the receipt for all that was committed for 500 ms.
 
         See [MC-MQSRM] 3.1.6.3.
         """
@@ -427,9 +429,10 @@ class IncomingStream:
         )
 
     def acknowledgeable(self) -> tuple[float, int]:
-        """Return the highest position that a receipt may name now, with a time.
+        """Return the pair (time, highest position that a receipt may name when the timer ends).
 
-        Nothing after this position was stored before this time.
+        The time is in seconds on the monotonic clock. Nothing after this position was stored before
+        this time.
         """
         if self.stored_at + STREAM_RECEIPT_COALESCING_S <= self.deadline:
             return self.deadline, self.committed
@@ -442,7 +445,8 @@ class IncomingStream:
     def receipt_delivered(self, stream_id: StreamId, last_ordinal: int) -> bool:
         """Record that the peer accepted the receipt.
 
-        Return whether LastAcknowledgedStreamMessage moved.
+        ``last_ordinal`` is the position that the receipt named. Return whether
+        LastAcknowledgedStreamMessage moved.
         """
         self._move(ReceiptEvent.DELIVERED)
         if stream_id.ordinal != self.ordinal or last_ordinal <= self.last_acknowledged:
@@ -451,10 +455,11 @@ class IncomingStream:
         return True
 
     def receipt_failed(self, now: float, retransmission_timeout: float, permanent: bool) -> None:
-        """Record that the receipt did not arrive.
+        """Record that the receipt in flight did not arrive.
 
-        After an answer of 400 (``permanent``) the receipt is not sent again until the stream
-        continues, because a repetition cannot succeed.
+        The next attempt is due at ``now`` + ``retransmission_timeout``, both in seconds. After an
+        answer of 400 (``permanent``) the receipt is not sent again until the stream continues,
+        because a repetition cannot succeed.
         """
         self._move(ReceiptEvent.REFUSED if permanent else ReceiptEvent.FAILED)
         if not permanent:
@@ -462,7 +467,10 @@ class IncomingStream:
             self.unacked_since = None
 
     def owe_receipt(self, at: float) -> None:
-        """Owe a receipt after a restart, because it is unknown whether the last receipt arrived."""
+        """Let the next receipt be due at ``at`` (monotonic seconds), called after a restart.
+
+        It is unknown then whether the last receipt arrived.
+        """
         self._move(ReceiptEvent.STORED)
         self.unacked_since = at
         self.deadline = at
@@ -494,7 +502,7 @@ class IncomingStream:
     def row(self) -> IncomingStreamRow:
         """Return the row to save.
 
-        The row belongs into the transaction that holds the messages up to ``sequence_number``.
+        The row belongs in the transaction that holds the messages up to ``sequence_number``.
         """
         return IncomingStreamRow(
             self.queue,
@@ -530,7 +538,7 @@ class IncomingStreams:
     stream_class: type[IncomingStream] = IncomingStream
     """Class of the streams.
 
-    The simulator puts a faulty class here to check that the fault is found.
+    The simulator of the tests sets a faulty class, to check that the fault is found.
     """
 
     def __init__(self) -> None:
@@ -551,8 +559,8 @@ class IncomingStreams:
         """Return the streams that were saved ([MC-MQSRM] 3.1.3.2).
 
         A stream with unacknowledged positions owes a receipt at once. The specification sets
-        LastAcknowledgedStreamMessage to zero at the start. We keep the saved number, which saves
-        peers one receipt for each stream.
+        LastAcknowledgedStreamMessage to zero at the start. This method keeps the saved number,
+        which saves peers one receipt for each stream.
         """
         streams = cls()
         for row in rows:
@@ -573,7 +581,7 @@ class IncomingStreams:
         return self._streams.get((queue, guid))
 
     def put(self, stream: IncomingStream) -> None:
-        """Keep ``stream``, new or changed, and save it with the next changes."""
+        """Keep the new or changed ``stream``, and add its row to the next :meth:`take_changes`."""
         key = (stream.queue, stream.guid)
         before = self._streams.get(key)
         if before is not stream:
@@ -585,8 +593,9 @@ class IncomingStreams:
     def make_room(self, peer: str, sender_name: str | None, at: int, now: float) -> str | None:
         """Make room for a further stream of this sender, by evicting other streams if necessary.
 
-        :mod:`.stream_room` has the rules. Return ``None`` if there is room, else the reason in
-        words for an operator.
+        :mod:`.stream_room` has the rules. Return ``None`` if there is room then, else the reason as
+        a text for an operator. ``at`` is the time in microseconds since 1970
+        (:mod:`.history_clock`), and ``now`` the monotonic clock in seconds.
         """
         if self._room.full(peer, sender_name) is None:
             return None
@@ -635,7 +644,10 @@ class IncomingStreams:
         heapq.heappush(self._timers, (stream.deadline, self._timer_serial, stream))
 
     def next_timer(self) -> float | None:
-        """Return when :meth:`due` must be called, on the monotonic clock, or ``None``."""
+        """Return the time at which :meth:`due` must be called; ``None`` if no timer runs.
+
+        The time is in seconds on the monotonic clock. Obsolete entries of the heap are removed.
+        """
         timers = self._timers
         while timers:
             deadline, _, stream = timers[0]
@@ -656,7 +668,10 @@ class IncomingStreams:
         return None
 
     def due(self, now: float) -> list[SendStreamReceipt]:
-        """Return the receipts whose time has come."""
+        """Return the stream receipts whose timers have ended; each is in flight from now on.
+
+        ``now`` is in seconds on the monotonic clock.
+        """
         receipts = []
         while (deadline := self.next_timer()) is not None and deadline <= now:
             stream = heapq.heappop(self._timers)[2]
@@ -667,7 +682,7 @@ class IncomingStreams:
     def take_changes(
         self,
     ) -> tuple[list[IncomingStreamRow], list[tuple[StreamName, str]], list[AcceptedGap]]:
-        """Return the changes since the last call.
+        """Return the changes since the last call, and begin to collect again.
 
         The result has the rows to insert or replace, the keys to delete before that, and the
         accepted gaps.

@@ -1,11 +1,11 @@
 """Builds receipts as Windows writes them.
 
 See [MC-MQSRM] 3.1.5.1.6.2, 3.1.6.3, 3.1.7.3, and the samples of chapters 4.3 and 4.4. A receipt is
-a message like any other: it has our next MessageIdOrdinal, is sent to the URL that the peer gave,
-and names our queue in ``<rev>``. The samples settle the points that the text leaves open: classes
-and priorities; a correlation of zeros for stream receipts and of the original's identifier for the
-others; four days to reach the queue; a label that repeats the original's (appendix A <6>: an
-``<action>`` without ``MSMQ:`` counts as an empty label).
+a message like any other: it has the next MessageIdOrdinal of this queue manager, is sent to the URL
+that the peer gave, and names a queue of this queue manager in ``<rev>``. The samples settle the
+points that the text leaves open: classes and priorities; a correlation of zeros for stream receipts
+and of the original's identifier for the others; four days to reach the queue; a label that repeats
+the original's (appendix A <6>: an ``<action>`` without ``MSMQ:`` counts as an empty label).
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def stream_receipt(
 ) -> Message:
     """Return the stream receipt of [MC-MQSRM] 3.1.6.3 (samples in 4.4).
 
-    ``identity`` and ``uniquifier`` are our GUID and MessageIdOrdinal. ``to`` is
-    Stream.SendReceiptsTo as the peer gave it, ``via`` is the URL of our queue, and ``sent_at`` is
-    in microseconds since 1970.
+    ``identity`` and ``uniquifier`` are the GUID and the next MessageIdOrdinal of this queue
+    manager. ``to`` is Stream.SendReceiptsTo as the peer gave it, ``via`` is the URL of this queue
+    manager's queue, and ``sent_at`` is in microseconds since 1970.
     """
     return Message(
         destination=to,

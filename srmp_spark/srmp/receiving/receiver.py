@@ -111,7 +111,7 @@ class ReceiverSettings:
 
 
 class Receiver:
-    """The receiving engine of one queue manager."""
+    """The receiving engine of one queue manager. ``now`` is in monotonic seconds."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class Receiver:
     ) -> QueueState:
         """Add a queue. ``end`` is the sequence of its last stored row.
 
-        Our order queue exists from the start. It may be added once, before its first message, to
+        The order queue exists from the start. It may be added once, before its first message, to
         set the sequence of the queue. Raises :class:`~srmp_spark.errors.ConfigurationError` if the
         name or the multicast address is in use.
         """
@@ -188,7 +188,7 @@ class Receiver:
         The message identifiers stay known, because a repeat must not be the first message of a new
         queue with this name. Streams that a redirection may lead to another queue stay too, because
         their rows are there. Raises :class:`KeyError` if the queue is unknown, and
-        :class:`ConfigurationError` for our own queues.
+        :class:`ConfigurationError` for the order queue and the forward queue.
         """
         queue = self._destinations.remove(name)
         self.machine.bytes -= queue.bytes_waiting
@@ -211,9 +211,10 @@ class Receiver:
         return self._destinations.forward_room
 
     def judge(self, message: Message, *, own: bool = False) -> Refused | QueueState:
-        """Return the queue for a message, or its refusal, whatever arrived before it.
+        """Return the queue that would store a message, or the refusal, by its destination alone.
 
-        This changes nothing (``doctor`` uses it). ``own`` means that the message was created here.
+        Streams, known identifiers and quotas are not considered, and nothing changes. The command
+        ``doctor`` uses this method. ``own`` means that this queue manager created the message.
         """
         found = self._destinations.find(message.destination)
         if isinstance(found, Refused):
@@ -225,9 +226,10 @@ class Receiver:
     def refuses_hops(self, message: Message, hops: Sequence[str]) -> Refused | None:
         """Return the refusal for a message that loops between queue managers, or ``None``.
 
-        ``hops`` are the queue managers that forwarded it (``Via``, :mod:`.redirection`). Call this
-        before :meth:`receive`, which would recognize the identifier of the message, answer 200 and
-        lose it. A refusal makes the message a dead letter of the queue manager that sent it here.
+        ``hops`` are the GUIDs of the queue managers that forwarded it (``Via``,
+        :mod:`srmp_spark.srmp.forward.forwarding`). Call this before :meth:`receive`, which would
+        recognize the identifier of the message, answer 200 and lose it. A refusal makes the message
+        a dead letter of the queue manager that sent it.
         """
         section = "RFC 9110 7.6.3"
         if self.identity in hops:
@@ -274,7 +276,7 @@ class Receiver:
     def _receive_by_route(
         self, route: Route, message: Message, arrival: Arrival, now: float
     ) -> Refused | Pending:
-        """Decide about a message that is redirected to another queue or sent on to another host."""
+        """Decide about a message that is redirected to another queue or sent to another host."""
         sender = holder_of(arrival.peer, arrival.sender_name)
         refused = self._refuses_route(route, message, own=arrival.transport == "api", sender=sender)
         if refused is not None:
@@ -316,7 +318,7 @@ class Receiver:
         return accepted
 
     def refuses_in(self, name: str, message: Message, arrival: Arrival) -> Refused | None:
-        """Return the refusal if a queue of ours accepts no new message now, or ``None``.
+        """Return the refusal if the queue ``name`` accepts no new message now, or ``None``.
 
         ``message`` arrived by another protocol that has its own order and identifiers
         (WS-ReliableMessaging). The call changes nothing.
@@ -325,9 +327,11 @@ class Receiver:
         return self._refuses_kind(queue, message) or self._not_now(queue, message, arrival)
 
     def insert_in(self, name: str, message: Message, arrival: Arrival) -> Accepted:
-        """Turn a message of another protocol into a row, which must then be committed.
+        """Assign the next row of the queue ``name`` to a message of another protocol.
 
-        WS-ReliableMessaging has already decided that the message is new and that its turn has come.
+        The row must then be committed like any other. The caller, WS-ReliableMessaging, has already
+        decided that the message is new and that its turn has come. Raises :class:`KeyError` if the
+        queue is unknown.
         """
         queue = self.queues[name]
         accepted = self._accepted(queue, message, arrival, None, (None, None))
@@ -336,10 +340,11 @@ class Receiver:
         return accepted
 
     def move_in(self, name: str) -> Accepted:
-        """Add a message to this queue that moves here from another one of our queues.
+        """Assign the next row of the queue ``name`` to a message from another queue.
 
-        See [MS-MQDMPR] 3.1.7.1.16. The message was accepted when it arrived, so nothing is judged,
-        counted or owed again. The result must be committed like any other.
+        See [MS-MQDMPR] 3.1.7.1.16. The message moves from another queue of this queue manager. It
+        was accepted when it arrived, so nothing is judged, counted or owed again. The result must
+        be committed like any other.
         """
         queue = self.queues[name]
         queue.end += 1
@@ -468,7 +473,7 @@ class Receiver:
         return Repeated(queue, kind, mark, self._generation + self._open)
 
     def _discards(self, message: Message) -> DiscardKind | None:
-        """Return why a new stream message moves its position but becomes no row, or ``None``.
+        """Return the reason not to store a new stream message whose position counts, or ``None``.
 
         With either reason an answer of 400 would leave a gap for ever (:meth:`_expired`). An
         invalid signature is reported as NackReceiveRejected, as an application that checks it would
@@ -601,8 +606,8 @@ class Receiver:
     ) -> Refused | None:
         """Return the refusal for a message that cannot be stored or sent on, or ``None``.
 
-        ``route`` is where the message is led. ``own`` means that the message was created here.
-        ``sender`` is the sender in whose share the destination counts.
+        ``route`` is where the message is led. ``own`` means that this queue manager created the
+        message. ``sender`` is the sender in whose share the destination counts.
         """
         queue = route.queue
         if not route.forwards:
@@ -663,7 +668,10 @@ class Receiver:
         return cls._refuses_paused(queue)
 
     def _received_at(self, arrival: Arrival, now: float) -> int:
-        """Return when an identifier counts as received; once an hour, forget old identifiers."""
+        """Return the time (microseconds since 1970) at which an identifier counts as received.
+
+        Once an hour this call also forgets old identifiers, a part at each call.
+        """
         at = self._history_clock.read(arrival.at, now)
         if now >= self._expiry_due:
             complete = self.history.expire(at)
@@ -675,7 +683,7 @@ class Receiver:
     # --- commit -----------------------------------------------------------------------------------
 
     def changes(self) -> Changes:
-        """Return the changes of streams and history since the last call.
+        """Return and forget the changes of streams and history since the last call.
 
         These changes must be written together with the rows that were accepted since then.
         """
@@ -712,7 +720,7 @@ class Receiver:
     # --- stream receipts --------------------------------------------------------------------------
 
     def next_timer(self) -> float | None:
-        """Return when to call :meth:`due` next, on the monotonic clock, or ``None``."""
+        """Return the monotonic time at which to call :meth:`due` next; ``None`` without a timer."""
         return self.streams.next_timer()
 
     def due(self, now: float) -> list[SendStreamReceipt]:

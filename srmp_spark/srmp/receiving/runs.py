@@ -34,7 +34,7 @@ class Run(NamedTuple):
     first: int
     last: int
     at: int
-    """When a number of this run arrived most recently, in microseconds."""
+    """Time at which a number of this run arrived most recently, in microseconds since 1970."""
 
 
 class Trimmed(NamedTuple):
@@ -49,7 +49,10 @@ class Trimmed(NamedTuple):
 
 
 class _Block:
-    """Neighbouring runs. Only the last block of an empty set has no runs."""
+    """Neighbouring runs of one set. Only the last block of an empty set has no runs.
+
+    ``at`` is the time at which a number arrived, in microseconds since 1970.
+    """
 
     __slots__ = ("ats", "firsts", "lasts", "oldest")
 
@@ -64,7 +67,7 @@ class _Block:
         """
 
     def append(self, first: int, last: int, at: int) -> None:
-        """Add a run after all other runs."""
+        """Add the run ``first`` to ``last``, both included, after all other runs of the block."""
         self.firsts.append(first)
         self.lasts.append(last)
         self.ats.append(at)
@@ -88,13 +91,15 @@ class _Block:
             self.ats[index] = at
 
     def delete(self, index: int) -> None:
-        """Forget run number ``index`` of the block."""
+        """Forget the run at ``index`` of the block."""
         del self.firsts[index], self.lasts[index], self.ats[index]
 
     def take(self, other: _Block, start: int, stop: int) -> None:
-        """Become the runs of ``other`` from number ``start`` to before number ``stop``.
+        """Replace the runs of this block by those of ``other`` from ``start`` to before ``stop``.
 
-        The runs that this block had before are lost.
+        ``start`` and ``stop`` are indices of runs.
+
+        ``oldest`` is copied too, and may be too low for these runs.
         """
         self.firsts, self.lasts, self.ats = (
             other.firsts[start:stop],
@@ -115,9 +120,9 @@ def _begin(block: _Block) -> int:
 class Runs(_Block):
     """Holds a set of unsigned 64-bit integers as runs.
 
-    ``len(runs)`` is the number of runs. ``bool(runs)`` raises :class:`TypeError`, because it could
-    mean runs or numbers. The object is itself the last of its blocks, because most sets have no
-    other block.
+    ``at`` is the time at which a number arrived, in microseconds since 1970. ``len(runs)`` is the
+    number of runs. ``bool(runs)`` raises :class:`TypeError`, because it could mean runs or numbers.
+    The object is itself the last of its blocks, because most sets have no other block.
     """
 
     __slots__ = ("_before", "_before_count")
@@ -149,7 +154,7 @@ class Runs(_Block):
         return True
 
     def add(self, number: int, at: int) -> tuple[int, int | None]:
-        """Add ``number`` and return the first numbers of two runs.
+        """Add ``number``, which arrived at ``at``, and return the first numbers of two runs.
 
         The first result is the first number of the run that now holds ``number``. The second result
         is the old first number of a run that was merged or extended downwards, or ``None``. A table
@@ -205,8 +210,9 @@ class Runs(_Block):
     def trim(self, before: int, forget: int | None = None, look_at: int | None = None) -> Trimmed:
         """Forget runs without an arrival since ``before`` (microseconds), the lowest runs first.
 
-        At most ``forget`` runs are forgotten. No further block is begun after ``look_at`` runs were
-        compared. Blocks that are known to have no old run are skipped and not counted.
+        At most ``forget`` runs are forgotten. No further block is begun after the times of
+        ``look_at`` runs were compared. Blocks that are known to have no old run are skipped and not
+        counted.
         """
         firsts: list[int] = []
         looked_at = place = 0
@@ -256,9 +262,10 @@ class Runs(_Block):
         return Run(first, block.lasts[index], block.ats[index])
 
     def sample_ats(self, begin: int, step: int) -> list[int]:
-        """Return the times of the runs ``begin``, ``begin + step`` and so on.
+        """Return the times of the runs with index ``begin``, ``begin + step`` and so on.
 
-        The runs are counted in their order.
+        The indices count all runs of the set in ascending order. The times are in microseconds
+        since 1970.
         """
         found: list[int] = []
         passed = 0
@@ -271,7 +278,7 @@ class Runs(_Block):
 
     @property
     def newest(self) -> int:
-        """Return when any number arrived most recently, in microseconds.
+        """Return the time at which any number arrived most recently, in microseconds since 1970.
 
         Raises :class:`ValueError` if the set is empty.
         """
@@ -281,9 +288,10 @@ class Runs(_Block):
 
     @property
     def last_at(self) -> int:
-        """Return when the highest run last got a number, in microseconds.
+        """Return the time at which the highest run last got a number, in microseconds since 1970.
 
-        This needs no search. For a sender that counts upwards it equals :attr:`newest`.
+        Raises :class:`IndexError` if the set is empty. This needs no search. For a sender that
+        counts upwards it equals :attr:`newest`.
         """
         return self.ats[-1]
 
@@ -295,6 +303,8 @@ class Runs(_Block):
     def _place_of(self, number: int) -> int:
         """Return the place of the last block that begins at or below ``number``.
 
+        A place is an index among all blocks of the set.
+
         Return 0, the first block, if none does.
         """
         before = self._before
@@ -303,7 +313,7 @@ class Runs(_Block):
         return max(0, bisect_right(before, number, key=_begin) - 1)
 
     def _begin_block(self, stop: int) -> None:
-        """Move the runs of the last block before ``stop`` into a block of their own."""
+        """Move the runs of the last block with indices below ``stop`` into a block of their own."""
         block = _Block()
         block.take(self, 0, stop)
         self._put_block(len(self._before), block)
@@ -342,7 +352,7 @@ class Runs(_Block):
             self._before_count -= place < len(self._before)
 
     def _drop_block(self, place: int) -> None:
-        """Forget all runs of a block.
+        """Forget all runs of the block at ``place``, its index among all blocks.
 
         If it is the last block, the block before it becomes the last.
         """
@@ -367,9 +377,9 @@ class Runs(_Block):
         return index >= 0 and number <= block.lasts[index]
 
     def at_of(self, number: int) -> int | None:
-        """Return when the run with ``number`` got a number most recently, or ``None``.
+        """Return the time at which the run that holds ``number`` last got a number, or ``None``.
 
-        ``None`` means that no run holds the number.
+        The time is in microseconds since 1970. ``None`` means that no run holds the number.
         """
         if number not in self:
             return None

@@ -40,7 +40,7 @@ class SendStreamReceipt(NamedTuple):
 
 
 class StreamReceiptGivenUp(NamedTuple):
-    """A stream receipt that the peer answered with 400.
+    """A stream receipt that the peer answered with 400, and that is therefore no longer sent.
 
     The receipt is not sent again before the next message of the stream. Log a warning.
     """

@@ -6,13 +6,13 @@ The name is not the queue that holds the rows of the stream.
 message elsewhere, and two destinations of one sender are two streams, wherever both are led. A
 stream is therefore known by the name in ``<to>``. For most streams this is the queue of their rows
 too, so the two are easily confused. The name has a type of its own for this reason, and only the
-functions here create names.
+functions of this module create names.
 
-**Messages that are created here** (``srmp-spark send`` to a queue of this host, dead letters of an
-application) were never sent over a connection. Their streams carry our GUID, which is in every
-receipt that we send. Their names cannot be written in any ``<to>``. Whoever sends a ``<start>``
-with our GUID, an unauthenticated client or our own sender process that calls our own port,
-therefore gets a separate stream.
+**Messages that this queue manager creates** (``srmp-spark send`` to a queue of this host, dead
+letters of an application) were never sent over a connection. Their streams carry the GUID of this
+queue manager, which is in every receipt that it sends. Their names cannot be written in any
+``<to>``. Whoever sends a ``<start>`` with this GUID therefore gets a separate stream: an
+unauthenticated client, or the own sender process that calls the own port.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from __future__ import annotations
 from typing import NewType
 
 StreamName = NewType("StreamName", str)
-"""The canonical name of our queue that ``<to>`` names, or the whole canonical URL for another host.
+"""Canonical name of the queue of this host in ``<to>``, or the whole canonical URL otherwise.
 
-Messages that are created here have the prefix :data:`_HOUSE`.
+Streams of messages that this queue manager creates have the prefix :data:`_HOUSE`.
 """
 
 _HOUSE = "api/"
-"""Prefix of the names of our own streams.
+"""Prefix of the names of streams whose messages this queue manager creates.
 
 The name of a queue has at most one slash, after ``private$`` ([MS-MQMQ] 2.1.2), so no queue name
 begins with this prefix.
@@ -47,9 +47,9 @@ def name_of_foreign_queue(canonical_url: str) -> StreamName:
 
 
 def name_of_house_stream(queue: str) -> StreamName:
-    """Return the name of our own stream into ``queue``, which no connection carries.
+    """Return the name of the stream of messages that this queue manager creates for ``queue``.
 
-    ``queue`` is canonical. The messages have the transport ``api``.
+    ``queue`` is canonical. No connection carries these messages; they have the transport ``api``.
     """
     return StreamName(_HOUSE + queue)
 
@@ -57,7 +57,7 @@ def name_of_house_stream(queue: str) -> StreamName:
 def shown_queue(name: StreamName) -> str:
     """Return the queue in ``name``, for people.
 
-    The prefix that distinguishes our own stream is removed.
+    The prefix :data:`_HOUSE` is removed.
     """
     return name.removeprefix(_HOUSE)
 

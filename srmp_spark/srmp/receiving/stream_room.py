@@ -59,10 +59,10 @@ _PREFIX_BITS = 64
 
 
 def share_of(holder: str) -> int:
-    """Return how many streams a holder may have.
+    """Return the number of streams that a holder may have.
 
-    This host may have all of them, because a reverse proxy with many senders or our own programs
-    run here.
+    This host may have all of them, because a reverse proxy with many senders, or programs of this
+    package, may run on it.
     """
     here = holder.startswith("127.") or holder in ("", "::/64")
     return STREAMS_MAX if here else max(1, STREAMS_MAX // HOLDER_SHARE)
@@ -71,7 +71,7 @@ def share_of(holder: str) -> int:
 def holder_of(peer: str, sender_name: str | None) -> str:
     """Return the holder in whose share a stream counts.
 
-    ``peer`` is ``HOST:PORT``, and is empty for messages that were created here.
+    ``peer`` is ``HOST:PORT``, and is empty for messages that this queue manager created.
     """
     if sender_name is not None:
         return f"name {sender_name}"
@@ -111,13 +111,15 @@ Stream = TypeVar("Stream", bound=HeldStream)
 
 
 class StreamRoom(Generic[Stream]):
-    """Keeps the incoming streams by holder."""
+    """Keeps the incoming streams by holder, and decides which of them are evicted for others."""
 
     def __init__(self) -> None:
         self._holders: dict[str, dict[tuple[StreamName, str], Stream]] = {}
         self._count = 0
         self._look_at: dict[str | None, float] = {}
-        """When to search again for streams to evict, by holder, or by ``None`` for all holders."""
+        """Time (monotonic seconds) of the next search for streams to evict, by holder, or by
+        ``None`` for all holders.
+        """
 
     def add(self, stream: Stream) -> None:
         """Add a stream.
@@ -138,7 +140,7 @@ class StreamRoom(Generic[Stream]):
             del self._holders[stream.holder]
 
     def full(self, peer: str, sender_name: str | None) -> str | None:
-        """Return why this sender may begin no further stream, in words for an operator.
+        """Return the reason why this sender may begin no further stream, as a text for an operator.
 
         Return ``None`` if there is room.
         """
@@ -149,11 +151,14 @@ class StreamRoom(Generic[Stream]):
         return f"STREAMS_MAX is {STREAMS_MAX}" if self._count >= STREAMS_MAX else None
 
     def make_way(self, peer: str, sender_name: str | None, at: int, now: float) -> list[Stream]:
-        """Return the streams to forget when :meth:`full` returns that there is no room.
+        """Return the streams to evict for a new stream of this sender, at most FORGOTTEN_AT_ONCE.
 
-        The list is empty while all streams are in use. ``at`` is the time in microseconds since
-        1970, by a clock that nobody can set ahead (:mod:`.history_clock`). ``now`` is the monotonic
-        clock in seconds.
+        Call this if :meth:`full` returns a reason. The caller must then :meth:`remove` these
+        streams.
+
+        The list is empty if all examined streams are in use, and for the next LOOK_AGAIN_S after
+        that. ``at`` is the time in microseconds since 1970, by a clock that nobody can set ahead
+        (:mod:`.history_clock`). ``now`` is the monotonic clock in seconds.
         """
         holder = holder_of(peer, sender_name)
         own_share = share_of(holder) < STREAMS_MAX and len(
@@ -199,7 +204,8 @@ def _rests(stream: HeldStream, at: int, now: float) -> bool:
     """Return whether a stream may be evicted.
 
     Such a stream has no authenticated name, and neither a message nor a repeat arrived for
-    :data:`REST_S_MIN`.
+    :data:`REST_S_MIN`, by both clocks: ``at`` in microseconds since 1970, ``now`` in monotonic
+    seconds.
     """
     rested = at - stream.last_access_at >= REST_S_MIN * 1_000_000 and now - stream.stored_at >= min(
         REST_S_MIN, now

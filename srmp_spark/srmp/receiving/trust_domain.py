@@ -7,10 +7,9 @@ unauthenticated client could send a message with the next identifier of another 
 of that sender would then be answered 200, be covered by the stream receipt, and become no row. The
 identifiers of a lineage are therefore separated by who sent them:
 
-    without a name           the lineage itself: plain HTTP cannot distinguish senders
-    of a named sender        the lineage, and a digest of the sender's authenticated name
-    created here             the lineage, and the mark that the message was created here
-                             (``send`` to a queue of this host, dead letters)
+without a name           the lineage itself: plain HTTP cannot distinguish senders of a named sender
+  the lineage, and a digest of the sender's authenticated name created by this host     the lineage,
+  and the mark that this queue manager created it (``send`` to a queue of this host, dead letters)
 
 A message is a repeat of a message *in its own domain*, in any queue and on any connection. The MUST
 of 3.1.5.1.11 holds only within a domain; the specification has no domains because it does not
@@ -54,7 +53,7 @@ def lineage_key(lineage: str, transport: Transport | None, sender_name: str | No
 
 
 def lineage_of(key: str) -> str:
-    """Return the lineage in ``key``."""
+    """Return the lineage (a GUID) in a ``key`` that :func:`lineage_key` returned."""
     return key.partition(SEPARATOR)[0]
 
 

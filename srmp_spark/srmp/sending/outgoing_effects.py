@@ -39,7 +39,7 @@ ReceiptVerdict = Literal[
 
 ``progress``: the receipt acknowledged messages. ``final``: the receipt ended the wait for a final
 stream receipt. All other receipts changed nothing and are counted (bad input 27 of the attack
-list). ``failed``: a bug of ours prevented the use of the receipt, and the caller continues.
+list). ``failed``: a bug of this package prevented the use of the receipt, and the caller continues.
 """
 
 DeadReason = Literal[
@@ -65,18 +65,18 @@ MessageState = Literal[
 
 
 class QueueKey(NamedTuple):
-    """The key of an outgoing queue."""
+    """The key of an outgoing queue: its destination and its kind."""
 
     destination: str
-    """Destination in its one spelling (:mod:`srmp_spark.canonical_url`).
+    """Destination in canonical form (:mod:`srmp_spark.canonical_url`).
 
-    Two spellings would be two streams, and the peer would drop one of them.
+    Two forms would be two streams, and the peer would drop one of them.
     """
     kind: Kind
 
 
 class StoredMessage(NamedTuple):
-    """One row of the outbox, read back."""
+    """One message of the outbox as read back from its row."""
 
     serial: int
     message: Message
@@ -85,8 +85,8 @@ class StoredMessage(NamedTuple):
     Only ``stream`` is missing; the engine adds it.
     """
     via: str = ""
-    """For a message that we forward: the marks of the queue managers that forwarded it, ours as the
-    last (:mod:`.redirection`).
+    """For a forwarded message: the value of ``Via`` with the marks of the queue managers that
+    forwarded it, that of this one as the last (:mod:`srmp_spark.srmp.forward.forwarding`).
     """
     reliable: str = ""
     """For a message of a reliable session: its versions
@@ -114,12 +114,12 @@ class Enqueued(NamedTuple):
 class Load(NamedTuple):
     """A request to read the first rows of ``key`` after serial ``after``, up to serial ``last``.
 
-    Read them in ascending order, at most ``rows_max`` rows. Their bodies may have at most
-    ``bytes_max`` bytes together, unless the first row alone has more. Give the rows to
-    :meth:`~srmp_spark.srmp.sending.sender.Sender.loaded`, or an empty list if there are none. If no
-    connection to the peer is open, connect first. If this fails, call
-    :meth:`~srmp_spark.srmp.sending.sender.Sender.not_reached` instead. Messages for many
-    unreachable peers must neither fill the memory nor cost reading.
+    Serials are explained in :mod:`.outgoing_queue`. Read the rows in ascending order, at most
+    ``rows_max`` rows. Their bodies may have at most ``bytes_max`` bytes together, unless the first
+    row alone has more. Give the rows to :meth:`~srmp_spark.srmp.sending.sender.Sender.loaded`, or
+    an empty list if there are none. If no connection to the peer is open, connect first. If this
+    fails, call :meth:`~srmp_spark.srmp.sending.sender.Sender.not_reached` instead. Messages for
+    many unreachable peers must neither fill the memory nor cost reading.
     """
 
     key: QueueKey
@@ -192,7 +192,7 @@ class SerialRun(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """A request to move these messages from the outbox to the dead-letter queue."""
+    """A request to move the messages of ``run`` from the outbox to the dead-letter queue."""
 
     run: SerialRun
     reason: DeadReason
@@ -232,7 +232,7 @@ class OutgoingQueueRow(NamedTuple):
 
     Times are microseconds since 1970, UTC. The serials of a queue never start again. The position
     of a message in its stream is its serial minus ``base``. To abandon a stream therefore costs one
-    new row here, and a million waiting messages need not be written again.
+    new row of this table, and a million waiting messages need not be written again.
     """
 
     destination: str
@@ -256,7 +256,7 @@ class OutgoingQueueRow(NamedTuple):
     started_at: int
     last_acknowledged_at: int
     origin: str = ""
-    """Origin of the first message that waits (:mod:`.outgoing_room`)."""
+    """Origin of the first message that waits: for whom the queue counts (:mod:`.outgoing_room`)."""
     begun_after: int = 0
     """Serials up to this one do not belong to this record: they belong to a forgotten record or
     another destination, or were never assigned.
@@ -305,7 +305,7 @@ class Delivered(NamedTuple):
 
 
 class DeadLettered(NamedTuple):
-    """Reports that these messages will not arrive, and that this is stored."""
+    """Reports that the messages of ``letter`` will not arrive, and that this is stored."""
 
     letter: DeadLetter
 

@@ -1,6 +1,6 @@
 """Collects the changes of the sending engine until they are stored.
 
-Numbers that all outgoing queues share are also kept here.
+This module also keeps the numbers that all outgoing queues share.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ until 2106. Later times use this stamp.
 
 
 class Saved(Hashable, Protocol):
-    """An outgoing queue, which has a row in the table."""
+    """The part of an outgoing queue that :class:`OutgoingLedger` needs to save its row."""
 
     key: QueueKey
 
@@ -36,7 +36,7 @@ class Saved(Hashable, Protocol):
 
 
 class OutgoingLedger:
-    """Collects the changes of all outgoing queues for one transaction."""
+    """Collects the changes of all outgoing queues until one transaction stores them."""
 
     def __init__(self, last_stream_ordinal: int = 0) -> None:
         self.last_stream_ordinal = last_stream_ordinal
@@ -69,7 +69,7 @@ class OutgoingLedger:
         self._numbers = 0
 
     def next_number(self) -> int:
-        """Return a number for a load or a sending. The number is unique within this process."""
+        """Return the next number for a load or a sending, unique within this process."""
         self._numbers += 1
         return self._numbers
 
@@ -89,11 +89,11 @@ class OutgoingLedger:
         return self.last_stream_ordinal
 
     def touch(self, queue: Saved) -> None:
-        """Record that the row of ``queue`` must be written."""
+        """Record that the row of ``queue`` must be written with the next changes."""
         self._queues[queue] = None
 
     def finish(self, key: QueueKey, first: int, last: int) -> None:
-        """Record that the messages ``first`` to ``last`` of a queue were delivered."""
+        """Record that a queue's messages ``first`` to ``last``, both included, were delivered."""
         finished = self._finished
         if finished and finished[-1].key == key and finished[-1].last + 1 == first:
             finished[-1] = SerialRun(key, finished[-1].first, last)
@@ -101,11 +101,11 @@ class OutgoingLedger:
             finished.append(SerialRun(key, first, last))
 
     def bury(self, letter: DeadLetter) -> None:
-        """Record that these messages will not arrive."""
+        """Record that the messages of ``letter`` will not arrive, and become dead letters."""
         self._dead_letters.append(letter)
 
     def forget(self, queue: Saved) -> None:
-        """Record that a queue is to be deleted."""
+        """Record that the row of a queue is to be deleted, because the queue has no messages."""
         self._queues.pop(queue, None)
         self._forgotten.append(queue.key)
 
@@ -115,7 +115,7 @@ class OutgoingLedger:
         )
 
     def take(self) -> OutgoingChanges:
-        """Return all changes since the last call."""
+        """Return and forget all changes since the last call, and count :attr:`generation` up."""
         self.generation += 1
         if self.releases:
             for queue in self._queues:

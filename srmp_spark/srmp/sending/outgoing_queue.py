@@ -2,7 +2,7 @@
 
 Theory of operation. The messages are in the store, under serials that were assigned when the
 messages were committed. This object holds a few numbers about them and the few messages that are
-sent next. A million waiting messages therefore cost nothing here. The queue reads ahead
+sent next. A million waiting messages therefore cost no memory in this object. The queue reads ahead
 (:class:`~.outgoing_effects.Load`), requests sendings (:class:`~.outgoing_effects.Send`), and gets a
 report of the end of each sending.
 
@@ -75,7 +75,12 @@ come from code that runs after the insertion, a 502 or 504 from a proxy, and an 
 
 
 class OutgoingQueue(ABC):
-    """One outgoing queue. Its two kinds define what 200, 400 and a failure mean."""
+    """One outgoing queue. Its two kinds define what 200, 400 and a failure mean.
+
+    ``now`` is in seconds on the monotonic clock, and ``at`` is the wall clock in microseconds since
+    1970. A *sending* is one attempt to post a message (:class:`.Send`). Ranges of serials include
+    both ends.
+    """
 
     def __init__(
         self, row: OutgoingQueueRow, identity: str, settings: SenderSettings, ledger: OutgoingLedger
@@ -117,7 +122,7 @@ class OutgoingQueue(ABC):
         ``None`` if it was not read.
         """
         self._late_from: int | None = None
-        """When that message expires, by the wall clock; ``None`` means never."""
+        """Time (wall clock) at which that message expires; ``None`` means never."""
         self.in_flight: dict[int, Send] = {}
         self.unsent: set[int] = set()
         """Numbers of the sendings in ``in_flight`` that were not written to the peer and never will
@@ -132,8 +137,8 @@ class OutgoingQueue(ABC):
         self.window_max = settings.in_flight_max
         self.state = QueueState.ON_HOLD if row.paused else QueueState.DISCONNECTED
         self.retry_at: float | None = None
-        """When the Retransmission Timer ends ([MC-MQSRM] 3.1.2.1), on the monotonic clock; ``None``
-        if it does not run.
+        """Time at which the Retransmission Timer ends ([MC-MQSRM] 3.1.2.1), on the monotonic clock;
+        ``None`` if it does not run.
         """
         self.last_status: int | None = None
         """HTTP status of the last sending; ``None`` if it had no complete answer, or if there was
@@ -160,7 +165,7 @@ class OutgoingQueue(ABC):
         )
 
     def was_stored(self, row: OutgoingQueueRow | None, generation: int, proof: Committed) -> None:
-        """Record that ``generation`` is on stable storage.
+        """Record that the changes of ``generation`` are on stable storage.
 
         ``row`` is the row of this queue in that generation, or ``None`` if it had none.
         """
@@ -170,9 +175,10 @@ class OutgoingQueue(ABC):
             self.stored = row
 
     def release(self) -> None:
-        """Allow the next messages to be sent once this row is stored.
+        """Raise ``released_to``, so that the next messages may be sent once this row is stored.
 
-        One message is allowed for a peer that may be unreachable, and many for a peer that answers.
+        RELEASE_AHEAD messages are released if the peer answers, otherwise as many as the window.
+        Nothing is released in a state in which nothing may be sent.
         """
         if self.state not in MAY_SEND:
             return
@@ -190,14 +196,14 @@ class OutgoingQueue(ABC):
         in_doubt: bool = False,
         message_class: int | None = None,
     ) -> None:
-        """Move the messages ``first`` to ``last`` to the dead letters."""
+        """Record that the messages with serials ``first`` to ``last`` become dead letters."""
         self.ledger.bury(
             DeadLetter(SerialRun(self.key, first, last), reason, status, in_doubt, message_class)
         )
         self.touch()
 
     def touch(self) -> None:
-        """Record that the row of this queue has changed."""
+        """Record that the row of this queue has changed, to be written with the next changes."""
         self.ledger.touch(self)
 
     # --- sending ----------------------------------------------------------------------------------
@@ -205,7 +211,7 @@ class OutgoingQueue(ABC):
     def pump(self, now: float, at: int, out: list[Send | Load]) -> None:
         """Add to ``out`` every message that may be sent now, and the next load.
 
-        ``at`` is the wall clock, which only decides about expiry.
+        Expired messages become dead letters. The wall clock ``at`` only decides about expiry.
         """
         while (
             self.state in MAY_SEND
@@ -233,14 +239,15 @@ class OutgoingQueue(ABC):
 
     @abstractmethod
     def previous_of(self, serial: int, at: int) -> int | None:
-        """Return the message before ``serial`` in its order.
+        """Return the serial of the message before ``serial`` in the order of sending.
 
-        Return ``None`` if ``serial`` must not be sent now.
+        The result is 0 in a queue without order. Return ``None`` if ``serial`` must not be sent
+        now.
         """
 
     @abstractmethod
     def message_of(self, stored: StoredMessage, previous: int) -> Message:
-        """Return the message in the form in which it is sent."""
+        """Return the message to send for ``stored``, with its place in a stream if it has one."""
 
     def _send(self, stored: StoredMessage, previous: int) -> Send:
         serial = stored.serial
@@ -267,7 +274,7 @@ class OutgoingQueue(ABC):
         """Record that ``serial`` is sent now."""
 
     def may_be_held(self, serial: int) -> bool:
-        """Return whether the peer may have this message."""
+        """Return whether the peer may have the message ``serial``."""
         return serial <= self.held_to or serial in self.doubtful
 
     def message_state(self, serial: int) -> MessageState:
@@ -276,9 +283,9 @@ class OutgoingQueue(ABC):
         return "in_doubt" if under_way or self.may_be_held(serial) else "queued"
 
     def _expire(self, at: int) -> bool:
-        """Remove expired messages from the buffer and return whether there was any.
+        """Make dead letters of the expired messages in the buffer; return whether there was any.
 
-        See [MC-MQSRM] 3.1.7.2.1.
+        See [MC-MQSRM] 3.1.7.2.1. ``at`` is the wall clock.
         """
         first = last = 0
         while self.buffer and self._too_late(self.buffer[0], at):
@@ -296,9 +303,10 @@ class OutgoingQueue(ABC):
         return until is not None and until < at
 
     def _late_at(self, stored: StoredMessage) -> int | None:
-        """Return the time after which the message must not be sent, or ``None`` for never.
+        """Return the time (microseconds since 1970) after which the message must not be sent.
 
-        A message that the peer may have never expires here.
+        Return ``None`` if there is no such time: the message has no expiry, or the peer may have
+        it.
         """
         if self.may_be_held(stored.serial):
             return None
@@ -311,7 +319,7 @@ class OutgoingQueue(ABC):
 
     # Without a stream the row needs no other change.
     def removed(self, first: int, last: int) -> None:  # noqa: B027
-        """Record that messages were removed from the queue."""
+        """Update the queue after the messages ``first`` to ``last`` were removed."""
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -348,11 +356,11 @@ class OutgoingQueue(ABC):
         return sum(len(stored.message.body) for stored in self.buffer) <= READ_AHEAD_BYTES_MAX // 2
 
     def reads_to(self) -> int:
-        """Return the last serial that may be sent before something else happens."""
+        """Return the last serial up to which messages may be read now."""
         return self.end
 
     def was_loaded(self, load: Load, messages: Sequence[StoredMessage]) -> None:
-        """Accept the messages of a :class:`Load`; those of an outdated load are ignored.
+        """Add the messages of a :class:`Load` to the buffer; those of an outdated load are ignored.
 
         Raises :class:`LocalProtocolError` if the serials are not ascending or not in the range of
         the load.
@@ -377,9 +385,9 @@ class OutgoingQueue(ABC):
             self.load = None
 
     def not_reached(self, load: Load, now: float) -> None:
-        """Record that nothing was read for a :class:`Load`, because the peer cannot be reached.
+        """End a :class:`Load` without reading, because the peer cannot be reached; retry later.
 
-        An outdated load is ignored.
+        The Retransmission Timer starts. An outdated load is ignored.
         """
         if load is not self.load:
             return
@@ -430,9 +438,10 @@ class OutgoingQueue(ABC):
         return None if is_over else more
 
     def go_back(self, after: int) -> None:
-        """Begin a new pass after serial ``after``.
+        """Begin a new pass: read and send again all messages after serial ``after``.
 
-        Messages in flight may still arrive, and are sent again nevertheless.
+        Messages in flight may still arrive, are marked as doubtful, and are sent again
+        nevertheless.
         """
         for send in self.in_flight.values():
             if send.number not in self.unsent:
@@ -453,7 +462,7 @@ class OutgoingQueue(ABC):
             self._not_received(send)
 
     def doubt(self, send: Send) -> None:
-        """Record that it is unknown whether the peer has this message."""
+        """Record that the peer may have the message of ``send``, so that it must not expire."""
         if send.serial > self.held_to:
             self.doubtful.add(send.serial)
 
@@ -461,23 +470,23 @@ class OutgoingQueue(ABC):
 
     @abstractmethod
     def taken(self, send: Send, now: float, at: int) -> None:
-        """Record that the peer answered 200."""
+        """Process the answer 200 to a sending."""
 
     @abstractmethod
     def refused(self, send: Send, at: int) -> None:
-        """Record that the peer answered 400."""
+        """Process the answer 400 to a sending: the message becomes a dead letter."""
 
     @abstractmethod
     def put_back(self, send: Send) -> None:
-        """Record that a sending failed, so that the message is sent again."""
+        """Process a failed sending: the message is sent again later."""
 
     def answered(
         self, send: Send, status: int, now: float, at: int, retry_after: float | None
     ) -> None:
         """Record a complete answer to a sending ([MC-MQSRM] 3.1.7.2.5).
 
-        After any answer except 200 and 400 the message stays our responsibility. ``retry_after`` is
-        the peer's wish in seconds.
+        After any answer except 200 and 400 the message stays in this queue and is sent again.
+        ``retry_after`` is the peer's wish in seconds.
         """
         self._ended(send)
         self.last_status = status
@@ -526,9 +535,9 @@ class OutgoingQueue(ABC):
         self.unsent.discard(send.number)
 
     def _not_received(self, send: Send) -> None:
-        """Record that this sending changed nothing at the peer.
+        """Record that the peer did not accept the message of this sending.
 
-        An earlier sending of the message may have changed something.
+        The peer may have the message from an earlier sending.
         """
         if self.left_to == send.serial and not self.may_be_held(send.serial):
             self.left_to -= 1
@@ -546,9 +555,10 @@ class OutgoingQueue(ABC):
         self._wait(now, retry_after)
 
     def take_back_release(self) -> None:
-        """Allow no further message to be sent before the next attempt.
+        """Lower ``released_to`` to the last message that the peer may have.
 
-        After a restart it is then known that the other messages were never sent.
+        No further message may be sent before :meth:`release`. After a restart it is then known that
+        the other messages were never sent.
         """
         released_to = max(self.left_to, self.held_to, *self.doubtful, self.acknowledged_to)
         if released_to < self.released_to:
@@ -572,21 +582,21 @@ class OutgoingQueue(ABC):
 
     @property
     def deadline(self) -> float | None:
-        """Return when :meth:`due` must be called, or ``None``."""
+        """Return the time at which to call :meth:`due`, or ``None`` if no timer runs."""
         return self.retry_at
 
     def due(self, now: float, at: int) -> None:
-        """Retry if the Retransmission Timer has ended.
+        """Call :meth:`retry` if the Retransmission Timer has ended at ``now``.
 
-        The wall clock ``at`` does not matter here.
+        This class does not use ``at``.
         """
         if self.retry_at is not None and self.retry_at <= now:
             self.retry()
 
     def retry(self) -> None:
-        """Try again now ([MC-MQSRM] 3.1.6.1).
+        """Stop the Retransmission Timer and allow sending again ([MC-MQSRM] 3.1.6.1).
 
-        The Retransmission Timer has ended, or an operator requested the retry.
+        Call this when the Retransmission Timer has ended, or when an operator requests it.
         """
         self.retry_at = None
         self.move(QueueEvent.RETRY)
@@ -602,7 +612,10 @@ class OutgoingQueue(ABC):
         self.touch()
 
     def resume(self) -> None:
-        """Resume the queue after a pause ([MC-MQSRM] 3.1.7.5)."""
+        """End the pause that :meth:`pause` began ([MC-MQSRM] 3.1.7.5).
+
+        Messages are sent again, with one message in flight at first.
+        """
         self.move(QueueEvent.RESUME)
         self.window = 1
         self.touch()
@@ -611,7 +624,8 @@ class OutgoingQueue(ABC):
     def drop(self, at: int, reason: DeadReason = "dropped") -> None:
         """Discard every message of the queue.
 
-        An operator requested this, or there is no room for the queue.
+        Call this when an operator requests it, or when there is no room for the queue. The messages
+        become dead letters for ``reason``.
         """
 
     def move(self, event: QueueEvent) -> None:
@@ -649,12 +663,18 @@ class OutgoingQueue(ABC):
 
     @property
     def begun_after(self) -> int:
-        """Return the serial up to which this queue does not know the fate of messages."""
+        """Return the serial up to which this record does not know the fate of messages.
+
+        See :attr:`.OutgoingQueueRow.begun_after`.
+        """
         return self._row.begun_after
 
     @property
     def used_at(self) -> int:
-        """Return when the queue was last used, in microseconds since 1970, UTC."""
+        """Return the time at which the queue was last used, in microseconds since 1970, UTC.
+
+        This is the last acknowledgement or the start of the queue, whichever is later.
+        """
         return max(self.last_acknowledged_at, self._row.started_at)
 
     def __repr__(self) -> str:

@@ -19,13 +19,13 @@ class OutgoingRegular(OutgoingQueue):
     """Holds the regular and durable messages to one destination."""
 
     def append(self, count: int) -> int:
-        """Assign ``count`` serials and return the first."""
+        """Assign serials to ``count`` new messages and return the first serial."""
         first, self.end = self.end + 1, self.end + count
         self.touch()
         return first
 
     def previous_of(self, serial: int, at: int) -> int | None:
-        """Return 0, because these messages have no order."""
+        """Return 0 always, because these messages have no order."""
         return 0
 
     def message_of(self, stored: StoredMessage, previous: int) -> Message:
@@ -57,7 +57,7 @@ class OutgoingRegular(OutgoingQueue):
             self._gone(send)
 
     def put_back(self, send: Send) -> None:
-        """Put the message back into the buffer, before the messages that were not tried yet."""
+        """Put the message of a failed sending back into the buffer, before all untried messages."""
         insort(self.buffer, send.stored, key=lambda each: each.serial)
 
     def _gone(self, send: Send) -> None:

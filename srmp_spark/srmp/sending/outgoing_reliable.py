@@ -1,10 +1,11 @@
 """Outgoing messages of a reliable session (WS-ReliableMessaging).
 
-Each message is finished when its number is acknowledged. The session numbers the messages, holds
-them until their destination has room, and sends them again
+A *number* is the message number of WS-ReliableMessaging in its session. Each message is finished
+when its number is acknowledged. The session numbers the messages, holds them until their
+destination has room, and sends them again
 (:mod:`srmp_spark.queue_manager.sender.reliable.reliable_wire`). This queue therefore hands out as
-many messages at once as the session holds, in order. A failure is reported here only for a message
-without a number; a message with a number stays with its session.
+many messages at once as the session holds, in order. A failure is reported to this queue only for a
+message without a number; a message with a number stays with its session.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class OutgoingReliable(OutgoingRegular):
         self.window = self.window_max = HANDED_OUT_MAX
 
     def expired(self, send: Send) -> None:
-        """Move a message to the dead letters that expired before it got a number.
+        """Make a dead letter of a message that expired before it got a message number.
 
         The message was never sent in this session.
         """
@@ -41,7 +42,7 @@ class OutgoingReliable(OutgoingRegular):
             self._gone(send)
 
     def resume(self) -> None:
-        """Resume the queue with its whole window, because the session limits its own speed."""
+        """End the pause of the queue, with its whole window; the session limits its own speed."""
         super().resume()
         self.window = self.window_max
 

@@ -1,20 +1,20 @@
 """Room for destinations: which outgoing queues hold messages now, and for whom.
 
 Theory of operation. An unauthenticated client may name destinations without end: a sender whose
-messages we forward, or the holder of a token that may send. The number of destinations ever named
-is therefore not limited. An outgoing queue counts only while it *holds* messages, and it counts for
-its *origin*, which gave the first of these messages. A queue without messages is forgotten when its
-place is needed (:meth:`.sender.Sender.forget_idle`). A later message creates the queue again, in a
-new stream and under higher serials.
+messages are forwarded, or the holder of an API token that may send. The number of destinations ever
+named is therefore not limited. An outgoing queue counts only while it *holds* messages, and it
+counts for its *origin*, which gave the first of these messages. A queue without messages is
+forgotten when its place is needed (:meth:`.sender.Sender.forget_idle`). A later message creates the
+queue again, in a new stream and under higher serials.
 
 - A token has a share of the places. All tokens together leave a reserve for messages without an
   origin: those of the host's own user, and those of configurations without tokens.
 - There is always room for a message to a queue that holds messages. A row for a new destination
   without room becomes a dead letter (``no-room``) alone. Neither its batch nor any message of
   others fails with it.
-- A forwarded message was answered 200 before it gets here, so it is always admitted. Forwarded
-  messages have places of their own, which no other message uses, and they use no other places. The
-  receiving engine limits them before the 200 (:mod:`.forward_room`).
+- A forwarded message was answered 200 before it gets to the outgoing queues, so it is always
+  admitted. Forwarded messages have places of their own, which no other message uses, and they use
+  no other places. The receiving engine limits them before the 200 (:mod:`.forward_room`).
 
 This module does no I/O.
 """
@@ -44,14 +44,14 @@ OTHERS_MAX = DESTINATIONS_MAX - FORWARD_RESERVE
 RESERVE = DESTINATIONS_MAX // 4
 """Places among :data:`OTHERS_MAX` that only messages without an origin may use."""
 TOKEN_MAX = DESTINATIONS_MAX // 4
-"""Most places among :data:`OTHERS_MAX` for one token."""
+"""Most places among :data:`OTHERS_MAX` for one API token."""
 
 NO_ORIGIN = ""
 _TOKEN, _FORWARD = "token ", "forward "
 
 
 def origin_of_token(name: str | None) -> str:
-    """Return the origin of messages that came with the token ``name``.
+    """Return the origin of messages that were sent with the API token called ``name``.
 
     ``None`` means that the API requires no token.
     """
@@ -72,7 +72,7 @@ def sender_of(origin: str) -> str | None:
 
 
 class OutgoingRoom:
-    """Counts the outgoing queues that hold messages."""
+    """Counts the outgoing queues that hold messages, and for whom each counts."""
 
     def __init__(self) -> None:
         self._origins: dict[QueueKey, str] = {}
@@ -88,7 +88,10 @@ class OutgoingRoom:
         return f"<OutgoingRoom {len(self)} forwarded={self._forwarded}>"
 
     def note(self, key: QueueKey, origin: str, *, holds: bool) -> None:
-        """Record whether a queue holds messages. ``origin`` is that of the first message."""
+        """Record whether the queue ``key`` holds messages now.
+
+        ``origin`` is that of its first message. It is ignored if the state is already known.
+        """
         if holds is (key in self._origins):
             return
         self.version += 1
@@ -105,7 +108,11 @@ class OutgoingRoom:
             self._forwarded += step
 
     def admits(self, key: QueueKey, origin: str) -> bool:
-        """Return whether there is room for a message of ``origin`` in the queue ``key``."""
+        """Return whether there is room for a message of ``origin`` in the queue ``key``.
+
+        There is always room in a queue that holds messages, and for a forwarded message. Nothing is
+        counted by this call.
+        """
         if key in self._origins or origin.startswith(_FORWARD):
             return True
         others = len(self) - self._forwarded
@@ -114,7 +121,7 @@ class OutgoingRoom:
         return others < OTHERS_MAX - RESERVE and self._of_token[origin] < TOKEN_MAX
 
     def forwarded(self) -> dict[str, str]:
-        """Return the destinations with forwarded messages, and the sender for which each counts."""
+        """Return a new dictionary: the sender for each destination with forwarded messages."""
         return {
             key.destination: sender
             for key, origin in self._origins.items()

@@ -6,7 +6,7 @@ See [MS-MQDMPR] 3.1.1.3 and [MC-MQSRM] 3.1.7. Theory of operation. ``Disconnecte
 answer, or an answer that decides nothing about the message (5xx, another 4xx, a redirect). When the
 Retransmission Timer ends, one message is tried again. ``OnHold`` is set by an operator, and only an
 operator ends it. Redirects are never followed. Only 400 ends a message: a 401, 403, 404 or 413 is
-an error of a configuration, and the message stays ours until the configuration is repaired.
+an error of a configuration, and the message stays in its queue until the configuration is repaired.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ TRANSITIONS: Mapping[tuple[QueueState, QueueEvent], QueueState] = {
 }
 """The next state for each state and event.
 
-A missing pair is a bug of ours and raises :class:`~srmp_spark.errors.LocalProtocolError`.
+A missing pair is a bug of this package and raises :class:`~srmp_spark.errors.LocalProtocolError`.
 """
 
 MAY_SEND = (QueueState.DISCONNECTED, QueueState.WAITING, QueueState.CONNECTED)

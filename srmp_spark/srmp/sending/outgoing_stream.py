@@ -58,7 +58,10 @@ oldest is forgotten, and its messages become dead letters when their time is ove
 
 
 class OutgoingStream(OutgoingQueue):
-    """Holds the stream messages to one destination."""
+    """Holds the stream messages to one destination.
+
+    Arguments and serials are those of :class:`.OutgoingQueue`.
+    """
 
     def __init__(
         self,
@@ -99,7 +102,7 @@ class OutgoingStream(OutgoingQueue):
         self.receipts = 0
         """Number of stream receipts for this stream since the process began (EodLastAckCount)."""
         self.last_receipt_at = 0
-        """When the last of these receipts arrived, in microseconds since 1970, UTC
+        """Time at which the last of these receipts arrived, in microseconds since 1970, UTC
         (EodLastAckTime).
         """
         self.sent_to = max(row.released_to, row.base)
@@ -118,7 +121,7 @@ class OutgoingStream(OutgoingQueue):
         This needs a clock, which the constructor does not have.
         """
         self.restart = False
-        """Whether an operator wants the rest of the messages in a new stream."""
+        """Whether an operator requested to send the unacknowledged messages in a new stream."""
 
     def row(self) -> OutgoingQueueRow:
         """Return the row to save."""
@@ -139,7 +142,7 @@ class OutgoingStream(OutgoingQueue):
 
     @property
     def id(self) -> StreamId:
-        """Return Stream.Id: our GUID and the ordinal of the stream."""
+        """Return Stream.Id: the GUID of this queue manager and the ordinal of the stream."""
         return StreamId(self.identity, self.ordinal)
 
     @property
@@ -180,10 +183,11 @@ class OutgoingStream(OutgoingQueue):
     # --- identity ---------------------------------------------------------------------------------
 
     def append(self, count: int, at: int, receipts_url: str, final_receipts: bool) -> int:
-        """Assign ``count`` serials and return the first. A stream that has ended is replaced first.
+        """Assign serials to ``count`` new messages and return the first serial.
 
-        ``receipts_url`` is the receipts URL of such a new stream. ``final_receipts`` means that the
-        messages request final stream receipts.
+        A stream that has ended is replaced by a new one first, with ``receipts_url`` as its URL for
+        receipts. ``at`` is the wall clock, in microseconds since 1970. ``final_receipts`` means
+        that the messages request final stream receipts.
         """
         if self.ordinal == 0 or self.ended:
             self._begin(self.end, at)
@@ -199,7 +203,8 @@ class OutgoingStream(OutgoingQueue):
     def _begin(self, base: int, at: int) -> None:
         """Begin a new stream after serial ``base``, with position 1 ([MC-MQSRM] 3.1.7.2.3).
 
-        Its first message is sent when this is stored.
+        ``at`` is the wall clock, in microseconds since 1970. Its first message is sent when this is
+        stored.
         """
         for send in self.in_flight.values():
             self.doubt(send)
@@ -235,9 +240,10 @@ class OutgoingStream(OutgoingQueue):
         self.waits_for = self.ledger.generation + 1
 
     def _forget_earlier(self) -> None:
-        """Forget earlier streams whose final receipts are complete, and the oldest of too many.
+        """Forget earlier streams whose final receipts are complete, and others beyond the limit.
 
-        Messages of a stream that is forgotten early can get no final receipt any longer.
+        The limit is EARLIER_STREAMS_MAX, and the oldest go first. Messages of a stream that is
+        forgotten early can get no final receipt any longer.
         """
         left = tuple(each for each in self.earlier if self.finals.inside(each.base + 1, each.last))[
             -EARLIER_STREAMS_MAX:
@@ -247,9 +253,10 @@ class OutgoingStream(OutgoingQueue):
         self.earlier = left
 
     def believes(self, ordinal: int, address: str) -> bool:
-        """Return whether a receipt about our stream ``ordinal`` may arrive at ``address``.
+        """Return whether to believe a receipt about stream ``ordinal`` that arrived at ``address``.
 
-        The address must have the secret that the ``<start>`` of our stream told the peer.
+        The address must have the secret (:mod:`.receipts_address`) that the ``<start>`` of the
+        stream told the peer.
         """
         told = next(
             (each.receipts_url for each in self.earlier if each.ordinal == ordinal),
@@ -258,7 +265,7 @@ class OutgoingStream(OutgoingQueue):
         return same_secret(told, address)
 
     def receipts_go_to(self, url: str) -> bool:
-        """Use ``url`` as our address for receipts if the stream can still tell it to the peer.
+        """Use ``url`` as the address for receipts if the stream can still tell it to the peer.
 
         Return whether this stream's receipts go to ``url``. Only ``<start>`` names the address
         (2.2.5.3.4). While no message is acknowledged, ``<start>`` is sent again and may name a new
@@ -280,9 +287,10 @@ class OutgoingStream(OutgoingQueue):
     # --- sending ----------------------------------------------------------------------------------
 
     def previous_of(self, serial: int, at: int) -> int | None:
-        """Return the message before ``serial`` ([MC-MQSRM] 3.1.7.2.3).
+        """Return the serial that ``<previous>`` names for ``serial`` ([MC-MQSRM] 3.1.7.2.3).
 
-        Return ``None`` if something must be stored or acknowledged first.
+        Return ``None`` if something must be stored or acknowledged first. Then a new stream may
+        have begun with ``serial``.
         """
         previous = max(self.last_live, self.acknowledged_to)
         position = serial - self.base
@@ -297,7 +305,7 @@ class OutgoingStream(OutgoingQueue):
         return previous
 
     def message_of(self, stored: StoredMessage, previous: int) -> Message:
-        """Return the message with its place in the stream.
+        """Return the message to send for ``stored``, with its position in the stream.
 
         In a stream the application does not choose priority and durability (2.2.5.3).
         """
@@ -309,12 +317,12 @@ class OutgoingStream(OutgoingQueue):
         return stored.message._replace(stream=place, durable=True, priority=0)
 
     def on_sent(self, serial: int) -> None:
-        """Record ``serial`` as the previous message of the next one."""
+        """Record ``serial`` as sent, and as the previous message of the next one."""
         self.before_last, self.last_live = self.last_live, serial
         self.sent_to = max(self.sent_to, serial)
 
     def pump(self, now: float, at: int, out: list[Send | Load]) -> None:
-        """Add to ``out`` what may be sent or read now, and update the stream.
+        """Add to ``out`` every message that may be sent now and the next load; update the stream.
 
         Afterwards either all messages are acknowledged, or the Stream Receipt Wait Timer (3.1.2.2)
         runs.
@@ -343,7 +351,7 @@ class OutgoingStream(OutgoingQueue):
         )
 
     def reads_to(self) -> int:
-        """Return the last serial that may be sent before a receipt arrives."""
+        """Return the last serial up to which messages may be read before a receipt arrives."""
         limit = self.acknowledged_to + self.settings.unacknowledged_max + 1
         return limit if self.last_live > self.acknowledged_to else self.end
 
@@ -354,7 +362,7 @@ class OutgoingStream(OutgoingQueue):
         return table[min(self.resend_interval_index, len(table) - 1)]
 
     def taken(self, send: Send, now: float, at: int) -> None:
-        """Record a 200 ([MC-MQSRM] 3.1.7.2.5).
+        """Process the answer 200 to a sending ([MC-MQSRM] 3.1.7.2.5).
 
         The message stays until a stream receipt covers it.
         """
@@ -366,7 +374,7 @@ class OutgoingStream(OutgoingQueue):
                 self.receipt_wait_at = now + self.resend_interval
 
     def refused(self, send: Send, at: int) -> None:
-        """Remove the message after a 400.
+        """Make a dead letter of the message after a 400.
 
         Later messages are sent again with a ``<previous>`` that skips it.
         """
@@ -387,9 +395,9 @@ class OutgoingStream(OutgoingQueue):
         self.receipt_wait_at = None
 
     def not_reached(self, load: Load, now: float) -> None:
-        """Record that the peer cannot be reached, as in every queue, and stop the receipt timer.
+        """End a :class:`.Load` without reading, as in every queue, and stop the receipt timer.
 
-        See [MC-MQSRM] 3.1.7.2.5.
+        The peer cannot be reached. See [MC-MQSRM] 3.1.7.2.5.
         """
         if load is self.load:
             self.receipt_wait_at = None
@@ -407,7 +415,7 @@ class OutgoingStream(OutgoingQueue):
         self.last_live = max(last_live, self.acknowledged_to)
 
     def removed(self, first: int, last: int) -> None:
-        """Record that messages were removed, and wait until this is stored.
+        """Update the stream after messages were removed; send nothing before this is stored.
 
         Later messages must not tell the peer to skip them before that.
         """
@@ -423,7 +431,8 @@ class OutgoingStream(OutgoingQueue):
     def receipt(self, receipt: Receipt, now: float, at: int, message_class: int) -> ReceiptVerdict:
         """Process a stream receipt or final stream receipt for this stream.
 
-        See [MC-MQSRM] 3.1.5.1.8 and 3.1.5.1.9. Return what the receipt changed.
+        See [MC-MQSRM] 3.1.5.1.8 and 3.1.5.1.9. Return the verdict: what the receipt changed.
+        ``message_class`` is the class of the receipt.
         """
         assert receipt.last_ordinal is not None, "the decoder lets no such receipt through"
         assert receipt.stream_id is not None, "nor one without a stream"
@@ -452,7 +461,7 @@ class OutgoingStream(OutgoingQueue):
     def _receipt_of_earlier(
         self, receipt: Receipt, ordinal: int, now: float, at: int, message_class: int
     ) -> ReceiptVerdict:
-        """Process a receipt for an earlier stream and return what it changed.
+        """Process a receipt for an earlier stream and return the verdict: what it changed.
 
         3.1.7.6 keeps a stream while one of its messages awaits a receipt, even if another stream
         has begun.
@@ -501,7 +510,10 @@ class OutgoingStream(OutgoingQueue):
         self._wait_for_finals(now, at)
 
     def _wait_for_finals(self, now: float, at: int) -> None:
-        """Start to wait for a final receipt, or continue the wait of an earlier process."""
+        """Start the time-out for final receipts, or continue that of an earlier process.
+
+        :data:`.FINAL_RECEIPT_WAIT_S` is the time.
+        """
         if self.final_wait_at is not None or not len(self.finals) or not self.unread:
             return
         if not self._finals_since:
@@ -519,7 +531,7 @@ class OutgoingStream(OutgoingQueue):
 
     @property
     def deadline(self) -> float | None:
-        """Return when the earliest timer of the stream ends, or ``None``."""
+        """Return the time at which the earliest timer ends; ``None`` if no timer runs."""
         return min(
             (
                 at
@@ -530,7 +542,7 @@ class OutgoingStream(OutgoingQueue):
         )
 
     def due(self, now: float, at: int) -> None:
-        """Handle the timers that have ended."""
+        """Handle the timers of the stream that have ended at ``now``."""
         super().due(now, at)
         if self.receipt_wait_at is not None and self.receipt_wait_at <= now:
             self._receipt_missing(now)
@@ -538,7 +550,11 @@ class OutgoingStream(OutgoingQueue):
             self._finals_missing(now, at)
 
     def _receipt_missing(self, now: float) -> None:
-        """Handle the end of the Stream Receipt Wait Timer ([MC-MQSRM] 3.1.6.2)."""
+        """Handle the end of the Stream Receipt Wait Timer ([MC-MQSRM] 3.1.6.2).
+
+        All unacknowledged messages are sent again, unless a pass is in progress or the first of
+        them is in flight. The timer starts again.
+        """
         self.receipt_wait_at = None
         if self.last_live <= self.acknowledged_to or self.state not in MAY_SEND:
             return
@@ -560,7 +576,7 @@ class OutgoingStream(OutgoingQueue):
 
     @property
     def _first_is_under_way(self) -> bool:
-        """Return whether the first message without a receipt has no answer yet.
+        """Return whether the first unacknowledged message is in flight, without an answer yet.
 
         No receipt can be missing then. A large message on a slow line may take longer than the
         timer, and would be sent twice.
@@ -572,7 +588,7 @@ class OutgoingStream(OutgoingQueue):
         )
 
     def _is_first(self, send: Send) -> bool:
-        """Return whether this message is the first one that is not acknowledged."""
+        """Return whether the message of ``send`` is the first unacknowledged one of the stream."""
         return send.previous <= self.acknowledged_to < send.serial
 
     def _finals_missing(self, now: float, at: int) -> None:
@@ -585,7 +601,7 @@ class OutgoingStream(OutgoingQueue):
         self.touch()
 
     def resend(self) -> None:
-        """Send all unacknowledged messages again."""
+        """Begin to send all unacknowledged messages again, one in flight at first."""
         self.window = 1
         self.pass_to = self.sent_to
         self._go_back(self.acknowledged_to, self.acknowledged_to)
@@ -597,9 +613,10 @@ class OutgoingStream(OutgoingQueue):
         self.receipt_wait_at = None
 
     def reset(self) -> None:
-        """Send the rest of the messages in a new stream.
+        """Send all unacknowledged messages again, in a new stream.
 
-        This is for a peer that lost its state, or that will never accept this stream.
+        Without such messages nothing is sent. This is for a peer that lost its state, or that will
+        never accept this stream.
         """
         self.resend()
         self.restart = self.acknowledged_to < self.end
@@ -610,7 +627,7 @@ class OutgoingStream(OutgoingQueue):
         return super().holds_messages or not self.ended
 
     def drop(self, at: int, reason: DeadReason = "dropped") -> None:
-        """Discard all messages of the stream that are not finished.
+        """Make dead letters of all messages of the stream that are not finished.
 
         These are the unacknowledged messages, and those that wait for a final receipt.
         """

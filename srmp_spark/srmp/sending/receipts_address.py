@@ -1,16 +1,18 @@
-"""The address to which a peer sends the receipts of our streams, and the secret in it.
+"""The address to which a peer sends the receipts of outgoing streams, and the secret in it.
 
-The address is ``http://US/msmq/private$/order_queue$?SenderStream=X`` ([MC-MQSRM] 4.4). Theory of
-operation. A stream receipt finishes the messages that it covers, and a final stream receipt states
-which of them are dead. The names in a receipt are no secret. Our GUID is in each message and
-receipt of ours, and the ordinals of our streams are consecutive, so a peer that knows one of them
-can guess those of all other peers. A receipt is proved by the address at which it arrives: only the
-peer was told this address, in the first ``<start>``, and the peer uses it unchanged.
+The address is ``http://HOST/msmq/private$/order_queue$?SenderStream=X``, where HOST is this queue
+manager ([MC-MQSRM] 4.4). Theory of operation. A stream receipt finishes the messages that it
+covers, and a final stream receipt states which of them are dead. The names in a receipt are no
+secret. The GUID of this queue manager is in each of its messages and receipts, and the ordinals of
+its streams are consecutive, so a peer that knows one of them can guess those of all other peers. A
+receipt is proved by the address at which it arrives: only the peer was told this address, in the
+first ``<start>``, and the peer uses it unchanged.
 
 The secret is therefore one for each destination: a MAC over the URL of the destination, with a key
 that is told to nobody. One secret for each stream would add nothing, because the same peer would be
-told all of them. While anything of a stream is awaited, the stream keeps the address that it has
-told, whatever the key or this rule are then. The address is stored with the stream.
+told all of them. While any receipt of a stream is awaited, the stream keeps the address that it has
+told the peer, even if the key or this rule changes meanwhile. The address is stored with the
+stream.
 """
 
 from __future__ import annotations
@@ -30,17 +32,17 @@ it calls.
 
 
 class ReceiptAddresses(NamedTuple):
-    """Knows which address each destination is told in ``<sendReceiptsTo>``."""
+    """Computes the address that each destination is told in ``<sendReceiptsTo>``."""
 
     key: str
     """Key of the MAC: random, created once for each data directory."""
     rules: ReceiptUrls = NO_RECEIPT_URLS
-    """URLs that are told instead of our own URL ([MC-MQSRM] 3.1.7.2.4)."""
+    """URLs that are told instead of the URL of this queue manager ([MC-MQSRM] 3.1.7.2.4)."""
 
     def replacement(self, destination: str, own: str) -> str:
-        """Return the address for streams to ``destination``.
+        """Return the address for receipts of streams to ``destination``, with its secret.
 
-        ``own`` is the URL of our order queue as peers reach it, without a query.
+        ``own`` is the URL of this queue manager's order queue as peers reach it, without a query.
         """
         return self.rules.replacement(
             destination, f"{own}?{SENDER_STREAM}={self.secret_of(destination)}"
@@ -57,7 +59,9 @@ class ReceiptAddresses(NamedTuple):
 
 
 def query_of(url: str) -> str:
-    """Return the query ``SenderStream=…`` of a URL in lower case.
+    """Return the query of a URL, such as ``SenderStream=…``, in lower case and without ``?``.
+
+    The text is empty if the URL has no query.
 
     Windows changes the case of the URLs that it calls (sample 4.4).
     """
@@ -65,16 +69,17 @@ def query_of(url: str) -> str:
 
 
 def same_secret(told: str, called: str) -> bool:
-    """Return whether a receipt that arrived at ``called`` knows the secret in ``told``.
+    """Return whether the URL ``called`` has the same query, with its secret, as the URL ``told``.
 
-    If ``told`` has no secret, any client may send the receipt.
+    ``told`` is the address that the peer was told, and ``called`` the address at which a receipt
+    arrived. If ``told`` has no query, the result is True: any client may send the receipt.
     """
     expected = query_of(told)
     return not expected or hmac.compare_digest(expected.encode(), query_of(called).encode())
 
 
 def without_secret(url: str) -> str:
-    """Return ``url`` without its secret.
+    """Return ``url`` without the query ``SenderStream=…`` that holds its secret.
 
     A query that an operator wrote is part of the address and stays.
     """

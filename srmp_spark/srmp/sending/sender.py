@@ -2,9 +2,9 @@
 
 See [MC-MQSRM] 3.1.7.2, 3.1.6.1, 3.1.6.2, 3.1.5.1.8 and 3.1.5.1.9. This theory of operation is for
 the authors of the outbox and of the dispatcher around this engine. Messages are in a table under
-(destination, kind, serial). The engine assigns the serials, reads a few messages ahead, requests
-their sending and keeps the numbers. There are five steps, and the types enforce their order
-(:mod:`.outgoing_effects`):
+(destination, kind, serial); a serial is the number of a message in its outgoing queue. The engine
+assigns the serials, reads a few messages ahead, requests their sending and keeps the numbers. There
+are five steps, and the types enforce their order (:mod:`.outgoing_effects`):
 
 1. *Commit.* ``enqueue(…)`` assigns serials and stream positions. Write the rows and ``changes()``
    in **one** transaction, and give its proof to ``committed(changes, proof)``. The caller assigns
@@ -13,9 +13,9 @@ their sending and keeps the numbers. There are five steps, and the types enforce
    ``loaded``. Post a :class:`Send` and report its end once: ``answered`` for a complete answer,
    ``failed`` for none, ``withdrawn`` if it was never written. Whenever ``has_changes`` is true,
    write ``changes()`` in the next group commit, because some sendings wait for that.
-3. *Receipt.* A message at our order queue that carries a stream receipt passes the receiving engine
-   as always, and is durable before the peer is answered 200. A peer never repeats a receipt that
-   was answered 200, so a receipt that is lost afterwards never arrives again. Call
+3. *Receipt.* A message that arrives at the order queue and carries a stream receipt passes the
+   receiving engine as always, and is durable before the peer is answered 200. A peer never repeats
+   a receipt that was answered 200, so a receipt that is lost afterwards never arrives again. Call
    ``receipt(message, …)`` and commit ``changes()`` before the stored receipt is marked as read. A
    store that keeps receipts in a log of its own (ADR 0010) does so after the 200, and reads them
    again after a crash. Applying a receipt twice does no harm.
@@ -64,7 +64,7 @@ from srmp_spark.srmp.sending.serial_runs import SerialRuns
 from srmp_spark.timers import Timers
 
 RECORDS_MAX = 2 * DESTINATIONS_MAX
-"""Most records of outgoing queues.
+"""Most records of outgoing queues; at the limit a new destination is refused.
 
 These are the queues that hold messages, and for a moment those whose only messages have just found
 no room.
@@ -77,12 +77,16 @@ The limit protects against a count that was computed wrongly.
 
 
 class Sender:
-    """The sending engine of one queue manager."""
+    """The sending engine of one queue manager.
+
+    ``now`` is in seconds on the monotonic clock, and ``at`` is the wall clock in microseconds since
+    1970. Reports about a queue that has no record are ignored.
+    """
 
     stream_class: type[OutgoingStream] = OutgoingStream
     """Class of the streams.
 
-    The simulator puts a faulty class here to check that the fault is found.
+    The simulator of the tests sets a faulty class, to check that the fault is found.
     """
     regular_class: type[OutgoingRegular] = OutgoingRegular
 
@@ -95,8 +99,8 @@ class Sender:
         serials_after: int = 0,
     ) -> None:
         self.identity = identity
-        """QueueManager.Identifier: the GUID in our stream identifiers and, as lineage, in our
-        messages.
+        """QueueManager.Identifier: the GUID in the identifiers of outgoing streams and, as lineage,
+        of messages.
         """
         self.settings = settings or SenderSettings()
         self.receipts: Counter[ReceiptVerdict] = Counter()
@@ -165,7 +169,8 @@ class Sender:
     ) -> list[OutgoingStream]:
         """Set the address for receipts of new streams.
 
-        Return the live streams whose receipts go to another address. ``replaced(destination, url)``
+        Each live stream also gets the new address if it can still tell it to the peer. Return the
+        live streams whose receipts still go to another address. ``replaced(destination, url)``
         returns the address that the peer is told ([MC-MQSRM] 3.1.7.2.4,
         :class:`~.redirection.ReceiptUrls`).
         """
@@ -191,12 +196,14 @@ class Sender:
     ) -> Enqueued:
         """Assign ``count`` serials to messages for ``destination``, in their order of arrival.
 
-        ``receipts_url`` is the URL of our order queue as the peer reaches it
+        ``receipts_url`` is the URL of this queue manager's order queue as the peer reaches it
         (``<sendReceiptsTo>``). A ``?SenderStream=`` in it must come back with the receipts.
         ``final_receipts`` means that the messages carry ``<DeadLetter/>`` and are finished by final
-        stream receipts. ``origin`` is the origin for which a queue counts that held no messages
-        before; :attr:`room` decides whether there is room. Raises :class:`LocalProtocolError` for a
-        stream without ``receipts_url``, and :class:`ConfigurationError` beyond a limit.
+        stream receipts. ``origin`` (:mod:`.outgoing_room`) is the origin for which the queue counts
+        if it held no messages before. This method does not check whether there is room: ask
+        :attr:`room`, and call :meth:`has_no_room` if there is none. Raises
+        :class:`LocalProtocolError` for a stream without ``receipts_url``, and
+        :class:`ConfigurationError` beyond a limit.
         """
         if not 1 <= count <= ENQUEUE_MAX:
             raise ConfigurationError(
@@ -245,7 +252,8 @@ class Sender:
     def has_no_room(self, key: QueueKey, at: int) -> None:
         """Make dead letters of all messages in a queue for which there is no room.
 
-        The queue held no messages before the last :meth:`enqueue`.
+        The queue held no messages before the last :meth:`enqueue`. Raises :class:`KeyError` if the
+        queue has no record.
         """
         queue = self._queues[key]
         queue.drop(at, "no-room")
@@ -266,9 +274,9 @@ class Sender:
         return len(self._ledger) > 0
 
     def changes(self) -> OutgoingChanges:
-        """Return the changes since the last call.
+        """Return the changes since the last call, and begin to collect again.
 
-        The changes belong into the transaction that holds the messages enqueued since then.
+        The changes belong in the transaction that holds the messages enqueued since then.
         """
         return self._ledger.take()
 
@@ -295,7 +303,11 @@ class Sender:
     # --- sending ----------------------------------------------------------------------------------
 
     def poll(self, now: float, at: int) -> list[Send | Load]:
-        """Return what to do now. Call this after every other call and after every commit."""
+        """Return the loads and sends to execute now.
+
+        Call this after every other call and after every commit. Each load and send is returned
+        once.
+        """
         if not self._awake or not self._ledger.releases:
             return []
         out: list[Send | Load] = []
@@ -307,7 +319,7 @@ class Sender:
         return out
 
     def loaded(self, load: Load, messages: Sequence[StoredMessage]) -> None:
-        """Accept the rows that ``load`` requested.
+        """Accept the rows that ``load`` requested. Then call :meth:`poll`.
 
         Raises :class:`LocalProtocolError` if they are not rows of its range in ascending order.
         """
@@ -316,7 +328,7 @@ class Sender:
             queue.was_loaded(load, messages)
 
     def not_reached(self, load: Load, now: float) -> None:
-        """Record that no connection exists for the messages of ``load``.
+        """End ``load`` without reading, because the peer cannot be reached; retry later.
 
         No row was read, so no message was sent.
         """
@@ -325,10 +337,10 @@ class Sender:
             queue.not_reached(load, now)
 
     def must_see(self, load: Load, at: int) -> bool:
-        """Return whether rows of ``load`` must be read before :meth:`not_reached`.
+        """Return whether rows of ``load`` must be read although the peer cannot be reached.
 
-        An expired message becomes a dead letter even if its peer is never reached. One row is
-        enough at first; give it to :meth:`seen`.
+        An expired message becomes a dead letter even if its peer is never reached. If the result is
+        True, read one row or more and call :meth:`seen`; otherwise call :meth:`not_reached`.
         """
         queue = self._queues.get(load.key)
         return queue is not None and queue.must_see(load, at)
@@ -358,10 +370,10 @@ class Sender:
             queue.answered(send, status, now, at, retry_after)
 
     def failed(self, send: Send, now: float, *, left: bool = True) -> None:
-        """Record that no complete answer to a message came.
+        """Record that no complete answer to a message was received.
 
         The connection failed, ended or was too slow. ``left=False`` means that no byte of the
-        message was sent.
+        message was sent, so that the peer cannot have it.
         """
         queue = self._find(send.key)
         if queue is not None:
@@ -370,7 +382,7 @@ class Sender:
     def withdrawn(self, send: Send) -> None:
         """Record that a message was not sent because of the answer to the preceding message.
 
-        Call this after that answer and before :meth:`poll`.
+        The message is sent again, in order. Call this after that answer and before :meth:`poll`.
         """
         queue = self._find(send.key)
         if queue is not None:
@@ -389,14 +401,14 @@ class Sender:
         """Record that a message was sent without an answer and is now posted again.
 
         The peer may have the message, whatever the reported end is. Call this before the second
-        attempt, because a 503 to the second attempt says nothing about the first.
+        attempt, because a 503 to the second attempt does not show the fate of the first.
         """
         queue = self._queues.get(send.key)
         if queue is not None:
             queue.doubt(send)
 
     def never_left(self, send: Send) -> None:
-        """Record that nothing of this message was or will be written.
+        """Record that no byte of the message was or will be written to the peer.
 
         Its end is reported later, as a failure with ``left=False``.
         """
@@ -425,7 +437,7 @@ class Sender:
     # --- receipts ---------------------------------------------------------------------------------
 
     def receipt(self, message: Message, now: float, at: int) -> ReceiptVerdict | None:
-        """Process a message at our order queue if it is a receipt about a stream.
+        """Process a message that arrived at the order queue, if it is a receipt about a stream.
 
         See [MC-MQSRM] 3.1.5.1.8 and 3.1.5.1.9. Return the verdict about the receipt, or ``None``
         for any other message. A receipt counts for exactly the stream that it names, and not beyond
@@ -457,7 +469,10 @@ class Sender:
     # --- timers -----------------------------------------------------------------------------------
 
     def next_timer(self) -> float | None:
-        """Return when to call :meth:`due` next, on the monotonic clock, or ``None``."""
+        """Return the time at which to call :meth:`due` next, or ``None`` if no timer runs.
+
+        The time is in seconds on the monotonic clock.
+        """
         return self._timers.next()
 
     def due(self, now: float, at: int) -> None:
@@ -486,7 +501,7 @@ class Sender:
         return queue is not None
 
     def retry(self, destination: str, kind: Kind) -> bool:
-        """Try again now, without waiting for the Retransmission Timer.
+        """Let a queue send again with the next :meth:`poll`, before its Retransmission Timer ends.
 
         A stream sends all unacknowledged messages again. Return whether the queue exists.
         """
@@ -498,11 +513,11 @@ class Sender:
         return queue is not None
 
     def reset(self, destination: str) -> bool:
-        """Send the rest of a stream in a new stream, and return whether the queue exists.
+        """Send all unacknowledged messages of a stream again, in a new stream.
 
-        This is for a peer that lost its state or takes a lower stream identifier for a late copy.
-        The peer accepts messages again that it accepted without acknowledging them, unless it
-        recognizes the identifier of the message.
+        Return whether the queue exists. This is for a peer that lost its state or takes a lower
+        stream identifier for a late copy. The peer accepts messages again that it accepted without
+        acknowledging them, unless it recognizes the identifier of the message.
         """
         queue = self._find(QueueKey(destination, "stream"))
         if isinstance(queue, OutgoingStream):
@@ -521,7 +536,7 @@ class Sender:
         return queue is not None
 
     def forget(self, destination: str, kind: Kind) -> bool:
-        """Delete the record of a queue without messages, and return whether it was deleted."""
+        """Delete the record of a queue if it has no messages; return whether it was deleted."""
         queue = self._queues.get(QueueKey(destination, kind))
         if (
             queue is None
@@ -559,12 +574,12 @@ class Sender:
         return forgotten
 
     def stop(self) -> None:
-        """Hand out no further messages, so that the next process knows which messages were sent.
+        """Make :meth:`poll` return nothing from now on, at the end of the process.
 
-        Released messages that were not sent are no longer released. Call this when nothing is in
-        flight, and commit :meth:`changes`. After a crash this knowledge is missing: a receipt for
-        one of the RELEASE_AHEAD messages after the last sent one is then believed, if the peer
-        knows the secret of the stream.
+        Released messages that were not sent are no longer released, so that the next process knows
+        which messages were sent. Call this when nothing is in flight, and commit :meth:`changes`.
+        After a crash this knowledge is missing: a receipt for one of the RELEASE_AHEAD messages
+        after the last sent one is then believed, if the peer knows the secret of the stream.
         """
         self._ledger.releases = False
         for queue in self:
@@ -573,7 +588,7 @@ class Sender:
     def get(self, destination: str, kind: Kind) -> OutgoingQueue | None:
         """Return the queue, for ``status``, or ``None``.
 
-        Change it only with the methods of this class.
+        The caller only reads it; the methods of this class change it.
         """
         return self._queues.get(QueueKey(destination, kind))
 

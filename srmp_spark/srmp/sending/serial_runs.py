@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 class SerialRuns:
     """Holds a set of serial numbers.
 
+    Every range ``first`` to ``last`` includes both ends.
+
     ``len(runs)`` is the count of numbers, and ``list(runs)`` is the list of runs.
     """
 
@@ -47,7 +49,7 @@ class SerialRuns:
         return True
 
     def inside(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Return the runs between ``first`` and ``last``, cut at these two numbers."""
+        """Return the runs of the set between ``first`` and ``last``, cut at these two numbers."""
         found = []
         index = max(bisect_right(self._firsts, first) - 1, 0)
         while index < len(self._firsts) and self._firsts[index] <= last:
@@ -57,7 +59,7 @@ class SerialRuns:
         return found
 
     def outside(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Return the runs between ``first`` and ``last`` that are not in the set."""
+        """Return the runs of numbers between ``first`` and ``last`` that are not in the set."""
         found, at = [], first
         for begin, end in self.inside(first, last):
             if at < begin:
@@ -66,7 +68,7 @@ class SerialRuns:
         return [*found, (at, last)] if at <= last else found
 
     def remove(self, first: int, last: int) -> None:
-        """Remove all numbers from ``first`` to ``last``."""
+        """Remove all numbers from ``first`` to ``last`` that are in the set."""
         inside = self.inside(first, last)
         if not inside:
             return

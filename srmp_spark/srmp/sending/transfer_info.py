@@ -14,7 +14,7 @@ from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
 
 
 class SequenceInfo(NamedTuple):
-    """A SEQUENCE_INFO structure ([MS-MQMQ] 2.2.5)."""
+    """A stream and two positions in it: the SEQUENCE_INFO structure ([MS-MQMQ] 2.2.5)."""
 
     seq_id: int
     """Stream.Id.Ordinal, the ordinal of the stream."""
@@ -46,7 +46,8 @@ class OutgoingTransferInfo(NamedTuple):
     eod_next_seq: SequenceInfo
     eod_resend_interval: float
     eod_resend_time: float | None
-    """When the Stream Receipt Wait Timer ends, on the monotonic clock; ``None`` if it does not run.
+    """Time at which the Stream Receipt Wait Timer ends, on the monotonic clock; ``None`` if it does
+    not run.
     """
 
 

@@ -15,7 +15,7 @@ See [MC-MQSRM] 2.2.7.
 
 **What a signature covers**: the bytes of body and extension, and nothing else. Anyone can change
 the label, the address, the identifier, the stream position and everything in ``<Msmq>`` without
-breaking the signature. No verdict here covers them.
+breaking the signature. No :class:`Verdict` covers them.
 
 :func:`judge` decides in this order; the first case that applies is the answer.
 
@@ -104,21 +104,25 @@ class Signature(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The result of checking a signature."""
+    """The result of checking a message's signature: its status and the reason."""
 
     status: SignatureStatus
     how: str
-    """One of the reasons above, or ``<form of SignedInfo>/<reading of the value>``."""
+    """Reason for the verdict in a few words.
+
+    For ``valid`` it is the form and the reading, as :meth:`Verifier.verify` returns them.
+    """
 
 
 class Verifier(Protocol):
-    """A trusted key. ``signature_verify`` has the real classes."""
+    """A trusted key that checks signatures; :mod:`.signature_verify` has the implementations."""
 
     def verify(self, signed_info: Sequence[tuple[str, bytes]], value: bytes) -> str | None:
-        """Return how ``value`` is this key's signature of one of the forms, or ``None``.
+        """Return the name of the form and reading in which ``value`` is this key's signature.
 
-        Each form is (name, bytes). The result is ``name/reading``. ``None`` means that ``value`` is
-        no such signature.
+        ``signed_info`` has the forms of SignedInfo (:mod:`.signature_forms`) as pairs (name,
+        bytes). The result is the text ``name/reading`` (:mod:`.signature_verify` lists the
+        readings), or ``None`` if ``value`` is no signature of this key over any of the forms.
         """
 
 
@@ -184,7 +188,7 @@ def _named(parent: Element, name: str) -> list[Element]:
     """Return the children called ``name`` in the namespace of signatures.
 
     Raises :class:`RemoteProtocolError` for a known name in another namespace, because its writer
-    means ours (bad input 8).
+    means the element of a signature (bad input 8).
     """
     found = []
     for child in parent.elements:

@@ -66,7 +66,7 @@ class RsaKey:
         return self._key.key_size
 
     def verify(self, signed_info: Sequence[tuple[str, bytes]], value: bytes) -> str | None:
-        """Return how ``value`` is this key's signature of one of the forms, or ``None``.
+        """Return the form and reading in which ``value`` is this key's signature, or ``None``.
 
         See :class:`~srmp_spark.srmp.signing.signature.Verifier`.
         """
@@ -107,7 +107,7 @@ class DsaKey:
         return self._key.key_size
 
     def verify(self, signed_info: Sequence[tuple[str, bytes]], value: bytes) -> str | None:
-        """Return how ``value`` is this key's signature of one of the forms, or ``None``.
+        """Return the form and reading in which ``value`` is this key's signature, or ``None``.
 
         See :class:`~srmp_spark.srmp.signing.signature.Verifier`.
         """

@@ -35,27 +35,38 @@ from pathlib import Path
 from srmp_spark.store.database.schema import PAGE_SIZE_BYTES, connect_writer
 
 CHECKPOINT_BYTES = 4 * 1024 * 1024
-"""Bytes written to the WAL after which it is copied. See the measurements above."""
+"""Bytes written to the WAL after which the WAL is copied into the database.
+
+The module has the measurements behind this number.
+"""
 COMMIT_OVERHEAD_BYTES = 4 * PAGE_SIZE_BYTES
-"""Bytes that a commit writes besides the posts: the head, the history of one sender, the stream and
-the first page of the group. Identifiers of other senders lie in other pages once there are many
-senders. The journal adds those pages; without them the WAL would be three times as long as it
-seems.
+"""Bytes that a commit writes besides the posts.
+
+They are the table ``head``, the message identifiers of one sender, the stream and the first page of
+the group. Identifiers of other senders lie in other pages once there are many senders. The journal
+adds those pages; without them the WAL would be three times as long as it seems.
 """
 
 
 class Checkpointer:
-    """Runs step 1 in its own thread, and requests step 2 from the journal with ``finish_due``."""
+    """Copies the WAL into the database in two steps, which the module explains.
+
+    Step 1 runs in a thread of this object. Step 2 is requested from the journal (:class:`.Journal`)
+    with :attr:`finish_due`.
+    """
 
     def __init__(self, database: Path, on_error: Callable[[sqlite3.Error], object]) -> None:
-        """Start the thread. On an error, the thread calls ``on_error`` and ends."""
+        """Open a connection to ``database`` and start the thread.
+
+        On an SQLite error, the thread calls ``on_error`` and ends.
+        """
         self._on_error = on_error
         self._connection = connect_writer(database)
         self._written = 0
         self._running = False
         self._jobs: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self.finish_due = False
-        """Whether step 2 is due.
+        """Whether step 2, the copy of the rest of the WAL, is due.
 
         The thread sets it when step 1 is done. The journal then copies the rest and calls
         :meth:`finished`.
@@ -77,7 +88,7 @@ class Checkpointer:
     def wrote(self, payload_bytes: int) -> None:
         """Count a commit that wrote ``payload_bytes`` of posts and further pages into the WAL.
 
-        Step 1 starts when the total reaches :data:`CHECKPOINT_BYTES`.
+        Step 1 of this module's theory starts when the total reaches :data:`CHECKPOINT_BYTES`.
         """
         self._written += payload_bytes + COMMIT_OVERHEAD_BYTES
         if self._written >= CHECKPOINT_BYTES and not self._running and not self.finish_due:
@@ -85,13 +96,20 @@ class Checkpointer:
             self._jobs.put(True)
 
     def finished(self, connection: sqlite3.Connection) -> None:
-        """Run step 2 on the journal's connection, while no transaction is open."""
+        """Copy the rest of the WAL on the journal's connection, while no transaction is open.
+
+        This is step 2. Raises :class:`sqlite3.Error` if it fails. A full disk is no error: the rest
+        is copied with a later step.
+        """
         self.wal_bytes = _checkpoint(connection)
         self._written = 0
         self.finish_due = False
 
     def close(self) -> None:
-        """Stop the thread. SQLite copies the rest of the WAL when the last connection closes."""
+        """Stop the thread, wait until it has ended, and close its connection.
+
+        SQLite copies the rest of the WAL when the last connection closes.
+        """
         self._jobs.put(False)
         self._thread.join()
         self._connection.close()

@@ -18,7 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 DISK_FREE_MIN = 256 * 1_048_576
-"""Bytes that stay free. Below this value messages are answered 503, before a write can fail."""
+"""Bytes that stay free on a volume.
+
+Below this value messages are answered 503, before a write can fail.
+"""
 DISK_FREE_SHARE = 0.05
 """Share of a small volume that stays free, if that is less than DISK_FREE_MIN."""
 DISK_FREE_FLOOR = 8 * 1_048_576
@@ -27,8 +30,9 @@ DISK_FREE_FLOOR = 8 * 1_048_576
 A commit and a checkpoint may still write as much (GROUP_BYTES_MAX, twice CHECKPOINT_BYTES).
 """
 WAL_EDGE = DISK_FREE_FLOOR // 8
-"""Bytes of the volume that stay free even if the log has its full size already, for small files and
-folders.
+"""Bytes of the volume that stay free even if the WAL has its full size already.
+
+They are for small files and folders.
 """
 FREE_PAGES_KEPT = 4 * 1_048_576
 """Bytes of free pages in a database that do not count as room.
@@ -38,8 +42,8 @@ Marks, receipts and streams take pages, too, and are never refused.
 STATE_SHARES = 2
 """Factor for the least free room if a Delta state lies on the same volume.
 
-Messages leave that much free, so that the publisher has a part for itself. Received rows can then
-be published and deleted, which frees more than publishing took.
+Messages leave that much free, so that the publisher of the Delta tables has a share of its own.
+Received rows can then be published and deleted, which frees more than publishing took.
 """
 
 
@@ -53,7 +57,7 @@ class Volume:
 
     @classmethod
     def look(cls, path: Path) -> Volume:
-        """Return the room of the file system on which ``path`` lies.
+        """Return the present room of the file system on which ``path`` lies.
 
         Raises :class:`OSError` if the file system cannot be asked.
         """
@@ -62,12 +66,12 @@ class Volume:
 
     @property
     def least(self) -> int:
-        """Return the bytes that must stay free for the commits of accepted messages."""
+        """Return the number of bytes that must stay free for the commits of accepted messages."""
         return min(DISK_FREE_MIN, max(DISK_FREE_FLOOR, int(self.size * DISK_FREE_SHARE)))
 
     @property
     def spare(self) -> int:
-        """Return the bytes that other files than the databases may take.
+        """Return how many bytes the files that are no databases may take on the volume.
 
         The value is negative if less than :attr:`least` is free.
         """
@@ -76,30 +80,32 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class DiskRoom:
-    """The room on a volume that holds a database."""
+    """The room on a volume that holds a database, measured at one time."""
 
     free: int
-    """Bytes free on the volume, without bytes that are already promised: for messages that are not
-    written yet, and for the log that is not copied yet into the database, whose file then grows.
+    """Bytes free on the volume, without bytes that are already promised.
+
+    Promised are bytes for messages that are not written yet, and for the log (the WAL) that is not
+    copied yet into the database, whose file then grows.
     """
     least: int
     """Bytes that must stay free, of the volume and of the counted pages together."""
     inside: int
     """Bytes of free pages in the database."""
     wal: int
-    """Length of the log's file in bytes.
+    """Length of the WAL file in bytes.
 
-    The log is overwritten in place, and grows to DISK_FREE_FLOOR at least.
+    The WAL is overwritten in place, and grows to DISK_FREE_FLOOR at least.
     """
 
     @property
     def counted(self) -> int:
-        """Return the bytes of free pages that count as room."""
+        """Return the bytes of free pages that count as room: all but :data:`FREE_PAGES_KEPT`."""
         return max(0, self.inside - FREE_PAGES_KEPT)
 
     @property
     def left(self) -> int:
-        """Return the bytes that the database may still take.
+        """Return how many bytes the database and its log may still take.
 
         If the value is negative, the database must not grow.
         """
@@ -108,12 +114,12 @@ class DiskRoom:
 
     @property
     def without_log(self) -> DiskRoom:
-        """Return the room that there is after the log's file is truncated."""
+        """Return the room as it would be after the log's file (the WAL) is truncated."""
         return replace(self, free=self.free + self.wal, wal=0)
 
 
 def wal_bytes(database: Path) -> int:
-    """Return the size of the log's file in bytes; 0 if the file does not exist."""
+    """Return the size of the WAL file of ``database`` in bytes; 0 if the file does not exist."""
     with suppress(FileNotFoundError):
         return Path(f"{database}-wal").stat().st_size
     return 0

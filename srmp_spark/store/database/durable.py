@@ -35,6 +35,8 @@ def sync_directory(path: Path) -> None:
     """Sync the entries of a folder to the disk.
 
     Without this sync the name of a new file may be gone after a power loss.
+
+    Raises :class:`OSError` if the sync fails.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -47,8 +49,8 @@ def make_directory(path: Path, mode: int = FOLDER_MODE) -> None:
     """Create a folder and its missing parents, by default with access for the owner only.
 
     Each new folder is synced in its parent folder. Otherwise a power loss would remove the folder
-    with everything in it. A folder that already exists is synced, too, because the process that
-    created it may have been killed before its sync.
+    with everything in it. The parent of a folder that already exists is synced, too, because the
+    process that created it may have been killed before its sync.
     """
     if path.exists():
         # The parent folder belongs to another user. This process did not create this folder.
@@ -68,6 +70,8 @@ def write_durably(
 
     By default only its owner can read the file. With ``sync_folder=False`` the caller syncs the
     folder, once for several files.
+
+    Raises :class:`OSError` if the file cannot be written. An existing file is replaced.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:

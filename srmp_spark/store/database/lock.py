@@ -26,7 +26,7 @@ _LOOK_S = 0.01
 
 
 def take_lock(file: Path, wait_s: float = 0.0) -> IO[str]:
-    """Return the locked file ``file``.
+    """Lock ``file`` for this process, write process id and host into the file, and return it.
 
     The lock is held until the file is closed or the process ends, even by kill -9. ``wait_s`` is
     how long to wait, in seconds, for a process that is about to end. Raises

@@ -1,7 +1,7 @@
 """The database of a data directory: tables, format number, settings.
 
-One SQLite file in WAL mode holds everything on which a 200 depends. store/database/sqlite_file.py opens it
-and asserts its settings.
+One SQLite file in WAL mode holds everything on which a 200 depends. store/database/sqlite_file.py
+opens it and asserts its settings.
 
 A group or segment is found by ``row_key(queue_id, last)``, which is its rowid. So there is one
 tree, no second index to write in each commit, and the rows of a queue are adjacent.
@@ -58,57 +58,75 @@ RESTORE_HINT = (
 DDL = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 -- One row: the number of the last commit, and the fence of the owner that may write the next.
-CREATE TABLE head(only_row INTEGER PRIMARY KEY CHECK (only_row = 1), position INTEGER NOT NULL, fence INTEGER NOT NULL);
+CREATE TABLE head(only_row INTEGER PRIMARY KEY CHECK (only_row = 1), position INTEGER NOT NULL, \
+fence INTEGER NOT NULL);
 CREATE TABLE epochs(
-    id INTEGER PRIMARY KEY, epoch TEXT NOT NULL UNIQUE, started_at INTEGER NOT NULL, reason TEXT NOT NULL
+    id INTEGER PRIMARY KEY, epoch TEXT NOT NULL UNIQUE, started_at INTEGER NOT NULL, \
+reason TEXT NOT NULL
 );
 CREATE TABLE queues(
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, transactional INTEGER NOT NULL,
     paused INTEGER NOT NULL DEFAULT 0, options TEXT NOT NULL DEFAULT '{}',
-    trimmed_to INTEGER NOT NULL DEFAULT 0,  -- rows up to here were deleted by retention: `first` is one more
-    deleted_at INTEGER                      -- a queue that comes back goes on counting: sequences are never used again
+    trimmed_to INTEGER NOT NULL DEFAULT 0,  -- rows up to here were deleted by retention: `first` \
+is one more
+    deleted_at INTEGER                      -- a queue that comes back goes on counting: \
+sequences are never used again
 );
 -- The first sequence that a queue gave out, or would have, in an epoch.
 CREATE TABLE queue_epochs(
-    queue_id INTEGER NOT NULL, epoch_id INTEGER NOT NULL, first INTEGER NOT NULL, PRIMARY KEY (queue_id, epoch_id)
+    queue_id INTEGER NOT NULL, epoch_id INTEGER NOT NULL, first INTEGER NOT NULL, \
+PRIMARY KEY (queue_id, epoch_id)
 ) WITHOUT ROWID;
 CREATE TABLE groups(
     id INTEGER PRIMARY KEY,  -- row_key(queue_id, last)
-    queue_id INTEGER NOT NULL, epoch_id INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
-    position INTEGER NOT NULL, bytes INTEGER NOT NULL, arrived_first INTEGER NOT NULL, arrived_last INTEGER NOT NULL,
+    queue_id INTEGER NOT NULL, epoch_id INTEGER NOT NULL, first INTEGER NOT NULL, \
+last INTEGER NOT NULL,
+    position INTEGER NOT NULL, bytes INTEGER NOT NULL, arrived_first INTEGER NOT NULL, \
+arrived_last INTEGER NOT NULL,
     data BLOB NOT NULL
 );
 CREATE TABLE segments(
     id INTEGER PRIMARY KEY,  -- row_key(queue_id, last)
-    queue_id INTEGER NOT NULL, epoch_id INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
-    position_first INTEGER NOT NULL, position_last INTEGER NOT NULL, bytes INTEGER NOT NULL, rows INTEGER NOT NULL,
+    queue_id INTEGER NOT NULL, epoch_id INTEGER NOT NULL, first INTEGER NOT NULL, \
+last INTEGER NOT NULL,
+    position_first INTEGER NOT NULL, position_last INTEGER NOT NULL, bytes INTEGER NOT NULL, \
+rows INTEGER NOT NULL,
     arrived_first INTEGER NOT NULL, arrived_last INTEGER NOT NULL,
     file TEXT NOT NULL,      -- below segments/, without .columns.arrow and .posts.arrow
-    columns_bytes INTEGER NOT NULL, columns_crc INTEGER NOT NULL, posts_bytes INTEGER NOT NULL, posts_crc INTEGER NOT NULL,
+    columns_bytes INTEGER NOT NULL, columns_crc INTEGER NOT NULL, posts_bytes INTEGER NOT NULL, \
+posts_crc INTEGER NOT NULL,
     sizes BLOB NOT NULL      -- u32 per sequence: bytes of its post, 0 for a hole
 );
 CREATE TABLE holes(
     queue_id INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, reason TEXT NOT NULL,
     PRIMARY KEY (queue_id, first)
 ) WITHOUT ROWID;
--- Sequences whose groups are no longer read (sealed, purged, trimmed) and are deleted in slices (store/database/sweeper.py).
-CREATE TABLE garbage(id INTEGER PRIMARY KEY, queue_id INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL);
+-- Sequences whose groups are no longer read (sealed, purged, trimmed) and are deleted in slices \
+(store/database/sweeper.py).
+CREATE TABLE garbage(id INTEGER PRIMARY KEY, queue_id INTEGER NOT NULL, first INTEGER NOT NULL, \
+last INTEGER NOT NULL);
 CREATE TABLE streams(
-    queue TEXT NOT NULL, guid TEXT NOT NULL, stream_ordinal TEXT NOT NULL, sequence_number INTEGER NOT NULL,
-    last_acknowledged INTEGER NOT NULL, send_receipts_to TEXT NOT NULL, peer TEXT NOT NULL, source_qm TEXT,
-    reject_count INTEGER NOT NULL, started_at INTEGER NOT NULL, last_access_at INTEGER NOT NULL, sender_name TEXT,
+    queue TEXT NOT NULL, guid TEXT NOT NULL, stream_ordinal TEXT NOT NULL, \
+sequence_number INTEGER NOT NULL,
+    last_acknowledged INTEGER NOT NULL, send_receipts_to TEXT NOT NULL, peer TEXT NOT NULL, \
+source_qm TEXT,
+    reject_count INTEGER NOT NULL, started_at INTEGER NOT NULL, last_access_at INTEGER NOT NULL, \
+sender_name TEXT,
     PRIMARY KEY (queue, guid)
 ) WITHOUT ROWID;
 CREATE TABLE history(
-    lineage TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, last_received_at INTEGER NOT NULL,
+    lineage TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, \
+last_received_at INTEGER NOT NULL,
     PRIMARY KEY (lineage, first)
 ) WITHOUT ROWID;
 CREATE TABLE consumers(
-    queue_id INTEGER NOT NULL, name TEXT NOT NULL, received INTEGER NOT NULL, ahead TEXT NOT NULL DEFAULT '[]',
+    queue_id INTEGER NOT NULL, name TEXT NOT NULL, received INTEGER NOT NULL, \
+ahead TEXT NOT NULL DEFAULT '[]',
     planned INTEGER, holder TEXT, lease_until INTEGER, PRIMARY KEY (queue_id, name)
 ) WITHOUT ROWID;
 CREATE TABLE owed_receipts(
-    id INTEGER PRIMARY KEY, kind TEXT NOT NULL, url TEXT NOT NULL, peer TEXT NOT NULL, payload TEXT NOT NULL,
+    id INTEGER PRIMARY KEY, kind TEXT NOT NULL, url TEXT NOT NULL, peer TEXT NOT NULL, \
+payload TEXT NOT NULL,
     created_at INTEGER NOT NULL
 );
 CREATE TABLE ids(name TEXT PRIMARY KEY, ceiling INTEGER NOT NULL) WITHOUT ROWID;
@@ -116,11 +134,13 @@ CREATE TABLE ids(name TEXT PRIMARY KEY, ceiling INTEGER NOT NULL) WITHOUT ROWID;
 
 ADDED = """
 CREATE TABLE IF NOT EXISTS accepted_gaps(
-    queue TEXT NOT NULL, guid TEXT NOT NULL, stream_ordinal TEXT NOT NULL, started_at INTEGER NOT NULL,
+    queue TEXT NOT NULL, guid TEXT NOT NULL, stream_ordinal TEXT NOT NULL, \
+started_at INTEGER NOT NULL,
     after INTEGER NOT NULL, next_position INTEGER, PRIMARY KEY (queue, guid)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS pulled(
-    subscription TEXT NOT NULL, lookup_id INTEGER NOT NULL, message_id TEXT NOT NULL, pulled_at INTEGER NOT NULL,
+    subscription TEXT NOT NULL, lookup_id INTEGER NOT NULL, message_id TEXT NOT NULL, \
+pulled_at INTEGER NOT NULL,
     packet BLOB NOT NULL, UNIQUE (subscription, lookup_id, message_id)
 );
 CREATE TABLE IF NOT EXISTS copied(
@@ -133,12 +153,15 @@ CREATE TABLE IF NOT EXISTS subscriptions(
 """
 """Tables that are new in 0.2, created at every open.
 
-``accepted_gaps`` is separate from ``streams``, because 0.1 counts the columns of ``streams`` when
-it writes; 0.1 opens such a directory, and forgets accepted gaps. A row of ``accepted_gaps``
-outlives its gap: it names the position that was the last one then. ``pulled`` has messages of
-remote queues that are locked or removed there, and are no rows here yet. ``copied`` has messages
-that are rows here and still in the remote queue. Lookup identifiers are two's complement.
-``subscriptions`` has the subscriptions that were added while the queue manager ran.
+``accepted_gaps`` has gaps in incoming streams that were accepted. It is separate from ``streams``,
+because 0.1 counts the columns of ``streams`` when it writes; 0.1 opens such a directory, and
+forgets accepted gaps. A row of ``accepted_gaps`` outlives its gap: it names the position that was
+the last one at that time.
+
+``pulled`` has messages of remote queues that are locked or removed in the remote queue, and are no
+rows of this queue manager yet. ``copied`` has messages that are rows of this queue manager and
+still in the remote queue. Lookup identifiers are two's complement. ``subscriptions`` has the
+subscriptions that were added while the queue manager ran.
 """
 
 
@@ -150,9 +173,9 @@ def row_key(queue_id: int, last: int) -> int:
 
 
 WAL_KEPT_BYTES = 8 * 1_048_576
-"""Largest length of the log's file in bytes.
+"""Largest length in bytes that the WAL file keeps.
 
-A longer file, which a reader caused, is truncated when the log starts again at its beginning. The
+A longer file, which a reader caused, is truncated when the WAL starts again at its beginning. The
 value is twice what one checkpoint copies.
 """
 
@@ -180,9 +203,10 @@ INBOX = Database(
 
 
 def assert_durable(connection: sqlite3.Connection) -> None:
-    """Raise :class:`StoreError` unless commits to the inbox database are durable.
+    """Raise :class:`StoreError` unless the settings of this connection make commits durable.
 
-    See :func:`srmp_spark.store.database.sqlite_file.assert_durable`.
+    The database is the inbox, ``store.db``. See
+    :func:`srmp_spark.store.database.sqlite_file.assert_durable`.
     """
     sqlite_file.assert_durable(connection, INBOX)
 
@@ -204,7 +228,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 
 
 def readable(path: Path) -> AbstractContextManager[None]:
-    """Translate SQLite errors of the inbox database in a ``with`` block.
+    """Raise SQLite errors of a ``with`` block as errors of srmp-spark, for the inbox database.
 
     See :func:`srmp_spark.store.database.sqlite_file.readable`.
     """
@@ -212,7 +236,7 @@ def readable(path: Path) -> AbstractContextManager[None]:
 
 
 def store_error(path: Path, error: sqlite3.Error) -> StoreError:
-    """Return an SQLite error of the inbox database as an error of srmp-spark.
+    """Return the error of srmp-spark for an SQLite error of the inbox database.
 
     See :func:`srmp_spark.store.database.sqlite_file.store_error`.
     """

@@ -14,23 +14,23 @@ from srmp_spark.errors import SrmpSparkError
 _T = TypeVar("_T")
 
 TOLD_MAX = 100
-"""Rows that are reported one by one; for further rows only the number is logged."""
+"""Largest number of rows that are reported one by one; further rows are only counted."""
 KEY_MAX = 200
 """Longest reported key, in characters.
 
-A key is a value of the row and can have any length; it is cut here.
+A key is a value of the row and can have any length; it is cut at this length.
 """
 REASON_MAX = 200
 """Longest reported reason, in characters.
 
-A reason may quote what stands in the row; it is cut here.
+A reason may quote what stands in the row; it is cut at this length.
 """
 
 _log = logging.getLogger(__name__)
 
 
 class SetAside(NamedTuple):
-    """One row that was not loaded.
+    """One database row that was not loaded at a start, because it cannot be read.
 
     The bytes of the row stay in its table, for a release that can read them.
     """
@@ -52,8 +52,9 @@ def readable(
 ) -> Iterator[_T]:
     """Yield the result of ``read`` for each row that it can read.
 
-    Any other row is added to ``unreadable``, and stays in its table. The first ``key`` values of a
-    row are its key.
+    The errors of ``read`` that mean a bad row are caught (:class:`.SrmpSparkError`, ``ValueError``,
+    ``TypeError`` and the like). Such a row is added to ``unreadable``, and stays in its table. The
+    first ``key`` values of a row are its key.
     """
     for row in rows:
         try:
@@ -77,9 +78,10 @@ def readable(
 
 
 def typed(values: Sequence[Any], types: Sequence[type | tuple[type, ...]]) -> Sequence[Any]:
-    """Return ``values`` after a check of their types, because SQLite keeps any type.
+    """Check the types of ``values``, and return ``values`` unchanged.
 
-    Raises :class:`TypeError` if a value has another type.
+    SQLite keeps values of any type in any column. Raises :class:`TypeError` if a value has another
+    type than the one at its index in ``types``, and :class:`ValueError` if the numbers differ.
     """
     for number, (value, wanted) in enumerate(zip(values, types, strict=True)):
         if not isinstance(value, wanted):
@@ -88,9 +90,9 @@ def typed(values: Sequence[Any], types: Sequence[type | tuple[type, ...]]) -> Se
 
 
 def tell_set_aside(rows: Sequence[SetAside]) -> Sequence[SetAside]:
-    """Log the rows, and return the rows that the status reports.
+    """Log at most :data:`TOLD_MAX` of the rows, and return those for the status.
 
-    The first :data:`TOLD_MAX` rows are logged and returned; of further rows the number is logged.
+    The first rows are logged and returned. Of further rows only the number is logged.
     """
     for each in rows[:TOLD_MAX]:
         _log.error(

@@ -26,7 +26,7 @@ holds the database, and SQLite raises an error.
 """
 
 DURABLE = ("journal_mode", "synchronous", "secure_delete", "wal_autocheckpoint")
-"""Settings on which the promise depends, or the time of a commit."""
+"""Settings (PRAGMA) on which the durability or the duration of a commit depends."""
 
 _READ_ONLY = "readonly database"
 _DISK_REFUSES = ("disk is full", "disk I/O error", _READ_ONLY)
@@ -35,21 +35,22 @@ _DISK_REFUSES = ("disk is full", "disk I/O error", _READ_ONLY)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Database:
-    """One kind of database: the inbox or the outbox."""
+    """The properties of one kind of database: the inbox or the outbox."""
 
     format: int
     """Highest format number that is accepted. A higher number in the file is refused (exit code 6).
     """
     format_of_new: int | None = None
-    """Format number of a new database, if the additions of the highest format are not used from the
-    start.
+    """Format number of a new database; ``None`` means :attr:`format`.
+
+    A lower number is given if the additions of the highest format are not used from the start.
     """
     ddl: str
-    """Statements that create its tables."""
+    """SQL statements that create the tables."""
     pragmas: Mapping[str, object]
-    """Settings of the connection that writes."""
+    """Settings (PRAGMA) of the connection that writes, by name."""
     promise: str
-    """What its commits promise, for the error text when they cannot."""
+    """Thing that the commits of this database promise, for the text of an error."""
     restore_hint: str
     """Advice for an operator who has lost the database."""
 
@@ -70,14 +71,15 @@ TEXT_IS_UTF8 = (
     "(length({0}) = length(CAST({0} AS BLOB)) AND {0} NOT GLOB '*[^ -~]*' OR "
     "is_utf8(CAST({0} AS BLOB)))"
 )
-"""SQL condition: whether the text in column ``{0}`` is valid UTF-8, because SQLite accepts any
-bytes as text. The condition needs :func:`add_is_utf8`. Printable ASCII, which nearly all text
-is, is recognized without a call of Python for each value.
+"""SQL condition: whether the text in column ``{0}`` is valid UTF-8.
+
+SQLite accepts any bytes as text. The condition needs :func:`add_is_utf8`. Printable ASCII, which
+nearly all text is, is recognized without a call of Python for each value.
 """
 
 
 def add_is_utf8(connection: sqlite3.Connection) -> None:
-    """Add the function that :data:`TEXT_IS_UTF8` needs to this connection."""
+    """Define the SQL function ``is_utf8`` for this connection (:data:`TEXT_IS_UTF8` needs it)."""
     connection.create_function("is_utf8", 1, _is_utf8)
 
 
@@ -86,13 +88,17 @@ def _is_utf8(stored: bytes | None) -> bool:
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> object:
-    """Return the present value of a setting."""
+    """Return the present value of ``PRAGMA name``; ``None`` if SQLite returns no row."""
     row = connection.execute(f"PRAGMA {name}").fetchone()
     return row[0] if row else None
 
 
 def assert_durable(connection: sqlite3.Connection, database: Database) -> None:
-    """Raise :class:`StoreError` unless a commit reaches the disk before it returns."""
+    """Raise :class:`StoreError` unless the settings of the connection make commits durable.
+
+    A durable commit reaches the disk before it returns. The settings in :data:`DURABLE` are
+    compared with those of ``database``.
+    """
     for name in DURABLE:
         found = pragma(connection, name)
         if found != database.pragmas[name]:
@@ -137,7 +143,7 @@ def connect_writer(path: Path, database: Database) -> sqlite3.Connection:
 
 @contextmanager
 def readable(path: Path, restore_hint: str) -> Iterator[None]:
-    """Translate SQLite errors in a ``with`` block into errors of :func:`store_error`.
+    """Raise SQLite errors of a ``with`` block as :func:`store_error` returns them.
 
     The block opens and loads the database.
     """
@@ -150,7 +156,8 @@ def readable(path: Path, restore_hint: str) -> Iterator[None]:
 def connect_reader(path: Path, database: Database) -> sqlite3.Connection:
     """Open a connection that cannot write, for one thread.
 
-    Raises :class:`StoreDamagedError` if the file is missing or is not a database of srmp-spark.
+    Raises :class:`StoreDamagedError` if the file is missing or is not a database of srmp-spark, or
+    has a newer format. Other SQLite errors are raised as :func:`store_error` returns them.
     """
     try:
         uri = f"{path.absolute().as_uri()}?mode=ro"
@@ -225,7 +232,7 @@ def _create(connection: sqlite3.Connection, database: Database) -> None:
 
 
 def store_error(path: Path, error: sqlite3.Error, restore_hint: str) -> StoreError:
-    """Return an SQLite error as an error of srmp-spark.
+    """Return the error of srmp-spark for an SQLite error of the file ``path``.
 
     The error is :class:`StoreSyncError` for a disk that refuses (exit code 1),
     :class:`StoreDamagedError` for damage (6), or :class:`StoreError` if another process uses the

@@ -22,15 +22,19 @@ SWEEP_BYTES_MAX = 1024 * 1024
 """Bytes of posts per slice, which take about 1 ms in the loop. The rest waits for the next slice.
 """
 SWEEP_LOG_BYTES = 128 * 1024
-"""Bytes that a slice writes into the log of the database besides the pages of small rows: lists of
-free pages and inner pages.
+"""Bytes that a slice writes into the WAL besides the pages of small rows.
+
+They are lists of free pages and inner pages of the tree.
 """
 SWEEP_GROUPS_MAX = 256
 """Groups per slice, for queues of small messages. The rest waits for the next slice."""
 
 
 def discard(transaction: Transaction, queue_id: int, first: int, last: int) -> None:
-    """Mark the groups that lie wholly inside the closed range as no longer read."""
+    """Mark the groups wholly in ``first`` to ``last`` (both included) as no longer read.
+
+    :func:`sweep` deletes them later. An empty range marks nothing.
+    """
     if first <= last:
         transaction.connection.execute(
             "INSERT INTO garbage(queue_id, first, last) VALUES (?, ?, ?)", (queue_id, first, last)
@@ -38,9 +42,10 @@ def discard(transaction: Transaction, queue_id: int, first: int, last: int) -> N
 
 
 def drop(transaction: Transaction, queue_id: int, first: int, last: int, segments: Path) -> None:
-    """Mark the groups and the segments wholly inside the closed range as no longer read.
+    """Delete the segments wholly in ``first`` to ``last`` (both included), and mark the groups.
 
-    The files of the segments are deleted after the commit.
+    The database rows of the segments are deleted in the transaction, and their files in the folder
+    ``segments`` after the commit. :func:`sweep` deletes the marked groups later.
     """
     discard(transaction, queue_id, first, last)
     db, span = transaction.connection, (row_key(queue_id, first), row_key(queue_id, last), first)
@@ -60,7 +65,7 @@ def drop(transaction: Transaction, queue_id: int, first: int, last: int, segment
 def drop_each(
     transaction: Transaction, queue_id: int, ranges: Sequence[Range], segments: Path
 ) -> None:
-    """Mark groups and segments wholly inside the closed ranges as no longer read.
+    """Delete the segments wholly in the closed ranges, and mark the groups (:func:`drop`).
 
     The ranges are ascending and disjoint, as a purge makes them. The number of statements is small,
     however many ranges there are.
@@ -89,9 +94,9 @@ def drop_each(
 
 
 def sweep(transaction: Transaction) -> bool:
-    """Delete one slice of the groups that are no longer read.
+    """Delete one slice of the marked groups; return whether there is more to delete.
 
-    Return whether there is more to delete.
+    A slice ends at :data:`SWEEP_BYTES_MAX` bytes of posts or :data:`SWEEP_GROUPS_MAX` groups.
 
     This is a function for :meth:`Journal.transact`.
     """
@@ -127,7 +132,10 @@ def sweep(transaction: Transaction) -> bool:
 
 
 def unlink(segments: Path, files: list[str]) -> None:
-    """Delete both files of segments that no row names any longer."""
+    """Delete both files of each segment that ``files`` names, below the folder ``segments``.
+
+    No database row names these files any longer. A missing file is no error.
+    """
     for file in files:
         for ending in SEGMENT_ENDINGS:
             (segments / (file + ending)).unlink(missing_ok=True)

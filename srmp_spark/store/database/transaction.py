@@ -9,7 +9,7 @@ from collections.abc import Callable
 class Transaction:
     """One transaction, for a function that :meth:`Journal.transact` runs.
 
-    The function may raise: then only its own changes are undone.
+    If the function raises, only the changes of this function are undone.
     """
 
     def __init__(self, connection: sqlite3.Connection, position: int, epoch_id: int) -> None:
@@ -32,5 +32,5 @@ class Transaction:
         that counts on the changes.
         """
         self.queues_opened: dict[str, tuple[int, int]] = {}
-        """Queues that accept rows from now on: name → id and last issued sequence."""
+        """Queues that accept rows after the commit: name → id and last issued sequence."""
         self.queues_closed: set[str] = set()

@@ -32,7 +32,10 @@ class LogRange(NamedTuple):
 
 
 class HistoryRow(NamedTuple):
-    """A run of identifiers. Times are in microseconds since 1970, UTC."""
+    """A run of consecutive message identifiers that were received, with one lineage (GUID).
+
+    Times are in microseconds since 1970, UTC.
+    """
 
     lineage: str
     uniquifier_first: int
@@ -41,7 +44,10 @@ class HistoryRow(NamedTuple):
 
 
 class StreamRow(NamedTuple):
-    """An incoming stream. Times are in microseconds since 1970, UTC."""
+    """A row of the Delta table ``incoming_streams``: an incoming stream.
+
+    Times are in microseconds since 1970, UTC.
+    """
 
     queue: str
     source_qm: str
@@ -58,7 +64,10 @@ class StreamRow(NamedTuple):
 
 
 class QueueRow(NamedTuple):
-    """A queue, existing or deleted. Lists are JSON text."""
+    """A row of the Delta table ``queues``: a queue, existing or deleted.
+
+    ``epochs``, ``holes`` and ``consumers`` are lists as JSON text.
+    """
 
     queue: str
     transactional: bool
@@ -72,14 +81,17 @@ class QueueRow(NamedTuple):
 
 
 class CounterRow(NamedTuple):
-    """Numbers up to ``ceiling``, some of which may be issued already."""
+    """A counter: numbers of ``name`` up to ``ceiling`` may have been issued."""
 
     name: str
     ceiling: int
 
 
 class SequenceRow(NamedTuple):
-    """An incoming sequence of WS-ReliableMessaging. Times are in microseconds since 1970, UTC."""
+    """A row of the Delta table ``wsrm_sequences``: an incoming WS-ReliableMessaging sequence.
+
+    Times are in microseconds since 1970, UTC.
+    """
 
     queue: str
     identifier: str
@@ -100,7 +112,7 @@ class SequenceRow(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The result of one read transaction: everything in it belongs to commit ``position``."""
+    """The state of the log after commit ``position``, read in one transaction."""
 
     position: int
     ranges: Sequence[LogRange]
@@ -109,26 +121,24 @@ class Snapshot(NamedTuple):
     queues: Sequence[QueueRow] = ()
     counters: Sequence[CounterRow] = ()
     restores: int = 0
-    """How often this queue manager had lost its disk and was restored when this data directory was
-    created.
-    """
+    """How often this queue manager was restored before this data directory was created."""
     losses: Sequence[StoredLoss] = ()
     """Stored losses of multicast messages; the table ``pgm_loss`` may have them already."""
     sequences: Sequence[SequenceRow] = ()
 
 
 class LogSource(Protocol):
-    """The log of a queue manager, read-only."""
+    """Reads the log of a queue manager for the publisher."""
 
     def stamp(self) -> object:
-        """Return a value that differs from an earlier one if anything was committed in between.
+        """Return a value that differs from an earlier value if anything was committed in between.
 
         Commits of every program count. Call this method before :meth:`snapshot`. Then a commit
-        between the two calls is seen twice, and not never.
+        between the two calls is published and also changes the next stamp. So no commit is missed.
         """
 
     def snapshot(self) -> Snapshot:
-        """Return the log as one commit left it."""
+        """Return the state of the log after one commit: ends of queues, streams, other tables."""
 
     def identifiers(self) -> Iterator[Sequence[HistoryRow]]:
         """Yield the runs of message identifiers, page by page, because there can be millions.
@@ -140,5 +150,6 @@ class LogSource(Protocol):
     def batches(self, epoch: str, queue: str, after: int, to: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows in (after, to] in order, with the columns of the source.
 
-        Batches are bounded, and purged rows are left out.
+        Batches have a limited size, and purged rows are left out. Raises
+        :class:`.StoreDamagedError` if rows cannot be read.
         """

@@ -30,13 +30,15 @@ class LossTable:
 
     @property
     def table(self) -> StateTable | None:
-        """Return the table, or ``None`` if it is not open."""
+        """Return the Delta table ``pgm_loss``, or ``None`` if it is not open."""
         return self._table
 
     def publish(self, losses: Sequence[StoredLoss], position: int) -> None:
-        """Append the losses that the table does not have, as of commit ``position``.
+        """Append the losses that the Delta table ``pgm_loss`` does not have, and create the table.
 
-        ``losses`` are in the order of their numbers.
+        The table is created only if there are losses. ``losses`` are in the order of their numbers.
+        ``position`` is the commit of the log that they were read at. Raises the errors of the
+        store.
         """
         if not losses:
             return

@@ -64,29 +64,33 @@ CHUNK_BYTES_MAX = 64 << 20
 The limit bounds the memory of the publisher, whatever the backlog is.
 """
 UNPUBLISHED_TOLD_MAX = 20
-"""Queues that the error of a given-up data directory names with their rows, 8 KB.
+"""Largest number of queues that the error of a given-up data directory names with rows.
 
-The log names all of them.
+That is 8 KB of text. The log file names all of them.
 """
 INBOX = "inbox"
 """Name of this publisher in its events."""
 TABLES_LOOK_S = 60.0
-"""Interval in seconds at which the tables of current state are compared with what was written:
-other programs may have restored or deleted them.
+"""Interval in seconds at which the tables of current state are checked for other changes.
+
+Other programs may have restored the tables or deleted rows.
 """
 IDENTIFIERS_CHEAP_S = 1.0
-"""Identifiers that take no longer than this to compare and write, in seconds, are compared in every
-cycle.
+"""Longest time, in seconds, of a comparison of the identifiers that is made in every cycle.
+
+The time includes the writing of the identifiers.
 """
 IDENTIFIERS_REST = 20
-"""Identifiers that take longer rest this many times as long.
+"""Factor for the pause after a comparison of identifiers that took longer.
 
-So the largest history may cost a twentieth of a core.
+The pause is this many times as long as the comparison, so the largest history may cost a twentieth
+of a core.
 """
 WHOLE_LOOK_S = 600.0
-"""Interval in seconds at which everything is compared although nothing was committed: a thousandth
-of a core with 10,000 queues and 100,000 streams. The comparison must find nothing. Differences
-that it finds are published and logged (``delta.missed``).
+"""Interval in seconds at which everything is compared although nothing was committed.
+
+The comparison takes a thousandth of a core with 10,000 queues and 100,000 streams. The comparison
+must find nothing. Differences that it finds are published and logged (``delta.missed``).
 """
 _log = logging.getLogger(__name__)
 
@@ -124,7 +128,7 @@ class Publisher:
         chunk_bytes: int = CHUNK_BYTES_MAX,
         others_as_of: Callable[[], float] | None = None,
     ) -> None:
-        """Prepare a publisher; nothing is opened yet.
+        """Store the arguments; nothing is opened before the first cycle.
 
         ``others_as_of`` returns the time of the tables that another publisher writes. No later time
         is reported.
@@ -143,13 +147,13 @@ class Publisher:
         self._losses = LossTable(self._open_table)
         self._digests: dict[str, str | None] = {}
         self._identifiers_at: int | None = None
-        """The commit to which ``message_id_history`` corresponds, or a later one."""
+        """Number of the commit that ``message_id_history`` shows, or of a later one."""
         self._no_room: NoRoomError | None = None
         """Error that ended the last cycle before everything was published."""
         self._gone: list[Gone] = []
-        """Rows that the last look found to be gone for good."""
+        """Rows that the last comparison found missing in ``inbox`` and in the log."""
         self._told_gone: set[Gone] = set()
-        """Rows that are gone and were reported before, while damage keeps other rows out."""
+        """Missing rows that were reported before, while damage keeps other rows out."""
         self._kept_out: dict[str, str] = {}
         """Queues with rows that other programs took out and that cannot be published again now,
         with the damage of each queue.
@@ -160,7 +164,9 @@ class Publisher:
         An attempt reads three columns of the whole table.
         """
         self._look_at = 0.0
-        """Time of the next look at the tables of current state, in seconds of the monotonic clock.
+        """Time of the next comparison of the tables of current state (:meth:`_look_at_tables`).
+
+        The time is in seconds of the monotonic clock.
         """
         self._identifiers_due = 0.0
         """Time of the next writing of the identifiers, in seconds of the monotonic clock."""
@@ -173,7 +179,7 @@ class Publisher:
         self._shown: _Shown | None = None
         """State that the tables are known to show; ``None``: everything is compared."""
         self._changed: set[str] = set()
-        """Names of the tables that other programs have changed, by the last look of this cycle."""
+        """Names of the tables that other programs have changed, as this cycle found."""
         self._written: list[str] = []
         """Names of the tables that the last comparison has written."""
         self._believes_stamps = True
@@ -189,7 +195,8 @@ class Publisher:
     def run(self, stop: threading.Event, notify: Notify) -> None:
         """Publish every ``interval_s`` seconds until ``stop`` is set, and then once more.
 
-        The last cycle is there so that a clean end leaves no lag.
+        The last cycle is there so that a clean end leaves no lag. ``notify`` gets the events of the
+        class docstring. The method returns earlier after damage that cannot be repaired.
         """
         compared = False
 
@@ -238,7 +245,7 @@ class Publisher:
         run_cycles(INBOX, cycle, self._close, self._interval_s, stop, notify)
 
     def publish_once(self) -> dict[str, Any]:
-        """Run one cycle and return its report.
+        """Run one cycle, and return its report: the event ``published`` of the class docstring.
 
         Raises the errors of the store; then nothing of this cycle may be trusted.
         """
@@ -247,10 +254,10 @@ class Publisher:
         return report
 
     def _maintain(self) -> None:
-        """Run the housekeeping of the tables, after the report.
+        """Run the housekeeping of all open tables, if the cycle had enough room.
 
-        That is compaction, checkpoint and vacuum. Published rows may be deleted from the log
-        meanwhile. Nothing runs if the room was too small for the cycle.
+        That is compaction, checkpoint and vacuum. It follows the report, so published rows may be
+        deleted from the log meanwhile.
         """
         if self._no_room is None:
             now = time.monotonic()
@@ -258,7 +265,7 @@ class Publisher:
                 table.maintain(now)
 
     def _vacuum(self) -> None:
-        """Delete files that no version names any longer.
+        """Delete files of all open tables that no kept version names any longer.
 
         Without room for a publication, these files may be the only room that can be freed.
         """
@@ -313,7 +320,7 @@ class Publisher:
         }
 
     def _others_published(self) -> bool:
-        """Return whether ``inbox`` was changed by others since the last cycle.
+        """Read new commits of ``inbox``, and return whether other programs changed its rows.
 
         Only rows and positions of this queue manager count. Examples are a restore, or a program
         that took rows out. Rows that other queue managers append do not count.
@@ -324,7 +331,7 @@ class Publisher:
         return inbox.version != version and (inbox.moves != moves or inbox.lacks_rows())
 
     def _publish_all(self, source: LogSource, stamp: object) -> _Shown:
-        """Compare everything with the tables, and write what differs."""
+        """Compare all state with the tables, write what differs, and return what they show."""
         compare_at = time.monotonic() + WHOLE_LOOK_S
         self._written = []
         snapshot = source.snapshot()
@@ -433,7 +440,10 @@ class Publisher:
     def _restore(
         self, inbox: StateTable, lost: LiveFile, source: LogSource, snapshot: Snapshot
     ) -> None:
-        """Publish the rows of a lost data file again, in its place."""
+        """Replace a lost data file by a file with its rows, as far as the log has them.
+
+        The number of restored rows is logged.
+        """
         present: dict[tuple[str, str], set[int]] = {}
         for table in inbox.sequences_left(lost):
             for row in table.to_pylist():
@@ -481,7 +491,7 @@ class Publisher:
     def _publish_again(
         self, inbox: StateTable, source: LogSource, snapshot: Snapshot
     ) -> dict[str, str]:
-        """Publish again what other programs took out of ``inbox`` (RESTORE, DELETE).
+        """Append again the rows that other programs took out of ``inbox`` (RESTORE, DELETE).
 
         Rows that the log no longer has are reported. Return the queues in which a damaged row keeps
         rows out, with the error of each. These queues are tried again once a minute.
@@ -535,8 +545,9 @@ class Publisher:
     def _look_at_tables(self) -> bool:
         """Find the tables of current state that other programs changed, once a minute.
 
-        Each look is a request to the store. Return whether there is such a table, which must be
-        written again.
+        A changed table is logged. Each comparison is a request to the store. Return whether there
+        is such a table, which must be written again. Within a minute of the last comparison the
+        result is ``False``.
         """
         now = time.monotonic()
         if now < self._look_at:
@@ -556,9 +567,10 @@ class Publisher:
     # inbox
 
     def _append(self, inbox: StateTable, source: LogSource, snapshot: Snapshot) -> dict[str, str]:
-        """Append all new rows, in chunks; one chunk may hold the ends of many queues.
+        """Append all new rows to ``inbox``, in chunks, as far as there is room.
 
-        Return the damaged queues with the error of each.
+        One chunk may hold the ends of many queues. Return the damaged queues with the error of
+        each. If the room ends, ``_no_room`` is set and nothing is raised.
         """
         damaged: dict[str, str] = {}
         self._no_room = None
@@ -602,7 +614,7 @@ class Publisher:
         self._append_chunk(inbox, chunk, snapshot.restores)
 
     def _new_chunk(self) -> _Chunk:
-        """Begin a chunk that fits into the free room; compressed it takes less.
+        """Return an empty chunk whose limit fits into the free room; compressed it takes less.
 
         Raises :class:`NoRoomError` if there is no room.
         """
@@ -618,7 +630,7 @@ class Publisher:
     def _pieces(
         self, source: LogSource, span: LogRange, after: int, position: int
     ) -> Iterator[pa.Table]:
-        """Yield rows of one queue in pieces of at most one chunk."""
+        """Yield the rows of one queue after ``after`` as tables that each fit into one chunk."""
         for batch in source.batches(span.epoch, span.queue, after, span.end):
             if not batch.num_rows:
                 continue
@@ -632,7 +644,7 @@ class Publisher:
     def _write_identifiers(self, source: LogSource, position: int) -> _Identifiers | None:
         """Write all runs of identifiers as of ``position``, in a file that no commit names yet.
 
-        Return ``None`` if there is nothing to do.
+        Return ``None`` if the identifiers are not due, or have not changed.
         """
         began = time.monotonic()
         if began < self._identifiers_due or position == self._identifiers_at:
@@ -673,7 +685,7 @@ class _Shown(NamedTuple):
     """State that a cycle has made the tables show, with a stamp that reveals later commits."""
 
     stamp: object
-    """Stamp of the source, taken before the look at it (:meth:`.LogSource.stamp`)."""
+    """Stamp of the source, taken before its state was read (:meth:`.LogSource.stamp`)."""
     position: int
     sequences: dict[str, dict[str, int]]
     damaged: dict[str, str]
@@ -690,7 +702,7 @@ class _Identifiers(NamedTuple):
 
 
 class _Chunk:
-    """The rows of the next commit, and the last sequence of each queue in them."""
+    """Collects the rows of the next commit, and the last sequence of each queue in them."""
 
     def __init__(self, rows_max: int, bytes_max: int) -> None:
         self.tables: list[pa.Table] = []
@@ -699,7 +711,7 @@ class _Chunk:
         self._bytes = bytes_max
 
     def has_room(self, table: pa.Table) -> bool:
-        """Return whether the piece fits.
+        """Return whether the piece ``table`` fits into the rest of the chunk.
 
         A chunk takes at least one piece; pieces are cut to the limits beforehand.
         """
@@ -713,7 +725,7 @@ class _Chunk:
         return iter([pa.concat_tables(self.tables)] if self.tables else [])
 
     def add(self, table: pa.Table, key: tuple[str, str]) -> None:
-        """Add the next piece of queue ``key``."""
+        """Add the next piece of a queue. ``key`` is (epoch, queue)."""
         self.tables.append(table)
         self.positions[key] = table["sequence"][-1].as_py()
         self._rows -= table.num_rows
@@ -721,7 +733,10 @@ class _Chunk:
 
 
 def _ahead(inbox: StateTable, snapshot: Snapshot) -> LogRange | None:
-    """Return a queue of which the table holds more than the log ever issued, or ``None``."""
+    """Return the range of a queue of which the table holds more than the log ever issued.
+
+    Return ``None`` if there is no such queue.
+    """
     spans = (span for span in snapshot.ranges if span.current)
     return next(
         (span for span in spans if inbox.published(span.epoch, span.queue) > span.end), None
@@ -741,7 +756,7 @@ def _check_not_ahead(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
 
 
 def _unpublished(inbox: StateTable, snapshot: Snapshot) -> Iterator[LogRange]:
-    """Yield the rows that the log has and the table does not have.
+    """Yield the ranges of rows that the log has and the table does not have, by queue.
 
     Such rows are accepted, and exist on this disk only.
     """

@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 
 def given_up_error(uri: str, unpublished: str = "") -> GivenUpError:
-    """Return the error that ends a queue manager which was restored elsewhere.
+    """Return the error that ends this queue manager because it was restored elsewhere.
 
     ``unpublished`` names rows that exist in this data directory only.
     """
@@ -73,7 +73,10 @@ def given_up_error(uri: str, unpublished: str = "") -> GivenUpError:
 
 
 def restores_of(data_dir: Path) -> int:
-    """Return how often the queue manager had been restored when this directory was created."""
+    """Return how often the queue manager was restored before this directory was created.
+
+    Return 0 if the directory has no database.
+    """
     if not (data_dir / DATABASE_FILE).exists():
         return 0
     connection = connect_reader(data_dir / DATABASE_FILE)
@@ -87,7 +90,7 @@ def restores_of(data_dir: Path) -> int:
 
 
 class RestoreNotes:
-    """Reads what the table ``inbox`` states about restores of one queue manager.
+    """Reads and writes the application transactions about restores in the table ``inbox``.
 
     An instance has its own handle of the table.
     """
@@ -99,8 +102,9 @@ class RestoreNotes:
         self._queue_manager = queue_manager
         self._table: DeltaTable | None = None
         self._versions: dict[str, int] = {}
-        """Versions that were read from the commit that the handle shows, so that a look at an idle
-        table does not read its log.
+        """Versions that were read from the commit that the handle shows.
+
+        They are kept so that the log of an idle table is not read again.
         """
 
     def refresh(self) -> bool:
@@ -141,13 +145,14 @@ class RestoreNotes:
 
     @property
     def restores(self) -> int:
-        """Return how often the queue manager was restored."""
+        """Return how often the queue manager was restored, as of the last :meth:`refresh`."""
         return self.version(restores_id(self._queue_manager))
 
     def write(self, transactions: Mapping[str, int]) -> None:
         """Commit application transactions and nothing else.
 
-        The publisher makes them durable with its next commit.
+        ``transactions`` maps applications to their new versions. The publisher makes the commit
+        durable with its next one. Call :meth:`refresh` before. Raises the errors of the store.
         """
         assert self._table is not None, "refreshed"
         # The next look opens the table again, whether this commit succeeds or fails.
@@ -172,7 +177,10 @@ class RestoreNotes:
 
 
 class RestoreWatch:
-    """Looks at the table every few seconds while the queue manager runs."""
+    """Answers the questions of restores while the queue manager runs, in a thread of its own.
+
+    The watch looks at the table ``inbox`` every few seconds (:data:`LOOK_SECONDS`).
+    """
 
     def __init__(
         self,
@@ -194,9 +202,10 @@ class RestoreWatch:
         return f"<RestoreWatch {self._queue_manager} at {self._uri} every {self._wait_s} s>"
 
     def run(self, stop: threading.Event, notify: Notify) -> None:
-        """Look until ``stop`` is set, or until the data directory was given up.
+        """Look at the table again and again, until ``stop`` is set or this directory is given up.
 
-        The latter is notified as an older copy.
+        A directory is given up when the queue manager was restored elsewhere. That is notified as
+        an older copy. Other errors are logged, and the next look tries again.
         """
         while True:
             try:
@@ -225,9 +234,10 @@ class RestoreWatch:
                 return
 
     def look(self) -> None:
-        """Look once, and answer a question if there is one.
+        """Read new commits of the table once, and answer a question of a restore if there is one.
 
-        Raises :class:`GivenUpError` if the data directory was given up.
+        Raises :class:`GivenUpError` if the queue manager was restored elsewhere, and the errors of
+        the store.
         """
         if self._own is None:
             self._own = restores_of(self._data_dir)

@@ -29,7 +29,7 @@ class Gone(NamedTuple):
 
 
 def sequences_of(inbox: StateTable) -> dict[tuple[str, str], SequenceSet]:
-    """Return the sequences of all rows in the table, by epoch and queue.
+    """Return the set of sequences that the table holds, by (epoch, queue).
 
     The function reads three columns of every file.
     """
@@ -48,9 +48,9 @@ def sequences_of(inbox: StateTable) -> dict[tuple[str, str], SequenceSet]:
 
 
 def in_the_log(span: LogRange, published: int, here: SequenceSet) -> Iterator[Range]:
-    """Yield the missing ranges of a queue for which the log still has rows.
+    """Yield the closed ranges that the table lacks and for which the log still has rows.
 
-    Missing means that the table should have the rows, up to ``published``, and does not.
+    The table should have all rows of the queue up to ``published``, and has those in ``here``.
     """
     if span.first <= min(published, span.end):
         yield from here.gaps(span.first, min(published, span.end))
@@ -59,9 +59,10 @@ def in_the_log(span: LogRange, published: int, here: SequenceSet) -> Iterator[Ra
 def beyond_the_log(
     snapshot: Snapshot, span: LogRange, published: int, here: SequenceSet
 ) -> Iterator[Gone]:
-    """Yield the missing ranges of a queue that the log no longer has.
+    """Yield the ranges that the table lacks and that the log no longer has either.
 
-    Rows that were purged or given up are left out, because they may never have been in the table.
+    The table should have all rows of the queue up to ``published``, and has those in ``here``. Rows
+    that were purged or given up are left out, because they may never have been in the table.
     """
     last = min(published, span.first - 1)
     if span.start > last:

@@ -21,7 +21,7 @@ from srmp_spark.store.delta.tables import table_specs
 
 
 def stamped(batch: pa.RecordBatch, position: int) -> pa.Table:
-    """Return a batch of source columns as rows of ``inbox``."""
+    """Return a batch of source columns as rows of ``inbox``, with commit and time of writing."""
     spec = table_specs.inbox()
     now = pa.scalar(datetime.now(timezone.utc), pa.timestamp("us", tz="UTC"))
     table = pa.Table.from_batches([batch])
@@ -33,7 +33,10 @@ def stamped(batch: pa.RecordBatch, position: int) -> pa.Table:
 
 
 def identifier_rows(source: LogSource, position: int) -> Iterator[pa.Table]:
-    """Return the rows of ``message_id_history``, a table for each page of identifiers."""
+    """Return an iterator over the rows of ``message_id_history``, a table for each page.
+
+    ``position`` is the commit that the rows are stamped with.
+    """
     spec = table_specs.message_id_history()
     return (_state_table(spec, HistoryRow._fields, page, position) for page in source.identifiers())
 

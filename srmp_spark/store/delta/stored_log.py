@@ -53,7 +53,7 @@ class StoredLog:
         self._log.close()
 
     def stamp(self) -> object:
-        """Return SQLite's number of changes by other connections, and the last commit.
+        """Return a pair: SQLite's number of changes by other connections, and the last commit.
 
         The first number counts for this connection alone. The second, from the journal, reveals a
         commit even if an SQLite version had an error in the first.
@@ -63,7 +63,7 @@ class StoredLog:
             return pragma(db, "data_version"), position
 
     def snapshot(self) -> Snapshot:
-        """Return commit number, ends, streams and the other tables of state, all of one commit."""
+        """Return the number of the last commit, and the state of the log after it."""
         with self._log.snapshot() as db:
             (position,) = db.execute("SELECT position FROM head").fetchone()
             (restores,) = db.execute(
@@ -99,7 +99,7 @@ class StoredLog:
             last = page[-1] if page else HistoryRow("", 0, 0, 0)
 
     def batches(self, epoch: str, queue: str, after: int, to: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in (after, to].
+        """Yield batches of the rows in (after, to], in order, with the columns of the source.
 
         Raises the errors of :meth:`srmp_spark.store.stored_rows.log.Log.chunks`.
         """
@@ -137,7 +137,10 @@ def _epochs(db: sqlite3.Connection) -> dict[int, list[tuple[str, int]]]:
 
 
 def _by_queue(db: sqlite3.Connection, query: str) -> dict[int, list[Any]]:
-    """Return the rows of ``query`` by their first column, without that column, in query order."""
+    """Return the database rows of ``query``, grouped by their first column.
+
+    The rows lack that column, and each list is in the order of the query.
+    """
     found: dict[int, list[Any]] = {}
     for queue_id, *rest in db.execute(query):
         found.setdefault(queue_id, []).append(tuple(rest))
@@ -145,9 +148,9 @@ def _by_queue(db: sqlite3.Connection, query: str) -> dict[int, list[Any]]:
 
 
 def _history_from(db: sqlite3.Connection, last: HistoryRow | None) -> list[HistoryRow]:
-    """Return a page that begins with the run that holds the beginning of ``last``.
+    """Return a page of runs, from the run that holds the beginning of ``last``.
 
-    Without such a run it begins at ``last``.
+    Without such a run the page begins at ``last``. A page has at most PAGE_ROWS runs.
     """
     begin: tuple[str, int] = ("", 0)
     if last is not None:
@@ -237,7 +240,7 @@ def _plain_text(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def _each_stream(db: sqlite3.Connection) -> list[StreamRow]:
-    """Return the streams that can be read, after a check of each one."""
+    """Return the streams whose database rows can be read, in the order of their key."""
     return [
         StreamRow(
             row.queue,
@@ -272,7 +275,7 @@ def _sequences(db: sqlite3.Connection) -> list[SequenceRow]:
 
 
 def _queues(db: sqlite3.Connection) -> list[QueueRow]:
-    """Return the rows of the table ``queues``.
+    """Return the rows of the Delta table ``queues``, by name.
 
     Deleted queues are included, because they must continue counting if they are created again.
     """
@@ -320,7 +323,7 @@ def _queues(db: sqlite3.Connection) -> list[QueueRow]:
 def _ahead(
     db: sqlite3.Connection, queue_id: int, consumer: str, received: int
 ) -> list[Range] | str:
-    """Return the sequences that a consumer has received beyond its mark, for JSON."""
+    """Return the sequences that a consumer has received beyond its mark as a value for JSON."""
     return set_as_json(marks.load(db, queue_id, consumer, received))
 
 

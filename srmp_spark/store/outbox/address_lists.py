@@ -23,7 +23,7 @@ _WHITE = re.compile(r"\s")
 
 
 def names_of(text: str) -> tuple[str, ...]:
-    """Split a destination, response queue or admin queue into its format names.
+    """Return the format names in a destination, response queue or admin queue.
 
     Raises :class:`ValueError` if the list cannot be sent: it has more than ``NAMES_MAX`` names, the
     list or a name is too long, or one name of a list contains white space or is a journal.
@@ -47,9 +47,10 @@ def names_of(text: str) -> tuple[str, ...]:
 
 
 def has_lists(column: pa.Array) -> bool:
-    """Return whether a column of addresses may contain lists of names.
+    """Return whether any value of a column of addresses contains a comma, as a list does.
 
-    Most columns contain no list. A search for a comma finds out quickly whether a column does.
+    The search is quick, and most columns contain no list. A single address may contain a comma,
+    too: :func:`names_of` decides.
     """
     values = column.dictionary if pa.types.is_dictionary(column.type) else column
     return bool(pc.any(pc.match_substring(values.cast(pa.string()), ","), min_count=0).as_py())

@@ -93,12 +93,11 @@ class StageSchema(NamedTuple):
     """Name and Arrow type of each column by which the batch is ordered."""
     dead_letter: bool
     dead_letter_queue: str | None
-    """Canonical name of the queue for dead letters. ``None`` means the system's dead-letter queue.
-    """
+    """Canonical name of the queue for dead letters; ``None`` means the system's queue."""
 
 
 def read_schema(schema: pa.Schema) -> StageSchema:
-    """Read which columns and settings the schema of a stage declares.
+    """Return the columns and settings that the Arrow schema of a stage declares.
 
     Raises :class:`BatchError` if the schema is unusable. The error names the column, the type found
     and the type wanted.
@@ -207,10 +206,13 @@ def _ordered(type_: pa.DataType) -> bool:
 
 
 def plain_columns(batch: pa.RecordBatch, columns: tuple[str, ...]) -> dict[str, pa.Array]:
-    """Convert the columns to the one type that each has from here on, and return them by name.
+    """Return ``columns`` of ``batch`` by name, converted to the Arrow types of :data:`ARROW`.
 
-    A column that is null in every row is left out. Raises :class:`BatchError` for a number that
-    does not fit into 64 bits.
+    A column that is null in every row is left out. Dictionaries are decoded. Raises
+    :class:`BatchError` for a value that does not fit into its type, and for a dictionary that would
+    become too large.
+
+    ``columns`` are names of :data:`KINDS`.
     """
     found: dict[str, pa.Array] = {}
     for name in columns:
@@ -262,7 +264,7 @@ def _check_spread(name: str, array: pa.Array) -> None:
 
 
 def _value_lengths(values: pa.Array) -> np.ndarray:
-    """Return the length of each text or binary value, in bytes.
+    """Return an array with the length of each text or binary value, in bytes.
 
     In a view, a null has the length that is stored in its place. Elsewhere a null has the length 0.
     """
@@ -280,9 +282,9 @@ def _value_lengths(values: pa.Array) -> np.ndarray:
 
 
 class Addresses:
-    """Translates destinations as they are spelled to the queues that they name.
+    """Translates destinations, as the rows spell them, to the canonical names of queues.
 
-    Each spelling is checked once.
+    Each spelling is checked once, and the result is kept for the life of the object.
     """
 
     def __init__(self) -> None:
@@ -290,7 +292,7 @@ class Addresses:
         self._elements: dict[str, tuple[str, ...]] = {}
 
     def elements(self, destination: str) -> tuple[str, ...]:
-        """Return the queues that a destination names, as they are spelled.
+        """Return the format names of the queues that a destination names, spelled as given.
 
         Raises :class:`BatchError` if the destination cannot be sent to.
         """
@@ -329,7 +331,10 @@ class Addresses:
         return known
 
     def messages_in(self, column: pa.Array) -> int:
-        """Return how many messages the rows with these destinations become."""
+        """Return how many messages the rows with these destinations become: one for each queue.
+
+        Raises :class:`BatchError` if a destination cannot be sent to.
+        """
         if not has_lists(column):
             return len(column)
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
@@ -339,11 +344,14 @@ class Addresses:
         return int(counts[encoded.indices.to_numpy(zero_copy_only=False)].sum())
 
     def is_reliable(self, destination: str) -> bool:
-        """Return whether a destination is a service of WS-ReliableMessaging."""
+        """Return whether a destination is one service of WS-ReliableMessaging (``wsrm:URL``).
+
+        Raises :class:`BatchError` if the destination cannot be sent to.
+        """
         return len(self.elements(destination)) == 1 and is_reliable(self.canonical(destination))
 
     def canonical(self, destination: str) -> str:
-        """Return the canonical spelling of the queue that a destination names.
+        """Return the canonical name of the one queue that ``destination`` names.
 
         Raises :class:`BatchError` if the destination cannot be sent to.
         """
@@ -362,7 +370,7 @@ class Addresses:
 
 
 def body_sizes(columns: Mapping[str, pa.Array], rows: int) -> np.ndarray:
-    """Return the size of body and extension of each row, in bytes."""
+    """Return an array with the size of body plus extension of each row, in bytes."""
     sizes = np.zeros(rows, np.int64)
     for name in ("body", "extension"):
         if name in columns:

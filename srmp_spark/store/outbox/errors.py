@@ -9,7 +9,7 @@ BAD_STAGE = "bad-stage"
 BAD_BATCH = "bad-batch"
 """Code for 400: the stages do not make one batch."""
 UNKNOWN_STAGE = "unknown-stage"
-"""Code for 404: a stage does not exist or no longer exists, and this commit was never made."""
+"""Code for 404: a stage does not exist, and the batch was not committed with it."""
 NEEDS_KEY = "needs-key"
 """Code for 400: two rows of one batch have the same source position and the same content."""
 NO_ROOM = "no-room"
@@ -30,7 +30,11 @@ the row a dead letter.
 
 
 class BatchError(SrmpSparkError):
-    """A stage or commit was refused. None of its rows became outgoing."""
+    """A stage or a commit was refused, because of what the caller gave or for lack of room.
+
+    None of its rows became outgoing. ``status`` is the HTTP status and ``code`` the code of the
+    API's answer.
+    """
 
     def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
         super().__init__(with_hint(message, hint))

@@ -182,9 +182,9 @@ The share is a quarter, and counts on volumes that are smaller than four times
 """
 
 LOCK_WAIT_S = 15.0
-"""Seconds that a new sender process waits for the end of the process before it.
+"""Longest time in seconds that a new sender process waits for the earlier one to end.
 
-The old process may be in its last sync.
+The earlier process may be in its last sync.
 """
 
 CHECKPOINT_BYTES = 32 * 1024 * 1024

@@ -89,7 +89,11 @@ _log = logging.getLogger(__name__)
 
 
 class Outbox:
-    """An open outbox. This process owns it."""
+    """Stores the messages of sinks and the state of sending. This process owns the files.
+
+    The module explains the order of the calls. ``at`` is the wall clock in microseconds since 1970,
+    UTC.
+    """
 
     def __init__(
         self,
@@ -108,7 +112,7 @@ class Outbox:
         The original may have sent the messages that wait in these queues.
         """
         self.set_aside: list[SetAside] = []
-        """Rows that cannot be read, including those of earlier starts (:mod:`.unreadable`)."""
+        """Database rows that cannot be read, also of earlier starts (:mod:`.unreadable`)."""
         self.last_stream_ordinal = 0
         self.serials_after = 0
         """The highest serial of a queue that was forgotten, or that was not made for lack of room.
@@ -134,12 +138,13 @@ class Outbox:
         lock_wait_s: float = LOCK_WAIT_S,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> Outbox:
-        """Take ownership of the outbox, delete what does not count, and store the epoch.
+        """Open the outbox as its owner, delete what uncommitted batches wrote, store the epoch.
 
-        Rows that uncommitted batches wrote do not count. ``at`` is in microseconds since 1970, UTC.
-        If the data directory is a copy (its epoch differs from the last open), or if this database
-        is a copy, the queues with waiting messages are held (:attr:`held`) and all streams begin
-        anew (:mod:`.copies`). Raises the same errors as :meth:`OutboxDatabase.open`.
+        Database rows that cannot be read are set aside (:mod:`.unreadable`). ``at`` is in
+        microseconds since 1970, UTC. If the data directory is a copy (its epoch differs from the
+        last open), or if this database is a copy, the queues with waiting messages are held
+        (:attr:`held`) and all streams begin anew (:mod:`.copies`). Raises the same errors as
+        :meth:`OutboxDatabase.open`.
         """
         database = OutboxDatabase.open(directory, lock_wait_s=lock_wait_s)
         try:
@@ -194,18 +199,18 @@ class Outbox:
         self.stages.sweep_files()
 
     def look_for_set_aside(self) -> None:
-        """Read again which rows are set aside (:attr:`set_aside`)."""
+        """Read again which database rows are set aside, into :attr:`set_aside`."""
         self.set_aside = unreadable.rows_set_aside(self._connection)
 
     # --- for the engine's start -------------------------------------------------------------------
 
     @property
     def damage(self) -> Damage:
-        """Return the notes about rows that cannot be read, by queue."""
+        """Return the object that keeps the notes about rows that cannot be read, by queue."""
         return self.waiting.damage
 
     def queue_rows(self) -> list[OutgoingQueueRow]:
-        """Return the outgoing queues as they were saved.
+        """Return the stored state of each outgoing queue, for the sending engine.
 
         In a reliable session a message without a number was never sent, so it does not count as
         released.
@@ -225,9 +230,9 @@ class Outbox:
         return [row_of(row) for row in load_queues(self._connection)]
 
     def sessions(self) -> dict[QueueKey, SessionRow]:
-        """Return the reliable sessions as they were saved.
+        """Return the stored sessions of WS-ReliableMessaging, by outgoing queue.
 
-        Messages that were finished since are left out.
+        Messages that were finished after a session was saved are left out of its numbers.
         """
         return {
             key: row._replace(numbers=runs_of(self._unfinished(self._queue_ids[key], row)))
@@ -244,7 +249,10 @@ class Outbox:
         return {number: serial for number, serial in numbers.items() if serial in waiting}
 
     def finals(self) -> dict[QueueKey, list[tuple[int, int]]]:
-        """Return the serials that wait for a final stream receipt, as ascending runs, by queue."""
+        """Return the serials that wait for a final stream receipt, by queue, as closed ranges.
+
+        The ranges of a queue are ascending. Queues without such messages are left out.
+        """
         return {
             key: runs
             for key, number in self._queue_ids.items()
@@ -252,7 +260,7 @@ class Outbox:
         }
 
     def proof(self) -> Committed:
-        """Return the proof that everything that can be read now is stored."""
+        """Return the proof (:class:`.Committed`) that names the last commit on stable storage."""
         return self.database.proof()
 
     # --- batches ----------------------------------------------------------------------------------
@@ -267,11 +275,13 @@ class Outbox:
         on_conflict: str = FAIL,
         own: OwnQueues | None = None,
     ) -> Preparation | CommitResult:
-        """Begin a commit. Return its result at once if exactly these stages were committed before.
+        """Begin a commit of ``stages``, or return its result if it was made before.
 
-        ``on_conflict`` is one of :data:`.errors.ON_CONFLICT`: what happens to rows that have the
-        key or position of other content. ``own`` names the queues of this queue manager, to which
-        their own rows must not return. ``None`` allows such loops.
+        A result is returned only if exactly these stages were committed as this batch. Otherwise
+        the caller calls :meth:`.Preparation.step` until it is done. ``on_conflict`` is one of
+        :data:`.errors.ON_CONFLICT`: what happens to rows that have the key or position of other
+        content. ``own`` names the queues of this queue manager, to which their own rows must not
+        return. ``None`` allows such loops.
 
         Raises :class:`BatchError` if a stage does not exist, and :class:`LocalProtocolError` while
         another batch is prepared.
@@ -326,10 +336,10 @@ class Outbox:
         *,
         dead_letter: bool = False,
     ) -> Preparation | CommitResult:
-        """Begin a commit of a few rows of our own, which are written as a stage first.
+        """Write a few rows of srmp-spark's own as a stage, and begin the commit of the stage.
 
-        Each row is a mapping of the sink's columns. Raises the same errors as a stage and as
-        :meth:`prepare`.
+        Each row is a mapping of the sink's columns. Raises the errors of :meth:`.Stages.add` and of
+        :meth:`prepare`, and :class:`OSError` if the stage cannot be written.
         """
         file = write_rows(self._folder, rows, dead_letter=dead_letter)
         staged = self.stages.add(application, batch, 0, "0", file, at)
@@ -355,8 +365,9 @@ class Outbox:
         messages were sent that are finished or dead now. This history is kept with the moved
         messages.
 
-        Return the proof for :meth:`Sender.committed`. Every error is final, because the engine
-        already relies on the changes, and they were not stored.
+        Return the proof for :meth:`Sender.committed`. Every error is final
+        (:class:`StoreSyncError`), because the engine already relies on the changes, which were not
+        stored.
         """
         try:
             size = sum(numbered.preparation.unwritten_bytes for numbered in batches)
@@ -454,7 +465,7 @@ class Outbox:
     # --- reading ----------------------------------------------------------------------------------
 
     def load(self, load: Load) -> list[StoredMessage]:
-        """Return the rows that the engine asks for, as messages.
+        """Return the waiting messages that the sending engine asks for with ``load``.
 
         A message is ready to send except for its place in the stream. Raises
         :class:`StoreDamagedError` if the next row cannot be read, and notes the row in
@@ -477,9 +488,11 @@ class Outbox:
     # --- housekeeping -----------------------------------------------------------------------------
 
     def sweep(self, at: int) -> bool:
-        """Delete one slice of what is past its time. Return whether there may be more.
+        """Delete one slice of what is past its time; return whether there may be more to do.
 
-        While a batch is prepared, nothing is deleted and the result is False.
+        Old stages, identities and dead letters are deleted (:mod:`.retention`), then free pages are
+        given back to the disk. While a batch is prepared, nothing is deleted and the result is
+        False.
         """
         if self._preparation is not None:
             return False

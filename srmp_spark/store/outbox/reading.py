@@ -45,17 +45,21 @@ class OutboxReader:
         return (directory / DATABASE_FILE).exists()
 
     def position(self) -> int:
-        """Return the number of the last commit."""
+        """Return the number of the last commit of the outbox."""
         return int(self._connection.execute("SELECT position FROM head").fetchone()[0])
 
     def queues(self) -> list[OutgoingQueueRow]:
-        """Return the outgoing queues as the engine saved them."""
+        """Return the stored state of each outgoing queue, as the sending engine saved it.
+
+        Raises :class:`StoreDamagedError` if a database row cannot be read.
+        """
         return load_queues(self._connection)
 
     def waiting(self, key: QueueKey, after: int, rows_max: int = PAGE_ROWS) -> list[WaitingRow]:
-        """Return a page of the rows that wait in a queue above serial ``after``, ascending.
+        """Return a page of the messages that wait in a queue above serial ``after``, ascending.
 
-        The page is empty at the end.
+        The page is empty at the end. It ends with a whole group, so it may have more than
+        ``rows_max`` messages. Raises :class:`StoreDamagedError` if a group is damaged.
         """
         with self._snapshot() as connection:
             row = connection.execute(
@@ -64,9 +68,10 @@ class OutboxReader:
             return [] if row is None else self._waiting.page(key, row[0], after, rows_max)
 
     def moved(self, after: int, rows_max: int = PAGE_ROWS) -> list[Moved]:
-        """Return a page of dead letters and journal copies with numbers above ``after``.
+        """Return a page of dead letters and journal copies with ids above ``after`` in ``moved``.
 
-        Numbers are never used again, and the rows never change.
+        Ids are never used again, and the rows never change. A damaged group is logged, and returned
+        without its messages.
         """
         with self._snapshot():
             return list(self._waiting.moved(after, rows_max))

@@ -3,8 +3,9 @@
 Such rows are stages, identities, the results of their commits, source positions, and dead letters.
 
 Identities and dead letters grow old by a clock that cannot be set ahead
-(:mod:`srmp_spark.srmp.receiving.history_clock`), because an identity that is forgotten too early causes a
-duplicate message. Stages grow old by the wall clock, because their writer can stage them again.
+(:mod:`srmp_spark.srmp.receiving.history_clock`), because an identity that is forgotten too early
+causes a duplicate message. Stages grow old by the wall clock, because their writer can stage them
+again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _DAY_US = 86_400_000_000
 def newest(connection: sqlite3.Connection) -> int | None:
     """Return the latest time that the retention clock is known to have reached.
 
-    Return ``None`` in a new outbox. The time is in microseconds.
+    Return ``None`` in a new outbox. The time is in microseconds since 1970, UTC.
     """
     (noted,) = connection.execute(
         "SELECT max(CAST(value AS INTEGER)) FROM meta WHERE key = ?", (_CLOCK,)
@@ -40,7 +41,7 @@ def newest(connection: sqlite3.Connection) -> int | None:
 
 
 def note_clock(database: OutboxDatabase, at: int) -> None:
-    """Store the time of the retention clock, at most once an hour.
+    """Store ``at``, the time of the retention clock in microseconds, at most once an hour.
 
     The next process continues from the stored time.
     """
@@ -51,7 +52,7 @@ def note_clock(database: OutboxDatabase, at: int) -> None:
 
 
 def sweep(database: OutboxDatabase, stages: Stages, wall: int, at: int) -> bool:
-    """Delete one slice of the rows that are past their time. Return whether there may be more.
+    """Delete one slice of what is past its time; return whether there may be more.
 
     ``wall`` is the wall clock and ``at`` the retention clock, both in microseconds.
     """

@@ -41,7 +41,7 @@ from srmp_spark.store.outbox.staging.row_checks import check_rows
 
 
 class Slice(NamedTuple):
-    """Some consecutive rows of a stage."""
+    """Consecutive rows of a stage, up to a chunk."""
 
     first_row: int
     """Number of the first row in the stage, counted from 0."""
@@ -53,11 +53,11 @@ class Slice(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Return the number of rows."""
+        """Return the number of rows of the slice."""
         return int(self.batch.num_rows)
 
     def row_number(self, row: int) -> int:
-        """Return the number in the stage, counted from 0, of a row of this slice."""
+        """Return the number in the stage of the row at index ``row``; both count from 0."""
         return self.first_row + (row if self.source is None else int(self.source[row]))
 
 
@@ -91,7 +91,7 @@ class StageFile:
         return pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(self._map)))
 
     def slices(self, *, validate: bool = False) -> Iterator[Slice]:
-        """Yield the rows, at most :data:`CHUNK_ROWS` and about :data:`CHUNK_BYTES` at once.
+        """Yield slices of the rows, each of at most CHUNK_ROWS rows and about CHUNK_BYTES bytes.
 
         ``validate`` checks every offset and every character first. One validation of a file is
         enough. Raises :class:`BatchError` if a record batch is too large or cannot be read.
@@ -127,7 +127,7 @@ class StageFile:
     def check(
         self, *, multicast: bool = False, judged: Callable[[Slice], object] = lambda piece: None
     ) -> int:
-        """Check every row, and return the number of rows.
+        """Check every row of the stage, and return the number of rows.
 
         ``multicast`` says whether this queue manager sends multicast. ``judged`` is called with
         each slice, after all of its rows were found good. Raises :class:`BatchError` for the first
@@ -155,9 +155,10 @@ class StageFile:
         return rows
 
     def messages(self, addresses: Addresses) -> int:
-        """Return how many messages the rows become.
+        """Return how many messages the rows become, and set :attr:`has_lists`.
 
-        A row becomes several messages if its destination names several queues.
+        A row becomes several messages if its destination names several queues. Raises
+        :class:`BatchError` if a destination cannot be sent to.
         """
         count = rows = 0
         with _arrow():
@@ -171,12 +172,15 @@ class StageFile:
         return count
 
     def release(self) -> None:
-        """Return the memory of what was read to the kernel."""
+        """Return the memory of the mapped file to the kernel.
+
+        Later reads load it from the disk again.
+        """
         self._map.madvise(mmap.MADV_DONTNEED)
 
 
 class _arrow:  # noqa: N801  # used like a function
-    """Turns Arrow's errors in a ``with`` block into :class:`BatchError`.
+    """Raises Arrow's errors of a ``with`` block as :class:`BatchError`.
 
     A client made the file, so the errors are the client's.
     """
@@ -194,9 +198,10 @@ class _arrow:  # noqa: N801  # used like a function
 
 
 def write_rows(folder: Path, rows: Sequence[Mapping[str, Any]], *, dead_letter: bool) -> str:
-    """Write rows as a stage of our own, sync it, and return its name in ``folder``.
+    """Write ``rows`` as a stage, sync the file, and return its name in ``folder``.
 
-    Raises :class:`BatchError` if a value has the wrong type.
+    Each row is a mapping of the sink's columns. Raises :class:`BatchError` if a value has the wrong
+    type, and :class:`OSError` if the file cannot be written.
     """
     names = [
         name

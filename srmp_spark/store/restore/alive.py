@@ -16,30 +16,33 @@ from srmp_spark.store.delta.tables.state_table import StateTable
 from srmp_spark.store.directory import NETWORK_FILE_SYSTEMS, file_system_of
 
 ANSWER_SECONDS = 4 * LOOK_SECONDS
-"""Seconds that a queue manager has for its answer: four looks at the state.
+"""Seconds that a queue manager has for its answer: four times :data:`.LOOK_SECONDS`.
 
-A slow store or a busy machine may miss three of them. Without an answer in this time the restore
-goes on.
+A slow store or a busy machine may miss three looks at the table. Without an answer in this time the
+restore goes on.
 """
 NETWORK_ANSWER_SECONDS = 150.0
-"""Seconds that a queue manager has for its answer if the state lies on a network file system.
+"""Seconds that a queue manager has for its answer through a network file system.
 
-By default NFS shows a new file of another machine up to 60 s later, and here there are two files,
+By default NFS shows a new file of another machine up to 60 s later, and a question needs two files:
 the question and the answer.
 """
 LIVING_SECONDS = 60.0
-"""A queue manager whose version does not answer may be alive if it wrote to the state within this
-number of seconds.
+"""Seconds since the last write within which a queue manager counts as perhaps alive.
+
+The limit is for a queue manager whose version does not answer questions.
 """
 _POLL_SECONDS = 0.25
 
 OnWait = Callable[[float], object]
-"""Callback that is called before a wait begins, with the longest duration of the wait in seconds.
-"""
+"""Function that is called before a wait begins, with the longest wait in seconds."""
 
 
 def answer_seconds_of(state_uri: str) -> float:
-    """Return how many seconds to wait for an answer."""
+    """Return how many seconds a restore waits for an answer through ``state_uri``.
+
+    The result is NETWORK_ANSWER_SECONDS on a network file system, else ANSWER_SECONDS.
+    """
     folder = state_folder(state_uri)
     on_network = folder is not None and file_system_of(folder)[0] in NETWORK_FILE_SYSTEMS
     return NETWORK_ANSWER_SECONDS if on_network else ANSWER_SECONDS
@@ -48,9 +51,10 @@ def answer_seconds_of(state_uri: str) -> float:
 def refuse_if_alive(
     inbox: StateTable, guid: str, uri: str, last_heard: str, answer_seconds: float, on_wait: OnWait
 ) -> None:
-    """Ask the queue manager whether it is alive, and wait for the answer.
+    """Ask queue manager ``guid`` whether it is alive, and wait ``answer_seconds`` for an answer.
 
-    The question stays open until the restore ends. Raises :class:`ConfigurationError` if the queue
+    Without an answer the function returns, and the question stays open until the restore ends.
+    ``last_heard`` is for the text of the error. Raises :class:`ConfigurationError` if the queue
     manager answers, or publishes rows meanwhile. Clocks of other machines are not used.
     """
     appends, asked, began = inbox.appends, inbox.ask(), time.monotonic()
@@ -73,10 +77,11 @@ def refuse_if_alive(
 
 
 def refuse_if_written_lately(guid: str, uri: str, as_of: datetime | None, now: datetime) -> None:
-    """Raise :class:`ConfigurationError` if a queue manager wrote a moment ago, by its own clock.
+    """Raise :class:`ConfigurationError` if ``as_of`` is less than LIVING_SECONDS before ``now``.
 
-    The function is for a queue manager whose version does not answer. A time in the future only
-    shows that a clock is wrong, so it does not count.
+    ``as_of`` is the time of the last commit by the clock of the queue manager. The function is for
+    a queue manager whose version does not answer. A time in the future only shows that a clock is
+    wrong, so it does not count.
     """
     if as_of is not None and timedelta() <= (age := now - as_of) < timedelta(
         seconds=LIVING_SECONDS

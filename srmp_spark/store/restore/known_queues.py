@@ -23,7 +23,7 @@ from srmp_spark.store.tables import marks
 
 @dataclass(slots=True)
 class KnownQueue:
-    """A queue of the lost data directory."""
+    """The facts that the Delta tables have about one queue of the lost data directory."""
 
     name: str
     transactional: bool = False
@@ -45,10 +45,11 @@ class KnownQueue:
 
     @property
     def end(self) -> int:
-        """Return the last sequence that the tables know, by rows or by marks.
+        """Return the last sequence that the queue issued, as far as the tables show.
 
-        A sequence that a consumer has received was issued, even if ``inbox`` is gone or far behind.
-        A row with a sequence below a mark would count as received, and would never be read.
+        Rows, holes, epochs and the marks of consumers count. A sequence that a consumer has
+        received was issued, even if ``inbox`` is gone or far behind. A row with a sequence below a
+        mark would count as received, and would never be read.
         """
         known = [last for _, last, _ in self.holes] + [first - 1 for first in self.epochs.values()]
         return max([self.trimmed_to, self.received, *self.ends.values(), *known])
@@ -65,10 +66,10 @@ class KnownQueue:
         )
 
     def saw(self, epoch: str, first: int, last: int) -> None:
-        """Note rows of an epoch, from ``first`` to ``last``.
+        """Record that ``inbox`` has rows of ``epoch``, from ``first`` to ``last`` (both included).
 
-        The table may not list the queue with this epoch yet, nor that the queue was created again
-        after it was deleted.
+        The table ``queues`` may not list the queue with this epoch yet, nor that the queue was
+        created again after it was deleted.
         """
         # A deletion removes all rows. A row after them means that the queue was created again and
         # continued counting.
@@ -79,7 +80,7 @@ class KnownQueue:
         self.ends[epoch] = max(last, self.ends.get(epoch, 0))
 
     def epoch_of(self, sequence: int) -> str:
-        """Return the epoch that issued a sequence."""
+        """Return the epoch that issued ``sequence``, or the oldest one for a lower sequence."""
         found = [epoch for epoch, first in self.epochs.items() if first <= sequence]
         return found[-1] if found else next(iter(self.epochs))
 
@@ -123,9 +124,11 @@ def _unreadable(queue: str, why: str) -> StoreDamagedError:
 
 
 def epochs_in_order(queues: Iterable[KnownQueue]) -> list[str]:
-    """Return all epochs, oldest first; each queue lists those since its creation.
+    """Return the epochs of all queues, oldest first.
 
     Raises :class:`StoreDamagedError` if two queues list epochs in different orders.
+
+    Each queue lists the epochs since its creation, so the order follows from all queues together.
     """
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for queue in queues:
@@ -145,9 +148,10 @@ def epochs_in_order(queues: Iterable[KnownQueue]) -> list[str]:
 def write_queues(
     db: sqlite3.Connection, queues: Sequence[KnownQueue], epochs: Sequence[str], at: int
 ) -> dict[str, int]:
-    """Write epochs, queues, the beginnings of epochs, and the marks of consumers.
+    """Insert the epochs, the queues and the marks of their consumers into the new database.
 
-    Return the id of each queue by name. ``at`` is in microseconds since 1970, UTC.
+    The function runs in the caller's transaction. Return the id of each queue by name. ``at`` is in
+    microseconds since 1970, UTC.
     """
     numbers = {epoch: number for number, epoch in enumerate(epochs, 1)}
     db.executemany(

@@ -42,7 +42,10 @@ _Key = tuple[str, str]
 
 
 def pieces_of(batch: pa.RecordBatch) -> Iterator[tuple[str, str, pa.RecordBatch]]:
-    """Yield (epoch, queue, rows) of a batch of ``inbox``, with rows in their order."""
+    """Yield (epoch, queue, rows) for each epoch and queue in a batch of ``inbox``.
+
+    The rows stay in their order.
+    """
     keys = pa.table(
         [batch.column(batch.schema.get_field_index(name)) for name in ("epoch", "queue")],
         ["epoch", "queue"],
@@ -56,12 +59,12 @@ def pieces_of(batch: pa.RecordBatch) -> Iterator[tuple[str, str, pa.RecordBatch]
 
 
 class LogRows:
-    """Collects the rows of all queues and writes their segments."""
+    """Collects restored rows of all queues, and writes them as segments of the log."""
 
     def __init__(
         self, db: sqlite3.Connection, segments: Path, epochs: dict[str, int], ids: dict[str, int]
     ) -> None:
-        """Write to ``db`` and to the folder ``segments``.
+        """Begin without rows; segments are written to ``db`` and to the folder ``segments``.
 
         ``epochs`` and ``ids`` are the numbers of epochs and queues in the database. The numbers are
         read when a segment is written.
@@ -75,9 +78,10 @@ class LogRows:
         self.rows = 0
 
     def take(self, epoch: str, queue: KnownQueue, rows: pa.RecordBatch) -> None:
-        """Add rows of one epoch and queue.
+        """Add rows of one epoch and queue, and write a segment if enough rows are collected.
 
-        Rows that retention had deleted, or that are restored already, are left out.
+        Rows that retention had deleted, rows of a deleted queue, and rows that are restored already
+        are left out.
         """
         if queue.deleted_at is not None:
             return
@@ -98,7 +102,7 @@ class LogRows:
             self._write(key, queue)
 
     def finish(self, queues: dict[str, KnownQueue]) -> None:
-        """Write the remaining rows, and make all segments durable."""
+        """Write the remaining rows as segments, and sync the folders of all segments."""
         for key in list(self._waiting):
             self._write(key, queues[key[1]])
         for folder in self._segments.iterdir():
@@ -172,7 +176,7 @@ class LogRows:
 
 
 def missing(queue: KnownQueue) -> list[Range]:
-    """Return the sequences that the queue issued but that have neither a row nor a hole.
+    """Return the closed ranges of issued sequences that have neither a row nor a hole.
 
     The tables state which sequences the queue issued.
     """
@@ -185,7 +189,7 @@ def _sequences(rows: pa.RecordBatch) -> np.ndarray:
 
 
 def _near(covered: list[Range], sequence: int) -> list[Range]:
-    """Return the restored ranges that may hold a sequence; mostly it lies after all of them."""
+    """Return the ranges of ``covered``, or none if ``sequence`` lies after all of them."""
     return [] if not covered or sequence > covered[-1][1] else covered
 
 

@@ -3,9 +3,10 @@
 Every message keeps its serial and its identifier. No message may be sent automatically. The state
 is older than the lost disk: messages that it shows as never sent may have been sent since, and
 further messages may follow that it does not know. So the new outbox is written with another epoch,
-and the sender process treats it as a copy (:mod:`srmp_spark.store.outbox.tables.copies`). The sender
-process holds each queue, counts all messages as in doubt, and begins new streams. Identifiers do
-not change, so a peer recognizes a message that it has when an operator sends it again.
+and the sender process treats it as a copy (:mod:`srmp_spark.store.outbox.tables.copies`). The
+sender process holds each queue, counts all messages as in doubt, and begins new streams.
+Identifiers do not change, so a peer recognizes a message that it has when an operator sends it
+again.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ from srmp_spark.store.outbox.tables.schema import (
 from srmp_spark.store.restore.known_queues import micros
 
 SERIALS_SKIPPED = 1 << 20
-"""Serials of a queue that may have been issued after the state was written, and are skipped.
+"""Number of serials that are skipped, because they may have been issued since.
 
-Dead letters and answers name them.
+They may have been issued after the state was written. Dead letters and answers name serials.
 """
 WAITING_FILE = "restoring.rows"
 PART_ROWS = 16_384
@@ -53,7 +54,10 @@ PART_BYTES = 16 << 20
 """Bytes of bodies in one part; PART_ROWS is the limit of its rows. This much is in memory at once.
 """
 POSITIONS_SKIPPED = 1 << 20
-"""Commits that may have followed the newest one that the state names; their numbers are skipped."""
+"""Number of commit numbers that are skipped after the newest one that the state names.
+
+The lost outbox may have used them.
+"""
 SENT = ("awaiting_stream_receipt", "in_doubt")
 FINAL = "awaiting_final_stream_receipt"
 
@@ -72,12 +76,12 @@ class Destination:
 
     @property
     def serials(self) -> list[int]:
-        """Return the serials of all states."""
+        """Return the serials of the waiting messages in all states."""
         return [serial for found in self.states.values() for serial in found]
 
 
 class OutgoingMessages:
-    """Collects the rows of ``outgoing_queue``, then writes ``outbox.db``.
+    """Collects the messages that waited to be sent, then writes them as ``outbox.db``.
 
     The rows wait in a file, because a million rows may have 2 GB.
     """
@@ -88,7 +92,7 @@ class OutgoingMessages:
         self.last_ordinal = 0
         self.last_identifier = 0
         self.last_position = 0
-        """The highest position in any stream."""
+        """The highest position in any stream that the rows name."""
         self.position = 0
         self.rows = 0
         self._directory = directory
@@ -107,12 +111,12 @@ class OutgoingMessages:
         return f"<OutgoingMessages {self.rows} to {len(self.destinations)} destinations>"
 
     def close(self) -> None:
-        """Delete the file in which rows wait."""
+        """Close and delete the file in which rows wait. ``outbox.db`` stays."""
         self._waiting.close()
         self._file.unlink(missing_ok=True)
 
     def take_streams(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Note the stream ordinals and positions in use, from ``outgoing_streams``."""
+        """Remember the highest stream ordinal and position in ``rows`` of ``outgoing_streams``."""
         for row in rows:
             self.position = max(self.position, row["position"])
             if row["stream_id"] is not None:
@@ -120,14 +124,22 @@ class OutgoingMessages:
                 self.last_position = max(self.last_position, row["sequence_number"] or 0)
 
     def take_ended(self, row: Mapping[str, Any]) -> None:
-        """Note the numbers in use of a row of ``dead_letter_queue`` or ``journal_queue``."""
+        """Remember the numbers that a row of ``dead_letter_queue`` or ``journal_queue`` uses.
+
+        They are the message identifier, the stream ordinal and the commit. Raises
+        :class:`StoreDamagedError` if an identifier cannot be read.
+        """
         self.position = max(self.position, row["position"])
         self.last_identifier = max(self.last_identifier, identifier_of(row["message_id"]))
         if row["stream_id"] is not None:
             self.last_ordinal = max(self.last_ordinal, ordinal_of(row["stream_id"]))
 
     def take(self, row: Mapping[str, Any]) -> None:
-        """Add a row of ``outgoing_queue``."""
+        """Add a waiting message, a row of ``outgoing_queue``.
+
+        A message that is added twice is written once. Raises :class:`StoreDamagedError` if an
+        identifier cannot be read.
+        """
         self.take_ended(row)
         number = identifier_of(row["message_id"])
         # Earlier versions did not write the column. A message without a stream belongs to no
@@ -166,7 +178,7 @@ class OutgoingMessages:
         at: int,
         identifiers_to: int = 0,
     ) -> None:
-        """Write ``outbox.db``, which is closed when this returns.
+        """Write all messages into a new ``outbox.db``, which is closed when the method returns.
 
         ``epoch`` is an earlier epoch, so that the sender process detects a copy. ``read_to`` states
         how far logs were read, by their key. Message identifiers up to ``identifiers_to`` may have
@@ -220,7 +232,7 @@ class Waiting(NamedTuple):
 
 
 class _Writer:
-    """Writes queues, parts and groups, in one transaction."""
+    """Writes outgoing queues and their messages into the new outbox, in one transaction."""
 
     def __init__(self, connection: sqlite3.Connection, at: int) -> None:
         self._db = connection
@@ -229,7 +241,10 @@ class _Writer:
         self._scope_ids: dict[tuple[str, str], int] = {}
 
     def queue(self, found: Destination, rows: Iterable[Waiting]) -> None:
-        """Write everything that waits for one destination, with ascending serials."""
+        """Write the outgoing queue of one destination, held, and its waiting messages.
+
+        ``rows`` have ascending serials.
+        """
         finals = found.states.get(FINAL, [])
         waiting = [
             serial
@@ -315,7 +330,7 @@ class _Writer:
             self._keys(application, key.destination, batch, keys)
 
     def _keys(self, application: str, destination: str, batch: int, keys: list[str]) -> None:
-        """Store the keys, so that a repeat of a key is detected.
+        """Store the hashes of the messages' keys, so that a repeat of a key is detected.
 
         The contents under the keys are not compared, because the state does not have all of them.
         """
@@ -340,7 +355,7 @@ class _Writer:
 
 
 def _parts(rows: Iterable[Waiting]) -> Iterator[list[Waiting]]:
-    """Yield lists of rows that share the values of a part.
+    """Yield lists of consecutive rows that share the values of a part, within its limits.
 
     The shared values are consecutive serials and identifiers, application, time, and kind of end. A
     message that was committed alone under its key stays alone, so that a repeat is answered with
@@ -372,7 +387,7 @@ def _joined(before: Waiting, after: Waiting) -> bool:
 
 
 def _groups(rows: list[dict[str, Any]]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """Yield (first offset, rows) within the limits of a group."""
+    """Yield (offset of the first row, rows) of groups within GROUP_ROWS and GROUP_BYTES."""
     start = size = 0
     for index, row in enumerate(rows):
         length = len(row["body"] or b"")
@@ -384,7 +399,7 @@ def _groups(rows: list[dict[str, Any]]) -> Iterator[tuple[int, list[dict[str, An
 
 
 def stored_batch(rows: list[dict[str, Any]], key: QueueKey) -> pa.RecordBatch:
-    """Return rows of ``outgoing_queue`` in the form of a stored group."""
+    """Return rows of ``outgoing_queue`` as a record batch in the form of a stored group."""
 
     def column(name: str) -> list[Any]:
         if name == "time_to_reach_queue":
@@ -416,7 +431,10 @@ def stored_batch(rows: list[dict[str, Any]], key: QueueKey) -> pa.RecordBatch:
 
 
 def runs_of(serials: list[int], base: int) -> list[tuple[int, int]]:
-    """Return the positions in the stream as closed ranges."""
+    """Return the stream positions of ``serials`` (serial minus ``base``) as closed ranges.
+
+    The ranges are ascending.
+    """
     if not serials:
         return []
     numbers = np.array(sorted(serials), np.int64) - base
@@ -425,10 +443,11 @@ def runs_of(serials: list[int], base: int) -> list[tuple[int, int]]:
 
 
 def forwarded_identifier(row: Mapping[str, Any]) -> tuple[str, int] | None:
-    """Return lineage and uniquifier that the sender of a forwarded message gave it.
+    """Return the message identifier (lineage, uniquifier) of a forwarded message.
 
-    Return ``None`` for any other row. Only the envelope has these values. If the envelope cannot be
-    read, the message is accepted again, if its sender still has it.
+    The original sender gave the message this identifier. Return ``None`` for any other row. Only
+    the envelope has these values. If the envelope cannot be read, the message is accepted again, if
+    its sender still has it.
     """
     if row["envelope"] is None:
         return None
@@ -466,5 +485,5 @@ def ordinal_of(stream_id: str) -> int:
 
 
 def newest(times: Iterable[datetime | None]) -> datetime | None:
-    """Return the latest of the known times, or ``None``."""
+    """Return the latest time that is not ``None``, or ``None`` if there is none."""
     return max((each for each in times if each is not None), default=None)

@@ -62,12 +62,12 @@ COLUMNS = (
 
 
 class Received:
-    """Collects streams and identifiers, then writes them."""
+    """Collects incoming streams and message identifiers, then writes them to the database."""
 
     def __init__(
         self, streams: Iterable[Mapping[str, Any]], history: Iterable[Mapping[str, Any]]
     ) -> None:
-        """Read the rows of both tables."""
+        """Read the rows of the tables ``incoming_streams`` and ``message_id_history``."""
         self.unreadable: list[SetAside] = []
         """Streams that cannot be restored, because their names cannot be read."""
         self.streams: dict[tuple[StreamName, str], IncomingStreamRow] = {}
@@ -118,7 +118,7 @@ class Received:
         return f"<Received streams={len(self.streams)} {self.history!r}>"
 
     def take(self, rows: pa.RecordBatch) -> None:
-        """Add the streams and identifiers of rows of ``inbox``.
+        """Count the streams and message identifiers of rows of ``inbox`` that the tables may lack.
 
         The rows belong to one queue and are in the order of its sequences.
         """
@@ -171,9 +171,10 @@ class Received:
     def _is_acknowledged(
         self, row: Mapping[str, Any], stream: StreamId, who: Identifier, at: int
     ) -> bool:
-        """Return whether the sender got a receipt for this position.
+        """Return whether the sender may have a receipt for the stream position of ``row``.
 
-        If not, the stream of the row is set back to the position before, for now.
+        If not, the method also sets the stream back to the position before (:meth:`_count_outgoing`
+        may move it forward again).
         """
         position: int = row["stream_sequence"]
         known = next(
@@ -209,7 +210,7 @@ class Received:
         return False
 
     def _count_outgoing(self) -> None:
-        """Move streams of messages for other hosts forward while no message is missing.
+        """Move streams of messages for other hosts forward up to the first missing message.
 
         A message is missing if it does not wait in the outbox.
         """
@@ -221,11 +222,11 @@ class Received:
 
     @property
     def forwarded(self) -> Collection[Identifier]:
-        """Return the messages for other hosts that must be looked up in the outbox."""
+        """Return the identifiers of messages for other hosts to be looked up in the outbox."""
         return self._forwarded.keys()
 
     def is_outgoing(self, lineage: str, uniquifier: int) -> None:
-        """Note that this message for another host waits in the outbox and need not arrive again.
+        """Record that a message for another host waits in the outbox and need not arrive again.
 
         The envelope of a message does not state the sender. If two senders are possible, the
         messages of both are accepted again, so that the wrong one is not lost.
@@ -284,7 +285,7 @@ class Received:
         )
 
     def write(self, db: sqlite3.Connection) -> None:
-        """Write streams and history into the database, in the caller's transaction."""
+        """Write streams and message identifiers into the database, in the caller's transaction."""
         self._count_outgoing()
         history = HistoryChanges(list(_without(self.history.rows(), self._forwarded)), [])
         state.divide_history(db, self._undivided_until)
@@ -305,7 +306,7 @@ def _stream_of(text: str) -> StreamId:
 
 
 def _names_of(row: Mapping[str, Any]) -> tuple[StreamName, ...]:
-    """Return the names by which the row's stream may be counted.
+    """Return the names by which the stream of ``row`` may be counted, the likelier one first.
 
     There is one name, except in the queue of messages for other hosts. In that queue ``<to>`` may
     name another host, or this host with a redirection; the state does not tell which hosts are this
@@ -325,7 +326,7 @@ def _names_of(row: Mapping[str, Any]) -> tuple[StreamName, ...]:
 def _without(
     runs: Iterable[HistoryRun], left_out: Collection[tuple[str, int]]
 ) -> Iterator[HistoryRun]:
-    """Yield the runs without these identifiers."""
+    """Yield the runs of identifiers without those in ``left_out``; a run may be split."""
     of_lineage: dict[str, list[int]] = {}
     for lineage, number in left_out:
         of_lineage.setdefault(lineage, []).append(number)

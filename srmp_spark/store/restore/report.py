@@ -10,7 +10,7 @@ Finding = Literal["restored", "lost", "may_be_lost", "in_doubt"]
 """Kind of a line.
 
 ``restored``: it is in the new data directory. ``lost``: it existed, and Delta does not have it.
-``may_be_lost``: it may have arrived after Delta was written last; that cannot be known here.
+``may_be_lost``: it may have arrived after Delta was written last; the restore cannot know that.
 ``in_doubt``: it is in the new data directory, and the peer may have it, too.
 """
 
@@ -27,9 +27,7 @@ class Line:
     name: str
     """Name of the queue, stream or destination."""
     first: int | None
-    """First of a range of sequences (rows) or of positions in the stream; ``None`` where there is
-    no range.
-    """
+    """First of a range of sequences (rows) or of stream positions; ``None`` without a range."""
     last: int | None
     count: int | None
     """Number of objects; ``None`` if it is unknown."""
@@ -52,7 +50,7 @@ class Line:
 
 
 class Report:
-    """Passes each line on as soon as it is known."""
+    """Passes each line of the report to a function as soon as the line is known."""
 
     def __init__(self, tell: Callable[[Line], object]) -> None:
         self._tell = tell
@@ -69,9 +67,10 @@ class Report:
         count: int | None = None,
         **more: Any,  # noqa: ANN401  # JSON values
     ) -> None:
-        """Add one line. ``count`` of a range defaults to the length of the range.
+        """Make one line of the report, and pass it on.
 
-        For ``may_be_lost`` there is no default.
+        The arguments are the fields of :class:`Line`; ``more`` are further keys. ``count`` of a
+        range defaults to the length of the range. For ``may_be_lost`` there is no default.
         """
         if count is None and first is not None and last is not None and finding != "may_be_lost":
             count = last - first + 1

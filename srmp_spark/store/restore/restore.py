@@ -122,12 +122,12 @@ def restore(
     answer_seconds: float | None = None,
     on_wait: OnWait = lambda _: None,
 ) -> None:
-    """Make ``data_dir`` from the Delta state; ``tell`` gets each line of the report.
+    """Make the data directory ``data_dir`` from the Delta state, and give up the old one.
 
-    ``queue_manager`` is the GUID, needed if the state has several. By default the queue manager is
-    asked whether it is alive. The question takes up to ``answer_seconds`` (default:
-    :func:`.answer_seconds_of`), and ``on_wait`` is called before. With ``force`` it is not asked;
-    if it is alive, it is given up first.
+    ``tell`` gets each line of the report. ``queue_manager`` is the GUID, needed if the state has
+    several. By default the queue manager is asked whether it is alive. The question takes up to
+    ``answer_seconds`` (default: :func:`.answer_seconds_of`), and ``on_wait`` is called before. With
+    ``force`` it is not asked; if it is alive, it is given up first.
 
     Raises :class:`ConfigurationError` (exit code 2, also if the queue manager is alive),
     :class:`StoreInUseError` (5), :class:`StoreDamagedError` if the state is damaged or has a newer
@@ -172,11 +172,13 @@ def restore(
 
 
 def _give_up(inbox: StateTable) -> None:
-    """Give up a queue manager that may be alive, before anything that it wrote is read.
+    """Commit that a queue manager, which may be alive, is given up; try GIVE_UP_TRIES times.
 
-    From then on it appends nothing and ends at its next look. Otherwise a queue manager that
-    publishes all the time could never be given up: each of its publications would refuse the last
-    commit of the restore.
+    The commit is made before anything that the queue manager wrote is read. From then on the queue
+    manager appends nothing and ends at its next look at the table. Raises
+    :class:`PublishConflictError` after the last attempt. Otherwise a queue manager that publishes
+    all the time could never be given up: each of its publications would refuse the last commit of
+    the restore.
     """
     for left in reversed(range(GIVE_UP_TRIES)):
         try:
@@ -237,7 +239,7 @@ def _written_at(tables: Mapping[str, StoredTable], guid: str) -> datetime | None
 
 
 class _Restore:
-    """One run of the restore."""
+    """Restores the data directory ``path`` once; :meth:`run` does all steps."""
 
     def __init__(
         self,
@@ -265,7 +267,7 @@ class _Restore:
         """Commit of the newest row, by table."""
 
     def run(self) -> None:
-        """Restore everything.
+        """Restore rows, queues, streams, identifiers and waiting messages, and report them.
 
         The last commit to ``inbox``, which gives up the old data directory, is the caller's task.
         """
@@ -313,9 +315,10 @@ class _Restore:
     def _read_tail(
         self, queues: dict[str, KnownQueue], received: Received, sessions: Sessions
     ) -> None:
-        """Read the rows that are newer than the other tables.
+        """Count the rows of ``inbox`` that may be newer than the other tables.
 
-        Count these rows in the queues, streams, identifiers and sequences.
+        These rows are counted in ``queues``, in ``received`` (streams and identifiers) and in
+        ``sessions``.
         """
         counting = [
             "queues",
@@ -381,7 +384,7 @@ class _Restore:
     def _skip(
         self, connection: sqlite3.Connection, queues: dict[str, KnownQueue], ids: dict[str, int]
     ) -> None:
-        """Write holes for sequences without rows.
+        """Write holes for sequences without rows, and report those that are lost.
 
         The sequences are those that are missing in Delta, and sequences that may have been issued
         after the state was written.
@@ -458,9 +461,9 @@ class _Restore:
     # The end of the restore
 
     def _begin(self, connection: sqlite3.Connection, outgoing: OutgoingMessages) -> str:
-        """Begin the new epoch, after everything else, and skip numbers that may be in use.
+        """Begin the new epoch, and skip identifiers and commit numbers that may be in use.
 
-        Return the name of the epoch.
+        Call the method after all rows are written. Return the name of the epoch.
         """
         for name, ceiling in self._ceilings.items():
             state.raise_ceiling(connection, name, ceiling)

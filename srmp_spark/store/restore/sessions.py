@@ -18,7 +18,7 @@ from srmp_spark.store.tables import wsrm_sequences
 
 
 class Sessions:
-    """Collects sequences, then writes them."""
+    """Collects incoming WS-ReliableMessaging sequences, then writes them to the database."""
 
     def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Read the rows of the table ``wsrm_sequences``."""
@@ -49,7 +49,7 @@ class Sessions:
     def write(self, db: sqlite3.Connection, ids: Mapping[str, int]) -> None:
         """Write the sequences into the database, in the caller's transaction.
 
-        ``ids`` has the id of each queue by name.
+        ``ids`` has the id of each queue by name. A sequence of any other queue is left out.
         """
         db.execute(wsrm_sequences.DDL)
         for row in self:

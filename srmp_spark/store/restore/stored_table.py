@@ -56,7 +56,7 @@ class StoredTable:
 
     @property
     def uri(self) -> str:
-        """Return the address of the table."""
+        """Return the URI or the folder of the table."""
         return self._storage.uri
 
     @property
@@ -70,22 +70,25 @@ class StoredTable:
         return -1 if self._table is None else int(self._table.version())
 
     def queue_managers(self) -> set[str]:
-        """Return the queue managers that have rows in the table."""
+        """Return the GUIDs of the queue managers that have rows in the table."""
         return set() if self._table is None else queue_managers_of(self._table)
 
     def published(self, queue_manager: str, epoch: str, queue: str) -> int:
-        """Return the last sequence of a queue that was published or had left the log; 0 if none."""
+        """Return the last sequence up to which rows of a queue were published; 0 if none.
+
+        Rows that had left the log before may be missing.
+        """
         return self.transaction(application_id(queue_manager, epoch, queue))
 
     def transaction(self, name: str) -> int:
-        """Return the version of an application transaction; 0 if there is none."""
+        """Return the version of the Delta application ``name`` in the table; 0 if there is none."""
         return 0 if self._table is None else int(self._table.transaction_version(name) or 0)
 
     def written_at(self, queue_manager: str) -> datetime | None:
-        """Return the time of the newest commit of a queue manager, or ``None``.
+        """Return the time of the newest own commit of a queue manager (UTC), or ``None``.
 
-        Only the last commits are searched. Commits of restores do not count, because they are not
-        the queue manager's own.
+        Only the last HISTORY_LOOKBACK commits are searched. Commits of restores do not count,
+        because they are not the queue manager's own.
         """
         if self._table is None:
             return None
@@ -95,9 +98,10 @@ class StoredTable:
         return None
 
     def files(self, queue_manager: str) -> tuple[list[LiveFile], list[LiveFile]]:
-        """Return the live data files of a queue manager in commit order, whole and damaged ones.
+        """Return two lists of a queue manager's live files: the whole ones and the damaged ones.
 
-        The second list has the files that are missing or cut short.
+        Both are in commit order. Damaged files are missing or cut short. On an object store all
+        files count as whole.
         """
         if self._table is None:
             return [], []
@@ -111,7 +115,7 @@ class StoredTable:
         return whole, damaged
 
     def batches(self, files: Iterable[LiveFile], queue_manager: str) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of these files, with all columns of the table.
+        """Yield the rows of these files as batches, with all columns of the table.
 
         Columns that a file does not have are null. Raises :class:`StoreDamagedError` if a file
         cannot be read.
@@ -128,9 +132,9 @@ class StoredTable:
                     ) from error
 
     def rows(self, queue_manager: str) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a small table.
+        """Yield all rows of a queue manager as dictionaries, for small tables.
 
-        Raises :class:`StoreDamagedError` if one of its files is missing or damaged.
+        Raises :class:`StoreDamagedError` if a file is missing, damaged or cannot be read.
         """
         files, damaged = self.files(queue_manager)
         if damaged:

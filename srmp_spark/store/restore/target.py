@@ -19,7 +19,7 @@ from srmp_spark.store.directory import (
 )
 
 OF_NOBODY = frozenset({"lost+found", LOCK_FILE})
-"""Names that may exist in an empty folder.
+"""Names that may exist in a folder that counts as empty.
 
 A new volume has the first one, and a start that was refused leaves the second one.
 """
@@ -27,11 +27,12 @@ A new volume has the first one, and a start that was refused leaves the second o
 
 @contextmanager
 def new_directory(path: Path, *, mountinfo: Path = Path("/proc/self/mountinfo")) -> Iterator[Path]:
-    """Lock and mark the folder for a ``with`` statement, and return its absolute path.
+    """Lock, empty and mark the folder for a ``with`` statement; yield its absolute path.
 
-    The mark is deleted when the block ends without an error. Files that an interrupted restore left
-    are deleted first. Raises :class:`ConfigurationError` if the folder is not empty or is open to
-    other users, :class:`StoreInUseError`, and :class:`StoreError`.
+    The mark is the file ``restoring``. It is deleted when the block ends without an error. Files
+    that an interrupted restore left are deleted first. Raises :class:`ConfigurationError` if the
+    folder is not empty or is open to other users, :class:`StoreInUseError` if another process has
+    locked it, and :class:`StoreError` if it cannot be used.
     """
     path = path.absolute()
     try:

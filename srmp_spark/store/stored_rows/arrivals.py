@@ -24,8 +24,8 @@ from srmp_spark.store.stored_rows.log import GroupChunk, Log, SegmentChunk, Trim
 SEARCH_SECONDS = 2.0
 """Longest search of one call, in seconds.
 
-After this time the call returns how far it looked, and the caller goes on with another call. A log
-of a billion rows takes two minutes.
+After this time the call returns how far it has searched, and the caller goes on with another call.
+A log of a billion rows takes two minutes.
 """
 
 
@@ -33,11 +33,11 @@ class FirstSince(NamedTuple):
     """Result of one call of :func:`first_since`."""
 
     sequence: int | None
-    """The first row that arrived at or after the time, or ``None`` if none was found so far."""
+    """Sequence of the first row that arrived at or after the time; ``None`` if not found yet."""
     looked_to: int
     """Last sequence that was checked without a match.
 
-    No row up to here arrived at or after the time.
+    No row up to this sequence arrived at or after the time.
     """
     end: int
     """The last sequence of the epoch in this queue."""
@@ -46,10 +46,11 @@ class FirstSince(NamedTuple):
 def first_since(
     log: Log, queue: str, epoch: str, after: int, since: int, seconds: float = SEARCH_SECONDS
 ) -> FirstSince:
-    """Return the first row after ``after`` that arrived at ``since`` or later.
+    """Return the sequence of the first row after ``after`` that arrived at ``since`` or later.
 
     ``since`` is in microseconds since 1970, UTC, and is compared with ``arrived_at``. The search
-    stops after ``seconds``. Rows that retention deletes during the search are skipped.
+    stops after about ``seconds``; then :attr:`FirstSince.looked_to` is where the caller goes on.
+    Rows that retention deletes during the search are skipped.
 
     Raises :class:`UnknownQueueError` and :class:`UnknownEpochError`. Raises
     :class:`StoreDamagedError` if rows cannot be read, because one of these rows may be the first.

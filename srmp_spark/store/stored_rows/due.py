@@ -26,25 +26,32 @@ _TO_SEAL = """
 SELECT name FROM (
     SELECT name, id << :bits AS low, id << :bits | :top AS high, max(
         trimmed_to,
-        coalesce((SELECT max(id) & :top FROM segments WHERE id BETWEEN queues.id << :bits AND queues.id << :bits | :top), 0)
+        coalesce((SELECT max(id) & :top FROM segments WHERE id \
+BETWEEN queues.id << :bits AND queues.id << :bits | :top), 0)
     ) AS sealed
     FROM queues WHERE deleted_at IS NULL
 ) WHERE
-    (SELECT arrived_first FROM groups WHERE id BETWEEN low + sealed + 1 AND high ORDER BY id LIMIT 1) < :before
-    OR (SELECT max(id) FROM groups WHERE id BETWEEN low + sealed + 1 AND high) - low - sealed >= :rows
+    (SELECT arrived_first FROM groups WHERE id BETWEEN low + sealed + 1 AND high \
+ORDER BY id LIMIT 1) < :before
+    OR (SELECT max(id) FROM groups WHERE id BETWEEN low + sealed + 1 AND high) \
+- low - sealed >= :rows
 ORDER BY name
 """
 
 _TO_TRIM = """
 SELECT name FROM (
     SELECT name, id << :bits | (trimmed_to + 1) AS low, id << :bits | :top AS high, min(
-        coalesce((SELECT received FROM consumers WHERE queue_id = queues.id AND consumers.name = :consumer), 0),
-        coalesce((SELECT received FROM consumers WHERE queue_id = queues.id AND consumers.name = :journal), :top)
+        coalesce((SELECT received FROM consumers WHERE queue_id = queues.id \
+AND consumers.name = :consumer), 0),
+        coalesce((SELECT received FROM consumers WHERE queue_id = queues.id \
+AND consumers.name = :journal), :top)
     ) AS received
     FROM queues WHERE deleted_at IS NULL AND trimmed_to < :top
 ) WHERE coalesce(
-    (SELECT last <= received AND arrived_last < :before FROM segments WHERE id BETWEEN low AND high ORDER BY id LIMIT 1),
-    (SELECT last <= received AND arrived_last < :before FROM groups WHERE id BETWEEN low AND high ORDER BY id LIMIT 1),
+    (SELECT last <= received AND arrived_last < :before FROM segments \
+WHERE id BETWEEN low AND high ORDER BY id LIMIT 1),
+    (SELECT last <= received AND arrived_last < :before FROM groups \
+WHERE id BETWEEN low AND high ORDER BY id LIMIT 1),
     0
 )
 ORDER BY name
@@ -52,10 +59,11 @@ ORDER BY name
 
 
 def to_seal(log: Log, now: int) -> list[str]:
-    """Return the queues whose unsealed rows are old, or as many as a segment needs.
+    """Return the names of queues that may have a segment to seal, sorted.
 
-    ``now`` is in microseconds since 1970, UTC. The query does not count bytes: the process that
-    sees rows arrive must itself watch for young rows that are large.
+    The unsealed rows of such a queue are older than :data:`.SEAL_AGE_S`, or at least
+    :data:`.SEAL_ROWS_MIN`. ``now`` is in microseconds since 1970, UTC. The query does not count
+    bytes: the process that sees rows arrive must itself watch for young rows that are large.
     """
     before = now - int(SEAL_AGE_S * 1_000_000)
     with log.snapshot() as db:
@@ -68,7 +76,7 @@ def to_seal(log: Log, now: int) -> list[str]:
 
 
 def to_trim(log: Log, before: int | None) -> list[str]:
-    """Return the queues whose oldest segment or group is received and old.
+    """Return the names of queues whose oldest segment or group is received and old, sorted.
 
     Old means that it arrived before ``before`` (microseconds since 1970, UTC). With ``None`` the
     age does not matter. The function is for queues that applications receive from.

@@ -64,7 +64,7 @@ class PastTheEndError(StoreError):
 class TrimmedError(StoreError):
     """Retention has deleted the rows (410 ``trimmed``).
 
-    ``first`` is the oldest row that is left.
+    ``first`` is the sequence of the oldest row that is left.
     """
 
     def __init__(self, queue: str, after: int, first: int) -> None:
@@ -84,7 +84,7 @@ _SEGMENT = (
 
 
 class Bounds(NamedTuple):
-    """The rows that the log holds of a queue in one epoch."""
+    """The bounds of the rows that the log holds of a queue in one epoch."""
 
     epoch: str
     first: int
@@ -103,7 +103,7 @@ class GroupChunk(NamedTuple):
     first: int
     last: int
     keep: tuple[Range, ...]
-    """Ranges of the group's rows that were requested and are no holes."""
+    """Closed ranges of the group's sequences that were requested and are no holes."""
     blob: bytes
 
     def records(self) -> Iterator[tuple[int, Record]]:
@@ -134,8 +134,9 @@ class SegmentChunk(NamedTuple):
     posts_bytes: int
     posts_crc: int
     wide: WidePart | None = None
-    """Part of the file of columns that may be left out when it is sent; ``None``: the whole file is
-    sent.
+    """Part of the file of columns that may be left out when the file is sent.
+
+    ``None`` means that the whole file is sent.
     """
 
     def read_columns(self) -> bytes:
@@ -153,12 +154,13 @@ class SegmentChunk(NamedTuple):
     def open_columns(self) -> BinaryIO:
         """Open the file of columns for reading, after a check of its length only.
 
-        Raises the errors of :meth:`read_columns`.
+        Raises :class:`StoreDamagedError` if the length is wrong, and :class:`FileNotFoundError` if
+        the segment was trimmed.
         """
         return self._open(self.columns, self.columns_bytes)
 
     def open_posts(self) -> BinaryIO:
-        """Open the file of posts for reading, as :meth:`open_columns` does."""
+        """Open the file of posts for reading, with the check and errors of :meth:`open_columns`."""
         return self._open(self.posts, self.posts_bytes)
 
     def _read(self, path: Path, size: int, crc: int) -> bytes:
@@ -188,7 +190,7 @@ Chunk = GroupChunk | SegmentChunk
 
 
 def damaged(queue: str, first: int, last: int, what: str) -> StoreDamagedError:
-    """Return the error for rows that can no longer be read."""
+    """Return the error for rows ``first`` to ``last``, which cannot be read because of ``what``."""
     return StoreDamagedError(
         f"rows {first} to {last} of {queue} cannot be read: {what}. Put the files back "
         "from a backup; "
@@ -198,7 +200,10 @@ def damaged(queue: str, first: int, last: int, what: str) -> StoreDamagedError:
 
 
 class Log:
-    """The reading side of the store."""
+    """Reads the rows of all queues from the database and the segments of a data directory.
+
+    An instance belongs to one thread. SQLite's errors are raised as they are.
+    """
 
     def __init__(self, database: Path, segments: Path) -> None:
         self._connection = connect_reader(database)
@@ -221,9 +226,9 @@ class Log:
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Open one consistent view of the database for a ``with`` statement.
+        """Yield the connection with one consistent view of the database, for a ``with`` statement.
 
-        Keep it short: an open snapshot keeps the WAL from starting again at its beginning.
+        Keep the block short: an open snapshot keeps the WAL from starting again at its beginning.
         """
         self._connection.execute("BEGIN")
         try:
@@ -232,24 +237,31 @@ class Log:
             self._connection.execute("COMMIT")
 
     def position(self) -> int:
-        """Return the number of the last commit."""
+        """Return the number of the last commit (:attr:`.Journal.position`)."""
         return int(self._connection.execute("SELECT position FROM head").fetchone()[0])
 
     def queues(self) -> list[str]:
-        """Return the names of the queues, sorted."""
+        """Return the names of the existing queues, sorted."""
         found = self._connection.execute(
             "SELECT name FROM queues WHERE deleted_at IS NULL ORDER BY name"
         )
         return [name for (name,) in found]
 
     def epochs(self, queue: str) -> list[str]:
-        """Return the epochs that have rows of this queue or may get some, oldest first."""
+        """Return the epochs of ``queue`` as texts, oldest first; new rows get the last one.
+
+        Raises :class:`UnknownQueueError`.
+        """
         with self.snapshot() as db:
             queue_id, _ = self._queue(queue)
             return [epoch for epoch, _ in _epochs(db, queue_id)]
 
     def holes(self, queue: str, after: int, to: int) -> list[Range]:
-        """Return the counted holes in (after, to]: rows that were purged, given up or lost."""
+        """Return the holes in (after, to] as closed ranges, cut to these bounds, in order.
+
+        The rows of a hole were purged, given up or lost. Adjacent holes with different reasons are
+        separate ranges. Raises :class:`UnknownQueueError`.
+        """
         with self.snapshot() as db:
             queue_id, _ = self._queue(queue)
             found = db.execute(
@@ -260,7 +272,10 @@ class Log:
             return found.fetchall()
 
     def moves(self, queue: str, after: int, to: int) -> dict[int, Moves]:
-        """Return the move count of each moved row in (after, to], by sequence."""
+        """Return the move count of each moved row in (after, to], by sequence.
+
+        Each :class:`.Moves` also has the time of the last move. Raises :class:`UnknownQueueError`.
+        """
         with self.snapshot() as db:
             queue_id, _ = self._queue(queue)
             return moves.load(db, queue_id, after, to)
@@ -281,11 +296,11 @@ class Log:
         max_rows: int | None = None,
         max_bytes: int | None = None,
     ) -> int:
-        """Return the last sequence of a batch that begins after ``after``, under both limits.
+        """Return the last sequence of a batch of rows after ``after``, under both limits.
 
-        Return ``after`` if there are no rows. A batch has at least one row, however large the row
-        is. Holes count as rows. Raises the errors of :meth:`bounds`, :class:`TrimmedError` and
-        :class:`PastTheEndError`.
+        ``max_bytes`` limits the bytes of posts; ``None`` means no limit. Return ``after`` if there
+        are no rows. A batch has at least one row, however large the row is. Holes count as rows.
+        Raises the errors of :meth:`bounds`, :class:`TrimmedError` and :class:`PastTheEndError`.
         """
         with self.snapshot() as db:
             queue_id, _, bounds = self._bounds(queue, epoch)
@@ -303,7 +318,7 @@ class Log:
         to: int,
         fetch_bytes: int = GROUPS_BYTES_MAX,
     ) -> Iterator[Chunk]:
-        """Yield the pieces that hold the rows in (after, to], in order.
+        """Yield the segments and groups that hold the rows in (after, to], in order.
 
         ``fetch_bytes`` is the number of bytes of groups that one query fetches, for callers that
         may stop early. No snapshot is open between two pieces. Raises the errors of
@@ -395,7 +410,12 @@ class Log:
     def _next(
         self, queue: str, queue_id: int, epoch: str, at: int, to: int, fetch_bytes: int
     ) -> tuple[list[Chunk], int]:
-        """Return the pieces that begin at ``at``, and the sequence at which to continue."""
+        """Return the next pieces of rows ``at`` to ``to``, and the sequence at which to continue.
+
+        The pieces are one segment, or groups until ``fetch_bytes`` are reached. The list is empty
+        if ``at`` is in a hole. Raises :class:`TrimmedError` if retention has deleted ``at``, and
+        :class:`StoreDamagedError` if the row is missing.
+        """
         with self.snapshot() as db:
             _, trimmed_to = self._queue(queue)
             if at <= trimmed_to:

@@ -29,10 +29,12 @@ def batches(
     shown: str | None = None,
     names: tuple[str, ...] = NAMES,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in (after, to], in order, with the columns ``names``, without holes.
+    """Yield batches of the rows in (after, to], in order, with the columns ``names``.
 
-    ``shown`` fills the column ``queue`` (of a journal). Raises the errors of :meth:`Log.chunks`,
-    and :class:`StoreDamagedError` with queue and sequence if a row cannot be decoded.
+    Holes are left out. ``envelope`` fills the column of that name. ``shown`` is the value of the
+    column ``queue`` if it is not ``queue`` (the rows of a journal). Raises the errors of
+    :meth:`Log.chunks`, and :class:`StoreDamagedError` with queue and sequence if a row cannot be
+    decoded.
     """
     inside = with_sequence(names)
     found = _batches(
@@ -92,7 +94,8 @@ def records(
 def chunk_records(chunk: Chunk) -> Iterator[tuple[int, Record]]:
     """Yield the (sequence, record) pairs of the requested rows of one piece.
 
-    Raises :class:`StoreDamagedError`, which names queue and rows, if the piece is damaged.
+    Raises :class:`StoreDamagedError` if the piece is damaged, and :class:`FileNotFoundError` if its
+    segment was trimmed.
     """
     if isinstance(chunk, GroupChunk):
         yield from chunk.records()

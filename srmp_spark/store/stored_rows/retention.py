@@ -31,7 +31,10 @@ from srmp_spark.store.tables import moves, state
 from srmp_spark.store.tables.queues import queue_id_of
 
 RECEIVED_BY_NOBODY = frozenset({ORDER_QUEUE})
-"""Queues from which no application receives. :attr:`Limits.read_to` replaces their mark."""
+"""Queues from which no application receives.
+
+:attr:`Limits.read_to` takes the place of a consumer's mark for them.
+"""
 ORDER_QUEUE_BYTES_MAX = 256 * 1_048_576
 """Bytes of read posts that the order queue may keep.
 
@@ -46,16 +49,17 @@ unauthenticated clients must not fill the disk. The outbox has what the receipts
 outgoing streams. Only their rows of ``inbox`` are missing, which is counted and reported.
 """
 FORWARD_HOLES_MAX = 1_000
-"""Holes below the retained rows that the queue of messages for other hosts keeps, one row for each
-purge between two messages. Older holes are deleted. An outbox that is restored from an earlier
-time reports their rows as lost.
+"""Holes below the retained rows that ``private$/forward$`` keeps.
+
+A hole is one database row for each purge between two messages. Older holes are deleted. An outbox
+that is restored from an earlier time reports their rows as lost.
 """
 GROUPS_PER_LOOK_MAX = 10_000
 """Groups that one plan checks; the rest waits for the next plan."""
 
 
 def newest_arrival(connection: sqlite3.Connection) -> int | None:
-    """Return when the newest stored row arrived, in microseconds since 1970, UTC.
+    """Return the arrival time of the newest stored row, in microseconds since 1970, UTC.
 
     Return ``None`` if no row is stored.
     """
@@ -73,7 +77,7 @@ def newest_arrival(connection: sqlite3.Connection) -> int | None:
 
 
 class Limits(NamedTuple):
-    """Limits of what a queue may keep."""
+    """Limits that :func:`plan` applies to one queue."""
 
     before: int
     """Rows that arrived before this time (microseconds since 1970, UTC) are past their retention
@@ -85,17 +89,19 @@ class Limits(NamedTuple):
     The cap deletes only rows up to ``synced_to``.
     """
     synced_to: int = 0
-    """Rows up to here are durable elsewhere, or need not be."""
+    """Last sequence up to which rows are durable elsewhere, or need not be."""
     read_to: int = 0
-    """Of the order queue: the sender process has read the rows up to here, for good."""
+    """Last sequence of the order queue that the sender process has read for good."""
     unsynced_max: int | None = None
     """Bytes of posts that one queue may keep, synced elsewhere or not; ``None``: no cap."""
 
 
 def plan(log: Log, queue: str, limits: Limits) -> int | None:
-    """Return the sequence up to which rows may be deleted now, or ``None`` if there is none.
+    """Return the sequence up to which :func:`trim` may delete rows now, or ``None``.
 
-    The function runs in the reader process.
+    ``None`` means that nothing may be deleted, or that the queue does not exist. At most
+    GROUPS_PER_LOOK_MAX groups are checked. The function deletes nothing, and runs in the reader
+    process.
     """
     with log.snapshot() as db:
         row = db.execute(
@@ -134,9 +140,11 @@ def plan(log: Log, queue: str, limits: Limits) -> int | None:
 def trim(transaction: Transaction, queue: str, to: int, segments: Path) -> int:
     """Delete the rows up to ``to``, the end of a segment or group; return the new ``first``.
 
-    Holes are deleted with the rows. The queue of forwarded messages keeps its newest holes: the
-    sender process may still have to learn that an operator gave those rows up, and that these rows
-    are not lost. The function is for :meth:`Journal.transact`.
+    Nothing is deleted if a consumer has not received rows up to ``to``. The groups are only marked
+    (:mod:`.sweeper`). Holes are deleted with the rows. The queue of forwarded messages keeps its
+    newest holes: the sender process may still have to learn that an operator gave those rows up,
+    and that these rows are not lost. The function is for :meth:`Journal.transact`. Raises
+    :class:`StoreError` if the queue does not exist.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, queue)
     trimmed_to: int = db.execute(

@@ -47,8 +47,9 @@ SEAL_ROWS_MIN = 2048
 Spark's batches of 2,000 rows and more hide the cost per batch (measured).
 """
 SEAL_BYTES_MIN = 4 * 1024 * 1024
-"""Bytes of posts that are worth a pair of files, for large bodies: what one checkpoint of the
-database copies.
+"""Bytes of posts that are worth a pair of files, for large bodies.
+
+One checkpoint of the database copies as much.
 """
 SEAL_AGE_S = 3600.0
 """Age in seconds at which rows are sealed, however few they are.
@@ -66,13 +67,16 @@ SEAL_BYTES_MAX = 8 * 1024 * 1024
 The reader process needs 50 MB while it writes that; 115 MB for 8,192 such rows.
 """
 SEAL_SPAN_MAX = 65_536
-"""Largest number of sequences from the first to the last row of one segment, which stores four
-bytes for each. A purged hole between two rows may be as long as the queue was.
+"""Largest number of sequences from the first to the last row of one segment.
+
+A segment stores four bytes for each sequence. A purged hole between two rows may be as long as the
+queue was.
 """
 SEAL_SPARE_BYTES = SEAL_BYTES_MAX
-"""Bytes of the least free room (:attr:`.Volume.least`) that messages may take between the check
-before a segment is written and the next check of the disk gate: a group, and the part of the log
-that is not copied yet.
+"""Bytes of the least free room (:attr:`.Volume.least`) that messages may take meanwhile.
+
+Meanwhile means between the check before a segment is written and the next check of the disk's room
+by the queue manager. Messages may take a group, and the part of the log that is not copied yet.
 """
 _FIRST = itemgetter(0)
 
@@ -82,7 +86,7 @@ class StaleSealError(StoreError):
 
 
 class NoSealRoomError(StoreError):
-    """The files do not fit besides the room for commits.
+    """The disk has no room for the files of a segment besides the room for commits.
 
     The caller tries later; the rows are equally safe where they are.
     """
@@ -104,7 +108,7 @@ class SealPlan(NamedTuple):
 
 
 class Sealed(NamedTuple):
-    """A segment that is on the disk and not entered yet.
+    """A segment whose files are on the disk, and which is not in the database yet.
 
     The reader process sends it to the main process as JSON.
     """
@@ -130,7 +134,7 @@ class Sealed(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str) -> Sealed:
-        """Return the sealed segment that :meth:`to_json` encoded."""
+        """Return the sealed segment that :meth:`to_json` encoded as ``text``."""
         (
             plan,
             rows,
@@ -158,9 +162,10 @@ class Sealed(NamedTuple):
 
 
 def plan(log: Log, queue: str, now: int) -> SealPlan | None:
-    """Return the plan of the next segment of ``queue``, or ``None``.
+    """Choose the groups of the next segment of ``queue``, or return ``None``.
 
-    ``None`` means that there is not enough to seal.
+    ``None`` means that there is not enough to seal, or that the queue does not exist. Nothing is
+    written.
 
     ``now`` is in microseconds since 1970, UTC.
     """
@@ -226,7 +231,7 @@ def plan(log: Log, queue: str, now: int) -> SealPlan | None:
 
 
 def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
-    """Read the planned rows, write both files and make them durable.
+    """Read the planned rows, write and sync both files, and return the segment.
 
     The function loads Arrow, so it is for the reader process only. Raises
     :class:`StoreDamagedError` if a row is damaged (its group then stays unchanged),
@@ -277,11 +282,12 @@ def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
 
 
 def commit_segment(transaction: Transaction, sealed: Sealed, segments: Path) -> bool:
-    """Enter the segment in the database, so that its groups no longer count.
+    """Insert the segment into the database, so that its groups no longer count.
 
-    The function is for :meth:`Journal.transact`. Return ``False`` and enter nothing if the rows
-    were purged, trimmed or sealed meanwhile, or if the files differ from what was written. The
-    files are then deleted, unless they belong to a segment that was entered before.
+    Return ``True`` then. The function is for :meth:`Journal.transact`. Return ``False`` and enter
+    nothing if the rows were purged, trimmed or sealed meanwhile, or if the files differ from what
+    was written. The files are then deleted, unless they belong to a segment that was entered
+    before.
     """
     db, plan = transaction.connection, sealed.plan
     if not _may_enter(db, sealed, segments):

@@ -8,7 +8,8 @@ from srmp_spark.rows.wide_part import WidePart
 
 DDL = """
 CREATE TABLE IF NOT EXISTS wide_parts(
-    id INTEGER PRIMARY KEY, columns_crc INTEGER NOT NULL, wide_begin INTEGER NOT NULL, wide_end INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY, columns_crc INTEGER NOT NULL, wide_begin INTEGER NOT NULL, \
+wide_end INTEGER NOT NULL,
     narrow_crc INTEGER NOT NULL
 )
 """
@@ -30,9 +31,9 @@ A row with impossible values is ignored, and the file is sent whole.
 
 
 def note_wide_part(db: sqlite3.Connection, key: int, columns_crc: int, wide: WidePart) -> None:
-    """Store the wide part of the segment ``key``.
+    """Store the place of the wide part of the segment with the rowid ``key``.
 
-    ``columns_crc`` is the checksum of its file of columns.
+    ``columns_crc`` is the checksum (crc32) of its file of columns.
     """
     db.execute(
         "INSERT OR REPLACE INTO wide_parts VALUES (?, ?, ?, ?, ?)", (key, columns_crc, *wide)

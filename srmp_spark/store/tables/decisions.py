@@ -48,32 +48,41 @@ from srmp_spark.store.database.integers import UNSIGNED, signed
 from srmp_spark.store.database.transaction import Transaction
 
 Lane = tuple[str, str, str, str]
-"""URL, peer, authenticated name of the sender (or empty), GUID of the stream (or empty).
+"""Key of receipts that are sent one after another to one destination.
 
+The key is: URL, peer, authenticated name of the sender (or empty), GUID of the stream (or empty).
 See :attr:`DecisionReceipt.lane`.
 """
 
 DDL = """
 CREATE TABLE IF NOT EXISTS undecided(
-    queue_id INTEGER NOT NULL, sequence INTEGER NOT NULL, lineage TEXT NOT NULL, uniquifier INTEGER NOT NULL,
-    action TEXT NOT NULL, peer TEXT NOT NULL, sender_name TEXT, commitment_to TEXT, positive INTEGER NOT NULL,
-    negative INTEGER NOT NULL, final_to TEXT, stream_guid TEXT, stream_ordinal TEXT, position INTEGER NOT NULL,
+    queue_id INTEGER NOT NULL, sequence INTEGER NOT NULL, lineage TEXT NOT NULL, \
+uniquifier INTEGER NOT NULL,
+    action TEXT NOT NULL, peer TEXT NOT NULL, sender_name TEXT, commitment_to TEXT, \
+positive INTEGER NOT NULL,
+    negative INTEGER NOT NULL, final_to TEXT, stream_guid TEXT, stream_ordinal TEXT, \
+position INTEGER NOT NULL,
     stream_name TEXT, PRIMARY KEY (queue_id, sequence)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS undecided_by_identifier ON undecided(uniquifier, lineage);
 CREATE TABLE IF NOT EXISTS decisions(
-    id INTEGER PRIMARY KEY AUTOINCREMENT, queue_id INTEGER NOT NULL, queue TEXT NOT NULL, first INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY AUTOINCREMENT, queue_id INTEGER NOT NULL, queue TEXT NOT NULL, \
+first INTEGER NOT NULL,
     last INTEGER NOT NULL, reason INTEGER NOT NULL, decided_at INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS decided_receipts(
-    id INTEGER PRIMARY KEY, number INTEGER,  -- its own MessageIdOrdinal, before it is sent for the first time
-    kind TEXT NOT NULL, url TEXT NOT NULL, queue TEXT NOT NULL, lineage TEXT NOT NULL, uniquifier INTEGER NOT NULL,
-    action TEXT NOT NULL, peer TEXT NOT NULL, sender_name TEXT,  -- '' and not NULL without one: it is a part of the lane
+    id INTEGER PRIMARY KEY, number INTEGER,  -- its own MessageIdOrdinal, before it is sent for \
+the first time
+    kind TEXT NOT NULL, url TEXT NOT NULL, queue TEXT NOT NULL, lineage TEXT NOT NULL, \
+uniquifier INTEGER NOT NULL,
+    action TEXT NOT NULL, peer TEXT NOT NULL, sender_name TEXT,  \
+-- '' and not NULL without one: it is a part of the lane
     reason INTEGER NOT NULL, decided_at INTEGER NOT NULL,
     stream_guid TEXT NOT NULL, stream_ordinal TEXT, position INTEGER NOT NULL,
     stream_name TEXT
 );
-CREATE INDEX IF NOT EXISTS decided_receipts_by_sender ON decided_receipts(url, peer, sender_name, stream_guid, id);
+CREATE INDEX IF NOT EXISTS decided_receipts_by_sender ON decided_receipts(url, peer, sender_name, \
+stream_guid, id);
 CREATE INDEX IF NOT EXISTS decided_receipts_by_identifier ON decided_receipts(uniquifier, lineage);
 CREATE TABLE IF NOT EXISTS told(
     lineage TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, reason INTEGER NOT NULL,
@@ -82,20 +91,20 @@ CREATE TABLE IF NOT EXISTS told(
 """
 """Tables that are new in 0.2.
 
-An older version does not know them and sends no such receipts, so the format number stays. The
-column ``lineage`` of ``told`` is that of the history, which includes the owner
+An older version does not know these tables and sends no such receipts, so the format number stays.
+The column ``lineage`` of ``told`` is that of the history, which includes the owner
 (:func:`~srmp_spark.srmp.receiving.trust_domain.lineage_key`).
 """
 
 EXPAND_ROWS_MAX = 50
-"""Rows that one transaction expands, which takes about 1 ms in the loop.
+"""Largest number of decided rows whose receipts one transaction makes (:func:`expand`).
 
-Further rows wait for the next transaction.
+That takes about 1 ms in the loop. Further rows wait for the next transaction.
 """
 NO_LANE: Lane = ("", "", "", "")
 """Start value for :func:`lanes`, which sorts before every lane."""
 TOLD_DAYS = 30
-"""Days that rows of ``told`` are kept.
+"""Days for which rows of the table ``told`` (delivered final receipts) are kept.
 
 Message identifiers are kept equally long; without an identifier a repeated message would be a new
 row in any case.
@@ -126,7 +135,7 @@ class Expanded(NamedTuple):
     """Result of one call of :func:`expand`."""
 
     lanes: set[Lane]
-    """Lanes that have new receipts."""
+    """Lanes (see :data:`Lane`) that have new receipts."""
     more: bool
     """Whether decisions are left to expand."""
 
@@ -135,7 +144,7 @@ class Expanded(NamedTuple):
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables that a data directory of an older version lacks.
+    """Create the tables of this module if they are missing, and add missing columns.
 
     The caller begins and ends the transaction.
     """
@@ -165,7 +174,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 
 def save_undecided(connection: sqlite3.Connection, rows: Sequence[tuple[int, Undecided]]) -> None:
-    """Store the rows of this transaction that request receipts, each with the id of its queue."""
+    """Store the receipt requests of this transaction's rows, each with the id of its queue."""
     connection.executemany(
         "INSERT INTO undecided VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
@@ -191,12 +200,13 @@ def save_undecided(connection: sqlite3.Connection, rows: Sequence[tuple[int, Und
 
 
 def move(transaction: Transaction, row: Undecided) -> None:
-    """Update the place of a message that arrived again elsewhere, in its final receipt.
+    """Let the final receipt of a message that arrived again name the new place of the message.
 
-    The final receipt must name the new place, whether the row is decided or not, and whether a
-    receipt was sent or not. The sender gave up the earlier stream, and would discard a receipt that
-    names it (3.1.5.1.9.1). A receipt that was sent already becomes a new message with a new
-    identifier, because the peer must not treat it as a repeat.
+    The place is stream, position and destination of the receipt, from ``row``. The final receipt
+    must name the new place, whether the row is decided or not, and whether a receipt was sent or
+    not. The sender gave up the earlier stream, and would discard a receipt that names it
+    (3.1.5.1.9.1). A receipt that was sent already becomes a new message with a new identifier,
+    because the peer must not treat it as a repeat.
 
     Only the sender of a message may change where its final receipt goes. A message of another
     sender with the same identifier is another message. The row may be in another queue than a new
@@ -273,7 +283,7 @@ class Moved(NamedTuple):
 
 
 def go_along(transaction: Transaction, moved: Iterable[Moved]) -> None:
-    """Move the receipt requests of moved rows to their new queues.
+    """Move the stored receipt requests of moved rows to the rows in their new queues.
 
     The sender gets its receipts when the rows are received from their present queue. The stream by
     which each row is counted does not change.
@@ -307,8 +317,9 @@ def decide(
 ) -> bool:
     """Store the decision that the rows of ``runs`` left the queue for ``reason``.
 
-    Return whether any of these rows requested a receipt. A row that an earlier decision covers
-    keeps the earlier one. ``decided_at`` is in microseconds since 1970, UTC.
+    Return whether any of these rows requested a receipt that is not decided yet; without such a row
+    nothing is stored. The runs are closed ranges of sequences. A row that an earlier decision
+    covers keeps the earlier one. ``decided_at`` is in microseconds since 1970, UTC.
     """
     db, runs = transaction.connection, list(runs)
     if (
@@ -332,7 +343,10 @@ def decide(
 
 
 def discard(transaction: Transaction, row: Undecided, reason: Reason, decided_at: int) -> None:
-    """Store the receipts for a message that was discarded and never became a row."""
+    """Store the receipts for a message that was discarded and never became a row.
+
+    ``row`` states which receipts were requested. ``decided_at`` is in microseconds since 1970, UTC.
+    """
     _save_receipts(transaction.connection, receipts_for(row, reason, decided_at))
 
 
@@ -340,15 +354,15 @@ def discard(transaction: Transaction, row: Undecided, reason: Reason, decided_at
 
 
 def is_pending(connection: sqlite3.Connection) -> bool:
-    """Return whether there are decisions to expand."""
+    """Return whether there are decisions that :func:`expand` has not processed yet."""
     return connection.execute("SELECT 1 FROM decisions LIMIT 1").fetchone() is not None
 
 
 def expand(transaction: Transaction) -> Expanded:
-    """Turn a slice of the oldest decision into receipts.
+    """Make the receipts for a slice of the oldest decision, and store them.
 
-    A slice has at most :data:`EXPAND_ROWS_MAX` rows. Return the lanes that have new receipts, and
-    whether decisions are left.
+    A slice has at most :data:`EXPAND_ROWS_MAX` rows. The result names the lanes (:data:`Lane`) that
+    have new receipts, and whether decisions are left.
     """
     db = transaction.connection
     decision = db.execute(
@@ -384,9 +398,9 @@ def expand(transaction: Transaction) -> Expanded:
 
 
 def lanes(connection: sqlite3.Connection, after: Lane, limit: int) -> list[Lane]:
-    """Return the next lanes after ``after`` that have receipts, at most ``limit``.
+    """Return the next lanes (:data:`Lane`) above ``after`` with receipts, at most ``limit``.
 
-    Each lane costs one step in the index, however many receipts the lane has.
+    The lanes are sorted. Each lane costs one step in the index, however many receipts the lane has.
     """
     found: list[Lane] = []
     at = after
@@ -402,7 +416,7 @@ def lanes(connection: sqlite3.Connection, after: Lane, limit: int) -> list[Lane]
 
 
 def owed(connection: sqlite3.Connection, lane: Lane, limit: int) -> list[OwedDecision]:
-    """Return the oldest receipts of a lane, at most ``limit``, in the order of their decisions."""
+    """Return the oldest stored receipts of ``lane``, at most ``limit``, oldest first."""
     rows = connection.execute(
         f"SELECT {_RECEIPT} FROM decided_receipts WHERE url = ? AND peer = ? AND "  # noqa: S608  # our own names
         "sender_name = ? AND stream_guid = ? "
@@ -417,7 +431,8 @@ def number(
 ) -> list[OwedDecision]:
     """Give an identifier to each receipt without one, before the receipt is first sent.
 
-    Return all receipts with their identifiers. A receipt keeps its identifier for good.
+    ``numbers`` has at least as many identifiers as receipts lack one. Return all receipts with
+    their identifiers. A receipt keeps its identifier for good.
     """
     left = iter(numbers)
     numbered = [
@@ -449,7 +464,7 @@ def forget(transaction: Transaction, receipts: Iterable[OwedDecision]) -> None:
 def delivered(transaction: Transaction, receipts: Sequence[OwedDecision]) -> None:
     """Delete receipts that their peer answered with 200.
 
-    The final receipts of streams are noted in the table ``told``.
+    The final receipts of streams are noted in the table ``told``, which this module explains.
     """
     forget(transaction, receipts)
     finals = [each.receipt for each in receipts if each.receipt.kind == "final_stream"]
@@ -466,7 +481,7 @@ def delivered(transaction: Transaction, receipts: Sequence[OwedDecision]) -> Non
 
 
 def _remember(db: sqlite3.Connection, lineage: str, uniquifier: int, reason: int, at: int) -> None:
-    """Note one delivered final receipt in ``told``.
+    """Store one delivered final receipt in the table ``told``.
 
     Rows that one mark decided mostly have consecutive identifiers, so they are stored as one run.
     """
@@ -490,9 +505,9 @@ def _remember(db: sqlite3.Connection, lineage: str, uniquifier: int, reason: int
 
 
 def forget_told(transaction: Transaction, now: int) -> None:
-    """Delete rows of ``told`` that were decided more than :data:`TOLD_DAYS` before ``now``.
+    """Delete delivered final receipts (table ``told``) that are older than :data:`TOLD_DAYS`.
 
-    ``now`` is in microseconds since 1970, UTC.
+    The age counts from the decision to ``now``, which is in microseconds since 1970, UTC.
     """
     db = transaction.connection
     db.execute("DELETE FROM told WHERE decided_at < ?", (now - TOLD_DAYS * 86_400_000_000,))
@@ -507,7 +522,7 @@ def _save_receipts(db: sqlite3.Connection, receipts: Iterable[DecisionReceipt]) 
 
 
 def _stream(stream_id: StreamId | None) -> tuple[str | None, str | None]:
-    """Return a stream identifier as two columns.
+    """Return a stream identifier as two columns, GUID and ordinal; both ``None`` without one.
 
     The ordinal is stored as text because it has 64 bits without a sign.
     """

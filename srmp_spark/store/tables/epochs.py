@@ -23,19 +23,19 @@ class Epoch(NamedTuple):
 
 
 def current(connection: sqlite3.Connection) -> Epoch:
-    """Return the epoch that new rows get."""
+    """Return the present epoch, which new rows get."""
     return Epoch(
         *connection.execute("SELECT id, epoch FROM epochs ORDER BY id DESC LIMIT 1").fetchone()
     )
 
 
 def begin(connection: sqlite3.Connection, epoch: str, now: int, reason: str) -> Epoch:
-    """Start a new epoch, in the caller's transaction, and note its first sequence in each queue.
+    """Start and return a new epoch, and store its first sequence in each queue.
 
-    ``now`` is in microseconds since 1970, UTC. The first sequence lies after every row and after
-    every consumer's mark. A row below a mark would count as received by that consumer, and would
-    never be read. The range between the last row and the mark becomes a hole with the reason
-    ``lost``.
+    The function runs in the caller's transaction. ``now`` is in microseconds since 1970, UTC. The
+    first sequence lies after every row and after every consumer's mark. A row below a mark would
+    count as received by that consumer, and would never be read. The range between the last row and
+    the mark becomes a hole with the reason ``lost``.
     """
     cursor = connection.execute(
         "INSERT INTO epochs(epoch, started_at, reason) VALUES (?, ?, ?)", (epoch, now, reason)
@@ -54,11 +54,11 @@ def begin(connection: sqlite3.Connection, epoch: str, now: int, reason: str) -> 
 
 
 def marked_beyond(connection: sqlite3.Connection) -> dict[str, tuple[int, int]]:
-    """Return the queues in which a consumer has received more than was ever issued.
+    """Return the queues in which a consumer's mark lies after the last issued sequence.
 
-    The values are the mark and the last issued sequence. A queue manager does not mark sequences
-    that it has not issued. The state can come from a version before 0.2 that began an epoch after a
-    restore.
+    The result maps the name of the queue to the mark and the last issued sequence. A queue manager
+    does not mark sequences that it has not issued. The state can come from a version before 0.2
+    that began an epoch after a restore.
     """
     found = {}
     rows = connection.execute(
@@ -107,7 +107,7 @@ def end_of(connection: sqlite3.Connection, queue_id: int) -> int:
 
 
 def ends(connection: sqlite3.Connection) -> dict[int, int]:
-    """Return the last sequence of each queue, by queue id, also of deleted queues.
+    """Return the last issued sequence of each queue, by queue id, also of deleted queues.
 
     The function takes a tenth of the time of :func:`end_of` for each queue.
     """

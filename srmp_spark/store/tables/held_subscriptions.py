@@ -30,12 +30,15 @@ class Held(NamedTuple):
 
 
 def hold_all(connection: sqlite3.Connection, because: str) -> None:
-    """Put every subscription on hold, in the caller's transaction."""
+    """Put every subscription on hold, in the caller's transaction.
+
+    ``because`` is the reason, for an operator.
+    """
     _store(connection, Held(because, None))
 
 
 def load(connection: sqlite3.Connection) -> Held | None:
-    """Return what is on hold, or ``None`` if nothing is.
+    """Return which subscriptions are on hold and why, or ``None`` if none is.
 
     A note that cannot be read holds all subscriptions.
     """
@@ -53,7 +56,8 @@ def load(connection: sqlite3.Connection) -> Held | None:
 def name_all(connection: sqlite3.Connection, names: frozenset[str]) -> Held | None:
     """Replace a note that says "all" by the names of the existing subscriptions.
 
-    Return what is on hold, or ``None`` if nothing is.
+    The changed note is stored in the caller's transaction. Return which subscriptions are on hold,
+    or ``None`` if none is.
     """
     held = load(connection)
     if held is not None and held.names is None:
@@ -63,7 +67,11 @@ def name_all(connection: sqlite3.Connection, names: frozenset[str]) -> Held | No
 
 
 def release(connection: sqlite3.Connection, name: str) -> None:
-    """Take one subscription off hold."""
+    """Take the subscription ``name`` off hold, in the caller's transaction.
+
+    The method changes nothing if no subscription is on hold, or if the note still says "all"
+    (:func:`name_all`).
+    """
     held = load(connection)
     if held is not None and held.names is not None:
         _store(connection, held._replace(names=held.names - {name}))

@@ -27,7 +27,7 @@ class Hole(NamedTuple):
 
 
 def joined(holes: Iterable[Hole]) -> Iterator[Hole]:
-    """Join adjacent holes that have the same reason.
+    """Yield the holes, with adjacent holes of the same reason joined to one.
 
     The holes must be ascending and disjoint.
     """
@@ -48,9 +48,9 @@ def make(
 ) -> tuple[int, list[Range]]:
     """Make holes where ``ranges`` have none yet, in the caller's transaction.
 
-    ``ranges`` are ascending and disjoint. Return how many sequences became holes, and the ranges
-    without rows in which these sequences lie now. A group that was partly a hole before may now lie
-    wholly in such a range.
+    ``ranges`` are ascending and disjoint. Return two values: how many sequences became holes, and
+    the closed ranges without rows in which these sequences lie now. A group that was partly a hole
+    before may now lie wholly in such a range.
     """
     if not ranges:
         return 0, []
@@ -66,7 +66,7 @@ def make(
 def join_all(db: sqlite3.Connection) -> int:
     """Join adjacent holes that versions before 0.2 stored as one row for each purge.
 
-    Return how many rows were removed.
+    Return how many database rows were removed.
     """
     side_by_side = (
         "SELECT DISTINCT one.queue_id FROM holes one JOIN holes other ON other.queue_id = "
@@ -86,7 +86,7 @@ def join_all(db: sqlite3.Connection) -> int:
 
 
 def _near(db: sqlite3.Connection, queue_id: int, first: int, last: int) -> list[Hole]:
-    """Return the holes that overlap or touch the closed range."""
+    """Return the holes that overlap or touch the closed range ``first`` to ``last``."""
     before = "SELECT coalesce(max(first), 0) FROM holes WHERE queue_id = ? AND first < ?"
     # A hole that begins before the range may reach into it.
     (begin,) = db.execute(before, (queue_id, first)).fetchone()
@@ -101,7 +101,7 @@ def _near(db: sqlite3.Connection, queue_id: int, first: int, last: int) -> list[
 def _replace(
     db: sqlite3.Connection, queue_id: int, before: Sequence[Hole], after: Sequence[Hole]
 ) -> None:
-    """Write the difference between the holes ``before`` and ``after``."""
+    """Change the stored holes of a queue from ``before`` to ``after``."""
     same = set(before) & set(after)
     gone = [(queue_id, hole.first) for hole in before if hole not in same]
     db.executemany("DELETE FROM holes WHERE queue_id = ? AND first = ?", gone)

@@ -15,22 +15,24 @@ from srmp_spark.store.database.transaction import Transaction
 
 DDL = """
 CREATE TABLE IF NOT EXISTS pgm_loss(
-    number INTEGER PRIMARY KEY AUTOINCREMENT, epoch_id INTEGER NOT NULL, position INTEGER NOT NULL, queue TEXT NOT NULL,
-    address TEXT NOT NULL, source TEXT NOT NULL, tsi TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
+    number INTEGER PRIMARY KEY AUTOINCREMENT, epoch_id INTEGER NOT NULL, \
+position INTEGER NOT NULL, queue TEXT NOT NULL,
+    address TEXT NOT NULL, source TEXT NOT NULL, tsi TEXT NOT NULL, first INTEGER NOT NULL, \
+last INTEGER NOT NULL,
     packets INTEGER NOT NULL, reason TEXT NOT NULL, detail TEXT, lost_at INTEGER NOT NULL
 )
 """
 """Table that is new in 0.2, created at every open. An older version does not know the table."""
 
 LOSSES_KEPT = 10_000
-"""Rows kept that no Delta table has yet.
+"""Largest number of stored losses that no Delta table has yet.
 
-Beyond it the oldest rows are deleted, because forged losses must not fill the disk.
+Beyond this limit the oldest losses are deleted, because forged losses must not fill the disk.
 """
 
 
 class Loss(NamedTuple):
-    """Packets of one session that make no row of a queue."""
+    """Lost multicast packets of one session (PGM), which make no row of a queue."""
 
     queue: str
     address: str
@@ -69,7 +71,7 @@ class StoredLoss(NamedTuple):
 
 
 def store(transaction: Transaction, losses: Sequence[Loss]) -> None:
-    """Store the losses, and delete the oldest rows beyond :data:`LOSSES_KEPT`."""
+    """Store the losses, and delete the oldest stored losses beyond :data:`LOSSES_KEPT`."""
     transaction.connection.executemany(
         f"INSERT INTO pgm_loss(epoch_id, position, {', '.join(Loss._fields)}) VALUES (?, "  # noqa: S608  # our own names
         f"?{', ?' * len(Loss._fields)})",
@@ -82,12 +84,12 @@ def store(transaction: Transaction, losses: Sequence[Loss]) -> None:
 
 
 def forget(transaction: Transaction, position: int) -> None:
-    """Delete the losses up to commit ``position``, which the Delta table has."""
+    """Delete the losses up to commit ``position``, because the Delta table has these losses."""
     transaction.connection.execute("DELETE FROM pgm_loss WHERE position <= ?", (position,))
 
 
 def load(connection: sqlite3.Connection) -> list[StoredLoss]:
-    """Return all stored losses, in order."""
+    """Return all stored losses, in the order in which they were stored."""
     found = connection.execute(
         f"SELECT epoch, number, {_OF_LOSS} FROM pgm_loss JOIN epochs ON epochs.id = "  # noqa: S608  # our own names
         "epoch_id ORDER BY number"

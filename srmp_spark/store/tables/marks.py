@@ -26,7 +26,8 @@ from srmp_spark.store.database.set_aside import REASON_MAX, SetAside, readable, 
 
 DDL = (
     """CREATE TABLE IF NOT EXISTS marks(
-    queue_id INTEGER NOT NULL, consumer TEXT NOT NULL, block INTEGER NOT NULL, blocks INTEGER NOT NULL, bits BLOB,
+    queue_id INTEGER NOT NULL, consumer TEXT NOT NULL, block INTEGER NOT NULL, \
+blocks INTEGER NOT NULL, bits BLOB,
     PRIMARY KEY (queue_id, consumer, block)
 ) WITHOUT ROWID""",
     """CREATE TRIGGER IF NOT EXISTS marks_of_a_consumer AFTER DELETE ON consumers BEGIN
@@ -53,11 +54,11 @@ _BLOCKS_MAX = (1 << SEQUENCE_BITS) // BLOCK_SEQUENCES
 
 
 class StoredMarks(NamedTuple):
-    """Changes that one commit writes of one consumer's rows beyond its mark."""
+    """Changes of the set of rows beyond one consumer's mark, which one commit writes."""
 
     pieces: list[Piece]
     gone: list[int]
-    """Blocks whose row is now part of another row."""
+    """First blocks of database rows that are now part of another row, and are deleted."""
 
     @classmethod
     def taken_from(cls, ahead: SequenceSet) -> StoredMarks:
@@ -72,7 +73,10 @@ class StoredMarks(NamedTuple):
 def save(
     db: sqlite3.Connection, queue_id: int, consumer: str, received: int, marks: StoredMarks
 ) -> None:
-    """Write the changes beyond the mark ``received``, in the transaction that writes the mark."""
+    """Write the changed sequences beyond the mark ``received``, in the mark's transaction.
+
+    Up to PASSED_DELETED_MAX database rows that the mark has passed are deleted, too.
+    """
     db.executemany(
         "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?, ?)",
         [(queue_id, consumer, *piece) for piece in marks.pieces],
@@ -100,10 +104,10 @@ def load(
     received: int,
     unreadable: list[SetAside] | None = None,
 ) -> SequenceSet:
-    """Return the sequences that a consumer has received beyond its mark.
+    """Return the set of sequences that a consumer has received beyond its mark ``received``.
 
-    A row that cannot be read is left out and added to ``unreadable``: the rows of the queue that it
-    marked are delivered again.
+    A database row that cannot be read is left out and added to ``unreadable``: the rows of the
+    queue that it marked are delivered again.
     """
     found = SequenceSet()
     rows = db.execute(
@@ -121,7 +125,8 @@ def load(
 def highest(db: sqlite3.Connection, queue_id: int) -> int:
     """Return the highest sequence that any consumer of the queue has received; 0 if none has.
 
-    A mark that cannot be read, or that no queue can have, does not count.
+    Sequences beyond a mark count, too. A mark that cannot be read, or is above
+    :data:`RECEIVED_MAX`, does not count.
     """
     found = 0
     for name, received in db.execute(
@@ -140,7 +145,7 @@ def highest(db: sqlite3.Connection, queue_id: int) -> int:
 
 
 def _piece(row: Sequence[Any]) -> Piece:
-    """Return a stored row as a piece of the set.
+    """Return a database row of the table ``marks`` as a piece of the set (:class:`.Piece`).
 
     Raises :class:`TypeError` or :class:`ValueError` for a row that no version has written.
     """
@@ -154,7 +159,7 @@ def _piece(row: Sequence[Any]) -> Piece:
 
 
 def runs_of_text(text: object) -> list[Range]:
-    """Return the runs in the column ``ahead`` of a consumer.
+    """Return the runs (closed ranges) in ``text``, a value of the column ``ahead``.
 
     Raises :class:`ValueError` or :class:`TypeError` if the column holds no list of runs.
     """
@@ -195,7 +200,10 @@ def take_over(db: sqlite3.Connection) -> None:
 
 
 def set_aside_text(queue: str, name: str, text: object) -> SetAside | None:
-    """Return the report on a column ``ahead`` that cannot be read; ``None`` for any other."""
+    """Return the report on a value of the column ``ahead`` that cannot be read, or ``None``.
+
+    ``None`` means that the value can be read. Nothing is logged or changed.
+    """
     try:
         runs_of_text(text)
     except (ValueError, TypeError) as error:

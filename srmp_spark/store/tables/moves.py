@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 DDL = """
 CREATE TABLE IF NOT EXISTS moves(
-    queue_id INTEGER NOT NULL, sequence INTEGER NOT NULL, counter INTEGER NOT NULL, last_moved_at INTEGER NOT NULL,
+    queue_id INTEGER NOT NULL, sequence INTEGER NOT NULL, counter INTEGER NOT NULL, \
+last_moved_at INTEGER NOT NULL,
     PRIMARY KEY (queue_id, sequence)
 ) WITHOUT ROWID
 """
@@ -39,7 +40,7 @@ class Moves(NamedTuple):
 
 
 def count(transaction: Transaction, moved: Iterable[Moved], now: int) -> None:
-    """Count one more move for each of these rows, at ``now``.
+    """Store for each moved row the move count of its old row plus one, and the time ``now``.
 
     ``now`` is in microseconds since 1970, UTC. The function is for :meth:`Journal.transact`.
     """
@@ -55,7 +56,7 @@ def count(transaction: Transaction, moved: Iterable[Moved], now: int) -> None:
 
 
 def load(db: sqlite3.Connection, queue_id: int, after: int, to: int) -> dict[int, Moves]:
-    """Return the moves of each moved row in (after, to], by sequence."""
+    """Return move count and last time of each moved row in (after, to], by sequence."""
     found = db.execute(
         "SELECT sequence, counter, last_moved_at FROM moves WHERE queue_id = ? AND "
         "sequence > ? AND sequence <= ?",
@@ -65,7 +66,7 @@ def load(db: sqlite3.Connection, queue_id: int, after: int, to: int) -> dict[int
 
 
 def forget(transaction: Transaction, queue_id: int, to: int) -> None:
-    """Delete the entries of the rows up to ``to``, which are deleted."""
+    """Delete the move counts of the rows up to ``to``, because these rows are deleted."""
     transaction.connection.execute(
         "DELETE FROM moves WHERE queue_id = ? AND sequence <= ?", (queue_id, to)
     )

@@ -24,16 +24,16 @@ from srmp_spark.store.tables import holes, marks, moves, state
 from srmp_spark.store.tables.epochs import end_of
 
 SUBQUEUE_NAMES_MAX = 10_000
-"""Number of names of undeclared subqueues, including deleted ones.
+"""Largest number of names of undeclared subqueues, including deleted ones.
 
 A name that had messages is remembered for good, because its sequences must not be issued again.
 Beyond the limit new names are refused, for programs that invent a name for each message.
 """
 SUBQUEUE_NAMES_OF_A_QUEUE_MAX = 1_000
-"""Number of names of undeclared subqueues of one queue.
+"""Largest number of names of undeclared subqueues of one queue.
 
-Beyond it new names are refused, so that a reader with access to one queue cannot use up the names
-of all others.
+Beyond the limit new names are refused, so that a reader with access to one queue cannot use up the
+names of all others.
 """
 _UNDECLARED = "undeclared"
 _UNDECLARED_OPTIONS = json.dumps({_UNDECLARED: True})
@@ -49,8 +49,8 @@ def create(
 ) -> state.StoredQueue:
     """Create a queue, or change the options of an existing queue.
 
-    ``transactional`` is fixed while the queue exists. Return the queue as stored. Raises
-    :class:`StoreError` if the queue exists as the other kind.
+    ``transactional`` is fixed while the queue exists. A deleted queue of that name is opened again.
+    Return the queue as stored. Raises :class:`StoreError` if the queue exists as the other kind.
     """
     db = transaction.connection
     text = json.dumps(dict(options or {}), sort_keys=True)
@@ -85,7 +85,7 @@ def create(
 
 
 def is_declared(options: Mapping[str, Any]) -> bool:
-    """Return whether a queue was declared, by its options.
+    """Return whether the queue with these ``options`` was declared.
 
     A subqueue that a remote reader created is not declared.
     """
@@ -95,7 +95,7 @@ def is_declared(options: Mapping[str, Any]) -> bool:
 def create_subqueue(
     transaction: Transaction, name: str, *, transactional: bool
 ) -> state.StoredQueue:
-    """Create a subqueue that was not declared.
+    """Create, or open again, a subqueue that was not declared, and return it as stored.
 
     A deleted subqueue that never had a message leaves nothing that must be remembered: the next new
     name takes its entry. So a client that opens names without end makes only as many entries as
@@ -135,7 +135,10 @@ def _check_names_max(db: sqlite3.Connection, name: str) -> None:
 
 
 def declare(transaction: Transaction, name: str) -> None:
-    """Declare a subqueue that a remote reader created, so that it is kept like any queue."""
+    """Mark the subqueue ``name`` as declared, so that it is kept like any other queue.
+
+    A remote reader created the subqueue. Raises :class:`StoreError` if there is no such queue.
+    """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     options = json.loads(
         db.execute("SELECT options FROM queues WHERE id = ?", (queue_id,)).fetchone()[0]
@@ -148,9 +151,10 @@ def declare(transaction: Transaction, name: str) -> None:
 
 
 def set_journal(transaction: Transaction, name: str, after: int | None) -> None:
-    """Set the mark after which the queue keeps a journal.
+    """Set the sequence after which the queue keeps a journal of received rows.
 
-    With ``None`` the queue keeps no journal, and the consumers of the journal are deleted.
+    With ``None`` the queue keeps no journal, and the consumers of the journal are deleted. Raises
+    :class:`StoreError` if there is no such queue.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     options = json.loads(
@@ -171,18 +175,22 @@ def set_journal(transaction: Transaction, name: str, after: int | None) -> None:
 
 
 def set_paused(transaction: Transaction, name: str, *, paused: bool) -> None:
-    """Set whether the queue refuses messages (commands ``pause`` and ``resume``)."""
+    """Set whether the queue refuses messages (commands ``pause`` and ``resume``).
+
+    Raises :class:`StoreError` if there is no such queue.
+    """
     transaction.connection.execute(
         "UPDATE queues SET paused = ? WHERE id = ?", (paused, queue_id_of(transaction, name))
     )
 
 
 def delete(transaction: Transaction, name: str, segments: Path, now: int) -> None:
-    """Delete a queue with its rows and consumers. The identifiers of its messages stay known.
+    """Delete a queue with its rows, holes and consumers; message identifiers stay known.
 
-    The engine knows which streams end with the queue (:meth:`.Receiver.remove_queue`). The same
-    transaction stores the streams that the engine drops. ``now`` is in microseconds since 1970,
-    UTC.
+    The rows are only marked, and deleted in slices later (:mod:`.sweeper`). The entry of the queue
+    stays, too. Raises :class:`StoreError` if there is no such queue. The engine knows which streams
+    end with the queue (:meth:`.Receiver.remove_queue`). The same transaction stores the streams
+    that the engine drops. ``now`` is in microseconds since 1970, UTC.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     end = end_of(db, queue_id)
@@ -204,7 +212,7 @@ class TakenAway(NamedTuple):
     """Number of rows that became holes; earlier holes do not count."""
     holes: list[Range]
     to: int
-    """Last sequence that this transaction covered. No row up to here waits."""
+    """Last sequence that this transaction covered. No row up to this sequence waits."""
 
 
 def take_away(
@@ -216,7 +224,7 @@ def take_away(
     segments: Path,
     holes_max: int | None = None,
 ) -> TakenAway:
-    """Make holes of the rows ``first`` to ``last``, except the rows in ``kept``.
+    """Make holes of the rows ``first`` to ``last``, both included, except the rows in ``kept``.
 
     The rows in ``kept`` were received out of turn, or a reader has them. The holes are counted for
     every consumer; moving the marks is the caller's task. ``holes_max`` limits the number of
@@ -231,7 +239,7 @@ def take_away(
 def purge(transaction: Transaction, name: str, segments: Path) -> int:
     """Make holes of all rows that the default consumer has not received.
 
-    All rows are then marked as received. Return how many rows were purged. The function uses the
+    All rows are then marked as received. Return how many rows became holes. The function uses the
     marks as they are stored, and its time has no limit, so it is for a caller that has the store to
     itself.
     """
@@ -251,10 +259,10 @@ def purge(transaction: Transaction, name: str, segments: Path) -> int:
 
 
 def give_up(transaction: Transaction, name: str, first: int, last: int, segments: Path) -> int:
-    """Make a counted hole of damaged rows, and return how many rows that are.
+    """Make a hole of the damaged rows ``first`` to ``last``, both included.
 
-    Other rows of their group or segment stay. Raises :class:`StoreError` if the queue does not hold
-    these sequences.
+    Return how many rows became a hole; earlier holes do not count. Other rows of their group or
+    segment stay. Raises :class:`StoreError` if the queue does not hold these sequences.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     (trimmed_to,) = db.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()
@@ -279,7 +287,8 @@ def _make_holes(
 ) -> int:
     """Make holes of these ascending, disjoint ranges where there are none yet.
 
-    Return the number of rows that became holes.
+    Return the number of rows that became holes. Groups and segments that lie wholly in holes are
+    dropped (:func:`.sweeper.drop_each`).
     """
     made, empty = holes.make(transaction.connection, queue_id, ranges, reason)
     sweeper.drop_each(transaction, queue_id, empty, segments)

@@ -30,18 +30,22 @@ from srmp_spark.store.tables.waiting import Waiting
 from srmp_spark.store.unreadable_rows import GUID_LENGTH_MAX, NAME_LENGTH_MAX, rows_moved_aside
 
 JOURNAL_CONSUMERS = ";journal/"
-"""Prefix of the names of a journal's consumers, which are stored among the consumers of its queue.
+"""Prefix of the names of a journal's consumers.
 
-No name that a user gives has a slash.
+These consumers are stored among the consumers of the queue. No name that a user gives has a slash.
 """
 MESSAGE_IDENTIFIERS = "message_id"
-"""Name of our MessageIdOrdinal in the table ``ids``. Receipts and ``send`` share it."""
+"""Name of this queue manager's MessageIdOrdinal in the table ``ids``.
+
+Receipts and ``send`` share it.
+"""
 IDENTIFIER_MAX = (1 << 32) - 1
 """Largest number of a message identifier, which has 32 bits in MSMQ ([MS-MQMQ] 2.2.8)."""
 IDENTIFIERS_SKIPPED = 1 << 28
-"""Numbers that a copy skips at least: 268 million, which the original may have issued since, in a
-month of 100 messages a second. Six copies of copies have room for that; beyond that a copy skips
-a part of what is left.
+"""Least number of message identifiers that a copy skips: 268 million.
+
+The original may have issued as many since, in a month of 100 messages a second. Six copies of
+copies have room for that; beyond that a copy skips a part of what is left.
 """
 
 
@@ -71,11 +75,11 @@ class StoredConsumer(NamedTuple):
     queue: str
     name: str
     received: int
-    """The mark: every row up to here was received."""
+    """The mark: every row up to this sequence was received."""
     ahead: SequenceSet
     """Sequences beyond ``received`` that were received, too (``receive`` by priority)."""
     planned: int | None
-    """First sequence that the present receiver plans; ``None`` if no receiver is registered."""
+    """First sequence that the present receiver plans to read; ``None`` without a receiver."""
     holder: str | None
     lease_until: int | None
     """End of the lease, in microseconds since 1970, UTC."""
@@ -102,15 +106,16 @@ class StoredState(NamedTuple):
     ceilings: dict[str, int]
     """Highest number that may have been issued, by name (table ``ids``)."""
     unreadable: list[SetAside]
-    """Rows that could not be read and stay where they are."""
+    """Database rows that could not be read and stay where they are."""
 
 
 def load(connection: sqlite3.Connection) -> StoredState:
-    """Return the state at the last commit. Call the function before the journal writes.
+    """Return the state of the queue manager at the last commit, without message identifiers.
 
-    No body is read. A row that cannot be read affects only itself: a stream, whose sender begins it
-    again; a receipt, which is not sent; or what a consumer received by priority beyond its mark. A
-    queue always opens, because messages for a missing queue would be answered 400.
+    Call the function before the journal writes. No body is read. A database row that cannot be read
+    is listed in :attr:`StoredState.unreadable`, and affects only itself: a stream, whose sender
+    begins it again; a receipt, which is not sent; or what a consumer received by priority beyond
+    its mark. A queue always opens, because messages for a missing queue would be answered 400.
     """
     unreadable = rows_moved_aside(connection)
     names = dict(connection.execute("SELECT id, name FROM queues WHERE deleted_at IS NULL"))
@@ -148,12 +153,12 @@ def _receipt(row: Sequence[Any]) -> StoredReceipt:
 def _consumer(
     connection: sqlite3.Connection, queue: str, row: Sequence[Any], unreadable: list[SetAside]
 ) -> StoredConsumer:
-    """Return one consumer from its row.
+    """Return one consumer of the queue ``queue`` from its database row.
 
-    Marks beyond its mark that cannot be read are dropped: those rows are delivered again, rather
-    than never. A lease that cannot be read is dropped: the next receiver that registers gets the
-    consumer. Raises :class:`TypeError` or :class:`ValueError` if the name or the mark cannot be
-    read.
+    Problems are added to ``unreadable``. Stored sequences beyond its mark that cannot be read are
+    dropped: those rows are delivered again, rather than never. A lease that cannot be read is
+    dropped: the next receiver that registers gets the consumer. Raises :class:`TypeError` or
+    :class:`ValueError` if the name or the mark cannot be read.
     """
     queue_id, name, received, ahead, planned, holder, lease_until = row
     typed((name, received), (str, int))
@@ -178,7 +183,7 @@ def _consumer(
 def load_queue(
     connection: sqlite3.Connection, queue_id: int, unreadable: list[SetAside] | None = None
 ) -> StoredQueue:
-    """Return one queue, with what waits in it.
+    """Return the stored state of queue ``queue_id``, with what waits in it.
 
     Options that cannot be read count as no options, and are noted in ``unreadable``.
     """
@@ -279,10 +284,11 @@ def _gap(row: Sequence[Any]) -> AcceptedGap:
 def load_history(
     connection: sqlite3.Connection, unreadable: list[SetAside] | None = None
 ) -> Iterator[HistoryRun]:
-    """Yield the runs of the table ``history``, each lineage in the order of its numbers.
+    """Yield the runs of message identifiers in the table ``history``, by lineage and number.
 
-    Call the function before the journal writes. SQLite sorts numbers beyond 63 bits first, where
-    they would be out of order, so a second pass reads them.
+    A lineage is the GUID part of message identifiers. Runs that cannot be read are left out, and
+    noted in ``unreadable``. Call the function before the journal writes. SQLite sorts numbers
+    beyond 63 bits first, where they would be out of order, so a second pass reads them.
     """
     columns = "SELECT lineage, first, last, last_received_at FROM history WHERE"
     left_out: list[SetAside] = [] if unreadable is None else unreadable
@@ -303,13 +309,13 @@ def _run(row: Sequence[Any]) -> HistoryRun:
 
 
 def divide_history(connection: sqlite3.Connection, undivided_until: int | None = None) -> None:
-    """Note once until when identifiers were saved without their owner.
+    """Store the time until which identifiers were saved without their owner, if it is missing.
 
-    See :mod:`~srmp_spark.srmp.receiving.trust_domain`. An earlier version saved identifiers without the
-    sender's name. Such identifiers count as repeats for every sender during the 30 days that they
-    are kept. Otherwise a message that a named sender repeats after the update would be a second
-    row. ``undivided_until`` (microseconds since 1970, UTC) comes from a caller that knows it; else
-    the table decides.
+    See :mod:`~srmp_spark.srmp.receiving.trust_domain`. An earlier version saved identifiers without
+    the sender's name. Such identifiers count as repeats for every sender during the 30 days that
+    they are kept. Otherwise a message that a named sender repeats after the update would be a
+    second row. ``undivided_until`` (microseconds since 1970, UTC) comes from a caller that knows
+    it; else the table decides.
     """
     if undivided_until is None:
         found = "SELECT max(last_received_at), max(instr(lineage, ?)) FROM history"
@@ -321,13 +327,13 @@ def divide_history(connection: sqlite3.Connection, undivided_until: int | None =
 
 
 def undivided_until(connection: sqlite3.Connection) -> int:
-    """Return the time that :func:`divide_history` has noted, in microseconds since 1970, UTC."""
+    """Return the time that :func:`divide_history` has stored, in microseconds since 1970, UTC."""
     (at,) = connection.execute("SELECT value FROM meta WHERE key = 'undivided_until'").fetchone()
     return int(at)
 
 
 def save_changes(connection: sqlite3.Connection, changes: Changes) -> None:
-    """Write streams and history, in the transaction that holds the rows to which they belong."""
+    """Write changed streams and message identifiers, in the transaction of their rows."""
     if changes.dropped_streams:
         for table in ("streams", "accepted_gaps"):
             connection.executemany(
@@ -366,7 +372,7 @@ def last_owed_id(connection: sqlite3.Connection) -> int:
 
 
 def save_owed(connection: sqlite3.Connection, stored: Sequence[StoredReceipt]) -> None:
-    """Store the receipts that the rows of this transaction request."""
+    """Store receipts that are owed for messages of this transaction."""
     connection.executemany(
         "INSERT INTO owed_receipts VALUES (?, ?, ?, ?, ?, ?)",
         [
@@ -377,7 +383,7 @@ def save_owed(connection: sqlite3.Connection, stored: Sequence[StoredReceipt]) -
 
 
 def delete_owed(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
-    """Delete receipts that were delivered, or refused for good."""
+    """Delete the owed receipts ``numbers``, which were delivered or refused for good."""
     connection.executemany(
         "DELETE FROM owed_receipts WHERE id = ?", [(number,) for number in numbers]
     )
@@ -387,7 +393,10 @@ def delete_owed(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
 
 
 def received_by_default(connection: sqlite3.Connection, queue_id: int) -> int:
-    """Return the mark of the default consumer; 0 before it has received anything."""
+    """Return the mark of the default consumer; 0 if there is none or it cannot be read.
+
+    Every row up to the mark was received.
+    """
     row = connection.execute(
         "SELECT received FROM consumers WHERE queue_id = ? AND name = 'default'", (queue_id,)
     ).fetchone()
@@ -409,7 +418,7 @@ def received_from_journal(connection: sqlite3.Connection, queue_id: int) -> int 
 def kept_after(connection: sqlite3.Connection, queue_id: int) -> int:
     """Return the sequence after which rows are kept, whatever their age.
 
-    A consumer of the queue or of its journal has not received those rows yet.
+    The default consumer of the queue or of its journal has not received those rows yet.
     """
     received, journal = (
         received_by_default(connection, queue_id),
@@ -419,7 +428,7 @@ def kept_after(connection: sqlite3.Connection, queue_id: int) -> int:
 
 
 def delete_consumer(connection: sqlite3.Connection, queue_id: int, name: str) -> None:
-    """Delete a consumer, by the name under which it is stored."""
+    """Delete a consumer of a queue, by the name under which it is stored."""
     connection.execute("DELETE FROM consumers WHERE queue_id = ? AND name = ?", (queue_id, name))
 
 
@@ -429,9 +438,10 @@ def save_consumer(
     consumer: StoredConsumer,
     changes: marks.StoredMarks | None = None,
 ) -> None:
-    """Write a consumer's mark and lease, and ``changes`` of what lies beyond its mark.
+    """Write a consumer's mark and lease, and the sequences received beyond its mark.
 
-    With ``changes`` of ``None`` everything beyond its mark is written.
+    Only ``changes`` of the sequences beyond the mark are written. If ``changes`` is ``None``, all
+    of these sequences are written.
     """
     name, received = consumer.name, consumer.received
     connection.execute(
@@ -447,9 +457,9 @@ def save_consumer(
 
 
 def raise_ceiling(connection: sqlite3.Connection, name: str, ceiling: int) -> None:
-    """Allow numbers of ``name`` up to ``ceiling`` to be issued after this commit.
+    """Store that numbers of ``name`` up to ``ceiling`` may be issued after this commit.
 
-    A restart begins above the ceiling.
+    A restart begins above the ceiling. A lower ceiling than the stored one changes nothing.
     """
     connection.execute(
         "INSERT INTO ids VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET ceiling = "

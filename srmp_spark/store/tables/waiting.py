@@ -37,7 +37,7 @@ _LAST = attrgetter("last")
 
 @dataclass(slots=True)
 class _Entry:
-    """One run of neighbouring rows."""
+    """Counts of one run of neighbouring rows, ``first`` to ``last``, both included."""
 
     first: int
     last: int
@@ -52,22 +52,29 @@ class _Entry:
 
 
 class Waiting:
-    """The waiting rows of one queue, after ``received``."""
+    """Counts the rows of one queue that wait for the default consumer, and their bytes.
+
+    These are the rows above :attr:`received` without those that were received out of turn and those
+    in :attr:`holes`.
+    """
 
     __slots__ = ("_ahead", "_bytes", "_entries", "_gone", "_head", "holes", "received")
 
     def __init__(self, received: int = 0) -> None:
         self.received = received
-        """Rows up to here no longer wait: the mark, or the last row that retention has deleted."""
+        """Sequence up to which rows no longer wait.
+
+        It is the mark, or the last row that retention has deleted.
+        """
         self.holes = SequenceSet()
-        """Rows that were purged or given up, and that retention has not passed.
+        """Sequences of rows that were purged or given up, and that retention has not passed.
 
         Named consumers may be before the mark, so the holes below the mark are kept.
         """
         self._ahead = SequenceSet()
         """Sequences received beyond the mark: the consumer's own set."""
         self._entries: list[_Entry] = []
-        """Entries in order; those before ``_head`` are forgotten."""
+        """Entries in order; those before index ``_head`` are forgotten."""
         self._head = 0
         self._gone = 0
         """Number of entries from ``_head`` on without a waiting row."""
@@ -75,7 +82,7 @@ class Waiting:
 
     @classmethod
     def load(cls, connection: sqlite3.Connection, queue_id: int, received: int) -> Waiting:
-        """Return the rows that the store holds after the mark."""
+        """Return an instance for the rows that the store holds after the mark ``received``."""
         (trimmed_to,) = connection.execute(
             "SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)
         ).fetchone()
@@ -100,12 +107,12 @@ class Waiting:
 
     @property
     def bytes(self) -> int:
-        """Return the bytes of the posts that wait."""
+        """Return about how many bytes of posts wait; the error is less than one entry."""
         return self._bytes
 
     @property
     def last(self) -> int:
-        """Return the last row that waits, or one of its neighbours just after it.
+        """Return the sequence of the last row that waits, or of a neighbour just after this row.
 
         Return the mark if no row waits.
         """
@@ -113,17 +120,17 @@ class Waiting:
 
     @property
     def oldest_arrived_at(self) -> int | None:
-        """Return when the oldest waiting row, or a neighbour just before it, arrived.
+        """Return the time at which the oldest waiting row, or a neighbour just before it, arrived.
 
         The time is in microseconds since 1970, UTC; ``None`` if no row waits.
         """
         return self._entries[self._head].arrived_at if self._head < len(self._entries) else None
 
     def add(self, sequence: int, size: int, arrived_at: int, *, last: int | None = None) -> None:
-        """Add a committed row, or the rows from ``sequence`` to ``last``.
+        """Count a committed row, or the rows from ``sequence`` to ``last``, both included.
 
-        ``size`` is the bytes of their posts. ``arrived_at`` is when the first of them arrived, in
-        microseconds since 1970, UTC.
+        ``size`` is the bytes of their posts. ``arrived_at`` is the arrival time of the first row,
+        in microseconds since 1970, UTC. The rows must come after all rows that were added before.
         """
         entries, end = self._entries, sequence if last is None else last
         entry = entries[-1] if self._head < len(entries) else None
@@ -143,7 +150,7 @@ class Waiting:
             self._forget()
 
     def receive(self, received: int, ahead: SequenceSet, touched: Sequence[Range] = ()) -> None:
-        """Move the mark forward to ``received``, and recompute what waits.
+        """Move the mark forward to ``received``, and recompute what waits. A mark never goes back.
 
         ``ahead`` is the consumer's set beyond the mark. ``touched`` are the runs that were added to
         it.
@@ -162,18 +169,24 @@ class Waiting:
         self._count_each(touched)
 
     def cut(self, holes: Iterable[Range]) -> None:
-        """Add holes, ascending and disjoint, whose rows no longer wait."""
+        """Record that the rows in these closed ranges became holes, and so no longer wait.
+
+        The ranges are ascending and disjoint.
+        """
         holes = list(holes)
         for first, last in holes:
             self.holes.add(first, last)
         self._count_each(holes)
 
     def trim(self, to: int) -> None:
-        """Drop the holes up to ``to``, because retention has deleted everything up to there."""
+        """Forget the holes up to ``to``, because retention has deleted all rows up to ``to``."""
         self.holes.discard_through(to)
 
     def copy(self) -> Waiting:
-        """Return a copy for another consumer, which has received nothing beyond the mark."""
+        """Return a copy for another consumer, which has received nothing beyond the mark.
+
+        The copy shares nothing with this object.
+        """
         made = Waiting(self.received)
         made.holes = self.holes.copy()
         for entry in self._entries[self._head :]:
@@ -187,11 +200,14 @@ class Waiting:
         return made
 
     def _is_taken(self, sequence: int) -> bool:
-        """Return whether a row from ``sequence`` on may be received already, or be a hole."""
+        """Return whether any row from ``sequence`` on was received already or is a hole."""
         return any(each and each.last >= sequence for each in (self._ahead, self.holes))
 
     def _count_each(self, runs: Sequence[Range]) -> None:
-        """Recompute the entries that the runs touch. The runs are ascending."""
+        """Recompute the entries that the runs touch, and forget entries without a waiting row.
+
+        The runs are ascending.
+        """
         entries, at = self._entries, self._head
         for first, last in runs:
             at = bisect_left(entries, first, at, key=_LAST)
@@ -203,7 +219,7 @@ class Waiting:
         self._forget()
 
     def _count(self, entry: _Entry) -> None:
-        """Compute how many rows and bytes of an entry wait."""
+        """Compute how many rows and bytes of an entry wait, and update the entry and the totals."""
         low, rows = max(entry.first, self.received + 1), entry.last - entry.first + 1
         wait = max(0, entry.last + 1 - low) - count_in_either(
             low, entry.last, self._ahead, self.holes
@@ -214,7 +230,7 @@ class Waiting:
         entry.left, entry.waits = left, wait
 
     def _forget(self) -> None:
-        """Forget entries without a waiting row: at both ends at once, in between only if many."""
+        """Forget entries without a waiting row: always at both ends, in between only if many."""
         entries = self._entries
         while self._head < len(entries) and not entries[self._head].waits:
             self._head += 1

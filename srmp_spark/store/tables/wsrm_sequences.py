@@ -20,9 +20,12 @@ from srmp_spark.wsrm.receiving.inbound_states import InboundState
 
 DDL = """
 CREATE TABLE IF NOT EXISTS wsrm_sequences(
-    identifier TEXT PRIMARY KEY, queue_id INTEGER NOT NULL, create_id TEXT NOT NULL, soap TEXT NOT NULL,
-    addressing TEXT NOT NULL, rm TEXT NOT NULL, acks_to TEXT NOT NULL, state TEXT NOT NULL, accepted INTEGER NOT NULL,
-    last_number INTEGER, expires_at INTEGER, peer TEXT NOT NULL, sender_name TEXT, created_at INTEGER NOT NULL,
+    identifier TEXT PRIMARY KEY, queue_id INTEGER NOT NULL, create_id TEXT NOT NULL, \
+soap TEXT NOT NULL,
+    addressing TEXT NOT NULL, rm TEXT NOT NULL, acks_to TEXT NOT NULL, state TEXT NOT NULL, \
+accepted INTEGER NOT NULL,
+    last_number INTEGER, expires_at INTEGER, peer TEXT NOT NULL, sender_name TEXT, \
+created_at INTEGER NOT NULL,
     changed_at INTEGER NOT NULL, returns TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID
 """
@@ -65,7 +68,7 @@ class Origin(NamedTuple):
 
 
 class StoredSequence(NamedTuple):
-    """One sequence, as stored, with its queue and its client."""
+    """One incoming sequence, as stored, with its queue and its client."""
 
     queue: str
     row: SequenceRow
@@ -73,18 +76,18 @@ class StoredSequence(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """The sequences that :func:`load` could read, and the rows that it could not."""
+    """The sequences that :func:`load` could read, and the database rows that it could not."""
 
     sequences: list[StoredSequence]
     unreadable: list[SetAside]
 
 
 def load(connection: sqlite3.Connection) -> Stored:
-    """Return all sequences; rows of deleted queues stay where they are.
+    """Return all stored sequences of existing queues, and the database rows that cannot be read.
 
-    A row that cannot be read stays where it is, with its bytes, and is returned as
-    :class:`SetAside`. The client of the sequence is answered UnknownSequence, as after the loss of
-    a sequence, and every other sequence continues.
+    A row that cannot be read stays in the table and is returned as :class:`SetAside`. The client of
+    the sequence is answered UnknownSequence, as after the loss of a sequence, and every other
+    sequence continues.
     """
     found = connection.execute(
         "SELECT queues.name, identifier, create_id, soap, addressing, rm, acks_to, state, "
@@ -157,10 +160,12 @@ def save(
     origins: Mapping[str, Origin],
     now: int,
 ) -> None:
-    """Write changed sequences and delete removed ones.
+    """Write changed sequences of ``queue``, and delete removed ones by their identifiers.
 
     The function runs in the transaction that stores the rows that the sequences count. ``now`` is
     in microseconds since 1970, UTC.
+
+    ``origins`` has the client of each changed sequence, by identifier.
     """
     for row in rows:
         origin = origins[row.identifier]

@@ -1,12 +1,14 @@
-r"""A foreign destination: a receiving queue manager written from [MC-MQSRM] alone, which watches its sender.
+"""A foreign destination: a receiving queue manager written from [MC-MQSRM] alone.
 
-Theory of operation
--------------------
-Each connection has a thread (``wire``). A POST is read, taken apart (``incoming``), held against the document (``form``,
-``sender_rules``), and only then does the schedule decide what becomes of it (``faults``): so the watcher sees what was
-sent, whatever was answered. What is accepted stands in the record before anything is answered (``record``), and a receipt for
-it goes out half a second later (``receipts_sender``). One lock guards all state. A restart throws the state away and
-builds it again from the record; a loss of memory does not build it again; the watcher's knowledge stays in both cases.
+The destination watches its sender.
+
+Theory of operation ------------------- Each connection has a thread (``wire``). A POST is read,
+parsed (``incoming``) and checked against the document (``form``, ``sender_rules``). Only then does
+the schedule decide its fate (``faults``), so the watcher sees the POST whatever the answer is. An
+accepted message is in the journal before anything is answered (``record``), and its receipt is sent
+half a second later (``receipts_sender``). One lock guards all state. A restart discards the state
+and builds it again from the journal. A loss of memory does not build it again. The watcher's
+knowledge stays in both cases.
 
 Use it in a test::
 
@@ -14,7 +16,7 @@ Use it in a test::
         ...  # send to peer.url("private$/orders")
         assert peer.verdict({"private$/orders": bodies}).ok
 
-Nothing outside this folder is imported.
+The folder imports nothing from outside.
 """
 
 from __future__ import annotations
@@ -63,16 +65,21 @@ STRANGE = {
     + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
     "huge": b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n" + b"x" * 4_194_304,
 }
-"""Answers after which a sender does not know, or hardly knows, what became of its message."""
+"""Answers after which a sender does not know, or hardly knows, the fate of its message."""
 FINALS = ("none", "positive", "negative")
-"""What happens to an accepted message that asks for a final receipt, at once: nothing, it is received, it is purged."""
+"""What happens at once to an accepted message that asks for a final receipt.
+
+``none``: nothing. ``positive``: the message is received. ``negative``: its queue is purged.
+"""
 
 
 class Destination:
-    """The peer. Every argument has the value of a well-behaved one.
+    """A receiving queue manager that watches its sender.
 
-    ``queues``: name to transactional; ``None``: every queue exists and takes both kinds. ``refuse``: messages that are
-    answered 400. ``allow``: rules whose violations are not counted. ``clock``: what ``form`` takes for now.
+    The default of every argument is that of a well-behaved peer. ``queues`` maps each name to
+    whether the queue is transactional; with ``None`` every queue exists and accepts both kinds.
+    ``refuse`` chooses messages that are answered 400. ``allow`` names rules whose violations are
+    not counted. ``clock`` is the present time for ``form``.
     """
 
     def __init__(
@@ -99,14 +106,14 @@ class Destination:
         self.rules = SenderRules()
         self.violations: list[Remark] = []
         self.struck: dict[str, int] = {}
-        """How often each fault struck a POST."""
+        """Number of times that each fault struck a POST."""
         self._lock = threading.RLock()
         self._arrived = threading.Condition(self._lock)
-        """Notified when it is decided what becomes of a POST."""
+        """Notified when the fate of a POST is decided."""
         self._decided = 0
-        """POSTs of which that is decided, and recorded."""
+        """Number of POSTs whose fate is decided and recorded."""
         self._life = threading.Lock()
-        """Held by whoever closes the port to open it again."""
+        """Held while the port is closed and opened again."""
         self._allow, self._refuse, self._finals, self._clock = (
             frozenset(allow),
             refuse,
@@ -122,7 +129,7 @@ class Destination:
         self._host = host
         self._state = self._new_state()
         self._kept = KeptPort(host)
-        """Ours also while it is down."""
+        """The port, which stays reserved while the destination is down."""
         self._listener = Listener(host, port or self._kept.number, self._serve)
         self._recall()
         self.receipts = ReceiptsSender(
@@ -140,14 +147,14 @@ class Destination:
     # -- life
 
     def start(self) -> Destination:
-        """Open the port; receipts that were owed before are owed again."""
+        """Open the port. Receipts that were owed before are owed again."""
         self._listener.open()
         self.record.write("started", port=self.port)
         self.receipts.start()
         return self
 
     def stop(self) -> None:
-        """Close everything. The record stays."""
+        """Close the port and end the threads. The journal stays."""
         for thread in self._background:
             thread.join(timeout=30)
         self._listener.close()
@@ -167,15 +174,15 @@ class Destination:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Return the port on which the destination listens."""
         return self._listener.port
 
     def url(self, queue: str) -> str:
-        """The ``<to>`` of a message to this queue."""
+        """Return the ``<to>`` of a message to this queue."""
         return f"http://{self._host}:{self.port}/msmq/{queue}"
 
     def down(self, seconds: float) -> None:
-        """Nobody listens for so long; then everything is as before."""
+        """Close the port for ``seconds``, and then open it again with the same state."""
         with self._life:
             self.record.write("down", seconds=seconds)
             self._listener.close()
@@ -183,7 +190,10 @@ class Destination:
             self._listener.open()
 
     def restart(self, *, memory_lost: bool = False, down: float = 0.0) -> None:
-        """Stop, throw the state away, take it from the record (or do not), and listen again."""
+        """Close the port, build the state again from the journal, and listen again.
+
+        The port stays closed for ``down`` seconds. With ``memory_lost`` the new state is empty.
+        """
         with self._life:
             self._listener.close()
             with self._lock:
@@ -195,16 +205,22 @@ class Destination:
             time.sleep(down)
             self._listener.open()
 
-    # -- what an application and an administrator do
+    # -- acts of an application and an administrator
 
     @property
     def queues(self) -> dict[str, list[Accepted]]:
-        """What stands in the queues now: after a loss of memory only what came since."""
+        """Return the messages in each queue now.
+
+        After a loss of memory only messages that arrived since are there.
+        """
         with self._lock:
             return {name: list(messages) for name, messages in self._state.queues.items()}
 
     def wait(self, count: int, seconds: float, queue: str | None = None) -> bool:
-        """Until so many messages stand in all queues, or in ``queue``; False when they do not in time."""
+        """Wait until ``count`` messages are in all queues, or in ``queue``.
+
+        Return whether they are there within ``seconds``.
+        """
 
         def are_there() -> bool:
             queues = self._state.queues
@@ -216,12 +232,18 @@ class Destination:
             return self._arrived.wait_for(are_there, seconds)
 
     def wait_for_posts(self, count: int, seconds: float) -> bool:
-        """Until so many POSTs were decided, accepted or not; False when they were not in time."""
+        """Wait until the fate of ``count`` POSTs is decided, accepted or not.
+
+        Return whether this happens within ``seconds``.
+        """
         with self._arrived:
             return self._arrived.wait_for(lambda: self._decided >= count, seconds)
 
     def decide(self, queue: str, decision: str) -> int:
-        """Receive (``positive``) or purge (``negative``) all messages of a queue; how many receipts that makes owed."""
+        """Receive (``positive``) or purge (``negative``) all messages of a queue.
+
+        Return the number of receipts that are owed for it.
+        """
         with self._lock:
             messages = self._state.queues.get(queue.lower(), [])
             owed = [
@@ -234,7 +256,7 @@ class Destination:
         return len(owed)
 
     def withhold_receipts(self, seconds: float) -> None:
-        """No stream receipt goes out for so long."""
+        """Send no stream receipt for ``seconds`` from now on."""
         self.receipts.withhold(seconds)
 
     def send_receipt(self, owed: Owed) -> None:
@@ -248,12 +270,16 @@ class Destination:
         ordered: bool | None = None,
         partly: bool = False,
     ) -> DestinationVerdict:
-        """Was every expected body accepted exactly once, in order, and did the sender keep the rules?"""
+        """Compare the journal with the bodies that an application handed over, for each queue.
+
+        The verdict says whether each body was accepted once and in order, and whether the sender
+        kept the rules. :func:`.judge_record` describes the arguments.
+        """
         return judge_record(self.record.path, expected, ordered=ordered, partly=partly)
 
     @property
     def journal(self) -> list[dict[str, Any]]:
-        """Every POST, also the refused, repeated and unread ones, in order of arrival."""
+        """Return every POST, also refused, repeated and unread ones, in order of arrival."""
         return [event for event in self.record.events() if event["event"] == "post"]
 
     # -- one POST
@@ -272,7 +298,8 @@ class Destination:
         try:
             head_text, content = request.read()
             head = Head(head_text)
-            fields = {name: head.field(name) for name in FIELDS}  # malformed if one stands twice
+            # All fields are read, because a field that appears twice is malformed.
+            fields = {name: head.field(name) for name in FIELDS}
             message = read_message(fields["Content-Type"] or "", content)
         except MalformedError as error:
             self._violate(n, [Remark("malformed", error.section, error.text)])
@@ -382,7 +409,10 @@ class Destination:
                     )
 
     def _later(self, action: Callable[[], None]) -> None:
-        """A connection's thread cannot close the connection it waits for."""
+        """Run ``action`` in another thread.
+
+        The thread of a connection cannot close the connection that it waits for.
+        """
         thread = threading.Thread(target=action, daemon=True)
         self._background.append(thread)
         thread.start()
@@ -393,7 +423,10 @@ class Destination:
         return Receiving(kinds=self._kinds, wait=self._waits[0], wait_max=self._waits[1])
 
     def _recall_state(self) -> None:
-        """What was accepted since the last loss of memory; a receipt is owed for all that the sender has not heard of."""
+        """Build the state from the messages that were accepted since the last loss of memory.
+
+        A receipt is owed for every message for which the sender has none.
+        """
         delivered: dict[tuple[str, int], int] = {}
         for event in self.record.events():
             if event["event"] == "memory-lost":
@@ -411,7 +444,7 @@ class Destination:
         self._state.owe_all(delivered, time.time())
 
     def _recall(self) -> None:
-        """The record was there before this process: go on where it was."""
+        """Build state and knowledge from a journal that an earlier process began."""
         self._recall_state()
         sights: dict[int, Sight] = {}
         self._replay(sights)
@@ -426,8 +459,9 @@ class Destination:
                 )
                 sights[sight.n] = sight
                 self._posts = max(self._posts, sight.n)
+                # The violations are in the journal already, so they are not recorded again.
                 for _ in self.rules.arrived(sight):
-                    pass  # it was recorded as a violation when it happened
+                    pass
             elif kind == "post":
                 self._posts = max(self._posts, event["n"])
             elif kind == "accepted":
@@ -473,7 +507,7 @@ def _sight(n: int, message: Incoming, now: float) -> Sight:
 def _answer(
     status: int, *, close: bool = False, written: Callable[[], None] | None = None
 ) -> Reply:
-    """As IIS answers in 4.3; an error brings a page along, which a sender has to skip."""
+    """Return an answer as IIS writes it in 4.3. An error has a page, which a sender has to skip."""
     text = IIS_TEXT.get(status, "Because")
     page = b"" if status == 200 else f"<html><body>{status} {text}</body></html>".encode()
     head = f"HTTP/1.1 {status} {text}\r\nContent-Length: {len(page)}\r\n"

@@ -1,4 +1,4 @@
-"""The judgement of a sender: the record on one side, what an application handed over on the other."""
+"""Judge a sender: compare the journal with the messages that an application handed over."""
 
 from __future__ import annotations
 
@@ -12,42 +12,45 @@ from srmp_spark.testing.foreign.receiving import Accepted
 from srmp_spark.testing.foreign.record import events_of
 
 SHOWN = 5
-"""How many examples of each kind a complaint shows."""
+"""Most examples of each kind in a complaint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationVerdict:
-    """What went wrong, by kind. Each entry names a queue and the beginning of a body."""
+    """The faults of a run, by kind. Each entry names a queue and the beginning of a body."""
 
     expected: int
     accepted: int
     posts: int
     missing: tuple[str, ...]
-    """Handed over, never accepted and not refused for good."""
+    """Handed over, but neither accepted nor refused for good."""
     doubled: tuple[str, ...]
     """Accepted more often than handed over, without a loss of memory in between."""
     unexpected: tuple[str, ...]
-    """Accepted, and nobody handed it over."""
+    """Accepted, but never handed over."""
     disordered: tuple[str, ...]
     """Accepted after a message that was handed over later."""
     violations: tuple[str, ...]
-    """What the sender did that the document forbids."""
+    """Acts of the sender that the document forbids."""
     refused: tuple[str, ...]
-    """Never accepted because the destination answered 400: no fault."""
+    """Never accepted because the destination answered 400. This is no fault."""
     again_after_memory_loss: tuple[str, ...]
-    """Accepted once more by a destination that had forgotten it: no fault of the sender's."""
+    """Accepted again by a destination that had forgotten the message.
+
+    The sender is not at fault.
+    """
     faults: Mapping[str, int]
-    """Which faults struck, and how often."""
+    """Number of times that each fault struck."""
 
     @property
     def ok(self) -> bool:
-        """Every expected body accepted exactly once and in order, and every rule kept."""
+        """Return whether each body was accepted once and in order, and every rule was kept."""
         return not (
             self.missing or self.doubled or self.unexpected or self.disordered or self.violations
         )
 
     def complaint(self) -> str:
-        """What is wrong in one text; empty when all is well."""
+        """Return the faults as one text; an empty text if there are none."""
         lines = []
         for kind in ("missing", "doubled", "unexpected", "disordered", "violations"):
             found: Sequence[str] = getattr(self, kind)
@@ -58,7 +61,7 @@ class DestinationVerdict:
 
 @dataclass(slots=True)
 class _Life:
-    """What was accepted between two losses of memory, in order."""
+    """The messages accepted between two losses of memory, in order."""
 
     accepted: list[Accepted] = field(default_factory=list)
 
@@ -70,10 +73,11 @@ def judge_record(
     ordered: bool | None = None,
     partly: bool = False,
 ) -> DestinationVerdict:
-    """Hold a record against the bodies of each queue, in the order in which they were handed over.
+    """Compare the journal at ``path`` with the bodies that were handed over for each queue.
 
-    ``ordered``: ``None`` asks for order where stream messages were accepted; regular messages promise none (1.3.5.1).
-    ``partly``: the run is not over, so nothing is missing yet.
+    The bodies are in the order of handing over. ``ordered`` says whether order is required.
+    ``None`` requires order where stream messages were accepted; regular messages promise none
+    (1.3.5.1). With ``partly`` the run is not over, so nothing counts as missing yet.
     """
     lives, refused, violations = [_Life()], set(), []
     faults: Counter[str] = Counter()
@@ -134,7 +138,10 @@ def judge_record(
 
 
 def _disordered(queue: str, found: Sequence[bytes], bodies: Sequence[bytes]) -> list[str]:
-    """Those that came after a later one. The n-th copy of a body is the n-th that was handed over."""
+    """Return the bodies that were accepted after a later one.
+
+    The n-th copy of a body counts as the n-th that was handed over.
+    """
     places: dict[bytes, list[int]] = {}
     for place, body in enumerate(bodies):
         places.setdefault(body, []).append(place)

@@ -1,7 +1,8 @@
-"""Which fault strikes when: drawn from a seed, or written down, so that a run can be repeated.
+"""Decide which fault strikes which POST, by a seed or a written list.
 
-A schedule is a text: ``NAME=CHANCE`` or ``NAME=CHANCE:SECONDS``, separated by commas, and ``@N=NAME`` or ``@N=NAME:SECONDS``
-for the N-th POST. The N-th POST meets the same fate in every run with one seed.
+A schedule is a text: ``NAME=CHANCE`` or ``NAME=CHANCE:SECONDS``, separated by commas, and
+``@N=NAME`` or ``@N=NAME:SECONDS`` for the N-th POST. With one seed the N-th POST meets the same
+fault in every run, so a run can be repeated.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ POST_FAULTS: dict[str, str] = {
     "memory-lost": "accept, then restart without an answer, down for SECONDS, everything forgotten",
     "down": "close the port and all connections for SECONDS",
 }
-"""At most one strikes a POST. Only a whole 200 tells a sender that its message is delivered."""
+"""Name → meaning of each fault of a POST.
+
+At most one fault strikes a POST. Only a whole 200 tells a sender that its message is delivered.
+"""
 RECEIPT_FAULTS: dict[str, str] = {
     "receipt-late": "the stream receipt waits SECONDS more, others may pass it",
     "receipt-twice": "it is sent a second time",
@@ -35,13 +39,13 @@ RECEIPT_FAULTS: dict[str, str] = {
     "receipt-beyond": "before it comes one for a number far above what was sent",
     "receipt-none": "no stream receipt at all goes out for SECONDS",
 }
-"""Any of them may strike a stream receipt."""
+"""Name → meaning of each fault of a stream receipt. Several may strike one receipt."""
 SECONDS = 1.0
-"""When a schedule names none."""
+"""Seconds of a fault for which the schedule names none."""
 
 
 class Fate(NamedTuple):
-    """What happens to one POST; an empty name: nothing."""
+    """The fault of one POST. An empty name means no fault."""
 
     name: str = ""
     seconds: float = SECONDS
@@ -49,7 +53,11 @@ class Fate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """A schedule. ``chances``: name to chance and seconds; ``written``: number of a POST to its fate."""
+    """A schedule of faults.
+
+    ``chances`` maps the name of a fault to its chance and seconds. ``written`` maps the number of a
+    POST to its fault.
+    """
 
     chances: dict[str, tuple[float, float]] = field(default_factory=dict)
     written: dict[int, Fate] = field(default_factory=dict)
@@ -57,7 +65,10 @@ class Faults:
 
     @classmethod
     def parse(cls, text: str, seed: int = 1) -> Faults:
-        """Raises :class:`ValueError` that names the entry."""
+        """Return the schedule that ``text`` describes.
+
+        Raises :class:`ValueError` that names the first wrong entry.
+        """
         chances: dict[str, tuple[float, float]] = {}
         written: dict[int, Fate] = {}
         for entry in filter(None, (part.strip() for part in text.split(","))):
@@ -81,7 +92,11 @@ class Faults:
         return cls(chances, written, seed)
 
     def of_post(self, n: int) -> Fate:
-        """The fate of the N-th POST; ``400`` is not among them unless it is written, see :meth:`refuses`."""
+        """Return the fault of the N-th POST.
+
+        The fault ``400`` is returned only if the schedule writes it down for this POST;
+        :meth:`refuses` has its chance.
+        """
         if n in self.written:
             return self.written[n]
         dice = random.Random(f"{self.seed}/post/{n}").random()
@@ -93,12 +108,12 @@ class Faults:
         return Fate()
 
     def refuses(self, lineage: str, uniquifier: int) -> bool:
-        """Is this one of the messages that are always answered 400?"""
+        """Return whether this message is one of those that are always answered 400."""
         chance = self.chances.get("400", (0.0, 0.0))[0]
         return random.Random(f"{self.seed}/400/{lineage}/{uniquifier}").random() < chance
 
     def of_receipt(self, n: int) -> dict[str, float]:
-        """The faults of the N-th stream receipt, with their seconds."""
+        """Return the faults of the N-th stream receipt, each with its seconds."""
         dice = random.Random(f"{self.seed}/receipt/{n}")
         drawn = {name: dice.random() for name in RECEIPT_FAULTS}
         return {

@@ -1,7 +1,9 @@
-"""Is the POST written as [MC-MQSRM] writes it? Every deviation is a :class:`Remark`; none of them stops the message.
+"""Check whether a POST is written as [MC-MQSRM] writes it.
 
-The request head and the MIME layout are held against chapter 4, the envelope against the strings of 3.1.7.2.4 and against the
-musts of chapter 2. The lengths of chapter 4 leave no room for a line end before a delimiter and for one after the last.
+Every deviation is a :class:`Remark`; none of them stops the message. The request head and the MIME
+layout are compared with chapter 4, the envelope with the strings of 3.1.7.2.4 and the MUSTs of
+chapter 2. The lengths of chapter 4 leave no room for a line end before a delimiter, but for one
+after the last.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from urllib.parse import unquote
 from srmp_spark.testing.foreign.incoming import RP, SOAP, Element, Incoming, header_of
 
 CLOCK_SLACK = 5.0
-"""Seconds by which two clocks of one machine may seem apart: dates have whole seconds."""
+"""Seconds by which two clocks of one machine may differ: dates have whole seconds."""
 FIELDS = ("Host", "Content-Type", "Content-Length", "SOAPAction", "Proxy-Accept")
 """The header lines of every request in chapter 4, in this order."""
 OPENING = (
@@ -27,10 +29,8 @@ CLOSING = "</se:Header><se:Body></se:Body></se:Envelope>"
 
 ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
     "Header": (("path", "properties", "services", "stream", "Msmq", "Signature"),),
-    "path": (
-        ("action", "to", "id", "rev"),
-        ("action", "to", "rev", "id"),
-    ),  # 3.1.7.2.4; the receipts of 4.3 and 4.4
+    # The first is the order of 3.1.7.2.4, the second that of the receipts of 4.3 and 4.4.
+    "path": (("action", "to", "id", "rev"), ("action", "to", "rev", "id")),
     "properties": (("expiresAt", "sentAt"),),
     "services": (("durable", "deliveryReceiptRequest", "commitmentReceiptRequest"),),
     "stream": (("streamId", "current", "previous", "start"),),
@@ -64,10 +64,10 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
 
 
 class Remark(NamedTuple):
-    """Something the document does not want."""
+    """A deviation from the document."""
 
     rule: str
-    """A short name, for ``--allow``."""
+    """A short name of the rule, for ``--allow``."""
     section: str
     text: str
 
@@ -77,24 +77,30 @@ class Remark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of a request as it came."""
+    """The head of a request as it was received."""
 
     text: str
-    """Request line and header lines, CRLF between them."""
+    """Request line and header lines, with CRLF between them."""
 
     @property
     def target(self) -> str:
-        """The request target."""
+        """Return the request target, or an empty text if there is none."""
         words = self.text.split("\r\n")[0].split(" ")
         return words[1] if len(words) > 1 else ""
 
     def field(self, name: str) -> str | None:
-        """The value of a header line."""
+        """Return the value of a header line; ``None`` if the head lacks it.
+
+        Raises :class:`MalformedError` if the header line appears twice.
+        """
         return header_of(self.text.partition("\r\n")[2], name)
 
 
 def remarks(head: Head, content: bytes, message: Incoming, now: float) -> Iterator[Remark]:
-    """Everything at which this POST differs from the document. ``now``: seconds since 1970."""
+    """Yield every deviation of this POST from the document.
+
+    ``now`` is in seconds since 1970.
+    """
     yield from _head(head, message)
     yield from _layout(head, content, message)
     yield from _envelope(message)

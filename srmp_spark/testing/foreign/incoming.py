@@ -1,8 +1,9 @@
-"""What came in, taken apart by [MC-MQSRM] chapter 2: MIME by lengths, XML by expat, values by the types of 2.2.1.
+"""Parse a received POST by [MC-MQSRM] chapter 2.
 
-Independent of the package's codec: the standard library's expat reads the XML, everything else is here. Whatever chapter 2
-calls impossible raises :class:`MalformedError`, which a destination answers with 400 (3.1.5.1.2). What is only unlike
-chapter 4 is not judged here but in ``form``.
+MIME is split by lengths, XML is read by expat, and values have the types of 2.2.1. The module is
+independent of the package's codec: only expat comes from the standard library. A POST that chapter
+2 forbids raises :class:`MalformedError`, which a destination answers with 400 (3.1.5.1.2). Mere
+differences from chapter 4 are judged in ``form``.
 """
 
 from __future__ import annotations
@@ -29,11 +30,14 @@ UNDERSTOOD = {
 }
 """The header entries of 2.2.4 to 2.2.7."""
 UNSIGNED_LONG_MAX = 2**64 - 1
-"""xs:unsignedLong (2.2.1.3)."""
+"""Largest value of an xs:unsignedLong (2.2.1.3)."""
 DEPTH_MAX = 16
-"""SRMP nests seven deep; more is an attack."""
+"""Most levels of nested elements.
+
+SRMP nests seven deep; more raises :class:`MalformedError`.
+"""
 PARTS_MAX = 3
-"""Envelope, body, extension (2.2.2)."""
+"""Most parts: envelope, body, extension (2.2.2). More raises :class:`MalformedError`."""
 
 _GUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _ID = re.compile(rf"uuid:([0-9]+)@({_GUID})")
@@ -45,7 +49,7 @@ _MULTIPART = re.compile(
 
 
 class MalformedError(Exception):
-    """The POST does not conform to chapter 2: 400 (3.1.5.1.2)."""
+    """Raised when the POST does not conform to chapter 2. The answer is 400 (3.1.5.1.2)."""
 
     def __init__(self, section: str, text: str) -> None:
         super().__init__(f"{section}: {text}")
@@ -62,17 +66,23 @@ class Element:
     attributes: dict[str, str]
     children: list[Element] = field(default_factory=list)
     text: str = ""
-    """All character data directly inside."""
+    """All character data directly inside the element."""
 
     def find(self, *names: str, space: str) -> Element | None:
-        """The one child of these names; two of them are malformed."""
+        """Return the one child with one of these names, or ``None``.
+
+        Raises :class:`MalformedError` if there are two.
+        """
         found = [child for child in self.children if child.space == space and child.name in names]
         if len(found) > 1:
             raise MalformedError("2.2", f"<{names[0]}> stands {len(found)} times in <{self.name}>")
         return found[0] if found else None
 
     def need(self, *names: str, space: str, section: str) -> Element:
-        """:meth:`find`, and it must be there."""
+        """Return the one child with one of these names.
+
+        Raises :class:`MalformedError` if there is none, or if there are two.
+        """
         found = self.find(*names, space=space)
         if found is None:
             raise MalformedError(section, f"<{names[0]}> is missing in <{self.name}>")
@@ -80,12 +90,18 @@ class Element:
 
     @property
     def value(self) -> str:
-        """The text without white space around it; 2.2.5.3.4 prints a URL on a line of its own."""
+        """Return the text without the white space around it.
+
+        2.2.5.3.4 prints a URL on a line of its own.
+        """
         return self.text.strip()
 
 
 def read_xml(data: bytes) -> Element:
-    """Parse an envelope. Raises :class:`MalformedError`; a DOCTYPE is never welcome."""
+    """Parse an envelope and return its top element.
+
+    Raises :class:`MalformedError` if the data is no XML, nests too deep or has a DOCTYPE.
+    """
     stack: list[Element] = []
     roots: list[Element] = []
     parser = expat.ParserCreate("UTF-8", " ")
@@ -118,28 +134,31 @@ def read_xml(data: bytes) -> Element:
 
 
 class Part(NamedTuple):
-    """One MIME part."""
+    """One MIME part of a POST."""
 
     head: str
-    """Its header lines, CRLF between them."""
+    """Header lines of the part, with CRLF between them."""
     content: bytes
     gap: bytes
-    """What stood between the part before and this one's delimiter."""
+    """Bytes between the part before and the delimiter of this part."""
 
 
 class Multipart(NamedTuple):
-    """The content of a POST."""
+    """The parts of a POST's content."""
 
     boundary: str
     parts: tuple[Part, ...]
     last_gap: bytes
-    """What stood before the closing delimiter."""
+    """Bytes before the closing delimiter."""
     tail: bytes
-    """What stood behind it."""
+    """Bytes after the closing delimiter."""
 
 
 def header_of(head: str, name: str) -> str | None:
-    """The value of a header line; malformed when it stands twice."""
+    """Return the value of a header line, or ``None`` if ``head`` lacks it.
+
+    Raises :class:`MalformedError` if the header line appears twice.
+    """
     values = [
         line.partition(":")[2].strip()
         for line in head.split("\r\n")
@@ -151,7 +170,10 @@ def header_of(head: str, name: str) -> str | None:
 
 
 def read_multipart(content_type: str, content: bytes) -> Multipart | None:
-    """Split by the Content-Length of each part, as the lengths of chapter 4 want it. ``None``: plain ``text/xml``."""
+    """Split the content by the Content-Length of each part, as the lengths of chapter 4 want.
+
+    Return ``None`` for plain ``text/xml``. Raises :class:`MalformedError` for any other layout.
+    """
     if content_type.partition(";")[0].strip().lower() == "text/xml":
         return None
     match = _MULTIPART.fullmatch(content_type.strip())
@@ -189,14 +211,17 @@ def read_multipart(content_type: str, content: bytes) -> Multipart | None:
 
 
 def unsigned(text: str, section: str) -> int:
-    """An xs:unsignedLong."""
+    """Return the value of an xs:unsignedLong. Raises :class:`MalformedError` for any other text."""
     if not re.fullmatch("[0-9]{1,20}", text) or int(text) > UNSIGNED_LONG_MAX:
         raise MalformedError(section, f"not an xs:unsignedLong: {text!r}")
     return int(text)
 
 
 def seconds(text: str, section: str) -> int:
-    """Seconds since 1970 of an ISO 8601 Date String (2.2.1.2)."""
+    """Return the seconds since 1970 of an ISO 8601 Date String (2.2.1.2).
+
+    Raises :class:`MalformedError` for any other text.
+    """
     if not re.fullmatch(r"[0-9]{8}T[0-9]{6}", text):
         raise MalformedError(section, f"not YYYYMMDDThhmmss: {text!r}")
     try:
@@ -207,30 +232,33 @@ def seconds(text: str, section: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPlace:
-    """``<stream>`` (2.2.5.3)."""
+    """The values of ``<stream>`` (2.2.5.3)."""
 
     guid: str
     ordinal: int
     current: int
     written_previous: int | None
-    """``None``: no ``<previous>``."""
+    """Value of ``<previous>``; ``None`` without the element."""
     start: bool
     receipts_to: str | None
 
     @property
     def id(self) -> str:
-        r"""``uid:GUID\N``."""
+        r"""Return the stream identifier ``uid:GUID\N``."""
         return f"uid:{self.guid}\\{self.ordinal}"
 
     @property
     def previous(self) -> int:
-        """The number before this one: without ``<previous>`` one less (3.1.1.2, which prints "<previous> - 1")."""
+        """Return the number before this one.
+
+        Without ``<previous>`` it is one less (3.1.1.2, which prints "<previous> - 1").
+        """
         return self.current - 1 if self.written_previous is None else self.written_previous
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """One SRMP message as 3.1.5.1.1 deserialises it. Times are seconds since 1970."""
+    """One SRMP message as 3.1.5.1.1 deserializes it. Times are in seconds since 1970."""
 
     root: Element
     parts: Multipart | None
@@ -246,7 +274,7 @@ class Incoming:
     sent_at: int | None
     expires_at: int
     reach_by: int | None
-    """``<TTrq>``."""
+    """Time of ``<TTrq>``; ``None`` without the element."""
     durable: bool
     delivery_receipt_to: str | None
     commitment_receipt_to: str | None
@@ -259,32 +287,35 @@ class Incoming:
 
     @property
     def gone_after(self) -> int:
-        """When it is too late to send it: ``<TTrq>`` takes precedence (3.1.5.1.4)."""
+        """Return the time after which the message is too old to be sent.
+
+        ``<TTrq>`` takes precedence over ``<expiresAt>`` (3.1.5.1.4).
+        """
         return self.expires_at if self.reach_by is None else self.reach_by
 
     @property
     def is_user_message(self) -> bool:
-        """3.1.5.1.5."""
+        """Return whether the message comes from an application and is no receipt (3.1.5.1.5)."""
         return self.message_class == 0 and not self.is_receipt
 
     @property
     def has_identifier(self) -> bool:
-        """False: duplicate detection is bypassed (3.1.5.1.11)."""
+        """Return whether duplicates are detected by the identifier (3.1.5.1.11)."""
         return (self.lineage, self.uniquifier) != (NULL_GUID, 1)
 
     @property
     def digest(self) -> str:
-        """Of body and extension."""
+        """Return the digest of body and extension."""
         return digest_of(self.body, self.extension)
 
 
 def digest_of(body: bytes, extension: bytes = b"") -> str:
-    """How a body and its extension are remembered."""
+    """Return the digest of a body and its extension, 24 hexadecimal digits."""
     return hashlib.sha256(b"%d " % len(body) + body + extension).hexdigest()[:24]
 
 
 def read_message(content_type: str, content: bytes) -> Incoming:
-    """The whole content of a POST. Raises :class:`MalformedError`."""
+    """Return the message that the content of a POST holds. Raises :class:`MalformedError`."""
     parts = read_multipart(content_type, content)
     envelope = content if parts is None else parts.parts[0].content
     attachments = {"body": b"", "extension": b""}
@@ -365,7 +396,10 @@ def _guid(element: Element) -> str:
 
 
 def _identifier(path: Element, msmq: Element | None) -> tuple[str, int]:
-    """Without ``<Msmq>`` the ``<id>`` is ignored: 1 and the null GUID (3.1.5.1.1)."""
+    """Return lineage and uniquifier of the message.
+
+    Without ``<Msmq>`` the ``<id>`` is ignored, and the result is the null GUID and 1 (3.1.5.1.1).
+    """
     text = path.need("id", space=RP, section="2.2.4.3").value
     if msmq is None:
         return NULL_GUID, 1

@@ -1,7 +1,7 @@
-"""SRMP messages written as [MC-MQSRM] 3.1.7.2.4 says: a string buffer, appended to, in that order.
+"""Write SRMP messages as [MC-MQSRM] 3.1.7.2.4 says, by appending strings in that order.
 
-The multipart body follows 2.2.2 and chapter 4. Receipts are read with regular expressions, because a sender needs four
-values of a receipt and no parser.
+The multipart body follows 2.2.2 and chapter 4. Receipts are read with regular expressions, because
+a sender needs four values of a receipt and no parser.
 """
 
 from __future__ import annotations
@@ -29,11 +29,20 @@ class Dialect(enum.Enum):
     """The readings of the document that a receiver has to understand."""
 
     EXAMPLES = "examples"
-    """Chapter 4: ``<Stream>``, no ``<previous>`` when nothing was skipped, one line, nothing before a MIME delimiter."""
+    """Chapter 4: ``<Stream>``, no ``<previous>`` if no number was skipped, no line ends.
+
+    Nothing is before a MIME delimiter.
+    """
     TEXT = "text"
-    """3.1.7.2.4 as printed: ``<stream>``, ``<previous>`` whenever it is not zero, one line, nothing before a delimiter."""
+    """3.1.7.2.4 as printed: ``<stream>``, ``<previous>`` unless it is zero, no line ends.
+
+    Nothing is before a MIME delimiter.
+    """
     PRINTED = "printed"
-    """As the pages look: indented lines, a folded Content-Type, values on lines of their own, RFC 2046 delimiters."""
+    """The layout of the printed pages: indented lines and RFC 2046 delimiters.
+
+    The Content-Type is folded, and some values have a line of their own.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +55,20 @@ class ForeignStream:
     current: int
     previous: int
     receipts_to: str | None = None
-    """Only in the first message of a stream (2.2.5.3.4)."""
+    """URL for receipts. Only the first message of a stream has it (2.2.5.3.4)."""
 
     @property
     def id(self) -> str:
-        r"""``uid:GUID\N``."""
+        r"""Return the stream identifier ``uid:GUID\N``."""
         return f"uid:{self.guid}\\{self.ordinal}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignMessage:
-    """What 3.1.7.2.4 serialises: the attributes of an SRMPMessage that a sender fills. Times are seconds since 1970."""
+    """The attributes of an SRMPMessage that a sender fills and 3.1.7.2.4 serializes.
+
+    Times are in seconds since 1970.
+    """
 
     to: str
     lineage: str
@@ -64,7 +76,7 @@ class ForeignMessage:
     label: str | None = ""
     sent_at: int
     expires_at: int | None = None
-    """``None``: never."""
+    """Time when the message expires; ``None`` means never."""
     body: bytes = b""
     body_type: int = 0
     extension: bytes | None = None
@@ -76,7 +88,7 @@ class ForeignMessage:
     negative_only: bool = False
     stream: ForeignStream | None = None
     msmq: bool = True
-    """False: no ``<Msmq>`` element, as in example 4.1."""
+    """``False`` leaves the element ``<Msmq>`` out, as in example 4.1."""
     message_class: int = 0
     priority: int = 3
     journal: bool = False
@@ -92,16 +104,19 @@ class ForeignMessage:
     provider_type: int = 0
     provider_name: str | None = None
     source_qm: str | None = None
-    """``None``: the lineage, as 2.2.4.3 wants it."""
+    """``None`` means the lineage, as 2.2.4.3 wants."""
     destination_list: tuple[str, ...] = ()
     admin_list: tuple[str, ...] = ()
     response_list: tuple[str, ...] = ()
     time_to_reach_queue: int | None = None
-    """``<TTrq>``; ``None``: the same moment as ``expires_at``."""
+    """Time of ``<TTrq>``. ``None`` means the time of ``expires_at``."""
 
     @property
     def queue_path(self) -> str:
-        """The request target: the path and query of ``<to>``."""
+        """Return the request target: the path and query of ``<to>``.
+
+        Raises :class:`ValueError` if ``<to>`` is no HTTP URL.
+        """
         match = re.fullmatch(r"https?://[^/]+(/.*)", self.to)
         if match is None:
             raise ValueError(f"a unicast destination is an http(s) URL: {self.to!r}")
@@ -109,17 +124,17 @@ class ForeignMessage:
 
     @property
     def host(self) -> str:
-        """What stands between ``//`` and the path of ``<to>``."""
+        """Return the part between ``//`` and the path of ``<to>``."""
         return self.to.split("/")[2]
 
 
 def date(seconds: int | None) -> str:
-    """An ISO 8601 Date String (2.2.1.2), UTC."""
+    """Return an ISO 8601 Date String (2.2.1.2) in UTC; ``None`` becomes :data:`NEVER`."""
     return NEVER if seconds is None else time.strftime("%Y%m%dT%H%M%S", time.gmtime(seconds))
 
 
 def seconds_of(text: str) -> int:
-    """The inverse of :func:`date`; raises :class:`ValueError`."""
+    """Return seconds since 1970, the inverse of :func:`date`. Raises :class:`ValueError`."""
     return calendar.timegm(time.strptime(text, "%Y%m%dT%H%M%S"))
 
 
@@ -130,7 +145,10 @@ def _text(value: str) -> str:
 def envelope(
     message: ForeignMessage, dialect: Dialect = Dialect.EXAMPLES, signature: str = ""
 ) -> str:
-    """The SOAP envelope, in the order of 3.1.7.2.4; ``signature`` is the element that :mod:`signature` writes."""
+    """Return the SOAP envelope in the order of 3.1.7.2.4.
+
+    ``signature`` is the XML element of a signature, or empty.
+    """
     m = message
     correlation = "" if m.correlation is None else base64.b64encode(m.correlation).decode()
     s = [
@@ -165,16 +183,16 @@ def envelope(
             str(m.priority),
             "</Priority>",
         ]
-        # 3.1.7.2.4 prints "<Journal >" and "<DeadLetter >", which close nothing; 2.2.6.3 has the element right.
+        # 3.1.7.2.4 prints "<Journal >" and "<DeadLetter >", which nothing closes. 2.2.6.3 has the
+        # right element.
         s += ["<Journal/>"] * m.journal + ["<DeadLetter/>"] * m.dead_letter
         if m.correlation is not None:
             s += ["<Correlation>", correlation, "</Correlation>"]
         s += ["<Trace/>"] * m.trace
         if m.connector_type is not None:
             s += ["<ConnectorType>", m.connector_type, "</ConnectorType>"]
-        if (
-            m.app or dialect is Dialect.EXAMPLES
-        ):  # the examples write <App>0</App>, the text leaves a zero out
+        # The examples write <App>0</App>, the text leaves a zero out.
+        if m.app or dialect is Dialect.EXAMPLES:
             s += ["<App>", str(m.app), "</App>"]
         s += ["<BodyType>", str(m.body_type), "</BodyType>"]
         if m.hash_algorithm or dialect is Dialect.EXAMPLES:
@@ -217,7 +235,7 @@ def _services(m: ForeignMessage) -> list[str]:
         ]
     if m.commitment_receipt_to:
         s += ["<commitmentReceiptRequest>", "<sendTo>", _text(m.commitment_receipt_to), "</sendTo>"]
-        # </commitmentReceiptRequest> is missing in 3.1.7.2.4
+        # The closing tag </commitmentReceiptRequest> is missing in 3.1.7.2.4.
         s += (
             ["<positiveOnly/>"] * m.positive_only
             + ["<negativeOnly/>"] * m.negative_only
@@ -234,7 +252,8 @@ def _stream(stream: ForeignStream, dialect: Dialect) -> list[str]:
     if stream.previous and (skipped or dialect is not Dialect.EXAMPLES):
         s += ["<previous>", str(stream.previous), "</previous>"]
     if stream.receipts_to is not None:
-        # the examples print both of these, though no section defines them: <expiresAt> in <start>, <streamReceiptRequest/>
+        # The examples print <expiresAt> in <start>, and <streamReceiptRequest/>, though no section
+        # defines them.
         extra = ["<expiresAt>", NEVER, "</expiresAt>"] if dialect is Dialect.PRINTED else []
         s += [
             "<start>",
@@ -262,9 +281,10 @@ def _transaction_and_provider(m: ForeignMessage) -> list[str]:
 
 
 def _indented(parts: list[str]) -> str:
-    """Every element on a line of its own, as the document prints its pages; simple values stay inside their tags.
+    """Return the parts with every element on a line of its own, as the document prints them.
 
-    The URL of ``<sendReceiptsTo>`` gets its own line: 2.2.5.3.4 and 4.4 print it so.
+    Simple values stay inside their tags. The URL of ``<sendReceiptsTo>`` gets its own line, as
+    2.2.5.3.4 and 4.4 print it.
     """
     text = parts[0]
     for before, part in itertools.pairwise(parts):
@@ -286,11 +306,11 @@ class Post:
     content_type: str
     content: bytes
     raw: bytes
-    """Head and content."""
+    """Head and content of the request as sent."""
 
 
 def http_post(target: str, host: str, content_type: str, content: bytes) -> Post:
-    """The request of chapter 4, header by header."""
+    """Return the request of chapter 4, header by header."""
     head = (
         f"POST {target} HTTP/1.1\r\nHost: {host}\r\nContent-Type: "
         f"{content_type}\r\nContent-Length: {len(content)}\r\n"
@@ -300,15 +320,16 @@ def http_post(target: str, host: str, content_type: str, content: bytes) -> Post
 
 
 def post(message: ForeignMessage, dialect: Dialect = Dialect.EXAMPLES, signature: str = "") -> Post:
-    """The whole request: envelope, body and extension as a multipart (2.2.2)."""
+    """Return the whole request, with envelope, body and extension as a multipart (2.2.2)."""
     boundary = f"MSMQ - SOAP boundary, {message.uniquifier % 100_000}"
     delimiter = b"--" + boundary.encode()
-    # RFC 2046: the line end before a delimiter belongs to it
+    # In RFC 2046 the line end before a delimiter belongs to the delimiter.
     gap = b"\r\n" if dialect is Dialect.PRINTED else b""
     soap = envelope(message, dialect, signature).encode("utf-8")
     content = (
         delimiter
-        + f"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: {len(soap)}\r\n\r\n".encode()
+        + f"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: {len(soap)}\r\n"
+        "\r\n".encode()
         + soap
     )
     for name, part in (("body", message.body), ("extension", message.extension)):
@@ -327,10 +348,10 @@ def post(message: ForeignMessage, dialect: Dialect = Dialect.EXAMPLES, signature
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignReceipt:
-    """A receipt as it arrived; what it does not say is ``None``."""
+    """A receipt as it arrived. A value that it lacks is ``None``."""
 
     at: float
-    """Monotonic seconds when its last byte was read."""
+    """Time when its last byte was read, in seconds of ``time.monotonic``."""
     target: str
     headers: dict[str, str]
     envelope: str
@@ -340,7 +361,7 @@ class ForeignReceipt:
     stream_id: str | None
     last_ordinal: int | None
     delivery_of: str | None
-    """The ``<id>`` inside ``<deliveryReceipt>``."""
+    """The ``<id>`` of the message inside ``<deliveryReceipt>``."""
     commitment_of: str | None
     decision: str | None
 
@@ -353,7 +374,10 @@ def _inside(text: str, element: str) -> str | None:
 
 
 def read_receipt(text: str, *, at: float, target: str, headers: dict[str, str]) -> ForeignReceipt:
-    """Take a receipt's envelope apart (2.2.5.4 to 2.2.5.6). Raises :class:`ValueError` when a required value is missing."""
+    """Return the values of a receipt's envelope (2.2.5.4 to 2.2.5.6).
+
+    Raises :class:`ValueError` if a required value is missing.
+    """
     path, msmq = _inside(text, "path"), _inside(text, "Msmq")
     if path is None or msmq is None:
         raise ValueError(f"a receipt without <path> or <Msmq>: {text[:200]!r}")

@@ -1,8 +1,10 @@
-"""Ports that stay ours while nobody listens on them.
+"""Keep ports reserved for this process while no socket listens on them.
 
-A server that is killed and started again leaves its port free for a moment. If the kernel had chosen that port (bind to 0), it
-may give it to the next who asks, also as the source of a connection: the restart fails, or somebody else's server answers a
-peer 200 for what was never stored, and the test blames the program. So these lie below the range from which kernels choose.
+A server that is killed and started again leaves its port free for a moment. If the kernel had
+chosen that port (bind to 0), it may give the port to the next process that asks, also as the source
+of a connection. Then the restart fails, or another test's server answers a peer 200 for a message
+that was never stored, and the test blames the program. So the ports of this module are below the
+range from which kernels choose.
 """
 
 from __future__ import annotations
@@ -13,15 +15,28 @@ import socket
 import weakref
 
 LOWEST, HIGHEST = 20_000, 32_000
-"""Above the well-known ports, below 32768, where Linux begins to choose (``ip_local_port_range``)."""
+"""Range of the ports: above the well-known ports, and below 32768.
+
+At 32768 the range begins from which Linux chooses (``ip_local_port_range``).
+"""
 GUARD = "\0srmp-spark-test-port-{}"
-"""Name of an abstract Unix socket: whichever of our processes has bound it owns the port, on every address."""
+"""Name of an abstract Unix socket for a port.
+
+The process that has bound the socket owns the port, on every address. All processes of this
+package's tests follow this rule.
+"""
 TRIES_MAX = 200
-"""Ports in use that are met by chance before we give up: there are twelve thousand."""
+"""Most ports that are tried. Then :class:`OSError` is raised.
+
+About twelve thousand ports exist, so it is unlikely that so many are in use.
+"""
 
 
 class KeptPort:
-    """A free port that no other process of ours takes as long as this object lives."""
+    """A free port that no other process with this class uses as long as the object lives.
+
+    Raises :class:`OSError` if no free port is found on ``host``.
+    """
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -44,17 +59,17 @@ class KeptPort:
 
 
 _KEPT: list[KeptPort] = []
-"""Those that nobody holds: as long as this process lives."""
+"""Ports that are kept as long as this process lives."""
 
 
 def kept_port(host: str = "127.0.0.1") -> int:
-    """The number of a :class:`KeptPort` that is ours until this process ends; for UDP as well."""
+    """Return the number of a port that belongs to this process until it ends; for UDP as well."""
     _KEPT.append(KeptPort(host))
     return _KEPT[-1].number
 
 
 def _bind(family: socket.AddressFamily, address: str | tuple[str, int]) -> int | None:
-    """A descriptor of a socket that has this address, or ``None``."""
+    """Return the descriptor of a socket that is bound to ``address``; ``None`` if it is in use."""
     made = socket.socket(family)
     try:
         made.bind(address)

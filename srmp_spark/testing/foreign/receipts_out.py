@@ -1,4 +1,4 @@
-"""Receipts as Windows writes them in chapter 4.3 and 4.4, and the one POST that takes them to the sender."""
+"""Write receipts as Windows writes them in 4.3 and 4.4, and POST them to the sender."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from xml.sax.saxutils import escape
 from srmp_spark.testing.foreign.receiving import Owed
 
 TIME_TO_REACH_QUEUE = 4 * 86_400
-"""Seconds between ``<sentAt>`` and ``<TTrq>`` in the receipts of 4.3 and 4.4."""
+"""Time between ``<sentAt>`` and ``<TTrq>`` in the receipts of 4.3 and 4.4, in seconds."""
 NEVER = "20380119T031407"
 ANSWER_MAX = 65_536
-"""An answer to a receipt is a head; more is not read."""
+"""Most bytes that are read of an answer to a receipt. Only its head matters."""
 
 
 def _date(seconds: float) -> str:
@@ -23,14 +23,22 @@ def _date(seconds: float) -> str:
 
 
 def correlation_of(message_id: str) -> str:
-    """Sixteen bytes of GUID as Windows lays it out, four bytes of number: ``1@null`` is ``AAAAAAAAAAAAAAAAAAAAAAEAAAA=``."""
+    """Return the correlation of a receipt for ``message_id`` in base64.
+
+    It has sixteen bytes of GUID in Windows order and four bytes of number. For ``1@null`` it is
+    ``AAAAAAAAAAAAAAAAAAAAAAEAAAA=``.
+    """
     number, _, guid = message_id.removeprefix("uuid:").partition("@")
     value = uuid.UUID(guid).bytes_le + (int(number) & 0xFFFFFFFF).to_bytes(4, "little")
     return base64.b64encode(value).decode()
 
 
 def envelope(owed: Owed, *, guid: str, number: int, via: str, now: float) -> bytes:
-    """The envelope, in the order of the receipts of 4.3 and 4.4. ``via``: the URL of the queue it speaks of."""
+    """Return the envelope of a receipt, in the order of the receipts of 4.3 and 4.4.
+
+    ``guid`` and ``number`` identify the receipt. ``via`` is the URL of the queue that the receipt
+    is about. ``now`` is in seconds since 1970.
+    """
     correlation = (
         base64.b64encode(bytes(20)).decode()
         if owed.is_stream_receipt
@@ -72,9 +80,10 @@ def envelope(owed: Owed, *, guid: str, number: int, via: str, now: float) -> byt
 
 
 def post(url: str, content: bytes, timeout: float) -> int | None:
-    """One POST of chapter 4 on its own connection. The status; ``None``: no whole answer, its fate is unknown.
+    """POST ``content`` to ``url`` as in chapter 4, on its own connection, and return the status.
 
-    The request target is in lower case, as Windows writes it in 4.4.
+    Return ``None`` if no whole answer arrives within ``timeout`` seconds; then the fate of the
+    receipt is unknown. The request target is in lower case, as Windows writes it in 4.4.
     """
     match = re.fullmatch(
         r"http://(\[[0-9a-fA-F:]+\]|[^/:]+)(?::([0-9]+))?(/.*)", url, re.IGNORECASE

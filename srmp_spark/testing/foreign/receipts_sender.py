@@ -1,8 +1,10 @@
-"""The thread that sends receipts: at the right time, or with the faults of the schedule.
+"""Send receipts from a thread: at the right time, or with the faults of the schedule.
 
-A receipt without a whole 200 is sent again (3.1.7.2.5): a destination that takes a message has to tell the sender. By the
-document a repeated stream message alone does not make its receipt owed again (3.1.5.1.6.3 stops at a duplicate), so a sender
-that answers a receipt 200 before it has it on disk may wait for ever. ``repeat_receipts`` of a destination is kinder.
+A receipt without a whole 200 is sent again (3.1.7.2.5), because a destination that accepts a
+message has to notify the sender. By the document a repeated stream message alone does not make its
+receipt owed again (3.1.5.1.6.3 stops at a duplicate). So a sender that answers a receipt 200 before
+it has the receipt on disk may wait for ever. The argument ``repeat_receipts`` of a destination is
+kinder.
 """
 
 from __future__ import annotations
@@ -21,19 +23,26 @@ from srmp_spark.testing.foreign.record import Record
 from srmp_spark.testing.foreign.sender_rules import SenderRules
 
 TICK = 0.02
-"""Seconds between two looks at what is due."""
+"""Seconds between two looks at the receipts that are due."""
 RETRANSMISSION = 1.0
-"""Seconds before a receipt without an answer is sent again; Windows waits 20 s, tests are short."""
+"""Seconds before a receipt without an answer is sent again.
+
+Windows waits 20 s, but tests are short.
+"""
 ANSWER_TIMEOUT = 20.0
-"""Seconds to wait for an answer (appendix A <25>)."""
+"""Longest wait for an answer, in seconds (appendix A <25>). Then the receipt is sent again."""
 BEYOND = 1_000_000
-"""How far above the truth ``receipt-beyond`` claims."""
+"""The number by which ``receipt-beyond`` exceeds the true last number."""
 NOBODY = "00000000-dead-beef-0000-000000000000"
-"""The sender in the stream id of ``receipt-foreign``."""
+"""The sender's GUID in the stream identifier of ``receipt-foreign``."""
 
 
 class ReceiptsSender:
-    """Owned by a destination; ``lock`` guards ``rules`` and what ``due`` looks at."""
+    """Sends the receipts of one destination.
+
+    ``lock`` guards ``rules`` and the state that ``due`` reads. ``due`` returns the stream receipts
+    whose time has come. ``refused`` is called when a sender refuses an honest receipt.
+    """
 
     def __init__(
         self,
@@ -48,7 +57,7 @@ class ReceiptsSender:
         refused: Callable[[Remark], None],
     ) -> None:
         self.sent: list[tuple[Owed, int | None]] = []
-        """Each receipt that went out, with its answer."""
+        """Each receipt that was sent, with the status of its answer."""
         self._guid, self._faults, self._record, self._rules, self._lock = (
             guid,
             faults,
@@ -61,32 +70,36 @@ class ReceiptsSender:
         self._counter = itertools.count()
         self._stream_receipts = 0
         self._number = int(time.time() * 1000) & 0x7FFF_FFFF
-        """In milliseconds: another life under the same GUID must not begin among the numbers of this one."""
+        """Number of the newest receipt.
+
+        It begins at the time in milliseconds, so that a restart under the same GUID uses no number
+        again.
+        """
         self._silent_until = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="receipts", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread that sends receipts."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; what is owed stays owed in the record."""
+        """End the thread. Receipts that are owed stay owed in the journal."""
         self._stop.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout=5)
 
     def forget(self) -> None:
-        """The queue manager restarts: nothing waits any more."""
+        """Discard all waiting receipts, because the queue manager restarts."""
         with self._lock:
             self._heap.clear()
 
     def withhold(self, seconds: float) -> None:
-        """No stream receipt for so long."""
+        """Send no stream receipt for ``seconds`` from now on."""
         self._silent_until = time.time() + seconds
 
     def add(self, owed: Owed, at: float | None = None) -> None:
-        """Send this at that time, or now."""
+        """Send ``owed`` at the time ``at`` (seconds since 1970), or now."""
         with self._lock:
             heapq.heappush(
                 self._heap, (time.time() if at is None else at, next(self._counter), owed)

@@ -1,11 +1,17 @@
-"""The receiving queue manager of [MC-MQSRM] 3.1.5.1: what is accepted, what is a repetition, which receipts are owed.
+"""Receive messages as the queue manager of [MC-MQSRM] 3.1.5.1.
 
-No sockets and no files: time and messages come in, outcomes and owed receipts come out. What must outlive a restart is in
-:class:`Accepted`, one for each message; :meth:`Receiving.restore` takes them back in.
+The module decides which messages are accepted, which are repetitions and which receipts are owed.
+It has no sockets and no files. Time and messages are arguments, outcomes and owed receipts are
+results. The values that must outlive a restart are in :class:`Accepted`, one for each message;
+:meth:`Receiving.restore` puts them back.
 
-Where the document can be read in two ways: an ignored stream message is answered 200 (3.1.5.1.6.3 names no answer, and a 400
-would make the sender delete it); a stream message is a duplicate by its place alone (example 4.4 receipts three messages
-that carry one ``<id>``); ``SendReceiptsTo`` outlives a restart (3.1.3.2 empties it, and then no receipt could be sent).
+The document can be read in two ways. This module uses these readings:
+
+- An ignored stream message is answered 200. 3.1.5.1.6.3 names no answer, and a 400 would make the
+  sender delete it.
+- A stream message is a duplicate by its place alone. Example 4.4 receipts three messages that carry
+  one ``<id>``.
+- ``SendReceiptsTo`` outlives a restart. 3.1.3.2 empties it, and then no receipt could be sent.
 """
 
 from __future__ import annotations
@@ -20,23 +26,23 @@ from typing import Any, NamedTuple
 from srmp_spark.testing.foreign.incoming import Incoming, StreamPlace
 
 RECEIPT_WAIT = 0.5
-"""Seconds of 3.1.2.3."""
+"""Seconds before a stream receipt is sent (3.1.2.3)."""
 RECEIPT_WAIT_MAX = 10.0
 """Seconds after which a receipt is no longer put off (3.1.5.1.6.3)."""
 CLASS_ORDER_ACK, CLASS_REACH_QUEUE, CLASS_RECEIVE, CLASS_PURGED = 0x00FF, 0x0002, 0x4000, 0xC001
-"""[MS-MQMQ] 2.2.18.1.6."""
+"""Message classes of receipts ([MS-MQMQ] 2.2.18.1.6)."""
 
 
 class Outcome(enum.Enum):
-    """What became of a message."""
+    """The result of receiving a message."""
 
     ACCEPTED = "accepted"
     REPEATED = "repeated"
-    """Known by its identifier or its number; answered 200, not queued again."""
+    """Known by its identifier or its number. It is answered 200 and not queued again."""
     OUT_OF_ORDER = "out-of-order"
-    """A number that cannot be taken yet; answered 200, not queued."""
+    """Has a number that cannot be accepted yet. It is answered 200 and not queued."""
     REFUSED = "refused"
-    """400."""
+    """Refused for good. It is answered 400."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +50,7 @@ class Accepted:
     """A message in its queue."""
 
     n: int
-    """The POST that brought it."""
+    """Number of the POST that brought the message."""
     at: float
     queue: str
     lineage: str
@@ -57,27 +63,27 @@ class Accepted:
     current: int = 0
     previous: int = 0
     receipts_to: str | None = None
-    """Of its stream."""
+    """URL for the receipts of the message's stream."""
     dead_letter: bool = False
     commitment_receipt_to: str | None = None
     decisions: tuple[str, ...] = ()
-    """Which commitment receipts are wanted: positive, negative."""
+    """The commitment receipts that the message asks for: ``positive``, ``negative``."""
     delivery_receipt_to: str | None = None
 
     @property
     def id(self) -> str:
-        """As ``<id>`` writes it."""
+        """Return the identifier of the message as ``<id>`` writes it."""
         return f"uuid:{self.uniquifier}@{self.lineage}"
 
     @property
     def stream_id(self) -> str | None:
-        """As ``<streamId>`` writes it."""
+        """Return the stream identifier as ``<streamId>`` writes it; ``None`` without a stream."""
         return (
             None if self.stream_guid is None else f"uid:{self.stream_guid}\\{self.stream_ordinal}"
         )
 
     def as_json(self) -> dict[str, Any]:
-        """For the record."""
+        """Return the message as JSON values for the journal."""
         values = asdict(self)
         return values | {
             name: base64.b64encode(values[name]).decode() for name in ("body", "extension")
@@ -85,17 +91,17 @@ class Accepted:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Accepted:
-        """The inverse of :meth:`as_json`."""
+        """Return the message of JSON values, the inverse of :meth:`as_json`."""
         decoded = {name: base64.b64decode(values[name]) for name in ("body", "extension")}
         return cls(**(values | decoded | {"decisions": tuple(values["decisions"])}))
 
 
 class Owed(NamedTuple):
-    """A receipt that has to go out."""
+    """A receipt that has to be sent."""
 
     to: str
     queue: str
-    """The queue it speaks of."""
+    """Name of the queue that the receipt is about."""
     label: str
     message_class: int
     about: str
@@ -104,19 +110,19 @@ class Owed(NamedTuple):
     last: int = 0
     decision: str | None = None
     delivered_at: float | None = None
-    """Only in a delivery receipt: when the message arrived."""
+    """Time of the message's arrival. Only a delivery receipt has it."""
     honest: bool = True
-    """False: sent to see whether the sender believes it."""
+    """``False`` for a wrong receipt, which is sent to see whether the sender believes it."""
 
     @property
     def is_stream_receipt(self) -> bool:
-        """The kind that acknowledges arrival."""
+        """Return whether the receipt is of the kind that acknowledges arrival."""
         return self.message_class == CLASS_ORDER_ACK
 
 
 @dataclass(slots=True)
 class _Stream:
-    """The receiving side's ``Stream`` (3.1.1.1.6)."""
+    """The ``Stream`` of the receiving side (3.1.1.1.6)."""
 
     ordinal: int
     number: int = 0
@@ -129,7 +135,11 @@ class _Stream:
 
 @dataclass(slots=True)
 class Receiving:
-    """The state of the queue manager. ``kinds``: the queues, transactional or not; ``None``: any queue, of any kind."""
+    """The state of the receiving queue manager.
+
+    ``kinds`` maps each queue to whether it is transactional. With ``None`` every queue exists and
+    accepts both kinds.
+    """
 
     kinds: dict[str, bool] | None = None
     wait: float = RECEIPT_WAIT
@@ -139,10 +149,15 @@ class Receiving:
     _streams: dict[tuple[str, str], _Stream] = field(default_factory=dict)
 
     def receive(self, message: Incoming, n: int, now: float) -> tuple[Outcome, Accepted | None]:
-        """3.1.5.1.3, .6 and .11. The second value is given when the first is ``ACCEPTED``."""
+        """Receive one message, by 3.1.5.1.3, .6 and .11, and return its outcome.
+
+        ``n`` is the number of the POST, ``now`` the time in seconds since 1970. The second value is
+        the accepted message, or ``None`` for any other outcome.
+        """
         queue, place = queue_of(message.to), message.stream
         if self.kinds is not None and self.kinds.get(queue) != (place is not None):
-            return Outcome.REFUSED, None  # unknown, or of the other kind (3.1.5.1.3)
+            # The queue does not exist or is of the other kind (3.1.5.1.3).
+            return Outcome.REFUSED, None
         receipts_to = None
         if place is None:
             if message.has_identifier and (message.lineage, message.uniquifier) in self._history:
@@ -191,7 +206,7 @@ class Receiving:
         return Outcome.ACCEPTED, accepted
 
     def restore(self, accepted: Accepted) -> None:
-        """Take a message into the state, new or from the record."""
+        """Put an accepted message into the state, new or from the journal."""
         self.queues.setdefault(accepted.queue, []).append(accepted)
         self._history.add((accepted.lineage, accepted.uniquifier))
         if accepted.stream_guid is None:
@@ -211,20 +226,26 @@ class Receiving:
             stream.due = min(now + self.wait, stream.unacknowledged_since + self.wait_max)
 
     def owe_all(self, delivered: dict[tuple[str, int], int], now: float) -> None:
-        """After a restart: every stream owes a receipt unless the sender has it. ``delivered``: stream to last number."""
+        """Let every stream owe a receipt unless the sender has it. Call it after a restart.
+
+        ``delivered`` maps each stream to the last number that its sender has a receipt for.
+        """
         for (_, guid), stream in self._streams.items():
             stream.acknowledged = delivered.get((guid, stream.ordinal), 0)
             if stream.number > stream.acknowledged:
                 stream.due = now + self.wait
 
     def owe_again(self, queue: str, guid: str, now: float) -> None:
-        """Kinder than the document: a repeated message makes the receipt of its stream owed again."""
+        """Let a stream owe its receipt again, after a repeated message.
+
+        This is kinder than the document.
+        """
         stream = self._streams[queue, guid]
         if stream.due is None:
             stream.due = now + self.wait
 
     def due(self, now: float) -> Iterator[Owed]:
-        """The stream receipts whose timer has fired (3.1.6.3)."""
+        """Yield the stream receipts whose timer has fired (3.1.6.3)."""
         for (queue, guid), stream in self._streams.items():
             if stream.due is not None and stream.due <= now:
                 stream.due = stream.unacknowledged_since = None
@@ -252,7 +273,10 @@ def _place_values(place: StreamPlace | None) -> dict[str, Any]:
 
 
 def delivery_receipt(accepted: Accepted) -> Owed | None:
-    """3.1.5.1.6.2, if the message asks for it."""
+    """Return the delivery receipt of a message, or ``None`` if the message asks for none.
+
+    The section is 3.1.5.1.6.2.
+    """
     if accepted.delivery_receipt_to is None:
         return None
     return Owed(
@@ -266,9 +290,11 @@ def delivery_receipt(accepted: Accepted) -> Owed | None:
 
 
 def final_receipt(accepted: Accepted, decision: str) -> Owed | None:
-    """When a message leaves its queue: the final stream receipt or the commitment receipt, if it was asked for.
+    """Return the receipt for a message that leaves its queue, or ``None`` if none was asked for.
 
-    Positive: an application received it. Negative: the queue was purged (3.1.7.3.1, 3.1.7.3.3).
+    It is the final stream receipt or the commitment receipt. The decision ``positive`` means that
+    an application received the message, ``negative`` that the queue was purged (3.1.7.3.1,
+    3.1.7.3.3).
     """
     number = CLASS_RECEIVE if decision == "positive" else CLASS_PURGED
     if accepted.stream_guid is not None and accepted.dead_letter and accepted.receipts_to:
@@ -292,6 +318,9 @@ def final_receipt(accepted: Accepted, decision: str) -> Owed | None:
 
 
 def queue_of(to: str) -> str:
-    """The queue's name: what follows ``/msmq/`` in ``<to>``, in lower case; the whole text if nothing does."""
+    """Return the queue name of a ``<to>``: the part after ``/msmq/``, in lower case.
+
+    A ``<to>`` without this part is returned whole, in lower case.
+    """
     match = re.match(r"https?://[^/]+/[^/\\]+[/\\](.+)", to, re.IGNORECASE)
     return (match[1] if match else to).lower().replace("\\", "/")

@@ -1,7 +1,8 @@
-"""The arrival journal: one JSON line for each thing that happened, written before anything is answered.
+"""Keep the arrival journal: one JSON line for each event, written before any answer.
 
-It is the destination's memory (``accepted``), the watcher's memory (``sight``, ``answered``, ``receipt``) and the evidence for
-the verdict. A process that is killed and started again with the same file goes on where it was.
+The journal is the destination's memory (``accepted``), the watcher's memory (``sight``,
+``answered``, ``receipt``) and the evidence for the verdict. A process that is killed and started
+again with the same file continues where it stopped.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from typing import Any
 
 
 class Record:
-    """An append-only file of events. Without a path it lives in a temporary directory as long as this object."""
+    """Appends events to one file.
+
+    Without ``path`` the file is in a temporary directory that exists as long as this object.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self._directory = (
@@ -29,27 +33,40 @@ class Record:
         self._file = self.path.open("a", buffering=1, encoding="utf-8")
 
     def write(self, event: str, **values: object) -> None:
-        """Append an event; it is the kernel's when this returns, so a killed process does not lose it."""
+        """Append an event with its time and its values.
+
+        The operating system has the line when the call returns, so a killed process does not lose
+        it.
+        """
         line = json.dumps({"event": event, "at": round(time.time(), 4), **values})
         with self._lock:
             if not self._file.closed:
                 self._file.write(line + "\n")
 
     def close(self) -> None:
-        """No more events. A temporary file goes away with this object, not here, so that it can still be judged."""
+        """Close the file, so that later events are ignored.
+
+        A temporary file is removed with this object, not here, so that the events can still be
+        judged.
+        """
         with self._lock:
             self._file.close()
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """All events, the oldest first."""
+        """Yield all events, the oldest first."""
         return events_of(self.path)
 
 
 def events_of(path: Path) -> Iterator[dict[str, Any]]:
-    """The events of a record. Raises :class:`ValueError` for a damaged line that is not the last."""
+    """Yield the events of the journal at ``path``, the oldest first.
+
+    A last line that a kill cut off is left out. Raises :class:`ValueError` for any other damaged
+    line.
+    """
     with path.open(encoding="utf-8") as file:
         for line in file:
-            if line.endswith("\n"):  # the last line may be cut off by a kill
+            # A kill may have cut off the last line.
+            if line.endswith("\n"):
                 yield json.loads(line)
 
 

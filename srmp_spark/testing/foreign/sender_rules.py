@@ -1,19 +1,21 @@
-"""The rules a sender keeps over time, watched from the receiving side ([MC-MQSRM] 2.2.5.3, 3.1.1.2, 3.1.7.2).
+"""Watch the rules that a sender keeps over time ([MC-MQSRM] 2.2.5.3, 3.1.1.2, 3.1.7.2).
 
-The watcher sees every POST that was read, also those answered 503, and what was answered and receipted. It forgets nothing
-when the destination forgets everything: what a sender may do follows from what it was told, not from what became of it.
+The watcher is on the receiving side. It sees every POST that was read, also those answered 503, and
+every answer and receipt. It forgets nothing when the destination forgets everything: a sender's
+duties follow from the answers that it got, not from the fate of its messages.
 
-Four readings, because the document leaves them open:
+The document leaves four points open. The watcher uses these readings:
 
-* A resend is the same message: identifier, number, stream, body, ``<sentAt>``. (3.1.7.2.2 and .3, read to the letter, would
-  give each retransmission a new ``<id>`` and a new number, and nothing could be recognised as a duplicate.) Only
-  ``<previous>`` may change, which 3.1.7.2.3 bridges.
-* After a 5xx or no answer the sender begins again at that message or below it (3.1.7.2.5 takes all messages of the queue
-  back, 3.1.6.1 dispatches them anew); it does not go on to the next.
-* ``<previous>`` names the highest number below that was not given up. A number that it leaps over must never come again: a
-  receiver that accepts the leap refuses it for good.
-* One live stream for one sender and one queue: a ``Stream`` belongs to an ``OutgoingQueue`` (3.1.1.1.5, 3.1.1.1.6), although
-  3.1.7.2.3 looks it up by host.
+- A resend is the same message: identifier, number, stream, body, ``<sentAt>``. (3.1.7.2.2 and .3,
+  read to the letter, would give each retransmission a new ``<id>`` and a new number, and no
+  duplicate could be recognized.) Only ``<previous>`` may change, which 3.1.7.2.3 bridges.
+- After a 5xx or no answer the sender begins again at that message or below it (3.1.7.2.5 takes all
+  messages of the queue back, 3.1.6.1 dispatches them anew). It does not continue with the next
+  message.
+- ``<previous>`` names the highest number below that was not given up. A skipped number must never
+  be sent again: a receiver that has accepted the skip refuses the number for good.
+- A sender has one live stream for each queue: a ``Stream`` belongs to an ``OutgoingQueue``
+  (3.1.1.1.5, 3.1.1.1.6), although 3.1.7.2.3 looks it up by host.
 """
 
 from __future__ import annotations
@@ -26,18 +28,24 @@ from typing import NamedTuple
 from srmp_spark.testing.foreign.form import Remark
 
 IN_FLIGHT = 1.0
-"""Seconds after an answer in which a POST may still have been written without knowing it."""
+"""Seconds after an answer in which the sender may still POST without knowing the answer."""
 BLOCKED_SENDS = 3
-"""After so many sends of one message that cannot be accepted, with nothing below it in between, the stream stands still."""
+"""Sends of one message after which its stream counts as blocked.
+
+It counts only sends of a message that cannot be accepted, with no lower number in between.
+"""
 
 Key = tuple[str, int]
-"""Lineage and uniquifier."""
+"""Lineage and uniquifier of a message."""
 StreamKey = tuple[str, int]
-"""GUID and ordinal."""
+"""GUID and ordinal of a stream."""
 
 
 class Sight(NamedTuple):
-    """What is remembered of one POST. ``stream`` is ``None`` for a regular or durable message."""
+    """The facts that are kept of one POST.
+
+    ``stream`` is ``None`` for a message outside a stream.
+    """
 
     n: int
     at: float
@@ -55,12 +63,12 @@ class Sight(NamedTuple):
 
     @property
     def previous(self) -> int:
-        """The number before this one (3.1.1.2)."""
+        """Return the number before this one (3.1.1.2)."""
         return self.current - 1 if self.written_previous is None else self.written_previous
 
     @property
     def name(self) -> str:
-        """For a complaint."""
+        """Return a name of this POST for a complaint."""
         place = f" {self.stream[1]}/{self.current}" if self.stream else ""
         return f"POST {self.n}, uuid:{self.key[1]}@{self.key[0]}{place}"
 
@@ -69,9 +77,9 @@ class Sight(NamedTuple):
 class _Message:
     first: Sight
     refused: float | None = None
-    """When a whole 400 was answered."""
+    """Time of a whole answer 400; ``None`` before."""
     done: float | None = None
-    """When a whole 200 was answered."""
+    """Time of a whole answer 200; ``None`` before."""
 
 
 @dataclass(slots=True)
@@ -81,41 +89,50 @@ class _Stream:
     highest: int = 0
     seen: dict[int, Sight] = field(default_factory=dict)
     leapt: list[tuple[int, int]] = field(default_factory=list)
-    """(below, above): the numbers between were declared not to come."""
+    """Pairs (below, above): the sender declared that the numbers between them are never sent."""
     refused: set[int] = field(default_factory=set)
     accepted: set[int] = field(default_factory=set)
     told: int = 0
-    """The highest honest ``<lastOrdinal>`` of which a byte went out."""
+    """The highest honest ``<lastOrdinal>`` of which at least a byte was sent."""
     heard: list[tuple[int, float]] = field(default_factory=list)
-    """Honest receipts that the sender answered 200: number, when."""
+    """Honest receipts that the sender answered 200, as pairs (number, time)."""
     open: set[int] = field(default_factory=set)
     """Numbers whose newest POST has no whole 200 or 400."""
     stuck: Counter[int] = field(default_factory=Counter)
 
     def gives_up(self, number: int) -> bool:
-        """Did a later message say that this number does not come?"""
+        """Return whether a later message declared that ``number`` is never sent."""
         return any(below < number < above for below, above in self.leapt)
 
     def heard_before(self, moment: float) -> int:
-        """What the sender knew at that moment to be acknowledged."""
+        """Return the highest number that the sender knew at ``moment`` to be acknowledged."""
         return max((last for last, at in self.heard if at < moment), default=0)
 
 
 class SenderRules:
-    """Feed it what happens, in the order in which it happens; it names what the document forbids."""
+    """Finds what the document forbids in the events of a run.
+
+    The caller reports the events in the order in which they happen.
+    """
 
     def __init__(self) -> None:
         self._messages: dict[Key, _Message] = {}
         self._streams: dict[StreamKey, _Stream] = {}
         self._live: dict[tuple[str, str], StreamKey] = {}
-        """The newest stream of a sender to a queue."""
+        """The newest stream from a sender to a queue."""
         self._newest: dict[tuple[str, str], int] = {}
-        """The highest ordinal of a sender to a queue. (Between queues nothing says which stream is seen first.)"""
+        """The highest ordinal from a sender to a queue.
+
+        Between queues nothing says which stream is seen first.
+        """
         self.resends = 0
-        """POSTs of a message that was POSTed before."""
+        """Number of POSTs of a message that was POSTed before."""
 
     def arrived(self, sight: Sight) -> Iterator[Remark]:
-        """A POST was read. Consume the iterator to the end."""
+        """Record that a POST was read, and yield the violations.
+
+        Consume the iterator to the end.
+        """
         known = self._messages.get(sight.key) if sight.has_identifier else None
         if known is not None:
             self.resends += 1
@@ -126,28 +143,34 @@ class SenderRules:
             self._messages[sight.key] = _Message(sight)
 
     def unread(self) -> None:
-        """A connection was dropped before its POST was read: whatever stood in it was not seen."""
+        """Record that a connection was dropped before its POST was read."""
         for stream in self._streams.values():
             stream.stuck.clear()
 
     def restarted(self) -> None:
-        """The watcher itself was down: what it did not note in its last moment is not held against the sender."""
+        """Record that the watcher itself was down.
+
+        Events that the watcher missed in its last moment do not count against the sender.
+        """
         for stream in self._streams.values():
             stream.open.clear()
             stream.stuck.clear()
 
     def answering(self, sight: Sight, status: int) -> None:
-        """An answer is about to be written; with a 200 or 400 the sender may go on to the next number."""
+        """Record that an answer is about to be written.
+
+        After a 200 or 400 the sender may send the next number.
+        """
         if sight.stream is not None and status in (200, 400):
             self._streams[sight.stream].open.discard(sight.current)
 
     def accepted(self, sight: Sight) -> None:
-        """The message stands in its queue."""
+        """Record that the message is in its queue."""
         if sight.stream is not None:
             self._streams[sight.stream].accepted.add(sight.current)
 
     def answered(self, sight: Sight, status: int, at: float) -> None:
-        """A whole answer was written."""
+        """Record that a whole answer was written at the time ``at``."""
         message = self._messages.get(sight.key) if sight.has_identifier else None
         if message is not None and status == 200:
             message.done = message.done or at
@@ -158,12 +181,12 @@ class SenderRules:
                 self._streams[sight.stream].refused.add(sight.current)
 
     def receipting(self, stream: StreamKey, last: int) -> None:
-        """A stream receipt begins to go out. Only those that tell the truth are told to this class."""
+        """Record that a stream receipt begins to be sent. Report only honest receipts here."""
         if stream in self._streams:
             self._streams[stream].told = max(self._streams[stream].told, last)
 
     def receipted(self, stream: StreamKey, last: int, at: float) -> None:
-        """The sender answered it 200."""
+        """Record that the sender answered an honest stream receipt with 200 at the time ``at``."""
         if stream in self._streams:
             self._streams[stream].heard.append((last, at))
 
@@ -312,7 +335,7 @@ class SenderRules:
 
 
 def _numbers(sight: Sight) -> Iterator[Remark]:
-    """What one message says about its own place."""
+    """Yield the violations in what one message states about its own place."""
     if sight.current == 0:
         yield Remark("first-number", "2.2.5.3.2", f"{sight.name}: numbers begin at 1")
     if sight.current == 1 and not sight.start:
@@ -328,7 +351,7 @@ def _numbers(sight: Sight) -> Iterator[Remark]:
 
 
 def _previous(sight: Sight, stream: _Stream) -> Iterator[Remark]:
-    """May the peer hold what ``<previous>`` names?"""
+    """Yield the violations of ``<previous>``: the peer cannot hold the message that it names."""
     previous = sight.previous
     if sight.current <= 1 or previous == 0:
         return

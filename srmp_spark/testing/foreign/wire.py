@@ -1,6 +1,7 @@
-"""A listening socket with a thread for each connection, and requests that can be left unread.
+"""Listen with a thread for each connection, and read requests only on demand.
 
-Written by hand so that a connection can end before a byte is read, after the last byte, or in the middle of an answer.
+The module uses no HTTP library, so that a connection can end before a byte is read, after the last
+byte, or in the middle of an answer.
 """
 
 from __future__ import annotations
@@ -15,18 +16,31 @@ from dataclasses import dataclass
 from srmp_spark.testing.foreign.incoming import MalformedError, header_of
 
 HEAD_MAX = 65_536
-"""A longer head is an attack."""
+"""Most bytes of a request head. A longer head raises :class:`MalformedError`."""
 CONTENT_MAX = 8_388_608
-"""A message is at most 4 MB ([MC-MQSRM] 1.6); twice that leaves room for an extension."""
+"""Most bytes of a request's content. More raises :class:`MalformedError`.
+
+A message has at most 4 MB ([MC-MQSRM] 1.6); twice that leaves room for an extension.
+"""
 IDLE_MAX = 300.0
-"""Seconds a connection may say nothing (Session Cleanup Timer, appendix A <19>)."""
+"""Longest time that a connection may be silent, in seconds.
+
+Then it is closed (Session Cleanup Timer, appendix A <19>).
+"""
 BACKLOG = 1_024
-"""A sender with a thousand destinations knocks for all of them at once; who finds no place here waits for seconds."""
+"""Most connections that wait to be accepted.
+
+A sender with a thousand destinations connects for all of them at once. A connection that finds no
+place waits for seconds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What to write, and whether the connection ends then. ``written`` is called when the whole answer is on its way."""
+    """The bytes of an answer, and whether the connection ends after them.
+
+    ``written`` is called when the whole answer is in the socket.
+    """
 
     answer: bytes = b""
     drop: bool = False
@@ -34,13 +48,20 @@ class Reply:
 
 
 class Request:
-    """A request of which at least one byte has arrived. Whoever does not :meth:`read` it leaves it in the socket."""
+    """A request of which at least one byte has arrived.
+
+    It stays in the socket until :meth:`read`.
+    """
 
     def __init__(self, connection: socket.socket, rest: bytearray) -> None:
         self._connection, self._rest = connection, rest
 
     def read(self) -> tuple[str, bytes]:
-        """Head without its empty line, and content. Raises :class:`MalformedError`, or :class:`OSError` when it ends early."""
+        """Return the head without its empty line, and the content.
+
+        Raises :class:`MalformedError` for wrong framing, and :class:`OSError` if the connection
+        ends early.
+        """
         rest = self._rest
         while (end := rest.find(b"\r\n\r\n")) < 0:
             if len(rest) > HEAD_MAX:
@@ -75,7 +96,10 @@ class Request:
 
 
 class Listener:
-    """A port that can be closed and opened again at the same number."""
+    """A port that can be closed and opened again with the same number.
+
+    ``serve`` returns the answer to each request.
+    """
 
     def __init__(self, host: str, port: int, serve: Callable[[Request], Reply]) -> None:
         self.port = port
@@ -85,7 +109,7 @@ class Listener:
         self._lock = threading.Lock()
 
     def open(self) -> None:
-        """Listen. The first time port 0 becomes a real number."""
+        """Begin to listen. At the first call port 0 becomes a real number."""
         listening = socket.socket()
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((self._host, self.port))
@@ -108,8 +132,9 @@ class Listener:
         while True:
             try:
                 connection, _ = listening.accept()
+            # The port was closed.
             except OSError:
-                return  # closed
+                return
             with self._lock:
                 if self._socket is not listening:
                     connection.close()
@@ -132,7 +157,8 @@ class Listener:
                 if reply.drop:
                     return
         except OSError:
-            return  # the peer went away, or the port was closed
+            # The peer has closed the connection, or the port was closed.
+            return
         finally:
             with self._lock:
                 self._connections.discard(connection)

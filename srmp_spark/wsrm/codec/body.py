@@ -19,11 +19,14 @@ _SPACE = XML_SPACE.encode()
 
 
 class _BodyError(Exception):
-    """Raised by a handler of expat if the Body is not allowed. The text completes "it has …"."""
+    """Raised by a handler of expat if the Body is not allowed.
+
+    The text completes the sentence "it has …".
+    """
 
 
 class _Judge:
-    """Checks one Body: the handlers of one pass of expat."""
+    """Checks one Body. Its methods are the handlers of one pass of the XML parser expat."""
 
     def __init__(self) -> None:
         self._depth = -1
@@ -57,7 +60,7 @@ class _Judge:
 def check_body(body: bytes) -> None:
     """Raise :class:`ConfigurationError` unless ``body`` may be the content of a SOAP Body.
 
-    The error states what is wrong.
+    The error states what is wrong, in a sentence about the Body that begins with "it".
     """
     judge = _Judge()
     parser = expat.ParserCreate(encoding="UTF-8", namespace_separator="}")

@@ -1,4 +1,4 @@
-"""Decode the bytes of an envelope into a :class:`~srmp_spark.wsrm.codec.elements.SoapMessage`.
+"""Decode the bytes of an envelope into a :class:`.elements.SoapMessage`.
 
 Theory of operation. :mod:`.xml_tree` refuses dangerous XML. Then :func:`decode` reads the header
 blocks once. A block is used if it is addressed to the ultimate receiver and has a known namespace.
@@ -60,12 +60,12 @@ _MAKE_CONNECTION = frozenset(("MessagePending", "UsesMakeConnection"))
 
 
 def decode(envelope: bytes, size: int = 0) -> SoapMessage:
-    """Return the SOAP message that ``envelope`` holds.
+    """Decode ``envelope`` and return its SOAP message.
 
-    ``size`` is the number of bytes of the request that held the envelope. Raises
-    :class:`SoapFaultError` if the message is refused and a fault can state why. Raises
-    :class:`RemoteProtocolError` if the sender or the versions cannot be read, so that no fault can
-    be sent.
+    ``size`` is the number of bytes of the request that held the envelope; 0 means the size of the
+    envelope. Raises :class:`SoapFaultError` if the message is refused and a fault can state why.
+    Raises :class:`RemoteProtocolError` if the XML is refused (:func:`.xml_tree.parse_tree`), or if
+    the version of WS-Addressing cannot be read, so that no fault can be sent.
     """
     tree = parse_tree(envelope, _WANTED)
     blocks = [block for block in tree.headers if _is_for_us(block, tree.soap)]
@@ -88,7 +88,10 @@ def decode(envelope: bytes, size: int = 0) -> SoapMessage:
 
 
 def _is_for_us(block: Element, soap: SoapVersion) -> bool:
-    """Return whether the header block is addressed to us (SOAP 1.1 4.2.2, SOAP 1.2 part 1 2.2)."""
+    """Return whether the header block is addressed to this receiver.
+
+    See SOAP 1.1 section 4.2.2 and SOAP 1.2 part 1 section 2.2.
+    """
     name = "actor" if soap is SoapVersion.V1_1 else "role"
     return block.attributes.get(qualified(soap.value, name), "").strip() in _FOR_US
 

@@ -12,10 +12,13 @@ from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapV
 from srmp_spark.wsrm.codec.xml_tree import Element
 
 ABSENT = -1
-"""BufferRemaining of an acknowledgement without that element ([MS-WSRVCRM] 3.2.7.1)."""
+"""Value for "no BufferRemaining": the acknowledgement lacks that element.
+
+See [MS-WSRVCRM] 3.2.7.1.
+"""
 
 Range = tuple[int, int]
-"""A closed range of message numbers: the lower and the upper one."""
+"""A range of message numbers, both included: the lower and the upper one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +31,12 @@ class EndpointReference:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """Header: the message is number ``number`` of a sequence."""
+    """Header: the message has the number ``number`` in a sequence."""
 
     identifier: str
     number: int
     is_last: bool = False
-    """The header has ``LastMessage``, which exists in 1.0 only."""
+    """Whether the header has ``LastMessage``, which exists in 1.0 only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class AckRequested:
 
 @dataclass(frozen=True, slots=True)
 class SequenceAcknowledgement:
-    """Header: the numbers of the messages that have arrived.
+    """Header: the numbers of the messages that the destination of a sequence has.
 
     A header without ranges and Nacks states that no message arrived (1.1 ``None``, 1.0 the range
     0-0).
@@ -53,14 +56,14 @@ class SequenceAcknowledgement:
 
     identifier: str
     ranges: tuple[Range, ...] = ()
-    """Acknowledged numbers, ascending and disjoint."""
+    """Acknowledged numbers: ascending and disjoint ranges, both bounds included."""
     nacks: tuple[int, ...] = ()
     is_final: bool = False
     buffer_remaining: int = ABSENT
 
 
 class IncompleteSequenceBehavior(Enum):
-    """The treatment of a sequence that ends with a gap (1.1 section 3.4)."""
+    """What a destination does with a sequence that ends with a gap (1.1 section 3.4)."""
 
     NO_DISCARD = "NoDiscard"
     DISCARD_FOLLOWING_FIRST_GAP = "DiscardFollowingFirstGap"
@@ -69,7 +72,7 @@ class IncompleteSequenceBehavior(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An offered sequence for the other direction (replies)."""
+    """An offered sequence for the other direction, which would carry replies."""
 
     identifier: str
     endpoint: EndpointReference | None = None
@@ -81,7 +84,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class CreateSequence:
-    """Body: request for a new sequence."""
+    """Body: a request for a new sequence. ``expires`` is in milliseconds, 0 means forever."""
 
     acks_to: EndpointReference
     expires: int | None = None
@@ -90,10 +93,10 @@ class CreateSequence:
 
 @dataclass(frozen=True, slots=True)
 class CreateSequenceResponse:
-    """Body: identifier of the new sequence, in answer to CreateSequence.
+    """Body: the identifier of the new sequence, as the answer to CreateSequence.
 
-    ``accept`` is set if the offer was accepted. It is the endpoint for the acknowledgements of the
-    offered sequence.
+    ``accept`` is set if the offer was accepted; it is the endpoint for the acknowledgements of the
+    offered sequence. ``expires`` is in milliseconds, 0 means forever.
     """
 
     identifier: str
@@ -104,7 +107,7 @@ class CreateSequenceResponse:
 
 @dataclass(frozen=True, slots=True)
 class CloseSequence:
-    """Body, 1.1: no new messages follow. All numbers up to ``last_number`` were used."""
+    """Body, 1.1: no new messages follow. Numbers up to ``last_number``, included, were used."""
 
     identifier: str
     last_number: int | None = None
@@ -119,7 +122,10 @@ class CloseSequenceResponse:
 
 @dataclass(frozen=True, slots=True)
 class TerminateSequence:
-    """Body: the sequence can be forgotten. ``last_number`` exists in 1.1 only."""
+    """Body: the sequence can be forgotten.
+
+    Numbers up to ``last_number``, included, were used; this field exists in 1.1 only.
+    """
 
     identifier: str
     last_number: int | None = None
@@ -134,7 +140,7 @@ class TerminateSequenceResponse:
 
 @dataclass(frozen=True, slots=True)
 class MakeConnection:
-    """Body: request for a message that waits for this address or sequence."""
+    """Body: a request for a message that waits for this address or sequence."""
 
     address: str | None = None
     identifier: str | None = None
@@ -156,9 +162,9 @@ class Blame(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Body: an error.
+    """Body: an error of SOAP or of the protocol.
 
-    SOAP 1.1 has ``subcode`` and ``identifier`` in the header ``SequenceFault``.
+    In SOAP 1.1 the header ``SequenceFault`` carries ``subcode`` and ``identifier``.
     """
 
     blame: Blame
@@ -181,7 +187,7 @@ Content = (
     | MakeConnection
     | Fault
 )
-"""The protocol elements that the Body of a message can hold."""
+"""Any protocol element that the Body of a message can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,9 +197,9 @@ class SoapMessage:
     soap: SoapVersion
     addressing: AddressingVersion
     rm: RmVersion | None
-    """Version of WS-ReliableMessaging.
+    """Version of WS-ReliableMessaging, or ``None``.
 
-    ``None``: no element of the message is of WS-ReliableMessaging.
+    ``None`` means that no element of the message is of WS-ReliableMessaging.
     """
     action: str
     to: str = ""
@@ -211,11 +217,14 @@ class SoapMessage:
     These acknowledgements are ignored and not in ``acknowledgements``.
     """
     message_pending: bool | None = None
-    """wsmc:MessagePending: whether another message waits for the polled address."""
+    """The header wsmc:MessagePending: whether another message waits for the polled address.
+
+    ``None`` if the message has no such header.
+    """
     parameters: tuple[Element, ...] = ()
-    """Reference parameters of the endpoint that the message is sent to, as headers."""
+    """Reference parameters of the endpoint that the message is sent to, written as headers."""
     content: Content | None = None
     body: bytes = b""
-    """Bytes of an application's Body. Empty if the message has ``content``."""
+    """Bytes of an application's Body, without its tags. Empty if the message has ``content``."""
     size: int = field(default=0, compare=False)
-    """Bytes of the request that held the message."""
+    """Number of bytes of the request that held the message."""

@@ -1,4 +1,4 @@
-"""Encode a :class:`~srmp_spark.wsrm.codec.elements.SoapMessage` as bytes, in WCF's form.
+"""Encode a :class:`.elements.SoapMessage` as bytes, in the form in which WCF writes it.
 
 The prefixes are ``s``, ``a``, ``r`` and ``netrm``. All elements are valid by the schemas and in
 their order. BufferRemaining is the last child of an acknowledgement ([MS-WSRVCRM] 2.2.1). The
@@ -44,7 +44,8 @@ _FAULT_NAMES_1_1 = {Blame.SENDER: "Client", Blame.RECEIVER: "Server", Blame.OTHE
 def encode(message: SoapMessage) -> bytes:
     """Return the bytes of the envelope of ``message``.
 
-    Raises :class:`LocalProtocolError` if the versions of the message cannot express its content.
+    Raises :class:`LocalProtocolError` if the versions of the message cannot express its content, if
+    a number is out of range, or if a reference parameter cannot be written.
     """
     rm = message.rm
     if rm is None and (message.sequence or message.ack_requested or message.acknowledgements):
@@ -65,9 +66,9 @@ def encode(message: SoapMessage) -> bytes:
 
 
 def http_fields(message: SoapMessage) -> dict[str, str]:
-    """Return the HTTP fields of ``message``, which repeat ``wsa:Action``.
+    """Return the HTTP header fields for ``message``, by name.
 
-    The fields are Content-Type, and SOAPAction in SOAP 1.1.
+    The fields are Content-Type, and SOAPAction in SOAP 1.1. They repeat ``wsa:Action``.
     """
     action = message.action.replace("\\", "\\\\").replace('"', '\\"')
     content_type = f"{message.soap.media_type}; charset=utf-8"
@@ -124,9 +125,10 @@ def _sequence(sequence: Sequence, rm: RmVersion) -> str:
 
 
 def acknowledgement(ack: SequenceAcknowledgement, rm: RmVersion) -> str:
-    """Return the XML of a ``SequenceAcknowledgement``, without mustUnderstand (WS-I RSP R0540).
+    """Return the XML of the header ``SequenceAcknowledgement`` in the version ``rm``.
 
-    Raises :class:`LocalProtocolError` if ``ack`` is invalid in this version.
+    It has no mustUnderstand (WS-I RSP R0540). Raises :class:`LocalProtocolError` if ``ack`` is
+    invalid in this version.
     """
     is_new = rm is RmVersion.V1_1
     bounds = [number for each in ack.ranges for number in each]
@@ -263,7 +265,10 @@ def _offer(offer: Offer, rm: RmVersion) -> str:
 
 
 def _fault_detail(fault: Fault, rm: RmVersion | None) -> str:
-    """Return the XML of the fault's details: its sequence, and the highest number if known."""
+    """Return the XML of a fault's details: its sequence, and the highest number if known.
+
+    The text is empty if the fault names no sequence.
+    """
     if rm is None or not fault.identifier:
         return ""
     highest = (

@@ -15,7 +15,7 @@ from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapV
 def text_of(endpoint: EndpointReference, addressing: AddressingVersion) -> str:
     """Return ``endpoint`` as a text that :func:`endpoint_of` reads.
 
-    Raises :class:`LocalProtocolError` if a reference parameter cannot be written again.
+    Raises :class:`LocalProtocolError` if a reference parameter cannot be written as XML.
     """
     if not endpoint.reference_parameters:
         return endpoint.address
@@ -32,8 +32,8 @@ def text_of(endpoint: EndpointReference, addressing: AddressingVersion) -> str:
 def is_storable(endpoint: EndpointReference, addressing: AddressingVersion) -> bool:
     """Return whether :func:`endpoint_of` reads back the text that :func:`text_of` writes.
 
-    Check an endpoint before its sequence is acknowledged. A text that the next start cannot read
-    must not be stored.
+    Check an endpoint before its sequence is acknowledged, because a text that the next start cannot
+    read must not be stored. No error is raised.
     """
     try:
         text = text_of(endpoint, addressing)
@@ -45,8 +45,8 @@ def is_storable(endpoint: EndpointReference, addressing: AddressingVersion) -> b
 def endpoint_of(text: str) -> EndpointReference:
     """Return the endpoint that :func:`text_of` wrote as ``text``.
 
-    Raises :class:`LocalProtocolError` or :class:`RemoteProtocolError` for any other text that
-    begins with ``<``.
+    A text that does not begin with ``<`` is an address. Raises :class:`LocalProtocolError` or
+    :class:`RemoteProtocolError` for any other text that :func:`text_of` did not write.
     """
     if not text.startswith("<"):
         return EndpointReference(text)

@@ -1,6 +1,6 @@
 """Read faults of SOAP 1.1 and 1.2 into one form.
 
-SOAP 1.1 has no subcodes. There, the subcode is in a header ``SequenceFault``.
+SOAP 1.1 has no subcodes. In that version, the subcode is in a header ``SequenceFault``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BLAME = {
     "VersionMismatch": Blame.VERSION_MISMATCH,
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
-"""Names of faults that are shown again.
+"""Matches names of faults that are repeated in logs.
 
 A name with other characters is none of the known faults, and is dropped.
 """
@@ -34,7 +34,8 @@ def read_sequence_fault(element: Element) -> Fault:
     """Return the fault that the header ``SequenceFault`` holds.
 
     The header has a FaultCode, and in its Detail (or next to it) the Identifier of the sequence.
-    Raises :class:`RemoteProtocolError` if FaultCode is missing.
+    Raises :class:`RemoteProtocolError` if FaultCode is missing, or if an identifier or number is
+    invalid.
     """
     namespace = split(element.tag)[0]
     code = _child(element, qualified(namespace, "FaultCode"))
@@ -46,11 +47,11 @@ def read_sequence_fault(element: Element) -> Fault:
 
 
 def read_fault(element: Element, soap: SoapVersion, header: Fault | None) -> Fault:
-    """Return the fault in the element ``s:Fault``.
+    """Read the fault in the element ``s:Fault``, and return it.
 
-    ``header`` is the fault of the header ``SequenceFault``, or None. The header takes precedence,
-    because it is more exact than the code of SOAP 1.1. Raises :class:`RemoteProtocolError` if an
-    identifier or number in the fault is invalid.
+    ``header`` is the fault of the header ``SequenceFault``, or ``None``. The header takes
+    precedence, because it is more exact than the code of SOAP 1.1. Raises
+    :class:`RemoteProtocolError` if an identifier or number in the fault is invalid.
     """
     if soap is SoapVersion.V1_1:
         code, subcode = _qname(_child(element, "faultcode")), ""
@@ -113,7 +114,7 @@ def _max_number(element: Element) -> int | None:
 
 
 def _below(element: Element) -> list[Element]:
-    """Return the children of ``element`` and their children.
+    """Return the children of ``element``, each followed by its own children, as a list.
 
     The Identifier is a child of Detail, or of the SequenceAcknowledgement that Detail repeats.
     """

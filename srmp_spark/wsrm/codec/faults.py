@@ -21,7 +21,7 @@ from srmp_spark.wsrm.codec.namespaces import (
 
 
 class FaultCode(Enum):
-    """The known faults as (name, party to blame, text)."""
+    """The known faults, each as a tuple: name, party to blame, text for the reader."""
 
     SEQUENCE_TERMINATED = (
         "SequenceTerminated",
@@ -85,17 +85,17 @@ class FaultCode(Enum):
 
     @property
     def subcode_name(self) -> str:
-        """Return the name of the fault as the specification spells it."""
+        """Return the name of the fault as the specification writes it."""
         return self.value[0]
 
     def is_of(self, rm: RmVersion) -> bool:
-        """Return whether this version of WS-ReliableMessaging has the fault."""
+        """Return whether the version ``rm`` of WS-ReliableMessaging has this fault."""
         if self is FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED:
             return rm is RmVersion.V1_0
         return rm is RmVersion.V1_1 or self not in _NEW
 
     def subcode(self, rm: RmVersion) -> str:
-        """Return the subcode in Clark's notation.
+        """Return the subcode for the version ``rm`` in Clark's notation (``{namespace}name``).
 
         Raises :class:`LocalProtocolError` if the version does not have the fault.
         """
@@ -128,10 +128,10 @@ def fault_of(
     blame: Blame | None = None,
     max_number: int | None = None,
 ) -> Fault:
-    """Return the fault ``code`` of this version about the sequence ``identifier``.
+    """Return the fault ``code`` in the version ``rm``, about the sequence ``identifier``.
 
-    ``reason`` replaces the text of the specification. Raises :class:`LocalProtocolError` if the
-    version does not have the fault.
+    ``reason`` replaces the text of the specification, and ``blame`` its party. Raises
+    :class:`LocalProtocolError` if the version does not have the fault.
     """
     return Fault(
         blame or code.value[1], code.subcode(rm), reason or code.value[2], identifier, max_number
@@ -139,7 +139,10 @@ def fault_of(
 
 
 def code_of(fault: Fault) -> FaultCode | None:
-    """Return the :class:`FaultCode` of a received fault, of any version, or None if unknown."""
+    """Return the :class:`FaultCode` of a received fault, or ``None`` if the fault is unknown.
+
+    The fault may be of any version.
+    """
     for rm in RmVersion:
         for code in FaultCode:
             if code.is_of(rm) and fault.subcode == code.subcode(rm):
@@ -148,7 +151,11 @@ def code_of(fault: Fault) -> FaultCode | None:
 
 
 class SoapFaultError(RemoteProtocolError):
-    """A message was refused, and enough of it was read to answer with a fault."""
+    """Raised when a message is refused, but enough of it was read to answer with a fault.
+
+    :attr:`fault` is the fault to send; the other attributes state its versions and the MessageID of
+    the refused message.
+    """
 
     def __init__(
         self,

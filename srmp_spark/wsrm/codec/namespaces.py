@@ -1,4 +1,7 @@
-"""Define the versions of SOAP, WS-Addressing and WS-ReliableMessaging as enums with their URIs."""
+"""Define the versions of SOAP, WS-Addressing and WS-ReliableMessaging as enums.
+
+The value of each version is its namespace URI.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ FLOW_CONTROL = "http://schemas.microsoft.com/ws/2006/05/rm"
 """Namespace of flow control, for all versions of WS-ReliableMessaging ([MS-WSRVCRM] 2.2.3)."""
 MAKE_CONNECTION = "http://docs.oasis-open.org/ws-rx/wsmc/200702"
 MAKE_CONNECTION_ANONYMOUS = f"{MAKE_CONNECTION}/anonymous?id="
-"""Prefix of an address that can only be polled. The client's own part follows."""
+"""Beginning of an address that can only be polled. Text of the client's choice follows."""
 
 
 class SoapVersion(Enum):
@@ -32,7 +35,7 @@ class AddressingVersion(Enum):
 
     @property
     def anonymous(self) -> str:
-        """Return the address that means the HTTP answer of the same exchange."""
+        """Return the address that means "in the HTTP answer of the same exchange"."""
         return (
             f"{self.value}/role/anonymous"
             if self is AddressingVersion.V2004_08
@@ -43,24 +46,27 @@ class AddressingVersion(Enum):
     def none(self) -> str:
         """Return the address to which nothing is ever sent.
 
-        WS-Addressing 2004/08 has none: ``""``.
+        WS-Addressing 2004/08 has no such address; the result is ``""``.
         """
         return "" if self is AddressingVersion.V2004_08 else f"{self.value}/none"
 
     @property
     def fault(self) -> str:
-        """Return the action of a fault that has no action of its own."""
+        """Return ``wsa:Action`` of a fault that has no action of its own."""
         return f"{self.value}/fault"
 
 
 class RmVersion(Enum):
-    """Versions of WS-ReliableMessaging, by their namespaces. 1.2 looks like 1.1 on the wire."""
+    """Versions of WS-ReliableMessaging, by their namespaces.
+
+    1.2 looks like 1.1 on the network.
+    """
 
     V1_0 = "http://schemas.xmlsoap.org/ws/2005/02/rm"
     V1_1 = "http://docs.oasis-open.org/ws-rx/wsrm/200702"
 
     def action(self, name: str) -> str:
-        """Return ``wsa:Action`` of the protocol message with this name."""
+        """Return ``wsa:Action`` of the protocol message that is named ``name``."""
         return f"{self.value}/{name}"
 
 
@@ -69,11 +75,11 @@ MAKE_CONNECTION_ACTION = f"{MAKE_CONNECTION}/MakeConnection"
 SOAP_OF = {version.value: version for version in SoapVersion}
 ADDRESSING_OF = {version.value: version for version in AddressingVersion}
 RM_OF = {version.value: version for version in RmVersion}
-"""Version of WS-ReliableMessaging by its namespace."""
+"""Versions of WS-ReliableMessaging by their namespaces."""
 
 
 def qualified(namespace: str, name: str) -> str:
-    """Return a name in Clark's notation: ``{namespace}name``."""
+    """Return ``name`` with its namespace in Clark's notation: ``{namespace}name``."""
     return f"{{{namespace}}}{name}"
 
 

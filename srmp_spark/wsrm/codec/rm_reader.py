@@ -49,7 +49,7 @@ BUFFER_REMAINING = qualified(FLOW_CONTROL, "BufferRemaining")
 
 
 class Children:
-    """Reads the children of one element in their order."""
+    """Reads the child elements of one element one after the other, in their order."""
 
     def __init__(self, element: Element) -> None:
         self.namespace, self.parent = split(element.tag)
@@ -57,7 +57,7 @@ class Children:
         self._left.reverse()
 
     def take(self, name: str) -> Element | None:
-        """Take and return the next child if it is ``name``, else return None.
+        """Remove and return the next child if it is named ``name``, else return ``None``.
 
         The child must be in the namespace of its parent.
         """
@@ -66,9 +66,9 @@ class Children:
         return None
 
     def need(self, name: str) -> Element:
-        """Take and return the next child.
+        """Remove and return the next child, which must be named ``name``.
 
-        Raises :class:`RemoteProtocolError` if it is not ``name``.
+        Raises :class:`RemoteProtocolError` if it is another element or missing.
         """
         found = self.take(name)
         if found is None:
@@ -78,22 +78,23 @@ class Children:
         return found
 
     def identifier(self) -> str:
-        """Return the text of the next child, which must be an Identifier.
+        """Remove the next child, which must be an Identifier, and return its text.
 
         Raises :class:`RemoteProtocolError` if the Identifier is missing or no URI.
         """
         return values.uri(self.need("Identifier").text, "Identifier", SECTION)
 
     def number(self, name: str) -> int | None:
-        """Return the message number of the next child if it is ``name``, else None.
+        """Remove the next child if it is named ``name``, and return its message number, else None.
 
-        Raises :class:`RemoteProtocolError` if the text is no number from 1 on.
+        Raises :class:`RemoteProtocolError` if the text is no number from 1 to NUMBER_MAX, both
+        included.
         """
         found = self.take(name)
         return None if found is None else values.number(found.text, name, SECTION, minimum=1)
 
     def expires(self) -> int | None:
-        """Return the Expires of the next child in milliseconds, or None if it is absent.
+        """Remove the next child if it is Expires, and return it in milliseconds, else None.
 
         0 means never. Raises :class:`RemoteProtocolError` if the text is no duration.
         """
@@ -101,7 +102,7 @@ class Children:
         return None if found is None else values.duration(found.text, SECTION)
 
     def behavior(self) -> IncompleteSequenceBehavior | None:
-        """Return the IncompleteSequenceBehavior of the next child, or None if it is absent.
+        """Remove the next child if it is IncompleteSequenceBehavior, and return it, else None.
 
         Only 1.1 has this element. Raises :class:`RemoteProtocolError` if the value is unknown.
         """
@@ -122,9 +123,10 @@ class Children:
             ) from None
 
     def extensions(self) -> list[Element]:
-        """Return the remaining children, which must all be extensions.
+        """Return the remaining children, which must all be extensions, as a list.
 
-        Raises :class:`RemoteProtocolError` if one of the remaining children is a protocol element.
+        An extension is an element of another namespace. Raises :class:`RemoteProtocolError` if one
+        of the remaining children is a protocol element.
         """
         for element in self._left:
             if split(element.tag)[0] == self.namespace:
@@ -139,7 +141,7 @@ class Children:
 
 
 def read_sequence(element: Element) -> Sequence:
-    """Return the header ``wsrm:Sequence``.
+    """Read the header ``wsrm:Sequence`` from its element, and return it.
 
     Raises :class:`RemoteProtocolError` if it is invalid.
     """
@@ -156,11 +158,10 @@ def read_sequence(element: Element) -> Sequence:
 
 
 def read_ack_requested(element: Element) -> AckRequested:
-    """Return the header ``wsrm:AckRequested``.
+    """Read the header ``wsrm:AckRequested`` from its element, and return it.
 
-    Raises :class:`RemoteProtocolError` if it is invalid.
-
-    MaxMessageNumberUsed of 1.0 (called MessageNumber in its text) is ignored, as WCF does.
+    Raises :class:`RemoteProtocolError` if it is invalid. MaxMessageNumberUsed of 1.0 (called
+    MessageNumber in its text) is ignored, as WCF does.
     """
     children = Children(element)
     identifier = children.identifier()
@@ -171,7 +172,7 @@ def read_ack_requested(element: Element) -> AckRequested:
 
 
 def read_acknowledgement(element: Element) -> SequenceAcknowledgement:
-    """Return the header ``wsrm:SequenceAcknowledgement`` ([MS-WSRVCRM] 2.2.1).
+    """Read the header ``wsrm:SequenceAcknowledgement`` ([MS-WSRVCRM] 2.2.1), and return it.
 
     Raises :class:`RemoteProtocolError` if it is invalid or has more than ``RANGES_MAX`` ranges or
     Nacks.
@@ -211,11 +212,10 @@ def read_acknowledgement(element: Element) -> SequenceAcknowledgement:
 
 
 def _range(element: Element) -> Range:
-    """Return the bounds of one AcknowledgementRange.
+    """Return the bounds of one AcknowledgementRange, both included.
 
-    Raises :class:`RemoteProtocolError` if invalid.
-
-    The range 0-0 is WCF's form of "none" in 1.0 (B1402). 0 is in no other range.
+    Raises :class:`RemoteProtocolError` if they are invalid. The range 0-0 is WCF's form of "none"
+    in 1.0 (B1402). 0 is in no other range.
     """
     bounds = []
     for name in ("Lower", "Upper"):
@@ -234,7 +234,7 @@ def _range(element: Element) -> Range:
 
 
 def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Return the ranges ascending, disjoint and with neighbours joined.
+    """Return the ranges ascending and disjoint, with overlapping and adjacent ones joined.
 
     The range 0-0 is removed.
     """
@@ -253,10 +253,11 @@ def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 
 def read_endpoint(element: Element, addressing: AddressingVersion) -> EndpointReference:
-    """Return an endpoint reference: its address, and the reference parameters.
+    """Read an endpoint reference: its address, and its reference parameters.
 
     Raises :class:`RemoteProtocolError` unless there is one valid Address and at most
-    ``REFERENCE_PARAMETERS_MAX`` characters of parameters.
+    ``REFERENCE_PARAMETERS_MAX`` characters of parameters. Raises :class:`LocalProtocolError` if a
+    parameter cannot be written again.
     """
     address = ""
     parameters: list[Element] = []
@@ -290,7 +291,7 @@ def read_endpoint(element: Element, addressing: AddressingVersion) -> EndpointRe
 
 
 def read_content(element: Element, addressing: AddressingVersion) -> Content:
-    """Return the protocol element of the Body, which is not a fault.
+    """Read the protocol element of the Body, which is not a fault, and return it.
 
     Raises :class:`RemoteProtocolError` if the element is unknown or invalid.
     """
@@ -347,10 +348,11 @@ def _offer(element: Element, addressing: AddressingVersion) -> Offer:
 
 
 def _make_connection(element: Element) -> MakeConnection:
-    """Return the MakeConnection in ``element``. Raises :class:`RemoteProtocolError` if invalid.
+    """Read the MakeConnection in ``element``, and return it.
 
-    Address is defined by the specification. Identifier was in its drafts, and may be in the
-    namespace of WS-RM. Without either, the destination answers with MissingSelection.
+    Raises :class:`RemoteProtocolError` if it is invalid. Address is defined by the specification.
+    Identifier was in its drafts, and may be in the namespace of WS-RM. Without either, the
+    destination answers with MissingSelection.
     """
     address = identifier = None
     for child in element:

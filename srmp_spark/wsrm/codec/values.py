@@ -1,6 +1,7 @@
 """Parse the data types of the protocol: numbers, URIs, durations, flags.
 
-Each type has a parser, which raises only :class:`RemoteProtocolError`.
+Each type has a parser, which raises only :class:`RemoteProtocolError`. ``name`` and ``section`` are
+the names of the element and of the specification's section for the error.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ _DURATION = re.compile(
     r"(?:T(?=[0-9])(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9})(?:\.([0-9]{1,9}))?S)?)?"
 )
 _MILLISECONDS = (365 * 86_400_000, 30 * 86_400_000, 86_400_000, 3_600_000, 60_000, 1_000)
-"""Milliseconds of a year, a month (xs:duration leaves the length of both open), a day, an hour, a
-minute, a second.
+"""Milliseconds of a year, a month, a day, an hour, a minute and a second.
+
+xs:duration leaves the length of year and month open.
 """
 
 
 def number(
     text: str, name: str, section: str, *, minimum: int = 0, maximum: int = NUMBER_MAX
 ) -> int:
-    """Return an unsigned number from ``minimum`` to ``maximum``.
+    """Return the unsigned number in ``text``, from ``minimum`` to ``maximum``, both included.
 
     Leading zeros and a plus sign are allowed, because the lexical space of the type has them.
     Raises :class:`RemoteProtocolError` if ``text`` is no such number.
@@ -42,9 +44,9 @@ def number(
 
 
 def buffer_remaining(text: str) -> int:
-    """Return the value of BufferRemaining, an xs:int from 0 to 2147483647 ([MS-WSRVCRM] 2.2.3).
+    """Return the BufferRemaining in ``text``: an xs:int from 0 to 2147483647, both included.
 
-    Raises :class:`RemoteProtocolError` if ``text`` is no such number.
+    See [MS-WSRVCRM] 2.2.3. Raises :class:`RemoteProtocolError` if ``text`` is no such number.
     """
     return number(text, "BufferRemaining", "[MS-WSRVCRM] 2.2.3", maximum=BUFFER_REMAINING_MAX)
 
@@ -52,10 +54,9 @@ def buffer_remaining(text: str) -> int:
 def uri(text: str, name: str, section: str) -> str:
     """Return the URI in ``text`` without white space around it.
 
-    URIs are compared letter for letter.
-
-    Raises :class:`RemoteProtocolError` if the URI is empty, longer than ``IDENTIFIER_MAX`` or has
-    white space or unprintable characters.
+    The URI is not normalized, because URIs are compared letter for letter. Raises
+    :class:`RemoteProtocolError` if the URI is empty, longer than ``IDENTIFIER_MAX`` characters or
+    has white space or unprintable characters.
     """
     text = text.strip(XML_SPACE)
     if not text:
@@ -68,10 +69,10 @@ def uri(text: str, name: str, section: str) -> str:
 
 
 def duration(text: str, section: str) -> int:
-    """Return an xs:duration in milliseconds, at most ``EXPIRES_MAX``.
+    """Return the xs:duration in ``text`` in milliseconds, at most ``EXPIRES_MAX``.
 
-    0 means "never" in ``Expires``. So a duration above 0 is at least one millisecond. Raises
-    :class:`RemoteProtocolError` if ``text`` is no duration.
+    A longer one counts as EXPIRES_MAX. 0 means "never" in ``Expires``, so a duration above 0 is at
+    least one millisecond. Raises :class:`RemoteProtocolError` if ``text`` is no duration.
     """
     match = _DURATION.fullmatch(text.strip(XML_SPACE))
     if match is None:
@@ -88,13 +89,13 @@ def duration(text: str, section: str) -> int:
 
 
 def format_duration(milliseconds: int) -> str:
-    """Return milliseconds as an xs:duration in seconds."""
+    """Return ``milliseconds`` as the text of an xs:duration in seconds."""
     seconds, rest = divmod(milliseconds, 1_000)
     return f"PT{seconds}.{rest:03d}S" if rest else f"PT{seconds}S"
 
 
 def flag(text: str, name: str, section: str) -> bool:
-    """Return the value of an xs:boolean.
+    """Return the value of the xs:boolean in ``text``.
 
     WCF and CXF's SOAP 1.1 write ``1``, CXF's SOAP 1.2 and Metro write ``true``. Raises
     :class:`RemoteProtocolError` if ``text`` is no xs:boolean.

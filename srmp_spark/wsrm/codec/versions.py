@@ -14,15 +14,18 @@ from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapV
 _T = TypeVar("_T")
 
 RM_VERSIONS = {"1.0": RmVersion.V1_0, "1.1": RmVersion.V1_1, "1.2": RmVersion.V1_1}
-"""Values of the column ``wsrm_version``. 1.2 looks like 1.1 on the wire."""
+"""Versions by the values of the column ``wsrm_version``.
+
+1.2 looks like 1.1 on the network.
+"""
 SOAP_VERSIONS = {"1.1": SoapVersion.V1_1, "1.2": SoapVersion.V1_2}
-"""Values of the column ``soap_version``."""
+"""Versions by the values of the column ``soap_version``."""
 ADDRESSING_VERSIONS = {"2004/08": AddressingVersion.V2004_08, "2005/08": AddressingVersion.V2005_08}
-"""Values of the column ``wsa_version``."""
+"""Versions by the values of the column ``wsa_version``."""
 
 
 class Versions(NamedTuple):
-    """The three versions of one sequence."""
+    """The three versions of the protocols in which one sequence is sent."""
 
     rm: RmVersion = RmVersion.V1_1
     soap: SoapVersion = SoapVersion.V1_2
@@ -30,12 +33,10 @@ class Versions(NamedTuple):
 
     @classmethod
     def of(cls, wsrm: str | None, soap: str | None, wsa: str | None) -> Versions:
-        """Return the versions that a row names.
+        """Return the versions that the columns of a sink's row name.
 
-        ``None`` means the default: 1.1, 1.2 and 2005/08.
-
-        Raises :class:`ConfigurationError` if a value is unknown, or two versions do not go
-        together.
+        ``None`` or an empty text means the default: 1.1, 1.2 and 2005/08. Raises
+        :class:`ConfigurationError` if a value is unknown, or two versions do not go together.
         """
         found = cls(
             _one("wsrm_version", RM_VERSIONS, wsrm or "1.1"),

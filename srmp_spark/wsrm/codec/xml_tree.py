@@ -34,12 +34,15 @@ from srmp_spark.wsrm.limits import (
 )
 
 XML_SPACE = " \t\r\n"
-"""White space of XML 1.0. ``str.strip()`` without this argument would remove more characters."""
+"""White space of XML 1.0, for ``str.strip()``.
+
+Without this argument ``str.strip()`` would remove more characters.
+"""
 SECTION = "SOAP 1.2 part 1 section 5"
 _TAG = re.compile(rb"<[^<>\"']*(?:\"[^\"]*\"[^<>\"']*|'[^']*'[^<>\"']*)*>")
 _TAG_NAME = re.compile(rb"<[^\s/>]+")
 _PREFIX = re.compile(rb"(?<![\w.\-\x80-\xff])([\w.\-\x80-\xff]+):")
-"""A name before a colon, in a tag or in a text.
+"""Matches a name before a colon, in a tag or in a text.
 
 Each run of name characters is examined once, so the search is linear.
 """
@@ -55,7 +58,7 @@ class Scope(NamedTuple):
     outer: Scope | None = None
 
     def find(self, prefix: str) -> str | None:
-        """Return the namespace of ``prefix``, or None if it is not declared.
+        """Return the namespace of ``prefix``, or ``None`` if it is not declared.
 
         The prefix ``""`` is that of names without a prefix.
         """
@@ -67,7 +70,7 @@ class Scope(NamedTuple):
         return None
 
     def all(self) -> dict[str, str]:
-        """Return every prefix that can be used at the element, with its namespace."""
+        """Return every prefix that can be used at the element, as a dictionary to its namespace."""
         found = {} if self.outer is None else self.outer.all()
         return found | dict(self.declared)
 
@@ -87,7 +90,10 @@ class Element:
 
     @property
     def text(self) -> str:
-        """Return the text directly in the element, without white space around it."""
+        """Return the text directly in the element, without that of its children.
+
+        White space around the text is removed.
+        """
         return "".join(part for part in self.content if isinstance(part, str)).strip(XML_SPACE)
 
     def __iter__(self) -> Iterator[Element]:
@@ -102,11 +108,11 @@ class Tree(NamedTuple):
     body: bytes
     """Bytes between the tags of the Body."""
     protocol: Element | None
-    """First element of the Body, if its namespace is a wanted one."""
+    """First element of the Body, or ``None`` unless its namespace is a wanted one."""
 
 
 class _Open:
-    """An element whose end tag has not been read yet."""
+    """An element that is being read: its end tag has not been read yet."""
 
     __slots__ = ("attributes", "content", "scope", "tag")
 
@@ -121,12 +127,11 @@ class _Open:
 
 
 def parse_tree(envelope: bytes, wanted: Container[str]) -> Tree:
-    """Return the SOAP message in ``envelope``.
+    """Parse the SOAP message in ``envelope`` into a tree.
 
-    Namespaces in ``wanted`` are parsed in the Body, too.
-
-    Raises :class:`RemoteProtocolError` if the message is not well-formed, is forbidden by SOAP, or
-    exceeds a limit.
+    An element of the Body is parsed only if its namespace is in ``wanted``. Raises
+    :class:`RemoteProtocolError` if the message is not well-formed, is forbidden by SOAP, or exceeds
+    a limit.
     """
     if len(envelope) > ENVELOPE_MAX:
         raise LimitExceededError(
@@ -136,7 +141,7 @@ def parse_tree(envelope: bytes, wanted: Container[str]) -> Tree:
 
 
 class _Reader:
-    """Parses one envelope in one pass."""
+    """Parses one envelope in one pass of the XML parser expat."""
 
     def __init__(self, envelope: bytes, wanted: Container[str]) -> None:
         self._envelope = envelope
@@ -242,7 +247,8 @@ class _Reader:
     def _frame(self, tag: str) -> None:
         """Handle the start of Envelope, Header or Body.
 
-        Raises :class:`RemoteProtocolError` if the element is in a wrong place.
+        Raises :class:`RemoteProtocolError` if the element is in a wrong place, or HEADER_MAX is
+        exceeded.
         """
         namespace, name = split(tag)
         if self._depth == 1:
@@ -279,7 +285,11 @@ class _Reader:
             raise LimitExceededError("HEADER_MAX", HEADER_MAX, at, section=SECTION)
 
     def _block(self, tag: str, attributes: dict[str, str], declared: dict[str, str]) -> None:
-        """Handle the start of a header block, a child of the Body, or an element inside one."""
+        """Handle the start of a header block, a child of the Body, or an element inside one.
+
+        Raises :class:`LimitExceededError` if there are too many elements, or HEADER_MAX is
+        exceeded.
+        """
         if self._in_body and self._depth == 3:
             self._children.append((self._parser.CurrentByteIndex, frozenset(declared)))
             if len(self._children) > 1 or split(tag)[0] not in self._wanted:
@@ -317,9 +327,11 @@ class _Reader:
     # --- the Body ---------------------------------------------------------------------------------
 
     def _body(self) -> bytes:
-        """Return the bytes of the Body, with the declarations that it needs from outside.
+        """Return the bytes between the tags of the Body.
 
-        Raises :class:`LimitExceededError` if these declarations exceed ``DECLARATIONS_ADDED_MAX``.
+        Namespace declarations that the Body needs from elements around it are written into the tags
+        of its children. Raises :class:`LimitExceededError` if they exceed
+        ``DECLARATIONS_ADDED_MAX`` bytes.
         """
         body = self._envelope[self._body_start : self._body_end]
         scope = self._body_scope.all()
@@ -354,7 +366,10 @@ class _Reader:
 
 
 def _prefixes_used(body: bytes, known: Iterable[str]) -> set[str]:
-    """Return the prefixes in ``known`` that are followed by a colon somewhere in ``body``."""
+    """Return the set of the prefixes in ``known`` that are followed by a colon in ``body``.
+
+    Prefixes in texts count too.
+    """
     wanted = {prefix.encode(): prefix for prefix in known if prefix}
     used = set()
     for found in _PREFIX.finditer(body) if wanted else ():
@@ -367,12 +382,15 @@ def _prefixes_used(body: bytes, known: Iterable[str]) -> set[str]:
 
 
 def declaration(prefix: str, uri: str) -> str:
-    """Return the text of a namespace declaration, such as `` xmlns:prefix="uri"``."""
+    """Return the text of a namespace declaration, such as `` xmlns:prefix="uri"``.
+
+    The text begins with a blank; the URI is escaped.
+    """
     return f' xmlns{":" if prefix else ""}{prefix}="{escaped(uri)}"'
 
 
 def escaped(text: str) -> str:
-    """Return ``text`` escaped for an element, or for an attribute in double quotes."""
+    """Return ``text`` with XML escapes, for an element or an attribute in double quotes."""
     text = (
         text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
     )

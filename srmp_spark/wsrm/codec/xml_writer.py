@@ -16,22 +16,23 @@ from srmp_spark.wsrm.codec.namespaces import XML, AddressingVersion, split
 from srmp_spark.wsrm.codec.xml_tree import EMPTY_SCOPE, Element, Scope, declaration, escaped
 
 _PREFIX = re.compile(r"(?<![\w.\-])([\w.\-]+):")
-"""A possible prefix in a text. Each run of name characters is examined once."""
+"""Matches a possible prefix in a text. Each run of name characters is examined once."""
 
 
 def write_element(element: Element) -> str:
-    """Return the text of ``element``, with all declarations that its names or texts may use.
+    """Return the XML text of ``element``, with all declarations that it may use.
 
-    Declarations of elements around it are included. Raises :class:`LocalProtocolError` if a name
-    has no prefix in scope.
+    These are declarations of elements around it too, for prefixes in names or texts. Raises
+    :class:`LocalProtocolError` if a name has no prefix in scope.
     """
     return _write(element, EMPTY_SCOPE, "")
 
 
 def write_parameter(element: Element, addressing: AddressingVersion) -> str:
-    """Return the text of a reference parameter as a header.
+    """Return the XML text of a reference parameter as a header.
 
-    WS-Addressing 2005/08 marks such headers (WS-Addressing 1.0 SOAP binding 3.2).
+    WS-Addressing 2005/08 requires an attribute that marks such headers (WS-Addressing 1.0 SOAP
+    binding 3.2). Raises :class:`LocalProtocolError` if a name has no prefix in scope.
     """
     if addressing is AddressingVersion.V2004_08:
         return write_element(element)
@@ -72,7 +73,10 @@ def _write(element: Element, outer: Scope, more: str) -> str:
 
 
 def _in_use(element: Element) -> Mapping[str, str]:
-    """Return the declarations in scope that something in ``element`` uses or may name."""
+    """Return the declarations in scope that ``element`` uses or may name, by prefix.
+
+    A name before a colon in any text or attribute counts.
+    """
     scope = element.scope.all()
     names = set(_prefixes(element)) & scope.keys()
     if scope.get(""):
@@ -95,9 +99,9 @@ def _prefixes(element: Element) -> Iterator[str]:
 
 
 def _name(tag: str, scope: Scope, *, is_attribute: bool) -> str:
-    """Return ``prefix:name`` for ``tag``, with a prefix that means its namespace in ``scope``.
+    """Return ``tag`` as it is written in ``scope``: ``prefix:name``, or ``name`` alone.
 
-    Raises :class:`LocalProtocolError` if no prefix does.
+    Raises :class:`LocalProtocolError` if no prefix in scope means the namespace of ``tag``.
     """
     namespace, local = split(tag)
     if namespace == XML:

@@ -13,9 +13,9 @@ not wait, and acknowledges the messages that are stored by then. CXF has one thr
 it would wait for the answer while the missing message is due. The number of held messages is
 limited. Messages beyond the limit are sent again by their source.
 
-A source with an address receives its acknowledgements there, one for several messages. Other
-sources receive them in HTTP answers. When room returns after an acknowledgement with 0, sources
-with an address are notified at once. The others learn it when they poll.
+A source with an address receives its acknowledgements at that address, one for several messages.
+Other sources receive them in HTTP answers. When room returns after an acknowledgement with 0,
+sources with an address are notified at once. The others learn it when they poll.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ class Destination:
     """Receives all sequences of one queue, without I/O.
 
     ``new_identifier`` returns a URI that was never used before. ``address`` is the URL at which
-    clients reach this queue. ``held`` is shared by the destinations of all queues.
+    clients reach this queue. ``held`` is shared by the destinations of all queues. In all methods
+    ``now`` is in seconds of the monotonic clock, and ``utc`` is the present time in microseconds
+    since 1970.
     """
 
     flow_class: type[FlowControlObject] = FlowControlObject
@@ -94,16 +96,16 @@ class Destination:
         self._sequences: dict[str, InboundSequence] = {}
         self._polled = PolledAddresses()
         self._created: dict[str, str] = {}
-        """Sequence that each CreateSequence made, by the MessageID of the CreateSequence."""
+        """Identifier of the sequence that each CreateSequence made, by its MessageID."""
         self._lives: Timers[str] = Timers()
         self._owed: Timers[str] = Timers()
-        """Time at which a sequence's acknowledgement is sent to the address of its source."""
+        """Times at which acknowledgements are sent to the addresses of sources, by sequence."""
         self._owners: Counter[str] = Counter()
-        """Number of sequences of each client."""
+        """Number of sequences that each client has, by the client's name or address."""
         self._dirty: dict[str, None] = {}
         self._removed: list[str] = []
         self._holding: dict[str, InboundSequence] = {}
-        """Sequences with messages after a gap."""
+        """Sequences with messages after a gap, by identifier."""
         self._generation = 0
         self._position = -1
         self._answers = Answers(address, self._sequences, self.flow)
@@ -119,10 +121,9 @@ class Destination:
     ) -> None:
         """Add the sequences that the store has, after a restart.
 
-        ``utc`` is in microseconds since 1970.
-
-        Each sequence gets its whole inactivity timeout, because this process could not answer
-        meanwhile.
+        ``proof`` proves that ``rows`` are stored. ``owner`` and ``client`` are those of
+        :meth:`receive`, for all rows. Each sequence gets its whole inactivity timeout, because this
+        process could not answer meanwhile.
         """
         for row in rows:
             sequence = self._add(row, proof, now, owner, client)
@@ -138,12 +139,12 @@ class Destination:
         return iter(self._sequences.values())
 
     def get(self, identifier: str) -> InboundSequence | None:
-        """Return the sequence with this identifier, or None if it is unknown."""
+        """Return the sequence with this identifier, or ``None`` if it is unknown."""
         return self._sequences.get(identifier)
 
     @property
     def held(self) -> int:
-        """Return the number of messages that wait after gaps, of all sequences."""
+        """Return the number of messages of all sequences that wait after gaps."""
         return sum(len(sequence.held) for sequence in self._holding.values())
 
     # --- what arrives -----------------------------------------------------------------------------
@@ -157,10 +158,10 @@ class Destination:
         owner: str = "",
         client: str | None = None,
     ) -> Received:
-        """Decide about ``message`` and return the decision, which is not stored yet.
+        """Decide about ``message`` and return the decision.
 
-        ``payload`` is returned in the :class:`Delivery` of the message. ``utc`` is in microseconds
-        since 1970. ``owner`` is the client that sends, for the limit of sequences of one client.
+        Nothing is stored or answered yet. ``payload`` is returned in the :class:`Delivery` of the
+        message. ``owner`` is the client that sends, for the limit of sequences of one client.
         ``client`` is the client's authenticated name: acknowledgements that wait for one name are
         not given to another.
         """
@@ -181,8 +182,8 @@ class Destination:
             or content is not None
             or self._is_ours(message)
         ):
-            # No answer is due to an acknowledgement for a sequence that we never offered, to a
-            # fault, and to CXF's LastMessage without a Sequence.
+            # No answer is due to an acknowledgement for a sequence that was never offered, to
+            # a fault, and to CXF's LastMessage without a Sequence.
             return self._result(Kind.NOTHING, message, None)
         return self._fault(message, not_reliable(message))
 
@@ -224,9 +225,10 @@ class Destination:
         )
 
     def not_now(self, message: SoapMessage, now: float, utc: int) -> Received:
-        """Decide about a new message that the queue does not accept at present.
+        """Decide about a numbered message that the queue does not accept at present.
 
-        The source keeps the message. The answer acknowledges what is stored.
+        The message is not taken, so its source keeps it and sends it again. The answer acknowledges
+        what is stored.
         """
         assert message.sequence is not None, "only a numbered message waits for its turn"
         sequence = self._sequences.get(message.sequence.identifier)
@@ -277,7 +279,8 @@ class Destination:
     def _asked(self, message: SoapMessage, now: float, utc: int) -> Received:
         """Decide about a message that only requests acknowledgements.
 
-        The first sequence that is unknown or over decides: the answer is its fault.
+        If one of its sequences is unknown or over, the answer is the fault of the first such
+        sequence.
         """
         sequence = None
         for asked in message.ack_requested:
@@ -379,7 +382,10 @@ class Destination:
     def _add(
         self, row: SequenceRow, proof: Committed | None, now: float, owner: str, client: str | None
     ) -> InboundSequence:
-        """Put a sequence into the table of sequences and its indexes, and return the sequence."""
+        """Put a sequence into the table of sequences and its indexes, and return the sequence.
+
+        ``proof`` is ``None`` for a new sequence.
+        """
         sequence = self._sequences[row.identifier] = self.sequence_class(row, proof)
         sequence.owner, sequence.client, sequence.begun_at = owner, client, now
         self._owners[owner] += 1
@@ -389,7 +395,7 @@ class Destination:
         return sequence
 
     def not_the_same(self, message_id: str) -> None:
-        """Forget which sequence the CreateSequence ``message_id`` made.
+        """Forget which sequence the CreateSequence with the MessageID ``message_id`` made.
 
         Call this if another client sends a CreateSequence with the same MessageID. Its message is
         no copy of the first one.
@@ -397,7 +403,7 @@ class Destination:
         self._created.pop(message_id, None)
 
     def created(self, message_id: str) -> InboundSequence | None:
-        """Return the sequence that the CreateSequence with this MessageID made, or None."""
+        """Return the sequence that the CreateSequence with this MessageID made, or ``None``."""
         return self._sequences.get(self._created.get(message_id, ""))
 
     def nothing(self, message: SoapMessage) -> Received:
@@ -408,8 +414,8 @@ class Destination:
         """Undo the decisions about these sequences after an internal error.
 
         The sequences of ``before`` return to their stored rows. Each of these sequences accepts no
-        message until the next start, which reads the store again. Sequences whose identifier is not
-        in ``known`` are removed, because no client was notified of them.
+        message until the next start, which reads the store again. Sequences of this destination
+        whose identifier is not in ``known`` are removed, because no client was notified of them.
         """
         for row in before:
             sequence = self._sequences.get(row.identifier)
@@ -428,7 +434,7 @@ class Destination:
             self._removed.remove(identifier)
 
     def unknown(self, message: SoapMessage, identifier: str) -> Received:
-        """Return the decision to answer with the fault UnknownSequence.
+        """Return the decision to answer ``message`` with the fault UnknownSequence.
 
         Call this for a client to which the sequence ``identifier`` does not belong. The answer does
         not show whether the sequence exists.
@@ -440,7 +446,12 @@ class Destination:
     def _connection(
         self, message: SoapMessage, content: MakeConnection, now: float, client: str | None
     ) -> Received:
-        """Decide about a MakeConnection: find what waits for the address that the client polls."""
+        """Decide about a MakeConnection: choose the acknowledgement that its address waits for.
+
+        If nothing waits, or another client uses the address, the answer is empty. A request without
+        an address that can be polled gets a fault. The poll keeps the sequences of the address
+        alive.
+        """
         if content.address is None:
             code = (
                 FaultCode.MISSING_SELECTION
@@ -459,7 +470,7 @@ class Destination:
         return self._result(Kind.CONNECTION, message, self._sequences.get(polled.next_owed))
 
     def _other_version(self, sequence: InboundSequence, message: SoapMessage) -> Fault | None:
-        """Return a fault if ``message`` has other versions than ``sequence``, else None.
+        """Return a fault if ``message`` has other versions than ``sequence``, else ``None``.
 
         A sequence has one version of WS-ReliableMessaging and of WS-Addressing (WCF's R2102), so
         that the peer can read every answer.
@@ -492,17 +503,17 @@ class Destination:
     def _drop_held(self, sequence: InboundSequence) -> None:
         """Discard the messages of ``sequence`` that wait after a gap.
 
-        They were never acknowledged, so their source still has them.
+        They were never acknowledged, so their source still has them and sends them again.
         """
         self._holding.pop(sequence.identifier, None)
         self._held.bytes -= sequence.held_bytes
         sequence.drop_held()
 
     def _live(self, sequence: InboundSequence, now: float, utc: int) -> None:
-        """Set the time at which ``sequence`` ends if nothing arrives for it.
+        """Set the timer at which ``sequence`` ends if nothing arrives for it.
 
-        The time is its Expires at the latest. For a terminated sequence, set the time at which it
-        is forgotten.
+        The sequence ends at its Expires at the latest. For a terminated sequence, set the time at
+        which it is forgotten.
         """
         settings = self.settings
         over = sequence.state is InboundState.TERMINATED
@@ -512,9 +523,10 @@ class Destination:
         self._lives.set(sequence.identifier, deadline)
 
     def _asked_until(self, sequence: InboundSequence, now: float, utc: int) -> float:
-        """Return until when the last MakeConnection for its address keeps ``sequence`` alive.
+        """Return the time until which the last MakeConnection keeps ``sequence`` alive.
 
-        The time is ``now`` if the sequence is terminated or its client does not poll.
+        The time is in seconds of the monotonic clock. It is ``now`` if the sequence is terminated
+        or its client does not poll.
         """
         if sequence.polled is None or sequence.state is InboundState.TERMINATED:
             return now
@@ -564,16 +576,19 @@ class Destination:
 
     @property
     def generation(self) -> int:
-        """Return how many times :meth:`changes` was called."""
+        """Return how many times :meth:`changes` was called so far."""
         return self._generation
 
     @property
     def has_changes(self) -> bool:
-        """Return whether :meth:`changes` would hold anything."""
+        """Return whether :meth:`changes` would return any change."""
         return bool(self._dirty or self._removed)
 
     def changes(self) -> Changes:
-        """Return the changes of sequences since the last call, which must be in the next commit."""
+        """Return the changes of sequences since the last call, and begin to collect anew.
+
+        The changes must be in the next commit, and :attr:`generation` rises by 1.
+        """
         self._generation += 1
         rows = [self._sequences[each].row() for each in self._dirty if each in self._sequences]
         removed, self._removed = self._removed, []
@@ -585,7 +600,8 @@ class Destination:
     ) -> list[list[Output]]:
         """Return the answers to messages whose changes are stored: one list for each message.
 
-        Raises :class:`LocalProtocolError` if ``proof`` does not prove the commit of all of them.
+        An answer that must wait for room of the queue is a :class:`Later`. Raises
+        :class:`LocalProtocolError` if ``proof`` does not prove the commit of all of them.
         """
         if type(proof) is not Committed or proof.position < self._position:
             raise LocalProtocolError(f"{proof!r} proves no commit after {self._position}")
@@ -609,8 +625,8 @@ class Destination:
     def _waits_for_room(self, received: Received, sequence: InboundSequence) -> bool:
         """Return whether the answer to this message must wait until the queue has room.
 
-        A request/reply client cannot receive a BufferRemaining of 0. A late answer slows such a
-        client down instead.
+        The answer must wait if the queue has no room and the client is a request/reply client,
+        which cannot receive a BufferRemaining of 0. A late answer slows such a client down instead.
         """
         header = received.request.sequence
         is_taken = header is not None and header.number <= sequence.stored
@@ -623,9 +639,11 @@ class Destination:
         )
 
     def answer(self, received: Received, now: float) -> list[Output]:
-        """Return the answer to a message that is stored.
+        """Return the outputs that answer a message that is stored.
 
-        For an answer that :class:`Later` delayed, call this when the wait is over.
+        For an answer that :class:`Later` delayed, call this when the wait is over. A source with an
+        address gets an empty answer, and its acknowledgement within ``acknowledgement_interval``,
+        unless it requested one.
         """
         sequence = self._sequences.get(received.identifier)
         if received.kind is Kind.ACKNOWLEDGE and sequence is not None and not sequence.is_anonymous:
@@ -646,8 +664,9 @@ class Destination:
     def set_room(self, room: int) -> list[Output]:
         """Set how many more messages the queue can take: SET_BUFFER_REMAINING.
 
-        Return acknowledgements for sources with an address whose last acknowledgement had 0 room.
-        Sources that poll get theirs with the next MakeConnection.
+        The value is limited to 0 to the maximum of the settings, both included. Return
+        acknowledgements for sources with an address whose last acknowledgement had 0 room, if there
+        is room now. Sources that poll get theirs with the next MakeConnection.
         """
         value = max(0, min(room, self.flow.maximum))
         self.flow.set_buffer_remaining(value)
@@ -670,7 +689,7 @@ class Destination:
     def message_processed(self) -> list[Output]:
         """Add room for one message, because the application has processed a message.
 
-        Return the acknowledgements of :meth:`set_room`. The event is that of [MS-WSRVCRM] 3.1.7.2.
+        The event is that of [MS-WSRVCRM] 3.1.7.2. Return the acknowledgements of :meth:`set_room`.
         """
         return self.set_room(min(self.flow.get_buffer_remaining() + 1, self.flow.maximum))
 
@@ -678,7 +697,7 @@ class Destination:
         """Return the acknowledgements that are due by ``now``, and end the sequences that are over.
 
         A sequence is over if its Expires or the inactivity timeout has passed. The ended sequences
-        are in :meth:`changes` afterwards. ``utc`` is in microseconds since 1970.
+        are in :meth:`changes` afterwards.
         """
         outputs: list[Output] = []
         for identifier in self._owed.due(now):
@@ -700,9 +719,9 @@ class Destination:
         return outputs
 
     def _no_room_for(self, owner: str, now: float) -> int | None:
-        """Return the limit that prevents a new sequence of ``owner``, or None if there is room.
+        """Return the limit that prevents a new sequence of ``owner``, or ``None`` if there is room.
 
-        Old sequences are evicted where possible.
+        Sequences that are over or unused are evicted to make room.
         """
         settings = self.settings
         if self._owners[owner] >= settings.sequences_of_one_max and not self._make_way(now, owner):
@@ -712,14 +731,13 @@ class Destination:
         return None
 
     def _make_way(self, now: float, owner: str | None) -> bool:
-        """Evict one sequence, of ``owner`` if given.
-
-        Return whether a sequence could be evicted.
+        """Evict one sequence, of ``owner`` unless that is ``None``; return whether one was evicted.
 
         The oldest terminated sequence is evicted. If there is none, the oldest sequence that never
-        received a message is evicted. A client that begins a sequence for each call must not be
-        refused because of its old sequences. Another client must not be refused because of
-        sequences that one client began and left.
+        received a message and is older than ``unused_spared`` is evicted. A client that begins a
+        sequence for each call must not be refused because of its old sequences. Another client must
+        not be refused because of sequences that one client began and left. Sequences with changes
+        that are not yet in :meth:`changes` stay.
         """
         mine = [each for each in self._sequences.values() if owner is None or each.owner == owner]
         over = (
@@ -751,7 +769,7 @@ class Destination:
         self._removed.append(sequence.identifier)
 
     def next_timer(self) -> float | None:
-        """Return the time at which :meth:`poll` next has something to do, or None for never."""
+        """Return the time at which :meth:`poll` next has something to do, or ``None`` for never."""
         return min(
             (when for when in (self._owed.next(), self._lives.next()) if when is not None),
             default=None,

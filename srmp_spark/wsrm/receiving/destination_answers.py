@@ -32,7 +32,7 @@ def is_address(endpoint: EndpointReference | None, addressing: AddressingVersion
     """Return whether a separate message can be sent to ``endpoint``.
 
     The anonymous address, the address ``none`` and addresses of WS-MakeConnection are no such
-    endpoints.
+    endpoints, and neither is ``None``.
     """
     if endpoint is None or endpoint.address in (addressing.anonymous, addressing.none):
         return False
@@ -42,7 +42,10 @@ def is_address(endpoint: EndpointReference | None, addressing: AddressingVersion
 def fault_endpoint(
     request: SoapMessage, sequence: InboundSequence | None
 ) -> EndpointReference | None:
-    """Return the endpoint for a fault about ``request``, or None for the HTTP answer."""
+    """Return the endpoint for a fault about ``request``, or ``None`` for the HTTP answer.
+
+    It is the first real address of FaultTo, ReplyTo and the sequence's AcksTo.
+    """
     acks_to = None if sequence is None else sequence.acks_to
     for endpoint in (request.fault_to, request.reply_to, acks_to):
         if is_address(endpoint, request.addressing):
@@ -61,7 +64,7 @@ def version_of(message: SoapMessage) -> RmVersion:
 
 
 class Answers:
-    """Makes the messages that answer the clients of one destination."""
+    """Makes the messages that answer the clients of one destination (:mod:`.destination`)."""
 
     def __init__(
         self, address: str, sequences: Mapping[str, InboundSequence], flow: FlowControlObject
@@ -70,17 +73,18 @@ class Answers:
         self._sequences = sequences
         self._flow = flow
         self._told_0: dict[str, None] = {}
-        """Sequences that were sent at least one acknowledgement with 0 room since the last
-        :meth:`take_told_0`.
+        """Sequences that were sent an acknowledgement with 0 room.
+
+        This happened at least once since the last :meth:`take_told_0`.
         """
 
     def waits_for_room(self, sequence: InboundSequence) -> None:
-        """Note that the client of ``sequence`` must be notified as soon as there is room."""
+        """Note that the source of ``sequence`` must be notified as soon as there is room."""
         sequence.told = 0
         self._told_0[sequence.identifier] = None
 
     def take_told_0(self) -> list[str]:
-        """Return the sequences that were sent 0 room since the last call.
+        """Return the identifiers of the sequences that were sent 0 room, and clear the list.
 
         A sequence may have been sent more room since. The caller checks ``InboundSequence.told``.
         """
@@ -89,7 +93,10 @@ class Answers:
         return found
 
     def to(self, received: Received, sequence: InboundSequence | None) -> list[Output]:
-        """Return the outputs that answer a message whose changes are stored."""
+        """Return the outputs that answer a message whose changes are stored.
+
+        ``sequence`` is the sequence that the message is about, or ``None``.
+        """
         request, kind = received.request, received.kind
         if kind is Kind.FAULT:
             return self._fault(received, sequence)
@@ -133,7 +140,7 @@ class Answers:
         return self._acknowledged(request, sequence)
 
     def _terminated(self, request: SoapMessage, sequence: InboundSequence) -> list[Output]:
-        """Return the answer to TerminateSequence.
+        """Return the outputs that answer TerminateSequence.
 
         In 1.1 the response carries the final acknowledgement, which WCF's client requires.
         """
@@ -152,18 +159,18 @@ class Answers:
     def ends_return_sequence(self, request: SoapMessage, sequence: InboundSequence) -> bool:
         """Return whether ``request`` ends the sequence for replies, too (1.0 only).
 
-        A LastMessage ends that sequence if all messages before the LastMessage are stored. Return
-        False if there is no sequence for replies.
+        A LastMessage ends that sequence if all messages up to the LastMessage are stored. Return
+        ``False`` if there is no sequence for replies.
         """
         header = request.sequence
         is_last = header is not None and header.is_last and sequence.stored >= header.number
         return bool(sequence.returns) and is_last
 
     def _acknowledged(self, request: SoapMessage, sequence: InboundSequence) -> list[Output]:
-        """Return acknowledgements of the message's sequence and of each sequence it asks about.
+        """Return the outputs with acknowledgements of the sequence and of those it asks about.
 
         Only sequences with the same AcksTo and version are included, because all blocks are in one
-        message.
+        message. A request/reply client whose message is not stored gets an empty answer.
         """
         header = request.sequence
         if sequence.is_request_reply and header is not None and sequence.stored < header.number:
@@ -193,7 +200,7 @@ class Answers:
         return outputs
 
     def unsolicited(self, sequence: InboundSequence) -> Send:
-        """Return an acknowledgement without a request, for the address of the source."""
+        """Return an acknowledgement that nothing requested, for the address of the source."""
         acks = (self._acknowledgement(sequence),)
         return Send(
             sequence.acks_to,
@@ -203,7 +210,8 @@ class Answers:
     def _acknowledgement(self, sequence: InboundSequence) -> SequenceAcknowledgement:
         """Return the acknowledgement of ``sequence`` with the present room of the queue.
 
-        Each acknowledgement triggers GET_BUFFER_REMAINING ([MS-WSRVCRM] 3.1.7.1).
+        Each acknowledgement triggers GET_BUFFER_REMAINING ([MS-WSRVCRM] 3.1.7.1). This also records
+        an acknowledgement with 0 room, for :meth:`take_told_0`.
         """
         remaining = sequence.room_of(self._flow.get_buffer_remaining())
         if not remaining:
@@ -213,7 +221,10 @@ class Answers:
         )
 
     def _here(self, request: SoapMessage) -> str:
-        """Return our address exactly as the client wrote it (WCF's R1108 and R1112)."""
+        """Return the destination's address exactly as the client wrote it (WCF's R1108 and R1112).
+
+        If the client wrote none, return the configured address.
+        """
         return request.to or self._address
 
     def _response(

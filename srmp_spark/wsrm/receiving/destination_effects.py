@@ -2,7 +2,8 @@
 
 The types enforce the order. An accepted message becomes a :class:`Delivery`, which is no
 acknowledgement. An acknowledgement names only numbers of :class:`Durable`. A :class:`Durable` can
-only be made from the store's proof of a sync (:class:`~srmp_spark.srmp.receiving.effects.Committed`).
+only be made from the store's proof of a sync, a
+:class:`~srmp_spark.srmp.receiving.effects.Committed`.
 
     receive() → Received ──→ store: deliveries + changes(), sync
                          ──→ Committed ──→ committed() → Respond, Send, Later
@@ -56,7 +57,10 @@ class DestinationSettings:
 
 
 class Durable:
-    """Proves that all numbers up to ``number`` are on stable storage."""
+    """Proves that all numbers up to ``number``, included, are on stable storage.
+
+    Raises :class:`LocalProtocolError` if ``proof`` is no proof of a commit.
+    """
 
     __slots__ = ("number",)
 
@@ -72,7 +76,7 @@ class Durable:
 
 
 class Delivery(NamedTuple):
-    """A message whose turn has come: it becomes the next row of the queue.
+    """A message whose turn has come: it becomes the next message row of the queue.
 
     All messages that were delivered before are rows before it.
     """
@@ -85,7 +89,7 @@ class Delivery(NamedTuple):
 
 
 class SequenceRow(NamedTuple):
-    """One sequence at its destination, as stored."""
+    """One sequence at its destination, as a database row."""
 
     identifier: str
     create_id: str
@@ -98,15 +102,20 @@ class SequenceRow(NamedTuple):
     accepted: int
     last_number: int | None
     expires_at: int | None
-    """End of the sequence's life, in microseconds since 1970, UTC. ``None``: no limit."""
+    """End of the sequence's life, in microseconds since 1970 (UTC); ``None`` for no limit."""
     returns: str = ""
-    """Identifier of the sequence for replies that the client offered and we accepted
-    (:mod:`.return_sequence`). Empty: none.
+    """Identifier of the offered sequence for replies that was accepted; empty if there is none.
+
+    See :mod:`.return_sequence`.
     """
 
 
 class Changes(NamedTuple):
-    """The changes of sequences that one commit must hold together with the deliveries."""
+    """The changes of sequences that one commit must hold together with the deliveries.
+
+    ``removed`` are identifiers whose rows are deleted. ``generation`` is the number of the call
+    that returned the changes.
+    """
 
     sequences: list[SequenceRow]
     removed: list[str]
@@ -133,6 +142,7 @@ class Received(NamedTuple):
     """The decision about one message.
 
     Store ``deliveries`` in their order. Then :meth:`.Destination.committed` returns the answer.
+    ``identifier`` is that of the sequence, or empty.
     """
 
     deliveries: tuple[Delivery, ...]
@@ -140,14 +150,15 @@ class Received(NamedTuple):
     request: SoapMessage
     identifier: str
     accepted: int
-    """Last number that the sequence has accepted in order, with this message."""
+    """Last number that the sequence has accepted in order, this message included."""
     fault: Fault | None
     generation: int
-    """Number of the :meth:`.Destination.changes` call whose result must be committed before the
-    answer.
+    """Number of the changes that must be committed before the answer.
+
+    :meth:`.Destination.changes` counts its calls.
     """
     is_copy: bool = False
-    """The sequence had the message's number already."""
+    """Whether the sequence had the message's number already."""
 
 
 class Respond(NamedTuple):

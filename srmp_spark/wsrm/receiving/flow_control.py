@@ -3,13 +3,13 @@
 Theory of operation ([MS-WSRVCRM] 3.1). The object has one state, FLOW_CONTROL_STATE, and one
 number, Buffer Remaining, from 0 to a maximum. A message that becomes a row of the queue lowers the
 number. A message that is processed raises it. Every acknowledgement carries the result of
-GET_BUFFER_REMAINING. A higher layer sets the room with SET_BUFFER_REMAINING. Here the higher layer
-is the queue, and its free room is the value. The two other events keep the value right between two
-readings of the queue's room.
+GET_BUFFER_REMAINING. A higher layer sets the room with SET_BUFFER_REMAINING. In srmp-spark the
+higher layer is the queue, and its free room is the value. The two other events keep the value right
+between two readings of the queue's room.
 
 Decisions where the text leaves a choice (``docs/adr/0018``). Only a *new* message lowers the value.
 Copies and refused messages take no room, so they would lower the value forever. A value of 0 asks
-the source to wait. It does not make us refuse messages that arrive nevertheless.
+the source to wait. It does not make the destination refuse messages that arrive nevertheless.
 """
 
 from __future__ import annotations
@@ -82,16 +82,22 @@ class FlowControlObject:
         self._remaining = initial
 
     def get_buffer_remaining(self) -> int:
-        """Return the free room in messages, for an acknowledgement (3.1.7.1)."""
+        """Return the free room in messages, for an acknowledgement (3.1.7.1). The room stays."""
         self._happened(FlowControlEvent.GET_BUFFER_REMAINING)
         return self._remaining
 
     def message_processed(self) -> None:
-        """Add room for one message, because the application has processed a message (3.1.7.2)."""
+        """Add room for one message, up to the maximum (3.1.7.2).
+
+        Called when the application has processed a message.
+        """
         self._happened(FlowControlEvent.MESSAGE_PROCESSED)
 
     def message_received(self) -> None:
-        """Subtract the room of one message, because a new message was accepted (3.1.7.3)."""
+        """Subtract the room of one message, down to 0 (3.1.7.3).
+
+        Called when a new message was accepted.
+        """
         self._happened(FlowControlEvent.MESSAGE_RECEIVED)
 
     def set_buffer_remaining(self, new: int) -> None:

@@ -28,7 +28,8 @@ class Held:
 class InboundSequence:
     """Accepts the messages of one sequence in their order, each once.
 
-    A message that arrives too early is held in memory and not acknowledged.
+    A message that arrives too early is held in memory and not acknowledged. *Accepted* messages are
+    delivered to the queue, and *stored* ones are on stable storage.
     """
 
     __slots__ = (
@@ -66,11 +67,15 @@ class InboundSequence:
         self.acks_to = row.acks_to
         self.state = row.state
         self.accepted = row.accepted
-        """Last number that was delivered. All numbers before it were delivered, too."""
+        """Last number that was delivered to the queue, stored or not; 0 if none was.
+
+        All numbers before it were delivered, too.
+        """
         self.last_number = row.last_number
         self.expires_at = row.expires_at
         self.returns = row.returns
-        """Identifier of the sequence for replies that the client offered. Empty: none."""
+        """Identifier of the offered sequence for replies that was accepted; empty if there is none.
+        """
         self.durable = Durable(row.accepted, proof) if proof is not None else None
         self.owner = ""
         """The client that began the sequence: the subject of a certificate, or an address.
@@ -78,40 +83,39 @@ class InboundSequence:
         The limit ``SEQUENCES_OF_ONE_MAX`` counts by this client.
         """
         self.client: str | None = None
-        """Authenticated name of the client that began the sequence; ``None``: the client has none.
-        """
+        """Authenticated name of the client that began the sequence, or ``None`` if it has none."""
         self.polled: PolledAddress | None = None
-        """Index entry of the address that the client polls (:mod:`.polled_addresses`).
+        """Index entry of the address that the client polls (:mod:`.polled_addresses`), or ``None``.
 
-        ``None``: the client does not poll.
+        ``None`` means that the client does not poll.
         """
         self.begun_at = 0.0
-        """Time of the sequence's beginning, in monotonic seconds."""
+        """Time at which the sequence began in this process, in seconds of the monotonic clock."""
         self.is_on_hold = False
-        """An internal error interrupted one of the sequence's messages.
+        """Whether an internal error interrupted one of the sequence's messages.
 
-        The sequence accepts no message until the next start, which reads the store.
+        Such a sequence accepts no message until the next start, which reads the store.
         """
         self.held: dict[int, Delivery] = {}
         self.held_bytes = 0
         self.generation = 0
         self.told = -1
-        """Last BufferRemaining that was sent in an acknowledgement; -1: none was sent."""
+        """Last BufferRemaining that was sent in an acknowledgement, or -1 if none was sent."""
         self.is_due = False
-        """An acknowledgement is scheduled for the address of the source."""
+        """Whether an acknowledgement is scheduled for the address of the source."""
 
     @property
     def is_anonymous(self) -> bool:
-        """Return whether acknowledgements are sent in the HTTP answers.
+        """Return whether acknowledgements are sent in HTTP answers, and not to an address.
 
-        Clients that poll an address of WS-MakeConnection allow that, too.
+        Clients that poll an address of WS-MakeConnection get them in HTTP answers, too.
         """
         address = self.acks_to.address
         return address == self.addressing.anonymous or address.startswith(MAKE_CONNECTION_ANONYMOUS)
 
     @property
     def is_owed(self) -> bool:
-        """Return whether an acknowledgement waits for a MakeConnection."""
+        """Return whether an acknowledgement waits for a MakeConnection of the client."""
         return self.polled is not None and self.identifier in self.polled.owed
 
     def owe(self) -> None:
@@ -133,7 +137,7 @@ class InboundSequence:
 
     @property
     def stored(self) -> int:
-        """Return the last number that may be acknowledged, or 0 for none."""
+        """Return the last number that may be acknowledged, because it is stored; 0 for none."""
         return 0 if self.durable is None else self.durable.number
 
     def knows(self, number: int) -> bool:
@@ -147,15 +151,13 @@ class InboundSequence:
 
     @property
     def highest(self) -> int:
-        """Return the highest number that was accepted or is held."""
+        """Return the highest number that was accepted or is held; 0 if there is none."""
         return max(self.accepted, *self.held) if self.held else self.accepted
 
     def take(self, delivery: Delivery) -> list[Delivery]:
-        """Accept ``delivery``, which has the next number.
+        """Accept ``delivery``, which has the next number, and return the deliveries in turn now.
 
-        Return all messages that are in turn now.
-
-        These messages are ``delivery`` and the held messages directly after it.
+        These are ``delivery`` and the held messages directly after it, which are no longer held.
         """
         ready = [delivery]
         self.accepted = delivery.number
@@ -165,7 +167,7 @@ class InboundSequence:
         return ready
 
     def hold(self, delivery: Delivery) -> None:
-        """Hold a message after a gap in memory, until the missing messages arrive."""
+        """Keep a message after a gap in memory, until the missing messages arrive."""
         self.held[delivery.number] = delivery
         self.held_bytes += size_of(delivery.message)
 
@@ -175,12 +177,12 @@ class InboundSequence:
         return delivery
 
     def drop_held(self) -> None:
-        """Discard all messages that wait after a gap."""
+        """Discard all messages that wait in memory after a gap."""
         self.held.clear()
         self.held_bytes = 0
 
     def committed(self, accepted: int, proof: Committed) -> None:
-        """Note that all numbers up to ``accepted`` are stored."""
+        """Note that all numbers up to ``accepted``, included, are stored, as ``proof`` proves."""
         if self.durable is None or accepted > self.durable.number:
             self.durable = Durable(accepted, proof)
 
@@ -188,8 +190,8 @@ class InboundSequence:
         """Return how much of the queue's ``free`` room this sequence may announce, in messages.
 
         The messages that the sequence holds after a gap are subtracted, because they will need
-        room. Messages that *other* sequences hold are not subtracted. Otherwise one client with a
-        gap would stop every other client of the queue.
+        room; the result is at least 0. Messages that *other* sequences hold are not subtracted.
+        Otherwise one client with a gap would stop every other client of the queue.
         """
         return max(0, free - len(self.held))
 
@@ -197,7 +199,8 @@ class InboundSequence:
         """Return an acknowledgement of exactly the stored numbers, with this BufferRemaining.
 
         The value is that of [MS-WSRVCRM] 3.1.7.1. In 1.1 the acknowledgement of a sequence that is
-        closed or terminated is Final.
+        closed or terminated is Final. The sequence counts as acknowledged: nothing is scheduled or
+        waits for a MakeConnection any longer.
         """
         number = self.stored
         ranges: tuple[Range, ...] = ((1, number),) if number else ()
@@ -208,7 +211,7 @@ class InboundSequence:
         return SequenceAcknowledgement(self.identifier, ranges, (), is_final, buffer_remaining)
 
     def row(self) -> SequenceRow:
-        """Return the sequence as a row for the store."""
+        """Return the sequence as a database row for the store."""
         return SequenceRow(
             self.identifier,
             self.create_id,
@@ -231,7 +234,7 @@ class InboundSequence:
 
 
 def size_of(message: SoapMessage) -> int:
-    """Return the bytes of memory that a held message costs.
+    """Return how many bytes of memory a held message costs, as an estimate.
 
     The bytes are those of the request as it was read, of the POST that is stored in its turn, and
     an overhead.

@@ -24,12 +24,12 @@ class InboundState(Enum):
 
 
 class InboundEvent(Enum):
-    """The events that change the state."""
+    """The events that change the state of a sequence at its destination."""
 
     NEW_MESSAGE = auto()
     """A message whose number the sequence does not have."""
     KNOWN_MESSAGE = auto()
-    """A copy of a message that the sequence has."""
+    """A copy of a message that the sequence has accepted or holds."""
     ACK_REQUESTED = auto()
     CLOSE_SEQUENCE = auto()
     TERMINATE_SEQUENCE = auto()
@@ -41,7 +41,7 @@ class InboundEvent(Enum):
 
 
 class Reaction(Enum):
-    """The reaction of the destination to an event."""
+    """The reaction of the destination to an event: deliver, answer, or a fault."""
 
     TAKE = auto()
     """Deliver the message in its turn, and acknowledge."""
@@ -55,7 +55,7 @@ class Reaction(Enum):
 
 
 class Step(NamedTuple):
-    """The next state and the reaction."""
+    """The next state of a sequence, and the reaction to the event."""
 
     state: InboundState
     reaction: Reaction

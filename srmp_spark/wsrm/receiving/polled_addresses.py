@@ -27,8 +27,9 @@ class PolledAddress:
     def __init__(self) -> None:
         self.sequences: dict[str, None] = {}
         self.owed: dict[str, None] = {}
-        """Sequences with an acknowledgement that waits for a MakeConnection, in the order in which
-        the wait began.
+        """Sequences with an acknowledgement that waits for a MakeConnection.
+
+        The sequence whose wait began first is first.
         """
         self.clients: Counter[str | None] = Counter()
         """Number of sequences that each authenticated name began.
@@ -36,26 +37,30 @@ class PolledAddress:
         The key ``None`` counts those without a name.
         """
         self.asked_at = -inf
-        """Time of the last MakeConnection, in monotonic seconds.
+        """Time of the last MakeConnection, in seconds of the monotonic clock.
 
         A MakeConnection keeps all sequences of the address alive.
         """
 
     @property
     def next_owed(self) -> str:
-        """Return the sequence whose acknowledgement has waited longest; ``""``: none waits."""
+        """Return the identifier of the sequence whose acknowledgement has waited longest.
+
+        Return ``""`` if none waits. The wait does not end by this call.
+        """
         return next(iter(self.owed), "")
 
     def is_shared_with_another(self, name: str | None) -> bool:
-        """Return whether a client without this authenticated ``name`` uses the address, too.
+        """Return whether a client with another authenticated name than ``name`` uses the address.
 
-        A client uses the address if it began one of the address's sequences.
+        ``None`` is the name of all clients without one. A client uses the address if it began one
+        of the address's sequences.
         """
         return len(self.clients) > 1 or (bool(self.clients) and name not in self.clients)
 
 
 class PolledAddresses:
-    """All polled addresses of one destination."""
+    """The index: all polled addresses of one destination."""
 
     def __init__(self) -> None:
         self._addresses: dict[str, PolledAddress] = {}
@@ -64,13 +69,14 @@ class PolledAddresses:
         return len(self._addresses)
 
     def get(self, address: str) -> PolledAddress | None:
-        """Return the entry of ``address``, or None if no sequence uses it."""
+        """Return the entry of ``address``, or ``None`` if no sequence uses it."""
         return self._addresses.get(address)
 
     def add(self, identifier: str, address: str, client: str | None) -> PolledAddress | None:
         """Add a sequence that is new in the table, and return the entry of its address.
 
-        Return None if its client does not poll.
+        ``client`` is the client's authenticated name. Return ``None`` if the address cannot be
+        polled.
         """
         if not address.startswith(MAKE_CONNECTION_ANONYMOUS):
             return None
@@ -80,7 +86,7 @@ class PolledAddresses:
         return polled
 
     def remove(self, identifier: str, address: str, client: str | None) -> None:
-        """Remove a sequence that left the table."""
+        """Remove a sequence that has left the table, with the acknowledgement that waits."""
         polled = self._addresses.get(address)
         if polled is None:
             return

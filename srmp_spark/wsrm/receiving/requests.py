@@ -1,4 +1,4 @@
-"""Judge a request at a destination by its content alone: copies, unreliable and last messages."""
+"""Judge a request at a destination by its content: copies, unreliable and last messages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from srmp_spark.wsrm.receiving.inbound_sequence import InboundSequence
 def is_copy(known: InboundSequence, message: SoapMessage, content: CreateSequence) -> bool:
     """Return whether a CreateSequence is a copy of the one that made the sequence ``known``.
 
-    Two clients that use one MessageID must not share one sequence. Each client would lose the
-    messages whose numbers the other client has used.
+    The caller has found that both have the same MessageID. Two clients that use one MessageID must
+    not share one sequence. Each client would lose the messages whose numbers the other client has
+    used.
     """
     same = (known.soap, known.addressing, known.rm) == (
         message.soap,
@@ -46,7 +47,7 @@ def not_reliable(message: SoapMessage) -> Fault:
 def is_last_message(message: SoapMessage) -> bool:
     """Return whether ``message`` is the empty LastMessage of 1.0, which only ends a sequence.
 
-    Such a message is numbered and acknowledged, but is no row of the queue. A LastMessage with a
-    Body is a row.
+    Such a message is numbered and acknowledged, but is no message row of the queue. A LastMessage
+    with a Body is a row.
     """
     return message.action == RmVersion.V1_0.action("LastMessage") and not message.body.strip()

@@ -3,22 +3,22 @@
 Theory of operation. A WCF client with a two-way binding (wsHttpBinding, wsDualHttpBinding) always
 makes an Offer, and fails if the Offer is not accepted. A client with a one-way binding makes no
 Offer, and fails if one is accepted. So an Offer is accepted, in order to serve one-way operations
-on such a binding. A queue has no application that replies, so no reply is ever sent in the return
-sequence. Only its end is sent, after the end of the client's own sequence (WCF's documentation of
-its two versions, "Message Exchange Patterns"):
+on such a binding. A queue has no application that replies, so no reply is ever sent in the *return
+sequence*. Only its end is sent, after the end of the client's own sequence (WCF's documentation of
+its two versions, "Message Exchange Patterns"). The queue's messages are:
 
     client sends              on its HTTP answers                to its address
-    1.0 LastMessage           (an acknowledgement as always)     our LastMessage, number 1
-    1.0 TerminateSequence     our TerminateSequence              our TerminateSequence
-    1.1 CloseSequence         (closes both)                      our CloseSequence
-    1.1 TerminateSequence     (terminates both)                  our TerminateSequence
+    1.0 LastMessage           (an acknowledgement as always)     a LastMessage, number 1
+    1.0 TerminateSequence     a TerminateSequence                a TerminateSequence
+    1.1 CloseSequence         (closes both)                      a CloseSequence
+    1.1 TerminateSequence     (terminates both)                  a TerminateSequence
 
 WCF's service answers LastMessage with its own on HTTP answers, too. WCF's client "ignores the
 actual response message", and CXF's client would not find the acknowledgement in that response. Only
-the name of the return sequence is stored. Each of our messages is sent again, with the same words,
-when the client repeats its own, so that the client can recognise a copy. The client's answers to
-these messages need no answer. An operation that wants a reply is accepted like any other and gets
-the acknowledgement alone. The caller's own side reports that there was no reply
+the name of the return sequence is stored. Each of the queue's messages is sent again, with the same
+words, when the client repeats its own, so that the client can recognise a copy. The client's
+answers to these messages need no answer. An operation that wants a reply is accepted like any other
+and gets the acknowledgement alone. The caller's own side reports that there was no reply
 (``docs/adr/0018``).
 
 A client that can only be answered takes the acknowledgement on the HTTP answer for the reply to
@@ -64,9 +64,10 @@ def taken(content: CreateSequence) -> str:
 
 
 def last_message(sequence: InboundSequence, here: str) -> SoapMessage:
-    """Return our LastMessage of 1.0, for a client with an address.
+    """Return the LastMessage of 1.0 that ends the return sequence, for a client with an address.
 
-    It is the only message of the return sequence.
+    It is the only message of the return sequence. ``here`` is the queue's address as the client
+    wrote it.
     """
     return _message(
         sequence, here, "LastMessage", None, header=Sequence(sequence.returns, 1, is_last=True)
@@ -74,14 +75,23 @@ def last_message(sequence: InboundSequence, here: str) -> SoapMessage:
 
 
 def close(sequence: InboundSequence, here: str) -> SoapMessage:
-    """Return our CloseSequence of 1.1, for a client with an address."""
+    """Return the CloseSequence of 1.1 that closes the return sequence.
+
+    Only a client with an address of its own gets one. ``here`` is the queue's address as the client
+    wrote it.
+    """
     return _message(sequence, here, "CloseSequence", CloseSequence(sequence.returns))
 
 
 def terminate(
     sequence: InboundSequence, here: str, ack: SequenceAcknowledgement, relates_to: str = ""
 ) -> SoapMessage:
-    """Return our TerminateSequence of either version, with the acknowledgement ``ack``."""
+    """Return the TerminateSequence that ends the return sequence, with an acknowledgement.
+
+    ``ack`` is the acknowledgement of the client's own sequence. The message exists in both
+    versions. ``here`` is the queue's address as the client wrote it. ``relates_to`` is the
+    MessageID of the client's own TerminateSequence.
+    """
     return _message(
         sequence, here, "TerminateSequence", TerminateSequence(sequence.returns), ack, relates_to
     )
@@ -98,8 +108,8 @@ def _message(
 ) -> SoapMessage:
     """Return a message that ends the return sequence.
 
-    ``here`` is our address as the client wrote it. The client's answers must go where its own
-    messages go (WCF's R1113).
+    ``here`` is the queue's address as the client wrote it. The client's answers must go where its
+    own messages go (WCF's R1113).
     """
     acks_to, addressing = sequence.acks_to, sequence.addressing
     # The client answers requests of 1.1, so they need a MessageID and a ReplyTo.

@@ -23,7 +23,10 @@ from srmp_spark.wsrm.sending.polling_states import (
 class Polling:
     """Controls the flow of one sequence at its source ([MS-WSRVCRM] 3.2).
 
-    ``interval`` is the time of POLLING_TIMER in seconds.
+    ``interval`` is the time of POLLING_TIMER in seconds, and ``now`` is in seconds of the monotonic
+    clock. ``buffer_remaining`` is the room that the destination announced, in messages, or
+    ``ABSENT``. The source *polls* after a value of 0: it sends no new messages, and requests
+    acknowledgements. A state in which an event cannot happen raises :class:`LocalProtocolError`.
     """
 
     __slots__ = ("buffer_remaining", "interval", "state", "timer_at")
@@ -32,10 +35,7 @@ class Polling:
         self.interval = interval
         self.state = PollingState.NOT_POLLING
         self.timer_at: float | None = None
-        """Time at which POLLING_TIMER expires, in monotonic seconds.
-
-        ``None``: the timer is not started.
-        """
+        """Time at which POLLING_TIMER expires, or ``None`` if the timer is not started."""
         self.buffer_remaining = ABSENT
         """Last value of BufferRemaining that was received, or ``ABSENT``."""
 
@@ -43,7 +43,7 @@ class Polling:
     def restored(
         cls, buffer_remaining: int, now: float, interval: float = POLL_INTERVAL
     ) -> Polling:
-        """Return the state after a restart, from the last BufferRemaining.
+        """Return the state after a restart, from the last value of BufferRemaining.
 
         If the value is 0, the timer expires at once, because acknowledgements may have been lost
         meanwhile.
@@ -55,15 +55,20 @@ class Polling:
         return polling
 
     def allows(self, in_flight: int) -> bool:
-        """Return whether a new message may be sent while ``in_flight`` messages are in flight."""
+        """Return whether a new message may be sent after ``in_flight`` messages in flight.
+
+        It may not while the source polls. Otherwise fewer messages than the last BufferRemaining
+        may be in flight, or any number if no value was received.
+        """
         if self.state is not PollingState.NOT_POLLING:
             return False
         return self.buffer_remaining == ABSENT or in_flight < self.buffer_remaining
 
     def seq_ack_received(self, buffer_remaining: int, now: float) -> None:
-        """Handle SEQ_ACK_RECEIVED: an acknowledgement with this value (3.2.7.1).
+        """Handle SEQ_ACK_RECEIVED: an acknowledgement with this BufferRemaining (3.2.7.1).
 
-        The caller has ignored outdated acknowledgements before.
+        The value 0 starts polling, and a higher one ends it. The caller must have ignored outdated
+        acknowledgements before.
         """
         if buffer_remaining != ABSENT:
             self.buffer_remaining = buffer_remaining
@@ -76,7 +81,7 @@ class Polling:
     def polling_timer_expired(self, now: float) -> bool:
         """Return whether POLLING_TIMER has expired, and restart the timer if so (3.2.6.1).
 
-        If True, the caller sends an AckRequested.
+        If the result is ``True``, the caller sends an AckRequested.
         """
         if self.timer_at is None or now < self.timer_at:
             return False

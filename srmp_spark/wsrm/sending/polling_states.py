@@ -3,8 +3,8 @@
 Theory of operation. An acknowledgement with the value 0 stops new messages: POLLING. POLLING_TIMER
 then requests another acknowledgement every thirty seconds, until the value is above 0: NOT_POLLING.
 An acknowledgement without a value (-1) changes nothing. The end of the sequence stops the timer.
-The figure shows no state for the end. Here that state is TERMINATED, which no event leaves, because
-an acknowledgement in flight may still arrive.
+The figure shows no state for the end. In this table that state is TERMINATED, which no event
+leaves, because an acknowledgement in flight may still arrive.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from srmp_spark.wsrm.codec.elements import ABSENT
 
 
 class PollingState(Enum):
-    """The states of 3.2.1.1 and 3.2.1.2, and the end."""
+    """The states of a source under flow control: those of 3.2.1.1 and 3.2.1.2, and the end."""
 
     NOT_POLLING = auto()
     POLLING = auto()
@@ -32,7 +32,7 @@ class PollingEvent(Enum):
     SEQ_ACK_RECEIVED_FULL = auto()
     """An acknowledgement whose BufferRemaining is 0."""
     SEQ_ACK_RECEIVED_SILENT = auto()
-    """An acknowledgement without BufferRemaining: -1."""
+    """An acknowledgement without BufferRemaining (value -1)."""
     POLLING_TIMER_EXPIRED = auto()
     SEQ_TERMINATED = auto()
 
@@ -42,14 +42,14 @@ class Timer(Enum):
 
     LEFT = auto()
     STARTED = auto()
-    """The timer is reset and started."""
+    """The timer is set to its interval and started."""
     RESTARTED = auto()
-    """The timer is reset and started, and an AckRequested is sent."""
+    """The timer is set to its interval and started again, and an AckRequested is sent."""
     STOPPED = auto()
 
 
 class Step(NamedTuple):
-    """The next state and the action on the timer."""
+    """The next state of the source, and the action on POLLING_TIMER."""
 
     state: PollingState
     timer: Timer
@@ -79,7 +79,7 @@ An absent pair cannot happen, because the timer runs in POLLING alone.
 
 
 def event_of(buffer_remaining: int) -> PollingEvent:
-    """Return the event for SEQ_ACK_RECEIVED with this argument."""
+    """Return the event for SEQ_ACK_RECEIVED with this value of BufferRemaining."""
     if buffer_remaining == ABSENT:
         return PollingEvent.SEQ_ACK_RECEIVED_SILENT
     return (

@@ -66,26 +66,31 @@ from srmp_spark.wsrm.sending.source_states import (
 
 
 class SourceRow(NamedTuple):
-    """The state of one sequence at its source, as stored for the next start."""
+    """The state of one sequence at its source, as stored for the next start.
+
+    ``in_flight`` are the ranges of numbers in flight, both bounds included.
+    """
 
     create_id: str
     identifier: str
     state: SourceState
     assigned: int
-    """Highest number that a message has."""
+    """Highest number that was assigned to a message; 0 for none."""
     sent: int
-    """Highest number that was sent."""
+    """Highest number whose message was sent at least once; 0 for none."""
     in_flight: tuple[Range, ...]
     buffer_remaining: int
     last_number: int
-    """Number of the LastMessage of 1.0; 0: there is none."""
+    """Number of the LastMessage of 1.0, or 0 if there is none."""
     is_ending: bool
 
 
 class Source:
     """Sends one sequence, without I/O.
 
-    ``create_id`` is the MessageID of its CreateSequence and must be unique forever.
+    ``create_id`` is the MessageID of its CreateSequence and must be unique forever. In all methods
+    ``now`` is in seconds of the monotonic clock. A *number* is the number of a message in the
+    sequence.
     """
 
     polling_class: type[Polling] = Polling
@@ -108,9 +113,9 @@ class Source:
         """
         self._armed = 0
         self._control_at: float | None = now
-        """Time at which CreateSequence, CloseSequence or TerminateSequence is sent (again).
+        """Time at which a protocol message is sent (again), or ``None`` for never.
 
-        ``None``: never.
+        The message is CreateSequence, CloseSequence or TerminateSequence, by the state.
         """
         self._control_tries = 0
 
@@ -118,8 +123,8 @@ class Source:
     def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> Source:
         """Return the source with the state of ``row``, after a restart.
 
-        Messages that were in flight are sent again as soon as there is room, or at once if the peer
-        never announced its room.
+        Messages that were in flight are sent again when there is room by the last BufferRemaining
+        of ``row``, or at once if the peer never announced its room.
         """
         source = cls(settings, row.create_id, now)
         source.identifier, source.state = row.identifier, row.state
@@ -139,7 +144,7 @@ class Source:
         return source
 
     def row(self) -> SourceRow:
-        """Return the state as a row for the store."""
+        """Return the state as a database row for the store."""
         return SourceRow(
             self.create_id,
             self.identifier,
@@ -155,7 +160,7 @@ class Source:
     # --- what the application does ----------------------------------------------------------------
 
     def enqueue(self, count: int = 1) -> Range:
-        """Return the first and last number of the next ``count`` messages.
+        """Assign numbers to ``count`` messages, and return the first and the last of them.
 
         :meth:`poll` sends the messages when it may. Raises :class:`LocalProtocolError` if the
         sequence is ending or over, or its numbers are used up.
@@ -170,9 +175,10 @@ class Source:
         return first, self.assigned
 
     def end(self, now: float) -> list[Event]:
-        """Begin to end the sequence, because no more messages follow. Return the events.
+        """Begin to end the sequence, because no more messages follow; return the events.
 
-        All messages are acknowledged first. Then the sequence is closed (1.1) and terminated.
+        All messages are acknowledged first. Then the sequence is closed (1.1) and terminated, which
+        takes further calls of :meth:`poll` and :meth:`received`.
         """
         self._is_ending = True
         return self._end(now) if self.state is SourceState.OPEN else []
@@ -186,7 +192,7 @@ class Source:
         *,
         new_max: int = WINDOW_MAX,
     ) -> list[Output]:
-        """Return everything that is to be sent by ``now``.
+        """Return everything that is to be sent by ``now``, and count it as sent.
 
         ``has`` returns whether the message of a number is at hand. A message that is not at hand is
         not sent, and neither is a new message after it. Call :meth:`resend` when the message is at
@@ -225,15 +231,16 @@ class Source:
         return outputs
 
     def left(self, number: int, now: float) -> None:
-        """Restart the pause of message ``number``.
+        """Begin the pause before the next repetition of message ``number`` again, from ``now``.
 
-        Call this if the message was sent later than :meth:`poll` returned it.
+        Call this if the message was sent later than :meth:`poll` returned it. Nothing happens if it
+        is acknowledged.
         """
         if number in self.in_flight:
             self._resends.set(number, now + self._pause(self._tries.get(number, 0)))
 
     def resend(self, number: int, now: float) -> None:
-        """Send message ``number`` again at once, if it is not acknowledged.
+        """Let :meth:`poll` return message ``number`` again at once, if it is in flight.
 
         Call this when its message is at hand, or when the caller does not want to wait. A message
         that may never have been sent, and for which there is no room, waits for one pause.
@@ -243,10 +250,10 @@ class Source:
             self._resends.set(number, now + self._pause(0) if is_new else now)
 
     def hurry(self, now: float) -> None:
-        """Repeat an unanswered CreateSequence, CloseSequence or TerminateSequence at once.
+        """Let :meth:`poll` repeat an unanswered protocol message at once.
 
-        If the source is polling, send AckRequested at once, too. :meth:`poll` returns these
-        messages.
+        This is CreateSequence, CloseSequence or TerminateSequence. If the source is polling,
+        AckRequested is sent at once, too.
         """
         if self._control_at is not None:
             self._control_at = now
@@ -255,7 +262,10 @@ class Source:
 
     @property
     def room(self) -> int:
-        """Return how many more messages may get a number and be sent at once."""
+        """Return how many more messages may get a number and be sent at once.
+
+        The result is 0 unless the sequence is open.
+        """
         if self.state is not SourceState.OPEN or self._is_ending:
             return 0
         unsent = self.assigned - self.sent
@@ -268,17 +278,20 @@ class Source:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether every message that has a number is acknowledged."""
+        """Return whether no message waits or is in flight: all numbers are acknowledged."""
         return not self.in_flight and self.sent == self.assigned
 
     @property
     def is_ending(self) -> bool:
-        """Return whether the sequence accepts no more messages."""
+        """Return whether :meth:`end` was called, so that the sequence accepts no more messages."""
         return self._is_ending
 
     @property
     def control_tries(self) -> int:
-        """Return how many times the protocol message of the present state was sent."""
+        """Return how many times the protocol message of the present state was sent.
+
+        The message is CreateSequence, CloseSequence or TerminateSequence.
+        """
         return self._control_tries
 
     @property
@@ -308,7 +321,10 @@ class Source:
         )
 
     def next_timer(self) -> float | None:
-        """Return the time at which :meth:`poll` next has something to do, or None for never."""
+        """Return the time at which :meth:`poll` next has something to do, or ``None`` for never.
+
+        The time may have passed.
+        """
         times = [
             self._control_at,
             self._resends.next() if self.state in SENDS_MESSAGES else None,
@@ -321,9 +337,11 @@ class Source:
     def envelope(
         self, transmit: Transmit, action: str, body: bytes, message_id: str
     ) -> SoapMessage:
-        """Return the message to send for ``transmit``.
+        """Return the SOAP message to send for ``transmit``.
 
-        Each repetition of a number must have the same ``message_id`` and the same bytes.
+        ``action``, ``body`` and ``message_id`` are those of the application's message; for a
+        LastMessage of 1.0 action and body are replaced. Each repetition of a number must have the
+        same ``message_id`` and the same bytes.
         """
         if transmit.is_last:
             action, body = self.settings.rm.action("LastMessage"), b""
@@ -395,7 +413,8 @@ class Source:
     def received(self, message: SoapMessage, now: float) -> list[Event]:
         """Handle a message of the peer, and return the events that it causes.
 
-        The message is an answer to one of ours, or was sent to ``acks_to``.
+        The message answers one of this source, or was sent to ``acks_to``. What is about other
+        sequences is ignored.
         """
         events: list[Event] = []
         for ack in message.acknowledgements:
@@ -471,16 +490,17 @@ class Source:
         return events + self._end(now) if self.state is SourceState.ENDING else events
 
     def _progress(self, now: float) -> None:
-        """Shorten the pauses of repeated messages, because the peer accepts messages now.
+        """Shorten the pauses of repeated messages to the first one.
 
-        The pauses have grown while the peer did not accept any.
+        Called because the peer accepts messages now. The pauses have grown while the peer did not
+        accept any.
         """
         for number in [number for number, tries in self._tries.items() if tries]:
             self._tries[number] = 0
             self._resends.set(number, now + self._pause(0))
 
     def _takes_back(self, ranges: tuple[Range, ...]) -> bool:
-        """Return whether ``ranges`` lack a number that an earlier acknowledgement named."""
+        """Return whether ``ranges`` lack a number that an earlier acknowledgement included."""
         return any(
             sum(last - first + 1 for first, last in self.in_flight.inside(*gap))
             != gap[1] - gap[0] + 1
@@ -488,10 +508,11 @@ class Source:
         )
 
     def _nacked(self, ack: SequenceAcknowledgement, now: float) -> list[Event]:
-        """Handle an acknowledgement with Nacks: send these numbers again now.
+        """Handle an acknowledgement with Nacks: send these numbers again at the next :meth:`poll`.
 
-        The BufferRemaining of the acknowledgement counts only if all its numbers are in flight,
-        because the acknowledgement states nothing about other numbers.
+        Numbers that are not in flight are ignored. The BufferRemaining of the acknowledgement
+        counts only if all its numbers are in flight, because the acknowledgement states nothing
+        about other numbers. Return no events.
         """
         wanted = [number for number in ack.nacks if number in self.in_flight]
         for number in wanted:
@@ -505,7 +526,7 @@ class Source:
         self._arm_unsure(now)
 
     def _arm_unsure(self, now: float) -> None:
-        """Schedule the messages that may never have been sent.
+        """Schedule the messages that may never have been sent, for :meth:`poll`.
 
         With room, all of them are sent now. Without room, the lowest is sent after one pause, like
         a lost message. The destination may wait for the lowest one while the messages after it fill

@@ -23,7 +23,7 @@ from srmp_spark.wsrm.limits import (
 class SourceSettings:
     """The address, the versions and the pace of one sequence. Times are in seconds.
 
-    Raises :class:`ValueError` if ``window`` is not 1 to ``WINDOW_MAX``.
+    Raises :class:`ValueError` if ``window`` is not 1 to ``WINDOW_MAX``, both included.
     """
 
     to: str
@@ -31,7 +31,10 @@ class SourceSettings:
     addressing: AddressingVersion = AddressingVersion.V2005_08
     rm: RmVersion = RmVersion.V1_1
     acks_to: EndpointReference | None = None
-    """Endpoint for acknowledgements. ``None``: acknowledgements are received as HTTP answers."""
+    """Endpoint for acknowledgements, or ``None``.
+
+    ``None`` means that acknowledgements are received as HTTP answers.
+    """
     window: int = WINDOW_DEFAULT
     """Most messages in flight, whatever room the peer has."""
     poll_interval: float = POLL_INTERVAL
@@ -48,13 +51,17 @@ class SourceSettings:
 class Transmit(NamedTuple):
     """Output: send message ``number`` of the sequence.
 
-    :meth:`.Source.envelope` makes the message from its action and Body.
+    :meth:`.Source.envelope` makes the message from its action and Body. ``is_again`` states that it
+    was returned before.
     """
 
     number: int
     ack_requested: bool
     is_last: bool
-    """The message is the empty LastMessage of 1.0, which ends the sequence and has no row."""
+    """Whether this is the empty LastMessage of 1.0.
+
+    It ends the sequence, and no message of the application belongs to it.
+    """
     is_again: bool
 
 
@@ -71,7 +78,7 @@ class Opened(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """Event: the peer has stored these message numbers."""
+    """Event: the peer has newly acknowledged these message numbers (ranges, both included)."""
 
     ranges: tuple[Range, ...]
 
@@ -79,8 +86,8 @@ class Acknowledged(NamedTuple):
 class Ended(NamedTuple):
     """Event: the sequence is over.
 
-    If ``fault`` is set, the sequence failed, and it is unknown whether the peer has its
-    unacknowledged messages.
+    If ``fault`` is set, the sequence failed, and it is unknown whether the peer has the messages
+    that it did not acknowledge.
     """
 
     fault: Fault | None

@@ -30,7 +30,7 @@ class SourceState(Enum):
 
 
 class SourceEvent(Enum):
-    """The events that change the state."""
+    """The events that change the state of a sequence at its source."""
 
     CREATED = auto()
     """CreateSequenceResponse was received from the peer."""
@@ -44,8 +44,9 @@ class SourceEvent(Enum):
     TERMINATED = auto()
     """TerminateSequenceResponse was received from the peer."""
     FAULT = auto()
-    """A fault (CreateSequenceRefused, UnknownSequence, SequenceTerminated, SequenceClosed, …) was
-    received: the peer no longer has the sequence.
+    """A fault was received: the peer no longer has the sequence, or never created it.
+
+    Examples are CreateSequenceRefused, UnknownSequence, SequenceTerminated and SequenceClosed.
     """
 
 
@@ -83,7 +84,7 @@ OVER = (SourceState.TERMINATED, SourceState.FAILED)
 
 
 def moved(state: SourceState, event: SourceEvent) -> SourceState:
-    """Return the next state.
+    """Return the state after ``event`` in ``state``.
 
     Raises :class:`LocalProtocolError` if ``event`` cannot happen in ``state``.
     """

@@ -1,14 +1,21 @@
-"""Attack a running queue manager for minutes: sequences of requests at every port, judged from outside.
+"""Attack a running queue manager for minutes with requests at every port.
 
-make attack MINUTES=10
-python -m tests.kit.attack --minutes 5 --seed 4711 --port wsrm --port rpc
-python -m tests.kit.attack --plant wsrm-other-version     # a repaired fault, broken again: it must be found
-make attack-planted MINUTES=5                                      # all of them, one after the other
-python -m tests.kit.attack --replay tests/attack/findings/FILE.json
+  make attack MINUTES=10
+  python -m tests.kit.attack --minutes 5 --seed 4711 --port wsrm --port rpc
+  python -m tests.kit.attack --replay tests/attack/findings/FILE.json
 
-A finding is played again at a new process, made as short as ten minutes allow, and saved; `make test` replays it from then on.
-Exit code 0: no finding. 1: a finding, with --plant the one that was planted. 2: with --plant, another finding than that.
-With --every-plant: 0 if each bug was found as what it is, else 1.
+With --plant the target has a repaired fault again, which the attack must find. The target of
+attack-planted plants all of these bugs, one after the other.
+
+  python -m tests.kit.attack --plant wsrm-other-version
+  make attack-planted MINUTES=5
+
+A finding is played again at a new process, shortened for at most ten minutes, and saved. From then
+on, make test replays it. Exit codes:
+
+  0  no finding; with --every-plant each bug was found by a finding that belongs to the bug
+  1  a finding, with --plant one that belongs to the bug; with --every-plant a bug was missed
+  2  with --plant: no finding, or only a finding that does not belong to the bug
 """
 
 from __future__ import annotations
@@ -35,21 +42,21 @@ from tests.kit.attack.walkers.every import WALKERS
 
 FOLDER = Path("tests/attack/findings")
 MINIMISE_SECONDS = 600.0
-"""What a finding may take to be made short."""
+"""Longest time, in seconds, to shorten a finding; then the shortest version so far is saved."""
 PROGRESS_SECONDS = 10.0
 PLANTED_MINUTES = 5.0
-"""Within which each planted bug is found, whatever the seed."""
+"""Minutes within which each planted bug must be found, whatever the seed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; see ``--help`` for its exit codes."""
+    """Run the command line and return its exit code; ``--help`` explains the codes."""
     options = _parser().parse_args(arguments)
-    # asyncio warns of each write to a connection that the target has closed, which here is what ports should do.
+    # asyncio warns of each write to a connection that the target has closed. In an attack the
+    # target should close connections, so the warnings are switched off.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(
-        resource.RLIMIT_NOFILE, (most, most)
-    )  # connections that say nothing, by the thousand
+    # The attack opens thousands of idle connections.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if options.minutes is None:
         options.minutes = PLANTED_MINUTES if options.plant or options.every_plant else 1.0
     seed = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "big")
@@ -80,7 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _every_plant(options: argparse.Namespace, seed: int, folder: Path) -> int:
-    """Plant one bug after the other; print how each was found."""
+    """Plant one bug after the other and print how each was found.
+
+    The function returns 1 if the attack missed a bug, else 0.
+    """
     lines: list[str] = []
     missed = 0
     for name, bug in BUGS.items():
@@ -146,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
 async def _attack(
     options: argparse.Namespace, seed: int, plant: str, folder: Path
 ) -> tuple[Finding | None, float]:
-    """Attack one target; return what was found, and after how many seconds."""
+    """Attack one target; return the finding, or None, and the number of seconds that passed."""
     ports = tuple(dict.fromkeys(options.port or ([BUGS[plant].port] if plant else WALKERS)))
     broken = f", with the planted bug {plant}" if plant else ""
     print(f"seed {seed}, ports {', '.join(ports)}, {options.minutes} minutes{broken}", flush=True)
@@ -180,7 +190,7 @@ async def _attack(
 
 
 async def _keep(where: Path, found: Finding, battle: Battle, folder: Path) -> None:
-    """Save the finding: the walks before it, as short as they can be."""
+    """Save the finding with the walks before it, shortened as far as possible."""
     walks: list[Walk] = [walk for port in battle.recent.values() for walk in port]
     numbers = iter(range(1, 1_000_000))
 

@@ -1,7 +1,8 @@
-"""Stages of Arrow bytes, good, changed and made to harm: each form is a function of a random generator.
+"""Makes stages of Arrow bytes: good, changed and hostile; each form is a function of a generator.
 
-A stage is a client's, and Arrow believes what it reads. The hostile forms are the ones that ended a process that read them, or
-made it large, before stages were judged by a process that may die alone.
+A stage comes from a client, and Arrow trusts the bytes that it reads. The hostile forms once ended
+the process that read them, or used up its memory. Since then a separate process, which may end
+alone, checks stages.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import pyarrow as pa
 from tests.kit.fuzz.mutators import Mutator
 
 ROWS = 1234
-"""Rows of the stages that are changed: no other number in them has these eight bytes."""
+"""Rows of the stages that are changed; no other number in these stages has the same eight bytes."""
 BODY = b"abcd"
 BOMB_BYTES = 650 * 1024 * 1024
-"""What a compressed stage of 20 KB becomes: ten times what a record batch may have."""
+"""Size of a compressed stage of 20 KB after decompression: ten times the limit of a record batch.
+"""
 MEGABYTE = 1024 * 1024
 NOWHERE = "http://127.0.0.1:9/msmq/private$/q"
 """Destination of rows that no commit names."""
@@ -30,7 +32,7 @@ _MUTATOR = Mutator([b"\xff" * 8, bytes(16), struct.pack("<q", 2**62), struct.pac
 def stream_of(
     bodies: Sequence[bytes], destination: str = NOWHERE, compression: str | None = None
 ) -> bytes:
-    """Write a stage as a good client does."""
+    """Return a stage as a good client writes it."""
     return _stream(_rows(bodies, destination), compression)
 
 
@@ -57,12 +59,12 @@ def _plain(rng: Random) -> bytes:
 
 
 def mutated(rng: Random) -> bytes:
-    """Change a good stage anywhere."""
+    """Return a good stage that is changed at random places."""
     return _MUTATOR.mutate(_plain(rng), rng)
 
 
 def flipped(rng: Random) -> bytes:
-    """Change some bytes of a good stage, and no length."""
+    """Return a good stage with some changed bytes and the same length."""
     data = bytearray(_plain(rng))
     for _ in range(rng.choice((1, 4, 40))):
         data[rng.randrange(len(data))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
@@ -70,24 +72,28 @@ def flipped(rng: Random) -> bytes:
 
 
 def truncated(rng: Random) -> bytes:
-    """End a good stage anywhere but at its end; the last eight bytes are the marker that may be missing."""
+    """Return a good stage that ends too early.
+
+    More than 16 bytes are cut off, because a stage may be accepted without its end marker of eight
+    bytes.
+    """
     data = _plain(rng)
     return data[: rng.randrange(len(data) - 16)]
 
 
 def octets(rng: Random) -> bytes:
-    """Write noise."""
+    """Return random bytes of a random length."""
     return rng.randbytes(rng.choice((1, 8, 100, 100_000)))
 
 
 def more_rows(rng: Random) -> bytes:
-    """Say that a record batch has more rows than it has offsets."""
+    """Return a stage whose record batch states another number of rows than it has offsets for."""
     count = rng.choice((100_000, 4_000_000, 4_000_000, 10**12, -1))
     return stream_of([BODY] * ROWS).replace(struct.pack("<q", ROWS), struct.pack("<q", count))
 
 
 def wrong_offsets(rng: Random) -> bytes:
-    """Let the offsets of bodies lead out of the buffer, or back."""
+    """Return a stage in which an offset of a body points outside the buffer or backwards."""
     size = len(BODY)
     good = struct.pack(f"<{ROWS}i", *(size * number for number in range(1, ROWS + 1)))
     far = rng.choice((2**31 - 1, -(2**31), -1, 1_500_000_000))
@@ -102,19 +108,19 @@ def _bomb() -> bytes:
 
 
 def bomb(_rng: Random) -> bytes:
-    """20 KB that become :data:`BOMB_BYTES`."""
+    """Return a stage of 20 KB that decompresses to :data:`BOMB_BYTES`."""
     return _bomb()
 
 
 def dictionary_bomb(_rng: Random) -> bytes:
-    """One value of a megabyte that each of 4,000 rows repeats."""
+    """Return a stage with one value of a megabyte that each of 4,000 rows repeats."""
     values = pa.array([b"x" * MEGABYTE], pa.binary())
     body = pa.DictionaryArray.from_arrays(pa.array([0] * 4_000, pa.int32()), values)
     return _stream(pa.record_batch({"body": body, "destination": pa.array([NOWHERE] * 4_000)}))
 
 
 def view_bomb(_rng: Random) -> bytes:
-    """Views, each of which names the same megabyte."""
+    """Return a stage with 4,000 views that all refer to the same megabyte."""
     text = pa.array(["x" * MEGABYTE]).cast(pa.string_view())
     view = text.buffers()[1].to_pybytes()[:16]
     body = pa.Array.from_buffers(
@@ -124,7 +130,7 @@ def view_bomb(_rng: Random) -> bytes:
 
 
 def wrong_index(rng: Random) -> bytes:
-    """Let an index of a dictionary name no value."""
+    """Return a stage in which a dictionary index refers to no value."""
     indices = [0] * ROWS
     good = struct.pack(f"<{ROWS}i", *indices)
     body = pa.DictionaryArray.from_arrays(
@@ -136,7 +142,7 @@ def wrong_index(rng: Random) -> bytes:
 
 
 def lying_length(rng: Random) -> bytes:
-    """Say of a compressed buffer that it becomes more than any machine has."""
+    """Return a stage whose compressed buffer states an impossible uncompressed length."""
     data = bytearray(stream_of([b"a" * 54_321], compression="zstd"))
     at = data.rindex(struct.pack("<q", 54_321))
     data[at : at + 8] = struct.pack("<q", rng.choice((2**62, 2**63 - 1, -(2**63), 2**40, -2)))
@@ -144,12 +150,16 @@ def lying_length(rng: Random) -> bytes:
 
 
 def no_utf8(_rng: Random) -> bytes:
-    """Let a destination be no text."""
+    """Return a stage whose destinations are not valid UTF-8."""
     return stream_of([BODY] * 3).replace(NOWHERE.encode(), b"\xff" * len(NOWHERE))
 
 
 def other_columns(rng: Random) -> bytes:
-    """Have other columns than a sink has: none, thousands, or one that nests."""
+    """Return a stage whose columns a sink would not write.
+
+    The body column is missing, or there are thousands of columns, or the body is a deeply nested
+    list.
+    """
     columns: dict[str, pa.Array] = {"destination": pa.array([NOWHERE])}
     what = rng.choice(("none", "many", "deep"))
     if what == "many":
@@ -175,7 +185,7 @@ HOSTILE: dict[str, Callable[[Random], bytes]] = {
     "utf8": no_utf8,
     "columns": other_columns,
 }
-"""Forms that are refused, whatever the generator draws."""
+"""Forms that must be refused, whatever the generator draws."""
 ANYHOW: dict[str, Callable[[Random], bytes]] = {"mutated": mutated, "flipped": flipped}
-"""Forms that may be good by chance."""
+"""Forms that may be valid by chance."""
 FORMS = HOSTILE | ANYHOW

@@ -1,4 +1,4 @@
-"""A battle: one target, its witness, and walks that are played at it until something is found or the time is over."""
+"""Runs a battle: one target, its witness, and walks until a finding or until the time is over."""
 
 from __future__ import annotations
 
@@ -27,15 +27,18 @@ from tests.kit.attack.target import Target
 from tests.kit.attack.walkers.every import WALKERS
 
 LOOK_SECONDS = 0.5
-"""Between two looks at the process and the witness."""
+"""Seconds between two checks of the process and the witness."""
 ROUND_SECONDS = 25.0
-"""Between two kills of the target. What a stranger left in the store is read at each start."""
+"""Seconds between two kills of the target; each start reads the data that attackers stored."""
 LINGER_SECONDS = 2 * max(PULL_MAX, SENT_MAX) + 15.0
-"""After a round's end, for walks that still wait for what must come of them; on a busy machine their patience doubles."""
+"""Seconds after a round's end in which walks may still wait for their results.
+
+The time is doubled, because on a busy machine the patience of walks doubles.
+"""
 RECENT_MAX = 60
-"""Walks of each port that are kept to be played again when something is found."""
+"""Walks of each port that are kept, to be played again after a finding."""
 SETTLE_SECONDS = 1.0
-"""After the last step of a replay: what it started may be late."""
+"""Seconds after the last step of a replay, because the step's effects may be late."""
 
 
 class Battle:
@@ -52,14 +55,14 @@ class Battle:
         self.worst: Counter[str] = Counter()
         self.restarts = 0
         self._awaited = 0
-        """Walks under way that wait for what must come of them."""
+        """Number of walks in progress that wait for their results."""
         self.acknowledged = 0
         self._witness: asyncio.subprocess.Process | None = None
         self.scene: Scene
 
     @contextlib.asynccontextmanager
     async def fought(self) -> AsyncIterator[Battle]:
-        """Start target and witness, and end them however it went."""
+        """Start the target and the witness, and end them in any case."""
         try:
             for remote in self.remotes.values():
                 remote.start()
@@ -112,10 +115,10 @@ class Battle:
             self.worst[what] = max(self.worst[what], seconds)
         return report
 
-    # --- judging ------------------------------------------------------------------------------------------------------------
+    # --- judging ----------------------------------------------------------------------------------
 
     async def look(self) -> Finding | None:
-        """Ask the process, its log and the witness."""
+        """Check the process, its log and the witness; return the first finding, or None."""
         found = await asyncio.to_thread(self.target.look)
         report = await self._ask_witness("report")
         if found is None and report["findings"]:
@@ -123,7 +126,7 @@ class Battle:
         return found
 
     async def restart(self) -> Finding | None:
-        """Kill the target, start it again, and see that nothing was lost or set aside."""
+        """Kill the target and start it again; return a finding if data was lost or set aside."""
         report = await self._ask_witness("pause")
         if report["findings"]:
             return Finding(**report["findings"][0])
@@ -146,7 +149,10 @@ class Battle:
             return Finding("api", f"the API after a restart: {error}")
 
     def _check_rows(self, client: QueueManagerClient) -> Finding | None:
-        """Every message that the witness saw answered is there once, in order."""
+        """Return a finding unless every answered message is stored once, in order.
+
+        One further message may be stored, because its answer may have been lost.
+        """
         import pyarrow as pa
 
         epoch = self.target.running.epoch
@@ -164,12 +170,15 @@ class Battle:
             )
         return None
 
-    # --- attacking ----------------------------------------------------------------------------------------------------------
+    # --- attacking --------------------------------------------------------------------------------
 
     async def attack(
         self, seed: int, ports: Sequence[str], until: float, progress: Callable[[Battle], None]
     ) -> Finding | None:
-        """Play random walks at all ``ports`` until ``until``; return the first finding."""
+        """Play random walks at all ``ports`` and return the first finding.
+
+        The result is None if there is no finding at the time ``until``, of ``time.monotonic``.
+        """
         number = 0
         while time.monotonic() < until:
             number += 1
@@ -206,7 +215,10 @@ class Battle:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _explained(self, found: Finding) -> Finding:
-        """A walker sees that nothing answers; the process may know why."""
+        """Return the process's own finding if it has one, else ``found``.
+
+        A walker only sees that the target does not answer. The process may show the reason.
+        """
         await asyncio.sleep(SETTLE_SECONDS)
         return await asyncio.to_thread(self.target.look) or found
 
@@ -220,14 +232,18 @@ class Battle:
             await self.play(walk, end)
 
     def _goes_on(self, port: str, end: float) -> bool:
-        """Until ``end``; after it the others go on as long as a walk waits for what must come of it."""
+        """Return whether walks of ``port`` go on: until ``end``, or while other walks wait.
+
+        After ``end`` the walks that nobody waits for go on until the awaited walks have their
+        results.
+        """
         now = time.monotonic()
         return now < end or (
             not WALKERS[port].is_awaited and self._awaited > 0 and now < end + LINGER_SECONDS
         )
 
     async def play(self, walk: Walk, end: float) -> None:
-        """Play one walk. Raises :class:`FoundError`."""
+        """Play one walk. Raises :class:`FoundError` for a finding."""
         self.scene.sequences[walk.port] += 1
         player = WALKERS[walk.port].player(self.scene)
         self._awaited += WALKERS[walk.port].is_awaited
@@ -241,7 +257,10 @@ class Battle:
             await player.close()
 
     async def replay(self, walks: Sequence[Walk]) -> Finding | None:
-        """Play ``walks``, those of one port one after the other, all ports at once; then restart."""
+        """Play ``walks``, then restart the target; return the finding, or None.
+
+        The walks of one port run one after the other. All ports run at the same time.
+        """
         end = time.monotonic() + 300
 
         async def of_port(port: str) -> None:
@@ -264,7 +283,7 @@ def _found_by(task: asyncio.Task[None]) -> Finding | None:
 
 
 async def replayed(walks: Sequence[Walk], folder: Path, *, plant: str = "") -> Finding | None:
-    """Play ``walks`` at a new target; return what is found."""
+    """Play ``walks`` at a new target; return the finding, or None."""
     try:
         async with Battle(folder, plant=plant).fought() as battle:
             return await battle.replay(walks)

@@ -1,7 +1,8 @@
-"""Where the target sends to: one good queue manager, which watches what arrives, and one hostile server.
+"""The destinations of the target: a good queue manager that checks messages, and a hostile server.
 
-What was sent to the good one must arrive there once each, in order where order is promised, whatever the hostile one does at
-the same time. Nobody judges what becomes of messages to the hostile one.
+Every message for the good destination must arrive there once. Messages must arrive in order where
+the order is promised. These rules hold whatever the hostile server does at the same time. Messages
+for the hostile server are not judged.
 """
 
 from __future__ import annotations
@@ -16,60 +17,70 @@ from tests.kit.attack.judge import Finding
 STREAM, PLAIN, STAGED = "private$/stream", "private$/plain", "private$/staged"
 """Queues of the good destination: transactional messages, recoverable ones, and rows of stages."""
 ASTRAY = "private$/astray"
-"""Queue of the good destination that nothing is sent to: redirects lead to it."""
+"""Queue of the good destination that receives no message; redirects lead to it."""
 ORDERED = frozenset({STREAM, STAGED})
 BAD_MAX = 400
-"""Queues of the hostile server: more than its connections may hold when they are in trouble (TROUBLED_MAX)."""
+"""Queues of the hostile server.
+
+The number is higher than the number of connections that troubled destinations may hold
+(TROUBLED_MAX).
+"""
 KINDS = ("stream", "plain", "express", "wsrm")
-"""How messages are sent to the hostile server."""
+"""The ways in which messages are sent to the hostile server."""
 
 
 class Destinations:
-    """One good destination and one hostile one, over all starts of the target."""
+    """One good destination and one hostile one, through all starts of the target."""
 
     def __init__(self) -> None:
         self.good = Destination()
         self.bad = HostileServer(self.good.url(ASTRAY))
         self._asked: dict[str, list[int]] = {STREAM: [], PLAIN: [], STAGED: []}
-        """Numbers that may have been taken, by queue."""
+        """Numbers that were sent, by queue; the target may have accepted them."""
         self._taken: dict[str, set[int]] = {STREAM: set(), PLAIN: set(), STAGED: set()}
-        """Numbers that the target answered for."""
+        """Numbers that the target accepted with an answer, by queue."""
 
     def start(self) -> None:
-        """Listen."""
+        """Start to listen with both servers."""
         self.good.start()
         self.bad.start()
 
     def stop(self) -> None:
-        """Be gone."""
+        """Stop both servers and close their ports."""
         self.bad.stop()
         self.good.stop()
 
     def good_url(self, queue: str) -> str:
-        """Return the destination of messages for a queue of the good one."""
+        """Return the URL of a queue of the good destination."""
         return self.good.url(queue)
 
     def bad_url(self, number: int, kind: str) -> str:
-        """Return the destination of messages for the hostile server."""
+        """Return the URL of queue ``number`` of the hostile server."""
         if kind == "wsrm":
             return f"wsrm:http://127.0.0.1:{self.bad.port}/bad{number}"
         return f"http://127.0.0.1:{self.bad.port}/msmq/private$/bad{number}"
 
-    # --- what must have become of it ----------------------------------------------------------------------------------------
+    # --- what must have become of it --------------------------------------------------------------
 
     def ask(self, queue: str, count: int) -> list[int]:
-        """Return the next numbers for a queue; they may arrive from now on."""
+        """Return the next ``count`` numbers for a queue.
+
+        Messages with these numbers may arrive from now on.
+        """
         asked = self._asked[queue]
         numbers = list(range(len(asked) + 1, len(asked) + count + 1))
         asked += numbers
         return numbers
 
     def taken(self, queue: str, numbers: list[int]) -> None:
-        """Note that the target has answered for these: they must arrive."""
+        """Record that the target accepted ``numbers``, so these messages must arrive."""
         self._taken[queue].update(numbers)
 
     def problem(self) -> Finding | None:
-        """Return what is missing, doubled, disordered or unexpected: call again later, it may still be on its way."""
+        """Return a finding if messages are missing, doubled, disordered or unexpected, else None.
+
+        A missing message may still be in flight, so call this method again later.
+        """
         queues = self.good.queues
         if unknown := queues.keys() - self._asked.keys():
             return Finding(

@@ -1,4 +1,4 @@
-"""Findings as files: the walks that lead to one, to be played again by the tests."""
+"""Saves findings as files with their walks, so that the tests can play the walks again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from tests.kit.attack.steps import Walk
 
 
 def save(folder: Path, finding: Finding, walks: Sequence[Walk]) -> Path:
-    """Write a finding to a file of its own below ``folder``, named by what it holds."""
+    """Write a finding to a file below ``folder`` and return the path.
+
+    The file's name follows from its content.
+    """
     text = json.dumps(
         {
             "kind": finding.kind,
@@ -30,6 +33,6 @@ def save(folder: Path, finding: Finding, walks: Sequence[Walk]) -> Path:
 
 
 def load(path: Path) -> list[Walk]:
-    """Read the walks of a file. Raises :class:`ValueError` for one that is none."""
+    """Read the walks of a finding's file. Raises :class:`ValueError` if it holds no finding."""
     value: dict[str, Any] = json.loads(path.read_text())
     return [Walk.of_json(walk) for walk in value["walks"]]

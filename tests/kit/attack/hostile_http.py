@@ -1,6 +1,8 @@
-"""A hostile HTTP server that our sender posts to: it answers as no receiving queue manager does, or not at all.
+"""A hostile HTTP server to which our sender posts messages.
 
-It has a thread of its own, and knows one behaviour at a time. Honest, it answers every POST 200 and keeps nothing.
+The server answers as no receiving queue manager does, or not at all. The server has its own thread,
+and one behaviour at a time. Without a behaviour the server is honest: it answers every POST with
+200 and stores nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ ENDLESS: dict[str, tuple[bytes, bytes]] = {
     "until-close": (b"HTTP/1.1 200 OK\r\n\r\n", b"y" * 24_000),
     "no-http": (b"220 smtp.example ESMTP\r\n", b"y" * 24_000),
 }
-"""How an answer begins, and what follows again and again."""
+"""By behaviour: the beginning of an answer, and the piece that follows again and again."""
 BEHAVIOURS = (
     "silent",
     "slow",
@@ -54,18 +56,22 @@ BEHAVIOURS = (
     "soap",
     *ENDLESS,
 )
-"""What :meth:`HostileServer.behave` knows."""
+"""The behaviours that :meth:`HostileServer.behave` accepts."""
 BUFFER_MAX = 1_000_000
-"""Bytes of an endless answer that wait to be read."""
+"""Most bytes of an endless answer that wait to be read."""
 SLOW_SECONDS = 0.5
-"""Between two bytes of a slow answer."""
+"""Seconds between two bytes of a slow answer."""
 CONTENT_MAX = 16_000_000
-"""Bytes of a request that are kept to be read."""
+"""Most bytes of a request; a longer request is not answered."""
 LIES_AT_ONCE = 8
-"""Receipts that are sent at the same time; further ones are not sent."""
+"""Most false receipts that are sent at the same time; further ones are not sent."""
 RECEIPT_SECONDS = 10.0
 HOSTS = ("127.0.0.1", "127.0.0.2")
-"""Addresses that the server has: one for messages, and one of the attackers, whose messages may ask for receipts there."""
+"""The server's addresses.
+
+The first one is for messages. The second one is an attacker's address, because messages of that
+attacker may request receipts there.
+"""
 STATUSES = (
     100,
     102,
@@ -122,15 +128,15 @@ _MUTATOR = Mutator([OK], [*HTTP])
 
 
 class HostileServer:
-    """Listens on one port of two loopback addresses."""
+    """A hostile HTTP server on one port of two loopback addresses."""
 
     def __init__(self, astray: str) -> None:
-        """``astray``: URL that redirects lead to; nobody is to follow them."""
+        """Prepare the server; redirects lead to ``astray``, a URL that the sender must not call."""
         self.astray = astray
         self._kept = KeptPort()
         self.port = self._kept.number
         self.posts = 0
-        """Requests that were read whole."""
+        """Number of requests that were read completely."""
         self.behaviour = ""
         self.rng = Random(0)
         self.connections: set[_Connection] = set()
@@ -140,19 +146,22 @@ class HostileServer:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def start(self) -> None:
-        """Listen."""
+        """Start the thread and listen."""
         self._thread.start()
         self._run(self._listen)
 
     def stop(self) -> None:
-        """Be gone."""
+        """Close all connections and end the thread."""
         self._run(self._off)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
 
     def behave(self, what: str, seed: int) -> None:
-        """Be hostile in one way until the next call, over new connections; honest if ``what`` is empty."""
+        """Change the behaviour until the next call; an empty ``what`` means honest.
+
+        All connections are closed, so the new behaviour starts on new connections.
+        """
 
         async def change() -> None:
             await self._off()
@@ -163,7 +172,8 @@ class HostileServer:
         self._run(change)
 
     def _run(self, job: Callable[[], object]) -> None:
-        asyncio.run_coroutine_threadsafe(job(), self._loop).result(30)  # type: ignore[arg-type]  # each is a coroutine function
+        # Each job is a coroutine function.
+        asyncio.run_coroutine_threadsafe(job(), self._loop).result(30)  # type: ignore[arg-type]
 
     async def _listen(self) -> None:
         self.lies = asyncio.Semaphore(LIES_AT_ONCE)
@@ -186,7 +196,7 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._data = bytearray()
 
-    # --- asyncio ------------------------------------------------------------------------------------------------------------
+    # --- asyncio ----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -212,7 +222,7 @@ class _Connection(asyncio.Protocol):
             self._answer(*request)
 
     def _take(self) -> tuple[str, bytes] | None:
-        """Return the fields and the content of a whole request."""
+        """Return the fields and the content of a complete request, or None if it is incomplete."""
         end = self._data.find(b"\r\n\r\n")
         if end < 0 or len(self._data) > CONTENT_MAX:
             return None
@@ -224,7 +234,7 @@ class _Connection(asyncio.Protocol):
         del self._data[: end + 4 + length]
         return fields, content
 
-    # --- answers ------------------------------------------------------------------------------------------------------------
+    # --- answers ----------------------------------------------------------------------------------
 
     def _answer(self, fields: str, content: bytes) -> None:
         what, rng = self._server.behaviour, self._server.rng
@@ -283,10 +293,11 @@ class _Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_later(SLOW_SECONDS, self._crawl, rest[1:])
 
     def _lie(self, fields: str, content: bytes) -> None:
+        # Messages of WS-ReliableMessaging and receipts get no false receipts.
         try:
             message = read_message(header_of(fields, "Content-Type") or "", content)
         except MalformedError:
-            return  # of WS-ReliableMessaging, or a receipt
+            return
         if not self._server.lies.locked():
             task = asyncio.ensure_future(self._send_lies(message))
             task.add_done_callback(lambda _: None)
@@ -317,7 +328,10 @@ def _head(status: int, rng: Random) -> bytes:
 
 
 def _lies(message: Incoming, rng: Random) -> list[Owed]:
-    """Return receipts for a message that are not true: too far, of other streams, for messages that never were."""
+    """Return false receipts for a message.
+
+    The receipts name positions that are too high, other streams, or messages that were never sent.
+    """
     place = message.stream
     to = message.delivery_receipt_to or (place.receipts_to if place else None)
     if to is None:

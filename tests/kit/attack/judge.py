@@ -1,37 +1,53 @@
-"""The judge: what the process may cost and answer while it is attacked. Each limit is a bound that users are promised."""
+"""Judges the process under attack; each limit is a bound that users are promised."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 HEALTHZ_MAX = 0.25
-"""Seconds until ``GET /healthz`` is answered. A later answer means that something held the accepting loop."""
+"""Longest time until ``GET /healthz`` is answered, in seconds.
+
+A later answer means that something blocked the loop that accepts connections.
+"""
 HONEST_MAX = 3.0
-"""Seconds until a good sender's message is stored and answered while everything else is attacked. It waits for the same disk
-and the same cores as the attack, so this is a bound for starving and no measure of speed."""
+"""Longest time, in seconds, until a good sender's message is stored and answered during the attack.
+
+The sender shares the disk and the cores with the attack. The limit detects starvation and does not
+measure speed.
+"""
 OPTIONAL_MAX = 10.0
-"""Seconds for the good client of an optional transport: its own process may be busy with a large message of a stranger."""
+"""Longest time, in seconds, for the good client of an optional transport.
+
+The transport's own process may be busy with a large message of another client.
+"""
 MEMORY_MAX = 1_400_000_000
-"""Bytes of the main process and of all its helpers together. At rest they have about 400 MB; ports have budgets of 64 to
-256 MB each."""
+"""Most bytes of the main process and all its helpers together.
+
+At rest these processes use about 400 MB. The ports have budgets of 64 to 256 MB each.
+"""
 RESTART_MAX = 25.0
-"""Seconds from the start after kill -9 to the ready line."""
+"""Longest time, in seconds, from the start after kill -9 to the ready line."""
 PULL_MAX = 60.0
-"""Seconds until what can be read in a remote queue is a row, once its server is honest: a reader waits up to 30 s between its
-attempts."""
+"""Longest time, in seconds, until each readable message of an honest remote queue is a row.
+
+A reader waits up to 30 s between its attempts.
+"""
 SENT_MAX = 75.0
-"""Seconds until messages that were sent have arrived at a good destination. A connection that others wait for is held for 30 s
-at most by a destination that does not answer, and what was under way at a kill is sent again after a resend interval."""
+"""Longest time, in seconds, until sent messages have arrived at a good destination.
+
+A destination that does not answer holds a needed connection for at most 30 s. Messages that were in
+flight at a kill are sent again after a resend interval.
+"""
 ANSWER_MAX = 30.0
-"""Seconds after which a whole request that has no answer, on a connection that is not closed, is a finding."""
+"""Longest time, in seconds, until a complete request is answered or its connection is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that must not happen."""
+    """An event that must not happen."""
 
     kind: str
-    """One word: what was broken. A replay must find the same kind."""
+    """One word that says what was broken; a replay must find the same kind."""
     detail: str
 
     def __str__(self) -> str:
@@ -39,7 +55,7 @@ class Finding:
 
 
 class FoundError(Exception):
-    """Raised where a walker sees a finding itself."""
+    """A walker itself sees a finding."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(str(finding))
@@ -47,6 +63,6 @@ class FoundError(Exception):
 
 
 def check_status(port: str, status: int, allowed: frozenset[int], sent: str) -> None:
-    """Raise :class:`FoundError` if ``status`` is no answer that the documents allow."""
+    """Raise :class:`FoundError` if ``status`` is not in ``allowed``."""
     if status not in allowed:
         raise FoundError(Finding("answer", f"{port} answered {status} to {sent}"))

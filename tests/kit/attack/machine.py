@@ -1,4 +1,4 @@
-"""What the kernel says of a process and of everything that it started: memory, and time without a core."""
+"""Reads memory and waiting time of a process and its descendants from the kernel."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ from pathlib import Path
 
 
 class Patience:
-    """A time that somebody waits for the target. Time without a core is none of it, and at most doubles it."""
+    """A waiting time whose limit is extended by time in which the target had no core.
+
+    The extension at most doubles the limit.
+    """
 
     def __init__(self, seconds: float, pid: int = 0) -> None:
-        """``pid``: whose processes count; without it this process's, of which the target is one."""
+        """Start to wait for up to ``seconds``.
+
+        The processes that count are ``pid`` and its descendants. Without ``pid`` they are this
+        process and its descendants, one of which is the target.
+        """
         self._seconds = seconds
         self._pid = pid or os.getpid()
         self._began = time.monotonic()
@@ -20,12 +27,12 @@ class Patience:
 
     @property
     def spent(self) -> float:
-        """Seconds since it began."""
+        """Return the seconds since the wait began."""
         return time.monotonic() - self._began
 
     @property
     def is_over(self) -> bool:
-        """Whether it is at an end."""
+        """Return whether the extended limit is exceeded."""
         spent = self.spent
         if spent < self._seconds:
             return False
@@ -35,32 +42,42 @@ class Patience:
 
 
 def memory_of(pid: int) -> int:
-    """Return the resident bytes of a process and of everything that it started."""
+    """Return the resident bytes of a process and all its descendants."""
     return sum(_resident(each) for each in _family_of(pid))
 
 
 def waits_of(pid: int) -> dict[int, float]:
-    """Return, for a process and all that it started, the seconds in which its threads could run and had no core."""
+    """Return the seconds in which threads could run but had no core, by process.
+
+    The processes are ``pid`` and all its descendants.
+    """
     return {each: waited_in_turn(each) for each in _family_of(pid)}
 
 
 def longest(before: Mapping[int, float], after: Mapping[int, float]) -> float:
-    """Return the longest time without a core of one process between two answers of :func:`waits_of`."""
+    """Return the longest time without a core of one process.
+
+    ``before`` and ``after`` are two results of :func:`waits_of`.
+    """
     return max(
         (seconds - before[each] for each, seconds in after.items() if each in before), default=0.0
     )
 
 
 def waited_in_turn(pid: int) -> float:
-    """Return the same seconds for all threads of a process together: what is handed from one to another waits for each."""
+    """Return the sum, over all threads of a process, of the seconds without a core.
+
+    Work that one thread passes to another waits for each of the threads, so the times add up.
+    """
     return sum(_waited(each / "schedstat") for each in Path(f"/proc/{pid}/task").glob("*"))
 
 
 def _waited(counters: Path) -> float:
+    # Without a value the thread has ended, or this kernel does not count.
     try:
         return int(counters.read_text().split()[1]) / 1e9
     except (OSError, IndexError):
-        return 0.0  # it has ended, or this kernel does not count
+        return 0.0
 
 
 def _family_of(pid: int) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Make a finding short: leave out walks, then steps, as long as the same kind of finding comes of the rest."""
+"""Shortens a finding: leaves out walks, then steps, while the rest still leads to the finding."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from tests.kit.attack.judge import Finding
 from tests.kit.attack.steps import Walk
 
 Replay = Callable[[Sequence[Walk]], Awaitable[Finding | None]]
-"""Plays walks at a new target and returns what is found."""
+"""Plays walks at a new target and returns the finding, or None."""
 
 
 async def minimised(
     walks: Sequence[Walk], kind: str, replay: Replay, until: float
 ) -> tuple[Walk, ...] | None:
-    """Return the shortest walks that still lead to a finding of ``kind``; ``None`` if all of them do not.
+    """Return the shortest walks that still lead to a finding of ``kind``.
 
-    ``until``: the time, ``time.monotonic``, at which the shortest so far must do.
+    The result is ``None`` if all walks together do not lead to the finding. At the time ``until``,
+    of ``time.monotonic``, the search ends with the shortest walks so far.
     """
 
     async def leads(some: Sequence[Walk]) -> bool:
@@ -48,7 +49,7 @@ async def minimised(
 async def _without(
     kept: tuple[Walk, ...], leads: Callable[[Sequence[Walk]], Awaitable[bool]], until: float
 ) -> tuple[Walk, ...]:
-    """Leave out walks, many at once first."""
+    """Leave out walks, many at once at first, and return the rest."""
     size = max(1, len(kept) // 2)
     while size and len(kept) > 1 and time.monotonic() < until:
         at = 0

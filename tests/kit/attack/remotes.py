@@ -1,8 +1,9 @@
-"""Hostile remote queue managers that the target's subscriptions read from, and what must become of their messages.
+"""Hostile remote queue managers, from which the target's subscriptions read.
 
-A remote queue manager is hostile for some steps and honest for the rest. When it is honest, everything that can be read must
-become a row, once: whatever it did before, and whatever still stands at the head of its queue. What was done by lies (bytes
-that were changed on their way) is not held against the reader.
+A remote queue manager is hostile for some steps and honest for the rest. When it is honest, every
+readable message must become one row. This rule holds whatever the remote queue manager did before,
+and whatever messages stay at the head of its queue. Faults that follow from bytes that were changed
+in transit do not count against the reader.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from tests.kit.remote.queue import ForeignQueue
 from tests.kit.remote.server import Faults, ForeignServer
 
 START = 7
-"""R_StartReceive."""
+"""Number of the RPC operation R_StartReceive."""
 RESPONSE_HEAD = bytes((0, 0, 0, 0, 1, 0, 0, 0))
-"""A response without stub, in the context of NDR64."""
+"""The head of a response without stub, in the context of NDR64."""
 EMPTY_AT_ONCE = 20_000
 """Empty fragments that are written together."""
 HUGE_FRAGMENTS = 160
-"""Fragments of 60,000 bytes: more than twice what one response may hold."""
+"""Fragments of 60,000 bytes: more than twice the limit of one response."""
 MUTATOR = Mutator([bytes(16), b"\xff" * 8], [])
 BEHAVIOURS = (
     "empty",
@@ -45,18 +46,21 @@ BEHAVIOURS = (
     "away",
     "stranger",
 )
-"""What :meth:`HostileRemote.behave` knows."""
+"""The behaviours that :meth:`HostileRemote.behave` accepts."""
 WORDS = {"loops": ("does not go on", "UNREADABLE_WALKED_MAX"), "empty": ("FRAGMENTS_MAX",)}
-"""What an operator must read of a behaviour that would cost us work without end."""
+"""By behaviour: words of which the target must show one to an operator.
+
+Without a limit in the target these behaviours would cost endless work.
+"""
 LIES = frozenset({"octets", "mutant", "stranger"})
-"""After these nothing is known of what the reader was told."""
+"""Behaviours after which it is unknown what the reader received."""
 
 
 class HostileRemote:
-    """One remote queue, and the queue of the target that its messages come to."""
+    """One remote queue, with the target's queue that receives its messages."""
 
     def __init__(self, mode: str) -> None:
-        """``mode``: ``move`` or ``copy``."""
+        """Prepare the remote queue for a subscription with ``mode``: ``move`` or ``copy``."""
         self.mode = mode
         self.local = f"private$/{mode}d"
         self.server = ForeignServer(seed=1)
@@ -64,12 +68,12 @@ class HostileRemote:
         self._rows: Counter[int] = Counter()
         self._read_to = 0
         self._judged_after = 0
-        """Numbers up to this one are not judged."""
+        """Messages with numbers up to this one are not judged."""
         self._lies = False
         self._behaviour = ""
 
     def config(self) -> str:
-        """Return its part of the target's configuration."""
+        """Return the subscription's part of the target's configuration."""
         return (
             f'[[subscription]]\nhost = "127.0.0.1:{self.server.port}"\nqueue = '
             "'private$\\orders'\n"
@@ -77,12 +81,12 @@ class HostileRemote:
         )
 
     def start(self) -> None:
-        """Listen."""
+        """Start to listen with the remote server."""
         self.server.__enter__()
         self.server.look(self._shape)
 
     def stop(self) -> None:
-        """Be gone."""
+        """Stop the remote server and close its port."""
         self.server.__exit__()
 
     def _shape(self, queue: ForeignQueue) -> None:
@@ -90,12 +94,13 @@ class HostileRemote:
             number, _ = queue.messages[lookup_id]
             return sections_in(self._forms.get(number, "whole"), queue.packet(lookup_id))
 
-        queue.sections = sections  # type: ignore[method-assign]  # what an instance does instead
+        # The function replaces the method of this one instance.
+        queue.sections = sections  # type: ignore[method-assign]
 
-    # --- what it does -------------------------------------------------------------------------------------------------------
+    # --- what it does -----------------------------------------------------------------------------
 
     def put(self, count: int, form: str, *, at_the_head: bool) -> None:
-        """Let messages come, all in one form, before or behind all others."""
+        """Put ``count`` messages of one form into the queue, before or after all others."""
 
         def fill(queue: ForeignQueue) -> None:
             for _ in range(count):
@@ -107,7 +112,7 @@ class HostileRemote:
         self.server.look(fill)
 
     def behave(self, what: str, seed: int) -> None:
-        """Be hostile until :meth:`be_honest`."""
+        """Start a hostile behaviour, which lasts until :meth:`be_honest`."""
         self.be_honest()
         self._behaviour = what
         self._lies = self._lies or what in LIES
@@ -128,7 +133,7 @@ class HostileRemote:
             server.switch_off()
 
     def be_honest(self) -> None:
-        """Do what the documents say, over new connections."""
+        """End the hostile behaviour and continue over new connections as the documents require."""
         server = self.server
         server.instead, server.through, server.faults = (
             lambda transport, call: False,
@@ -174,10 +179,13 @@ class HostileRemote:
             )
         return True
 
-    # --- what must have become of it ----------------------------------------------------------------------------------------
+    # --- what must have become of it --------------------------------------------------------------
 
     def problem(self, api: str, token: str, epoch: str) -> Finding | None:
-        """Return what is missing or doubled in the target: call again later, it may still be on its way."""
+        """Return a finding if messages are missing or doubled in the target, else None.
+
+        A missing message may still be in flight, so call this method again later.
+        """
         client = QueueManagerClient(api, token, retry_seconds=30)
         end = client.range(self.local, epoch=epoch, after=0).end
         if end > self._read_to:
@@ -204,7 +212,10 @@ class HostileRemote:
         return None
 
     def _expected(self, queue: ForeignQueue) -> tuple[set[int], set[int]]:
-        """Return what can be read and is there, and what we took away. Lies leave only what came after them."""
+        """Return the numbers of the readable messages, and of those that the reader removed.
+
+        After lies only messages that arrived later count.
+        """
         after = queue.sequence - 1 if self._lies else self._judged_after
         there = {
             number
@@ -216,7 +227,7 @@ class HostileRemote:
         }
 
     def has_told(self, api: str, token: str, what: str) -> bool:
-        """Return whether the target says what this server does: one of :data:`WORDS`."""
+        """Return whether the target's status names this behaviour with one of :data:`WORDS`."""
         told = self._trouble(QueueManagerClient(api, token, retry_seconds=30))
         return any(word in told for word in WORDS[what])
 
@@ -225,7 +236,10 @@ class HostileRemote:
         return "; ".join(str(each["last_error"]) for each in entries if each["to"] == self.local)
 
     def settled(self) -> None:
-        """Forget what was judged: another reader takes what cannot be read."""
+        """Forget what was judged, and remove the messages that are not locked.
+
+        The removal acts like another reader that receives the unreadable messages.
+        """
 
         def clear(queue: ForeignQueue) -> None:
             self._judged_after = queue.sequence

@@ -1,4 +1,4 @@
-"""The scene: where a walker finds the target, who it may be, and what it must never see."""
+"""The scene of a walker: the target's addresses, the identities, and the secrets."""
 
 from __future__ import annotations
 
@@ -10,52 +10,53 @@ from tests.kit.attack.judge import Finding, FoundError
 from tests.kit.attack.remotes import HostileRemote
 
 SHARED = "private$/shared"
-"""Everybody sends to it, good and bad."""
-SECRET = "private$/secret"  # noqa: S105  # a queue's name
-"""No restricted token is for it; what is in it holds a canary."""
+"""Queue to which all clients send, good and bad ones."""
+SECRET = "private$/secret"  # noqa: S105  # This is the name of a queue.
+"""Queue that no restricted token may access; its messages hold a canary."""
 OWN = "private$/low"
-"""The queue of the restricted tokens."""
+"""Queue of the restricted tokens."""
 HONEST = "private$/honest"
-"""The good sender's queue; no walker sends to it."""
+"""Queue of the good sender; no walker sends to it."""
 GROUP = "239.192.77.1"
-"""Multicast group of :data:`PRICES`."""
+"""Multicast group whose messages :data:`PRICES` receives."""
 GROUP_PORT = 8001
 PRICES = "private$/prices"
-"""The queue that listens to :data:`GROUP`."""
+"""Queue that listens to :data:`GROUP`."""
 
-READER_TOKEN = "reader-token-of-the-attack"  # noqa: S105  # of the target that we start
-"""It may read :data:`OWN`."""
-WRITER_TOKEN = "writer-token-of-the-attack"  # noqa: S105  # the same
-"""It may enqueue to :data:`OWN`."""
-ADMIN_TOKEN = "admin-token-of-the-attack"  # noqa: S105  # the same
-"""It may do everything."""
+# The tokens and the password are only for the target that the attack starts.
+READER_TOKEN = "reader-token-of-the-attack"  # noqa: S105
+"""Token that may read :data:`OWN`."""
+WRITER_TOKEN = "writer-token-of-the-attack"  # noqa: S105
+"""Token that may enqueue to :data:`OWN`."""
+ADMIN_TOKEN = "admin-token-of-the-attack"  # noqa: S105
+"""Token that may do everything."""
 CANARY = "canary-5e1f0d"
-"""Stands in every message of :data:`SECRET`, and in nothing else."""
-ACCOUNT, PASSWORD = "LAB\\reader", "reader's password"  # of the target that we start
-"""The account of remote read."""
+"""Text that is in every message of :data:`SECRET`, and nowhere else."""
+ACCOUNT, PASSWORD = "LAB\\reader", "reader's password"
+"""The account and the password for remote read."""
 
 
 @dataclass(slots=True)
 class Scene:
-    """What one target offers to its walkers, and what they count."""
+    """The ports and secrets of one target, with the walkers' counters."""
 
     ports: dict[str, tuple[str, int]]
-    """Host and port by name: srmp, wsrm, api, rpc, mapper."""
+    """Host and port by name: srmp, wsrm, api, rpc, mapper, pgm."""
     secrets: set[str] = field(default_factory=lambda: {CANARY})
     """Texts that no answer to a restricted identity may hold."""
     epoch: str = ""
-    """Of the target's store, for readers of its rows."""
+    """The epoch of the target's store, for readers of its rows."""
     remotes: dict[str, HostileRemote] = field(default_factory=dict)
-    """The remote queue managers that the target reads from, by mode."""
+    """The remote queue managers from which the target reads, by mode."""
     destinations: Destinations | None = None
-    """Where the target sends to; none for a player that sends nothing."""
+    """The destinations of the target; None for a player that sends no messages."""
     requests: Counter[str] = field(default_factory=Counter)
-    """Requests by port."""
+    """Number of requests by port."""
     sequences: Counter[str] = field(default_factory=Counter)
-    """Walks by port."""
+    """Number of walks by port."""
 
     def check_secrets(self, port: str, content: bytes) -> None:
-        """Raise :class:`FoundError` if ``content`` shows what its reader has no right to."""
+        """Raise :class:`FoundError` if ``content`` holds a secret."""
         for secret in self.secrets:
             if secret.encode() in content:
                 raise FoundError(

@@ -1,4 +1,4 @@
-"""What lies in the target before the attack begins, and nobody but its owner may see."""
+"""Puts secret messages into the target before the attack begins."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from srmp_spark.testing.foreign.messages import ForeignMessage, post
 from tests.kit.attack.scene import CANARY, OWN, SECRET, Scene
 
 OWNER = "5e1f0d5e-1f0d-5e1f-0d5e-1f0d5e1f0d5e"
-"""The queue manager that sends to :data:`SECRET`; it sends nowhere else."""
+"""The queue manager that sends to :data:`SECRET`, and to no other queue."""
 NEIGHBOUR = "5e1f0d5e-1f0d-5e1f-0d5e-1f0d5e1f0d5f"
 """The queue manager whose message the restricted identities may read."""
 
 
 def leave_secrets(scene: Scene) -> None:
-    """Send messages to the queue that no restricted identity may see, and a large one to the queue of the restricted ones."""
+    """Send messages to the secret queue, and one large message to the restricted tokens' queue.
+
+    No restricted identity may see the messages of the secret queue.
+    """
     host, port = scene.ports["srmp"]
     scene.secrets.add(OWNER)
     for number in (1, 2):

@@ -1,4 +1,7 @@
-"""Messages of WS-ReliableMessaging as anybody may write them, in all versions and in versions that no standard has."""
+"""Writes messages of WS-ReliableMessaging for an attacker.
+
+The messages use all combinations of versions, also combinations that no standard defines.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ VERSIONS = tuple(
     for addressing in AddressingVersion
     for rm in RmVersion
 )
-"""All combinations, also those that no standard has. Neighbours (``n ^ 1``) differ in WS-ReliableMessaging alone."""
+"""All combinations of versions, also those that no standard defines.
+
+Neighbours (``n ^ 1``) differ only in the version of WS-ReliableMessaging.
+"""
 OPERATIONS = (
     "CreateSequence",
     "Sequence",
@@ -41,7 +47,10 @@ _LETTER = "ü"
 
 
 def envelope_of(given: Any, identifier: str, sent: int) -> str:  # noqa: ANN401  # a mapping of JSON values
-    """Write the message of one step, as anybody may write it: also one that our own encoder refuses to write."""
+    """Return the message of one step as an attacker may write it.
+
+    The message may be one that our own encoder refuses to write.
+    """
     soap, addressing, rm = VERSIONS[given["version"]]
     operation, number = given["op"], given["number"]
     named = f"<r:Identifier>{identifier}</r:Identifier>"
@@ -92,7 +101,10 @@ def envelope_of(given: Any, identifier: str, sent: int) -> str:  # noqa: ANN401 
 
 
 def _prefixes(given: Any) -> tuple[str, str, str]:  # noqa: ANN401  # a mapping of JSON values
-    """Return declarations for Envelope and Body, and a text that is dear to whoever looks for the prefixes in it."""
+    """Return the declarations for Envelope and Body, and a text for the body.
+
+    The text is expensive for a reader that searches it for the prefixes.
+    """
     if "prefixes" not in given:
         return "", "", "x"
     count, length, is_foreign = given["prefixes"]

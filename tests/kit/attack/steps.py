@@ -1,4 +1,4 @@
-"""Steps and walks: what a walker does, as values that can be written to a file and read back."""
+"""Steps and walks: a walker's actions as values, which can be saved in a file."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that a walker does; ``given`` holds values of JSON alone."""
+    """One action of a walker; ``given`` holds only values of JSON."""
 
     kind: str
     given: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return this step as it stands in a file of a finding."""
+        """Return this step in the form of a finding's file."""
         return {"kind": self.kind, **self.given}
 
     @staticmethod
@@ -27,16 +27,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Steps of one walker, played one after the other by one player."""
+    """Steps of one walker, which one player plays one after the other."""
 
     port: str
-    """Name of the walker."""
+    """The name of the walker."""
     seed: str
-    """What the steps were drawn from."""
+    """The seed from which the steps were drawn."""
     steps: Sequence[Step]
 
     def as_json(self) -> dict[str, Any]:
-        """Return this walk as it stands in a file of a finding."""
+        """Return this walk in the form of a finding's file."""
         return {
             "port": self.port,
             "seed": self.seed,

@@ -1,4 +1,4 @@
-"""The target: a real ``serve`` with every port open, and the watch over its memory, its log and its life."""
+"""The target: a real ``serve`` with every port open, with checks of its memory, log and process."""
 
 from __future__ import annotations
 
@@ -29,18 +29,21 @@ from tests.kit.attack.scene import (
 )
 
 WSRM_BUFFER = 64
-"""Unread messages at which clients of WS-ReliableMessaging wait. As many as one sequence may hold behind a gap, so that a
-client whose gap counts against the others stops them at once. The witness reads the queue all the while."""
+"""Number of unread messages at which clients of WS-ReliableMessaging must wait.
+
+One sequence may hold the same number of messages after a gap. If a client's gap counted against the
+other clients, it would stop them at once. The witness reads the queue during the whole attack.
+"""
 _BAD = re.compile(
     r"Traceback \(most recent call last\)|\w+\.died pid=|\.silent "
     r"pid=|accept\.fatal|_failed\b.*Error|disk"
 )
-"""Lines of the log that nothing in a request may cause."""
+"""Lines of the log that no request may cause."""
 _HARMLESS = re.compile(r"disk_free|disk\.low")
 
 
 class Target:
-    """One data directory, served, killed and served again."""
+    """One data directory that is served, killed and served again."""
 
     def __init__(
         self,
@@ -50,9 +53,10 @@ class Target:
         *,
         plant: str = "",
     ) -> None:
-        """``remotes``: whom it reads from, by mode; they listen already, as do ``destinations``, which it sends to.
+        """Prepare the target; ``remotes`` are the remote queue managers by mode.
 
-        ``plant`` names a bug of :mod:`.planted`.
+        The remote queue managers and the ``destinations`` listen already. ``plant`` names a bug of
+        :mod:`.planted`.
         """
         self._destinations = destinations
         self._remotes = dict(remotes)
@@ -84,12 +88,12 @@ class Target:
         self.memory_worst = 0
 
     def start(self) -> Scene:
-        """Start it. Raises :class:`ServeFailedError`."""
+        """Start the target and return its scene. Raises :class:`ServeFailedError`."""
         self.running.start()
         return self.scene()
 
     def scene(self) -> Scene:
-        """Return where its ports are."""
+        """Return the addresses of the target's ports."""
         host, _, port = self.running.api.partition("://")[2].rpartition(":")
         rpc, _, rpc_port = self.running.ready["rpc"].rpartition(":")
         ports = {
@@ -105,9 +109,13 @@ class Target:
         )
 
     def restart(self) -> Finding | None:
-        """Kill it with signal 9 and start it again; return the finding if it does not become ready."""
+        """Kill the target with signal 9 and start it again.
+
+        The method returns a finding if the target does not become ready, else None.
+        """
         self.running.kill9()
-        self._read = len(self.running.stderr())  # its helpers may complain about the death
+        # The helpers of the killed process may log errors, which are no finding.
+        self._read = len(self.running.stderr())
         try:
             self.running.restart()
         except ServeFailedError as error:
@@ -115,12 +123,15 @@ class Target:
         return None
 
     def stop(self) -> None:
-        """End it, however it is."""
+        """Kill the target if it still runs."""
         if self.running.process is not None and self.running.process.poll() is None:
             self.running.kill9()
 
     def look(self) -> Finding | None:
-        """Return what is wrong with the process: an end, its memory, its log."""
+        """Return a finding if something is wrong with the process, else None.
+
+        The process may have ended, use too much memory, or have logged a fault.
+        """
         process = self.running.process
         assert process is not None, "it was started"
         if process.poll() is not None:

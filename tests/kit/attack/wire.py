@@ -1,4 +1,7 @@
-"""Connections of an attacker: bytes in any pieces, from any loopback address, and answers that may or may not be read."""
+"""Connections of an attacker: bytes in any pieces, from any loopback address.
+
+The answers may be read or not.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,22 @@ from random import Random
 from tests.kit.attack.judge import ANSWER_MAX
 
 ANSWER_BYTES_MAX = 64_000_000
-"""Bytes of one answer; more is cut off and counts as closed."""
+"""Most bytes of one answer; a longer answer is cut off and counts as closed."""
 CONNECT_SECONDS = 10.0
-"""Patience for a connection; a listener that is full may let us wait."""
+"""Longest wait for a connection, in seconds; a full listener may let a client wait."""
 
 
 class ClosedError(Exception):
-    """Raised when the other end closed the connection before a whole answer came."""
+    """The other end closed the connection before a complete answer arrived."""
 
 
 class SilentError(Exception):
-    """Raised when nothing came for :data:`ANSWER_MAX` seconds on a connection that is open."""
+    """No answer arrived for :data:`ANSWER_MAX` seconds on an open connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of HTTP."""
+    """One answer of HTTP: status, header fields and content."""
 
     status: int
     headers: Mapping[str, str]
@@ -44,7 +47,8 @@ class Connection:
     ) -> Connection:
         """Connect from the loopback address ``who``. Raises :class:`ClosedError`.
 
-        With ``reads`` false the receive buffer is small, so that answers stay where they were made.
+        If ``reads`` is false, the receive buffer is small, so that the target cannot send its
+        answers.
         """
         limit = 1 << 20 if reads else 1 << 10
         try:
@@ -66,7 +70,7 @@ class Connection:
             raise ClosedError(repr(error)) from None
 
     async def answer(self, timeout: float = ANSWER_MAX) -> Answer:
-        """Read one answer of HTTP. Raises :class:`ClosedError`, :class:`SilentError`."""
+        """Read one answer of HTTP. Raises :class:`ClosedError` or :class:`SilentError`."""
         try:
             return await asyncio.wait_for(self._answer(), timeout)
         except asyncio.TimeoutError:
@@ -111,7 +115,7 @@ class Connection:
         return bytes(content)
 
     async def read(self, size: int, timeout: float) -> bytes:
-        """Read exactly ``size`` bytes. Raises :class:`ClosedError`, :class:`SilentError`."""
+        """Read exactly ``size`` bytes. Raises :class:`ClosedError` or :class:`SilentError`."""
         try:
             return await asyncio.wait_for(self._reader.readexactly(size), timeout)
         except asyncio.TimeoutError:
@@ -120,23 +124,28 @@ class Connection:
             raise ClosedError(repr(error)) from None
 
     async def is_closed(self, within: float) -> bool:
-        """Return whether the other end closes the connection in that time; what it sends is dropped."""
+        """Return whether the other end closes the connection within ``within`` seconds.
+
+        Data that the other end sends is discarded.
+        """
         try:
             async with _timeout(within):
                 while await self._reader.read(65_536):
                     pass
-        except asyncio.TimeoutError:  # first: Python counts it among the errors of the system
+        # TimeoutError must be first, because it is a subclass of OSError.
+        except asyncio.TimeoutError:
             return False
         except OSError:
             return True
         return True
 
     def abort(self) -> None:
-        """End the connection at once, with a reset."""
+        """Close the connection at once, with a reset."""
         self._writer.transport.abort()
 
 
-class _timeout:  # noqa: N801  # stands for asyncio.timeout, which Python 3.10 lacks
+# This class replaces asyncio.timeout, which Python 3.10 lacks.
+class _timeout:  # noqa: N801
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._is_over = False

@@ -1,10 +1,14 @@
-"""The witness: a good client of the ports while others attack them. It measures, and a late or lost answer is a finding.
+"""The witness: a good client of the ports during the attack. A late or lost answer is a finding.
 
-    python -m tests.kit.attack.witness < commands     # one JSON object a line, both ways
+    python -m tests.kit.attack.witness < commands
 
-A process of its own, so that the work of the attack delays no measurement. A control, a process that only answers, is asked
-along with ``/healthz``: what is late there too is the machine's lateness and is subtracted. So is the time in which threads
-of the target could have run and had no core, as the kernel counts it: the loop also waits for a thread that has Python's lock.
+Commands and reports are JSON objects, one a line. The witness is a separate process, so that the
+work of the attack delays no measurement.
+
+The witness subtracts two kinds of delay from a measured time. The first one is the delay of the
+machine: a control process, which only answers, is asked at the same time as ``/healthz``. The
+second one is the time in which threads of the target could run but had no core, as the kernel
+counts it. The loop of the target also waits for a thread that holds Python's lock.
 """
 
 from __future__ import annotations
@@ -31,13 +35,14 @@ from tests.kit.attack.walkers.rpc import bind_pdu
 from tests.kit.attack.wire import Answer, ClosedError, Connection, SilentError
 
 WHO_SRMP, WHO_WSRM, WHO_API, WHO_RPC = "127.0.0.20", "127.0.0.21", "127.0.0.22", "127.0.0.23"
-"""Addresses of the good clients; no attacker has one of them."""
+"""Addresses of the good clients; no attacker uses them."""
 PROBE_SECONDS = 0.05
 LINEAGE = "0a0b0c0d-7777-7777-7777-0a0b0c0d0e0f"
 MODERN = VERSIONS.index((SoapVersion.V1_2, AddressingVersion.V2005_08, RmVersion.V1_1))
 CONTROL = """
 import asyncio, os, sys, threading
-threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()  # it ends with the witness
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()\
+  # it ends with the witness
 async def main():
     async def answer(reader, writer):
         try:
@@ -55,7 +60,7 @@ _IDENTIFIER = re.compile(rb"CreateSequenceResponse.*?Identifier>\s*([^<\s]+)", r
 
 
 class Witness:
-    """Good clients of one target, and what they saw."""
+    """The good clients of one target, with their measurements and findings."""
 
     def __init__(
         self, ports: dict[str, tuple[str, int]], epoch: str, control: tuple[str, int], pid: int
@@ -70,20 +75,21 @@ class Witness:
         self._pauses = 0
         self.worst: dict[str, float] = {}
         self.acknowledged = 0
-        """Messages to :data:`HONEST` that were answered 200: the first so many numbers."""
+        """Number of messages to :data:`HONEST` that were answered 200; their numbers begin with 1.
+        """
         self.identifiers: list[str] = []
         self.findings: list[dict[str, str]] = []
         self._kept: dict[str, Connection] = {}
         self._trouble = ""
-        """Why the last request without an answer has none, attempt by attempt."""
+        """Why the last unanswered request has no answer, attempt by attempt."""
 
     def pause(self) -> None:
-        """Measure nothing until :meth:`resume`: the target is killed and started."""
+        """Stop all clients until :meth:`resume`, because the target is killed and started."""
         self._awake.clear()
         self._pauses += 1
 
     def resume(self, pid: int) -> None:
-        """Go on, over new connections, with the process ``pid``."""
+        """Continue with the process ``pid`` over new connections."""
         self._pid = pid
         for each in self._kept.values():
             each.abort()
@@ -92,7 +98,7 @@ class Witness:
         self._awake.set()
 
     async def run(self) -> None:
-        """Be all clients, until cancelled."""
+        """Run all clients until cancelled."""
         jobs = [self._loop(PROBE_SECONDS, self._healthz), self._loop(0.02, self._srmp)]
         if "wsrm" in self._ports:
             jobs += [self._loop(0.5, self._wsrm), self._loop(0.1, self._read)]
@@ -116,7 +122,7 @@ class Witness:
     def _saw(self, what: str, seconds: float) -> None:
         self.worst[what] = max(self.worst.get(what, 0.0), seconds)
 
-    # --- /healthz -----------------------------------------------------------------------------------------------------------
+    # --- /healthz ---------------------------------------------------------------------------------
 
     async def _healthz(self) -> None:
         pauses, raw = self._pauses, http_request("GET", "/healthz", b"", {"Host": "127.0.0.1"})
@@ -146,7 +152,10 @@ class Witness:
     async def _timed(
         self, port: str, raw: bytes, who: str, patience: float
     ) -> tuple[Answer | None, float]:
-        """Return the answer and how long it took; a connection that was kept and is closed is opened again once."""
+        """Return the answer, or None, and the seconds that it took.
+
+        If a kept connection is closed, the request is repeated once over a new connection.
+        """
         address = self._control if port == "control" else self._ports[port.partition(" ")[0]]
         began = time.monotonic()
         trouble: list[str] = []
@@ -173,7 +182,7 @@ class Witness:
     def _no_answer(self) -> str:
         return f"no answer ({self._trouble})"
 
-    # --- a sender of SRMP -----------------------------------------------------------------------------------------------------
+    # --- a sender of SRMP -------------------------------------------------------------------------
 
     async def _srmp(self) -> None:
         number, pauses = self.acknowledged + 1, self._pauses
@@ -207,7 +216,7 @@ class Witness:
             self._found("refused", f"a good sender's message: {status}", pauses)
             await asyncio.sleep(0.2)
 
-    # --- a client of WS-ReliableMessaging ------------------------------------------------
+    # --- a client of WS-ReliableMessaging ---------------------------------------------------------
 
     async def _wsrm(self) -> None:
         pauses, patience = self._pauses, Patience(OPTIONAL_MAX, self._pid)
@@ -257,10 +266,10 @@ class Witness:
         raw = http_request("POST", f"/wsrm/{SHARED}", content, headers)
         return (await self._timed("wsrm", raw, WHO_WSRM, OPTIONAL_MAX))[0]
 
-    # --- a client of remote read --------------------------------------------------------------
+    # --- a client of remote read ------------------------------------------------------------------
 
     async def _rpc(self, port: str) -> None:
-        """Bind, and be answered."""
+        """Send a bind and measure the time until it is answered."""
         pauses, patience = self._pauses, Patience(OPTIONAL_MAX, self._pid)
         problem = ""
         while not patience.is_over:
@@ -288,10 +297,10 @@ class Witness:
             pauses,
         )
 
-    # --- a reader of the queue that everybody sends to ------------------------------------
+    # --- a reader of the queue that everybody sends to --------------------------------------------
 
     async def _read(self) -> None:
-        """Mark everything in :data:`SHARED` as received, as a query does that keeps up."""
+        """Mark all rows of :data:`SHARED` as received, as a query does that keeps up."""
         queue = SHARED.replace("/", "%2F")
         if not self._is_registered:
             begin = {"epoch": self._epoch, "from": 1, "holder": "witness"}
@@ -324,7 +333,7 @@ class Witness:
         return found
 
     def report(self) -> dict[str, Any]:
-        """Return what was seen since the last report."""
+        """Return the measurements and findings since the last report."""
         said = {
             "worst": self.worst,
             "acknowledged": self.acknowledged,

@@ -1,11 +1,12 @@
-"""What the demo prints while it runs: a line for each event, and a sign of life where no event comes.
+"""Prints a line for each event of the demo, and a line about the wait when no event happens.
 
     with Console() as console:
         console.say("queue manager: http://127.0.0.1:8080")
-        console.wait_for("Spark starts")  # after ten silent seconds: "waiting: Spark starts (10 s)"
+        # after ten silent seconds: "waiting: Spark starts (10 s)"
+        console.wait_for("Spark starts")
 
-A step that lasts long is one in which another process works: a JVM starts, Spark plans a batch. On a busy machine such a step
-takes minutes, and a reader must be able to tell it from a hang.
+In a long step another process works: a JVM starts, or Spark plans a batch. On a busy machine such a
+step takes minutes, and a reader must be able to distinguish it from a hang.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from collections.abc import Callable
 from types import TracebackType
 
 QUIET_SECONDS = 10.0
-"""A silent demo says after this long what it waits for: longer than most steps of a quiet machine, shorter than patience."""
+"""Seconds of silence after which the demo prints what it waits for.
+
+The time is longer than most steps of a quiet machine, and shorter than a reader's patience.
+"""
 POLL_SECONDS = 0.5
-"""How soon the end of the demo ends the thread."""
+"""Longest time, in seconds, until the thread notices the end of the demo."""
 
 
 class Console:
-    """Prints to the standard output that was there when it was made, from any thread."""
+    """Prints, from any thread, to the standard output that existed when the object was made."""
 
     def __init__(self, *, quiet_seconds: float = QUIET_SECONDS) -> None:
         self._begun = time.monotonic()
@@ -34,9 +38,8 @@ class Console:
         self._what: str | Callable[[], str] = ""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._out = os.fdopen(
-            os.dup(1), "w", encoding="utf-8", errors="replace"
-        )  # a step may send fd 1 elsewhere
+        # A step may redirect file descriptor 1, so the console writes to a copy of it.
+        self._out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
 
     def __enter__(self) -> Console:
         self._thread.start()
@@ -63,7 +66,10 @@ class Console:
             print(f"[{self.seconds():6.1f} s] {text}", file=self._out, flush=True)
 
     def wait_for(self, what: str | Callable[[], str]) -> None:
-        """Name what the demo waits for from now on; a function is called for each line, in another thread."""
+        """Set what the demo waits for from now on.
+
+        A function is called for each line, in another thread, and returns the text.
+        """
         with self._lock:
             self._what, self._since = what, time.monotonic()
 

@@ -1,11 +1,12 @@
-"""A bad network between two queue managers: requests that never arrive, replies that get lost, a line that is slow.
+"""A bad network between two queue managers: lost requests, lost replies, and a slow line.
 
     with LossyProxy(peer.endpoint, lose_reply=0.05, lose_request=0.02, seed=7) as proxy:
         ...  # send to proxy.url("private$/orders")
-        proxy.faults  # what it did
+        proxy.faults  # the faults so far
 
-It takes whole HTTP/1.1 requests with a ``Content-Length``, passes them on one at a time, and closes the connection where it
-loses something; it looks at nothing but the lengths. The n-th request meets the same fate in every run with one seed.
+The proxy reads whole HTTP/1.1 requests with a ``Content-Length`` and passes them on one at a time.
+When the proxy loses a request or a reply, the proxy closes the connection. The proxy reads nothing
+but the lengths. The n-th request has the same fate in every run with one seed.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from collections import Counter
 from typing import BinaryIO
 
 PEER_SECONDS = 30.0
-"""How long the peer may take for an answer."""
+"""Longest wait for the peer's answer, in seconds."""
 POLL_SECONDS = 0.1
-"""How soon the end of the proxy is noticed."""
+"""Longest time, in seconds, until the proxy notices its end."""
 
 
 class LossyProxy:
-    """Listens on a port of its own on loopback; ``delay`` (seconds before each request goes on) may be changed at any time."""
+    """A proxy on its own loopback port.
+
+    ``delay``, the seconds before each request is passed on, may be changed at any time.
+    """
 
     def __init__(
         self,
@@ -51,11 +55,11 @@ class LossyProxy:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Return the port on which the proxy listens."""
         return int(self._listener.getsockname()[1])
 
     def url(self, queue: str) -> str:
-        """The URL of a queue of the peer, by way of the proxy."""
+        """Return the URL of a queue of the peer, by way of the proxy."""
         return f"http://127.0.0.1:{self.port}/msmq/{queue}"
 
     def __enter__(self) -> LossyProxy:
@@ -74,7 +78,7 @@ class LossyProxy:
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        """One connection of the sender, and one to the peer for it."""
+        """Serve one connection of the sender, with one connection to the peer."""
         with contextlib.suppress(OSError, ValueError), connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with socket.create_connection(self.peer, PEER_SECONDS) as peer:
@@ -107,7 +111,10 @@ class LossyProxy:
 
 
 def read_message(file: BinaryIO) -> bytes:
-    """A request or answer as it came; empty at the end. Raises :class:`ValueError` for one that is cut off."""
+    """Return one request or answer unchanged, or an empty value at the end.
+
+    Raises :class:`ValueError` if the message is cut off.
+    """
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         line = file.readline()

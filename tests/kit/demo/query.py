@@ -1,4 +1,4 @@
-"""The Spark query of the demo: ``jobs/ingest.py`` as a process that can be killed, and the table that it writes."""
+"""The Spark query of the demo: ``jobs/ingest.py`` as a process, and the table that it writes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ import deltalake
 from tests.kit.foreign.ledger import Landed, digest
 
 STOP_SECONDS = 20.0
-"""From SIGTERM to the end; then -9."""
+"""Longest time from SIGTERM to the end, in seconds; then the job is killed with -9."""
 
 
 class Query:
-    """The job in a process group of its own, so that kill -9 takes the JVM with it; ``job`` is the script."""
+    """The job in its own process group, so that kill -9 also ends the JVM.
+
+    ``job`` is the path of the script.
+    """
 
     def __init__(self, job: Path, directory: Path, api: str, queues: str) -> None:
         self.job = job
@@ -30,12 +33,12 @@ class Query:
 
     @property
     def table(self) -> Path:
-        """The Delta table."""
+        """Return the path of the Delta table."""
         return self.directory / "table"
 
     @property
     def log(self) -> Path:
-        """What the present process writes."""
+        """Return the path of the log of the present process."""
         return self.directory / f"ingest-{self.starts}.log"
 
     def start(self) -> None:
@@ -58,16 +61,20 @@ class Query:
             "1 second",
         ]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)  # noqa: S603 - our own job
+            # The command is our own job.
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)  # noqa: S603
 
     def kill9(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL to the job and wait until it has ended."""
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def stop(self) -> None:
-        """SIGTERM, and wait; nothing if it does not run."""
+        """Send SIGTERM to the job and wait until it has ended; do nothing if it does not run.
+
+        After :data:`STOP_SECONDS` the job is killed with -9.
+        """
         if self.process is not None and self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGTERM)
@@ -77,7 +84,10 @@ class Query:
                 self.kill9()
 
     def check(self) -> None:
-        """A query that ended by itself is a failure; say where its log is."""
+        """Raise :class:`SystemExit` if the job ended by itself.
+
+        The error's text holds the exit code and the end of the job's log.
+        """
         if self.process is not None and self.process.poll() is not None:
             tail = self.log.read_text(errors="replace")[-2000:]
             raise SystemExit(
@@ -86,7 +96,7 @@ class Query:
             )
 
     def rows(self) -> list[Landed]:
-        """What is in the Delta table now, read without Spark."""
+        """Return the rows that are in the Delta table now, read without Spark."""
         if not deltalake.DeltaTable.is_deltatable(str(self.table)):
             return []
         columns = [
@@ -103,7 +113,7 @@ class Query:
         return [Landed(**{**row, "body": digest(row["body"] or b"")}) for row in found]
 
     def batches(self) -> int:
-        """How many batches it committed."""
+        """Return the number of batches that the query committed."""
         return sum(
             path.name.isdigit() for path in (self.directory / "checkpoint" / "commits").glob("*")
         )

@@ -1,4 +1,4 @@
-"""The closing table: what came of both ways, and which of its figures are wrong."""
+"""The closing table: the results of both transfers, and which of its figures are wrong."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tests.kit.foreign.verdict import Verdict as InVerdict
 
 @dataclass(slots=True)
 class InResult:
-    """What the closing table tells of the way in."""
+    """The result of the transfer into the Delta table."""
 
     messages: int
-    """How many were to be sent."""
+    """Number of messages that the senders had to send."""
     ledger: Ledger
     kills: list[str]
-    """What was killed while messages were under way."""
+    """Names of the processes that were killed while messages were in flight."""
     kills_planned: int
     verdict: InVerdict
 
     def lines(self) -> list[tuple[str, str, bool]]:
-        """(name, value, is it right) of each line of the table."""
+        """Return (name, value, whether the value is right) of each line of the table."""
         ledger, verdict = self.ledger, self.verdict
         in_streams = sum(1 for _ in ledger.of_kind("stream"))
         wanted = sum(entry.wants_receipt for entry in ledger.entries.values())
@@ -61,7 +61,7 @@ class InResult:
 
 @dataclass(slots=True)
 class Direction:
-    """One of the two transfers: what was handed over, and what came of it."""
+    """One of the two transfers out of the table: counts, and the verdict about them."""
 
     handed_over: int = 0
     arrived: int = 0
@@ -71,22 +71,22 @@ class Direction:
 
 @dataclass(slots=True)
 class OutResult:
-    """What the closing table tells of the way out."""
+    """The result of the transfers out of the Delta table."""
 
     wanted: int
     back: Direction = field(default_factory=Direction)
     replayed: Direction = field(default_factory=Direction)
     replay_new: tuple[int, int] = (0, 0)
-    """Rows that the first and the second start of the replay made messages."""
+    """Numbers of rows that the first and the second start of the replay made messages."""
     replay_known: tuple[int, int] = (0, 0)
     receipts: int = 0
-    """Stream receipts that lie in the sender's order queue."""
+    """Number of stream receipts in the sender's order queue."""
     arrived_at_kill: int | None = None
-    """How many had arrived when the sender was killed; ``None``: it never was."""
+    """Number of messages that had arrived when the sender was killed; ``None``: it never was."""
     faults: dict[str, int] = field(default_factory=dict)
 
     def lines(self) -> list[tuple[str, str, bool]]:
-        """(name, value, is it right) of each line of the table."""
+        """Return (name, value, whether the value is right) of each line of the table."""
         both = (self.back, self.replayed)
         first, second = self.replay_new
         killed_at = self.arrived_at_kill or 0
@@ -145,7 +145,7 @@ def _told(faults: dict[str, int]) -> str:
 
 
 def closing_table(way_in: InResult, way_out: OutResult) -> bool:
-    """Print it; True when nothing in it is wrong."""
+    """Print the closing table; return True if no figure is wrong."""
     good = [print_lines("In: SRMP over HTTP into the Delta table", way_in.lines())]
     good.append(print_lines("Out: the Delta table to a second queue manager", way_out.lines()))
     print(flush=True)
@@ -155,7 +155,7 @@ def closing_table(way_in: InResult, way_out: OutResult) -> bool:
 
 
 def print_lines(title: str, lines: list[tuple[str, str, bool]]) -> bool:
-    """One half of the table; True when nothing in it is wrong."""
+    """Print one half of the table; return True if no figure in it is wrong."""
     print(f"\n{title}")
     for name, value, good in lines:
         print(f"  {name:<24} {value}{'' if good else '   <-- WRONG'}")

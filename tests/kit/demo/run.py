@@ -1,9 +1,10 @@
-"""The command behind ``make demo``: messages in, then rows out again, and a closing table that is held against both ends.
+"""Run the demo: send messages in and rows out again, and print a closing table of both ends.
 
-A queue manager (``srmp-spark serve``) and a Spark query (``jobs/ingest.py``) start as processes of their own, and are killed
-with -9 while messages are under way (:mod:`tests.kit.demo.way_in`). Then rows of the table go out again as a stream
-to a second queue manager, through lost replies and a kill of their sender, and one hour is replayed twice under one name
-(:mod:`tests.kit.demo.way_out`).
+A queue manager (``srmp-spark serve``) and a Spark query (``jobs/ingest.py``) start as separate
+processes. Both processes are killed with -9 while messages are in flight
+(:mod:`tests.kit.demo.way_in`). Then rows of the table are sent as a stream to a second queue
+manager. Replies are lost, and the sender is killed. At the end one hour of the table is replayed
+twice under one name (:mod:`tests.kit.demo.way_out`).
 """
 
 from __future__ import annotations
@@ -26,13 +27,21 @@ from tests.kit.demo.way_in import QUEUES, WayIn
 from tests.kit.demo.way_out import PATIENCE, WayOut
 
 SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM that lives for a minute spends half its time compiling what it will not run again: 25 s of CPU to start, not 48."""
+"""Options for a JVM that lives for a minute.
+
+Without them the JVM spends half its time compiling code that it does not run again. With them its
+start costs 25 s of CPU instead of 48 s.
+"""
 MARKER = ".srmp-spark-demo"
-"""Only a folder with this file in it is emptied."""
+"""A file that the demo writes; the demo empties only a folder with this file."""
 
 
 def fresh(directory: Path) -> Path:
-    """An empty folder; what an earlier demo left in it goes, what anybody else left stays and is an error."""
+    """Return an empty folder.
+
+    Files of an earlier demo are removed. Raises :class:`SystemExit` if the folder holds other
+    files.
+    """
     if directory.exists() and any(directory.iterdir()):
         if not (directory / MARKER).exists():
             raise SystemExit(
@@ -45,7 +54,7 @@ def fresh(directory: Path) -> Path:
 
 
 class Demo:
-    """One run; ``ingest`` is the script ``jobs/ingest.py``."""
+    """One run of the demo; ``ingest`` is the path of ``jobs/ingest.py``."""
 
     def __init__(
         self,
@@ -70,7 +79,7 @@ class Demo:
         )
 
     def run(self) -> tuple[InResult, OutResult]:
-        """First in, then out."""
+        """Run the transfer in, then the transfers out, and return both results."""
         try:
             self.queue_manager.start()
             self.console.say(
@@ -101,7 +110,11 @@ class Demo:
 
 
 def main(ingest: Path) -> int:
-    """Run the demo; exit code 1 if anything in the closing table is wrong."""
+    """Run the demo and return the exit code.
+
+    The code is DONE, CHECK_FAILED if a figure in the closing table is wrong, or USAGE if Java is
+    missing or unsuitable.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

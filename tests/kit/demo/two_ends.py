@@ -1,7 +1,8 @@
-"""The way out, judged from its two ends: what an application handed over, and what lies in the peer's queue.
+"""Judges a transfer by its two ends: an application's messages and those in the peer's queue.
 
-Both ends are read, none is remembered: the first is rows of a table, the second the peer's log over its API. A message is
-known by its body here; of equal bodies the n-th that was handed over is the n-th that arrived.
+Both ends are read afterwards, and no end is remembered. The first end is rows of a table, the
+second end is the peer's log, read over its API. A message is known by its body here. Of equal
+bodies, the n-th that was handed over is the n-th that arrived.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from tests.kit.oracle import Oracle, Verdict
 
 
 def judge(handed_over: Iterable[tuple[str, bytes]], arrived: Iterable[bytes]) -> Verdict:
-    """``handed_over``: (what must stay in order among itself, body) in the order of handing over; ``arrived`` in the peer's."""
+    """Compare the messages that were handed over with those that arrived.
+
+    ``handed_over`` holds pairs (name of an order, body) in the order in which they were handed
+    over. Messages with one name must stay in order. ``arrived`` holds bodies in the peer's order.
+    """
     oracle = Oracle()
     sent: Counter[bytes] = Counter()
     for order, body in handed_over:
@@ -28,7 +33,8 @@ def judge(handed_over: Iterable[tuple[str, bytes]], arrived: Iterable[bytes]) ->
     landed: Counter[bytes] = Counter()
     for body in arrived:
         landed[body] += 1
-        # A copy too many is the last one once more: doubled. Of a body that nobody sent, each is unexpected.
+        # A surplus copy gets the key of the last copy, so it is doubled. Each copy of a body that
+        # was never sent is unexpected.
         oracle.landed(_key(body, min(landed[body], sent[body]) or landed[body]))
     return oracle.verdict()
 
@@ -38,7 +44,7 @@ def _key(body: bytes, copy: int) -> str:
 
 
 def bodies_in(api: str, queue: str) -> Iterator[bytes]:
-    """The bodies in a queue, in the order of its log."""
+    """Yield the bodies in a queue, in the order of its log."""
     client = QueueManagerClient(api)
     found = client.range(queue)
     if found.end < found.first:

@@ -1,8 +1,9 @@
-"""The first half of the demo: SRMP messages over real HTTP into a Delta table, while what carries them is killed.
+"""The first half of the demo: SRMP messages over real HTTP into a Delta table.
 
-A sender written from the document alone sends regular, durable and stream messages, and loses replies, repeats, reorders and
-sends late copies on the way. The queue manager is killed with -9 and restarted twice, the Spark query once. At the end the
-sender's ledger is held against the Delta table; nothing else knows how many rows there should be.
+A sender that was written from the document alone sends regular, durable and stream messages. On the
+network the sender loses replies, repeats and reorders messages, and sends late copies. The queue
+manager is killed with -9 and restarted twice, the Spark query once. At the end the sender's ledger
+is compared with the Delta table. Nothing else knows how many rows are right.
 """
 
 from __future__ import annotations
@@ -32,23 +33,32 @@ ORDERS, PAYMENTS, SHIPMENTS = "private$/orders", "private$/payments", "private$/
 QUEUES = (ORDERS, f"{PAYMENTS}:transactional", f"{SHIPMENTS}:transactional")
 FAULTS = Faults(lost_reply=0.03, duplicate=0.05, reorder=0.02, ghost=0.03)
 STREAM_WINDOW = 25
-"""Messages of a stream that are under way at once."""
+"""Messages of a stream that may be in flight at the same time."""
 MESSAGES_A_SECOND = 30.0
-"""Regular and durable ones; the streams go as fast as their receipts come."""
+"""Regular and durable messages a second; the streams are as fast as their receipts."""
 FIRST_SHARE = 0.05
-"""So much is sent before the first rows have landed: a query that was never seen to work proves nothing when it is killed."""
+"""Share of the messages that are sent before the first rows have landed.
+
+The kill of a query proves nothing if the query never worked before.
+"""
 SPARK_START_MAX = 180.0
-"""Seconds until the query must hold its lease, and until the first rows must be in the table: 12 and 10 on a quiet machine."""
+"""Longest time, in seconds, until the query holds its lease, and until the first rows land.
+
+On a quiet machine these steps take 12 and 10 seconds. At the limit the demo ends with an error.
+"""
 TRAFFIC_MAX = 180.0
-"""Seconds until every message must be acknowledged: 35 on a quiet machine."""
+"""Longest time, in seconds, until every message is acknowledged: 35 on a quiet machine."""
 LANDING_STALL_MAX = 180.0
-"""Seconds without a new row, while rows are missing, after which nothing more is expected."""
+"""Seconds without a new row, while rows are missing, after which the demo waits no longer."""
 PLAN = ((0.2, "queue manager"), (0.45, "Spark query"), (0.7, "queue manager"))
-"""At which share of acknowledged messages each is killed: always with traffic before it and after it."""
+"""The kills: the share of acknowledged messages at which a process is killed, and its name.
+
+Each kill has traffic before it and after it.
+"""
 
 
 class WayIn:
-    """One run, with a queue manager that runs and a query that does not yet."""
+    """One run, with a queue manager that runs and a query that is not started yet."""
 
     def __init__(
         self,
@@ -70,7 +80,7 @@ class WayIn:
         self.kills: list[str] = []
 
     def run(self) -> InResult:
-        """Start the query, send, kill, wait, judge."""
+        """Start the query, run traffic and kills, wait for the rows, and return the result."""
         try:
             self.query.start()
             self.console.wait_for(self.query_state)
@@ -89,20 +99,23 @@ class WayIn:
             self.ledger.close()
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """``GET /v1/status``, the queues by name."""
+        """Return the queues of ``GET /v1/status`` by name."""
         answer = requests.get(f"{self.queue_manager.api}/v1/status", timeout=5)
         answer.raise_for_status()
         return {queue["name"]: queue for queue in answer.json()["queues"]}
 
     def holders(self) -> int:
-        """How many queues have a receiver: the query is ready when all three do."""
+        """Return the number of queues with a receiver.
+
+        The query is ready when all three queues have one.
+        """
         return sum(
             any(consumer["holder"] for consumer in queue["consumers"])
             for queue in self.status().values()
         )
 
     def query_state(self) -> str:
-        """Say what the Spark query does now, for whoever waits for it."""
+        """Return a text that says what the Spark query does now."""
         name = f"the Spark query (start {self.query.starts})"
         try:
             reads = self.holders() == len(QUEUES)
@@ -116,7 +129,10 @@ class WayIn:
         )
 
     def wait_for_query(self) -> None:
-        """Until it is the receiver of every queue."""
+        """Wait until the query is the receiver of every queue.
+
+        Raises :class:`SystemExit` if the query ends, or after :data:`SPARK_START_MAX` seconds.
+        """
         deadline = time.monotonic() + SPARK_START_MAX
         while self.holders() < len(QUEUES):
             self.query.check()
@@ -129,7 +145,7 @@ class WayIn:
         self.say("Spark query: reads all three queues")
 
     async def traffic(self) -> None:
-        """Every sender, and whoever kills."""
+        """Run every sender, and kill processes meanwhile."""
         async with ReceiptsServer() as receipts:
             managers = [
                 ForeignQueueManager(
@@ -179,7 +195,7 @@ class WayIn:
                 self.ledger.violation(f"at the order queue: {receipts.faults[:3]}")
 
     def bodies(self, count: int) -> Iterator[tuple[bytes, bool]]:
-        """Bodies of 20 bytes to 20 KB; every other message is durable."""
+        """Yield ``count`` pairs (body of 20 bytes to 20 KB, whether the message is durable)."""
         dice = random.Random(self.seed)
         for number in range(count):
             yield (
@@ -188,7 +204,10 @@ class WayIn:
             )
 
     async def first_landing(self) -> None:
-        """Until the query is known to work."""
+        """Wait until the first row is in the table, which shows that the query works.
+
+        Raises :class:`SystemExit` if the query ends, or after :data:`SPARK_START_MAX` seconds.
+        """
         deadline = time.monotonic() + SPARK_START_MAX
         while not await asyncio.to_thread(self.query.rows):
             self.query.check()
@@ -200,12 +219,12 @@ class WayIn:
         self.say("the first rows are in the table; now everything at once")
 
     async def until(self, share: float) -> None:
-        """Until this share of the messages is acknowledged."""
+        """Wait until this share of the messages is acknowledged."""
         while self.ledger.count("acknowledged_at") < share * self.messages:
             await asyncio.sleep(0.05)
 
     async def kill(self) -> None:
-        """The three kills, in the order of their shares."""
+        """Kill the processes of :data:`PLAN` one after the other, each at its share."""
         for share, victim in PLAN:
             await self.until(share)
             before = self.ledger.sent
@@ -219,11 +238,12 @@ class WayIn:
                 await asyncio.to_thread(self.query.kill9)
                 self.say("kill -9: Spark query")
                 self.query.start()
-            if 0 < before < self.messages:  # with all of them sent it would prove nothing
+            # A kill after all messages were sent would prove nothing.
+            if 0 < before < self.messages:
                 self.kills.append(victim)
 
     async def progress(self) -> None:
-        """A line every few seconds, until it is cancelled."""
+        """Print a line about the progress every three seconds, until cancelled."""
         while True:
             await asyncio.sleep(3)
             landed = len(await asyncio.to_thread(self.query.rows))
@@ -233,7 +253,10 @@ class WayIn:
             )
 
     def wait_for_landing(self) -> None:
-        """Until the table holds, queue by queue, as many sequences as the queue manager counted."""
+        """Wait until the table holds the last sequence of each queue.
+
+        The method also returns if no new row arrives for :data:`LANDING_STALL_MAX` seconds.
+        """
         self.say("the senders are done; waiting for the table")
         known, since = 0, time.monotonic()
         while time.monotonic() - since < LANDING_STALL_MAX:

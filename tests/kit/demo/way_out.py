@@ -1,9 +1,10 @@
-"""The second half of the demo: rows of the table go out again, to a second queue manager, over a bad network.
+"""The second half of the demo: rows of the table are sent to a second queue manager.
 
-Rows are written with ``df.write.format("srmp")``; on their way replies and requests are lost, and the queue manager that sends
-is killed with -9 while the rest is still to go. Then ``replay`` sends an hour of the table twice under one ``--id``, the
-second time without the notes of the first, so that identities alone must keep it from sending anything. The end is told by two
-readings: the Delta table on this side, the log of the second queue manager on the other.
+Spark writes the rows with ``df.write.format("srmp")``. The network loses replies and requests. The
+sending queue manager is killed with -9 while messages are left to send. Then ``replay`` sends an
+hour of the table twice under one ``--id``. The second replay has no progress file of the first one,
+so that only identities keep it from sending messages again. The result is read from two ends: the
+Delta table, and the log of the second queue manager.
 """
 
 from __future__ import annotations
@@ -39,19 +40,25 @@ if TYPE_CHECKING:
 RETURNED, REPLAYED = "private$/returned", "private$/replayed"
 LOST_REPLIES, LOST_REQUESTS = 0.02, 0.005
 SLOW_LINE = 0.008
-"""Seconds a message while somebody waits to kill its sender: 500 of them must not be gone before the knife falls."""
+"""Delay of each message, in seconds, until the sender is killed.
+
+The delay keeps some of 500 messages unsent at the moment of the kill.
+"""
 KILL_AT = 0.2
-"""Which share must have arrived when the sender is killed."""
+"""Share of the messages that must have arrived when the sender is killed."""
 PATIENCE: dict[str, Any] = {"resend_table": "1,1,2,5", "retransmission_timeout": 0.25}
-"""Flags of the queue manager that sends: seconds until what was not acknowledged goes again, and until a broken connection is
-tried again. The defaults, 30 and 20, are for days; a demo has minutes."""
+"""Flags of the sending queue manager.
+
+The flags set the seconds until unacknowledged messages are sent again, and until a broken
+connection is tried again. The defaults, 30 and 20, are made for days, but a demo lasts minutes.
+"""
 STALL_MAX = 90.0
-"""Seconds without any progress at the other end after which nothing more is expected."""
+"""Seconds without progress at the other end after which the demo waits no longer."""
 HOUR = timedelta(hours=1)
 
 
 class Row(NamedTuple):
-    """One row of the table, as this half needs it."""
+    """One row of the table, with the columns that this half needs."""
 
     arrived_at: datetime
     queue_manager: str
@@ -61,7 +68,7 @@ class Row(NamedTuple):
 
 
 class WayOut:
-    """One run. ``sender`` runs, and has the flags :data:`PATIENCE`."""
+    """One run; ``sender`` is a running queue manager with the flags :data:`PATIENCE`."""
 
     def __init__(
         self,
@@ -86,10 +93,11 @@ class WayOut:
         self._seed = seed
 
     def run(self) -> OutResult:
-        """Both transfers, and what came of them."""
+        """Run both transfers and return their results."""
         with self.peer:
             faults = {"lose_reply": LOST_REPLIES, "lose_request": LOST_REQUESTS, "seed": self._seed}
-            with LossyProxy(self.peer.endpoint, **faults) as proxy:  # type: ignore[arg-type]  # each has its type
+            # Each argument in the dictionary has the right type.
+            with LossyProxy(self.peer.endpoint, **faults) as proxy:  # type: ignore[arg-type]
                 self.say(
                     f"second queue manager: {self.peer.listening}, reached through a bad "
                     f"network on port {proxy.port}"
@@ -106,10 +114,10 @@ class WayOut:
                 self.result.faults = dict(proxy.faults)
         return self.result
 
-    # --- a batch of rows, and a kill -----------------------------------------------------------------------------------------
+    # --- a batch of rows, and a kill --------------------------------------------------------------
 
     def send_back(self, spark: SparkSession, proxy: LossyProxy) -> None:
-        """The oldest rows of the table as one write, whose sender is killed on the way."""
+        """Send the oldest rows of the table in one write, and kill the sender meanwhile."""
         order = ["arrived_at", "queue_manager", "queue", "sequence"]
         table = spark.read.format("delta").load(str(self.table))
         rows = (
@@ -136,7 +144,7 @@ class WayOut:
         self.result.back = self.settle(destination, RETURNED, [("all", row.body) for row in chosen])
 
     def kill_the_sender(self, rows: int) -> None:
-        """-9 when a share has arrived."""
+        """Kill the sender with -9 when the share :data:`KILL_AT` has arrived, and restart it."""
         self.progress(RETURNED, lambda arrived: arrived >= KILL_AT * rows)
         self.sender.kill9()
         self.result.arrived_at_kill = self.last(RETURNED)
@@ -146,10 +154,10 @@ class WayOut:
         )
         self.sender.restart()
 
-    # --- an hour, twice ------------------------------------------------------------------------------------------------------
+    # --- an hour, twice ---------------------------------------------------------------------------
 
     def replay_an_hour(self, spark: SparkSession, proxy: LossyProxy) -> None:
-        """The hour that begins with the oldest row."""
+        """Replay the hour that begins with the oldest row, twice."""
         begin = min(row.arrived_at for row in self.rows())
         hour = sorted(row for row in self.rows() if begin <= row.arrived_at < begin + HOUR)
         destination = f"DIRECT={proxy.url(REPLAYED)}"
@@ -185,7 +193,7 @@ class WayOut:
     def replay(
         self, spark: SparkSession, destination: str, flags: Sequence[str]
     ) -> running.Outcome:
-        """``jobs/replay.py`` with these flags, in the session that runs already."""
+        """Run ``jobs/replay.py`` with these flags in the running session and return its outcome."""
         parser = argparse.ArgumentParser()
         replay.add_arguments(parser)
         where = [
@@ -197,24 +205,25 @@ class WayOut:
             destination,
         ]
         args = parser.parse_args([*where, *flags])
-        log = io.StringIO()  # the demo tells it in its own words
+        # The demo prints its own lines about the replay.
+        log = io.StringIO()
         with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
             return replay.replay(spark, Selection.of(args), running.sink_options(args), args)
 
-    # --- the two ends --------------------------------------------------------------------------------------------------------
+    # --- the two ends -----------------------------------------------------------------------------
 
     def rows(self) -> list[Row]:
-        """What the table holds, read without Spark."""
+        """Return the rows of the table, read without Spark."""
         columns = [*Row._fields]
         found = deltalake.DeltaTable(str(self.table)).to_pyarrow_table(columns=columns).to_pylist()
         return [Row(**{**row, "body": row["body"] or b""}) for row in found]
 
     def last(self, queue: str) -> int:
-        """How many messages the second queue manager has accepted."""
+        """Return the number of messages that the second queue manager has accepted."""
         return int(QueueManagerClient(self.peer.api).queue(queue)["last"])
 
     def outgoing(self, destination: str) -> dict[str, Any]:
-        """The entry of ``status.outgoing``; empty if there is none."""
+        """Return the destination's entry of ``status.outgoing``; empty if there is no entry."""
         answer = requests.get(f"{self.sender.api}/v1/status", timeout=10)
         answer.raise_for_status()
         url = destination.removeprefix("DIRECT=")
@@ -226,7 +235,10 @@ class WayOut:
         return next(entries, {})
 
     def progress(self, queue: str, enough: Callable[[int], bool]) -> None:
-        """Until enough has arrived, or nothing arrives any more."""
+        """Wait until ``enough`` messages have arrived.
+
+        The method also returns if no new message arrives for :data:`STALL_MAX` seconds.
+        """
         known, since = -1, time.monotonic()
         self.console.wait_for(lambda: f"messages for {queue}; {max(known, 0)} have arrived")
         while time.monotonic() - since < STALL_MAX:
@@ -241,7 +253,7 @@ class WayOut:
     def settle(
         self, destination: str, queue: str, handed_over: list[tuple[str, bytes]]
     ) -> Direction:
-        """Wait until the sender has nothing left to do for a destination, then hold the two ends against each other."""
+        """Wait until the sender has nothing left to do for a destination; judge the transfer."""
 
         def unfinished(entry: dict[str, Any]) -> int:
             return (
@@ -261,7 +273,10 @@ class WayOut:
 
 @contextlib.contextmanager
 def output_of_children_in(log: Path) -> Iterator[None]:
-    """What a JVM that starts in here prints, now and later, goes to a file."""
+    """Redirect the output of child processes to a file.
+
+    A JVM that starts inside the context writes to the file until the JVM ends.
+    """
     sys.stdout.flush()
     kept = os.dup(1), os.dup(2)
     with log.open("ab") as file:

@@ -1,1 +1,1 @@
-"""The drill of a lost disk: ``make drill``."""
+"""The drill of a lost disk, for ``make drill``."""

@@ -1,7 +1,8 @@
-"""A reader as a Spark query with a checkpoint is one: it keeps its own positions, also over the loss of the disk.
+"""A reader that keeps its own positions, like a Spark query with a checkpoint.
 
-It goes from epoch to epoch as :meth:`srmp_spark.spark.reading.logs.Logs.advance` does, and writes each
-row down under its place.
+The reader keeps the positions even when the queue manager loses its disk. The reader goes from
+epoch to epoch as :meth:`srmp_spark.spark.reading.logs.Logs.advance` does, and records each row
+under its place.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ IDLE_SECONDS = 0.05
 RETRY_SECONDS = 0.2
 RENEW_SECONDS = 10.0
 Place = tuple[str, str, int]
-"""Epoch, queue, sequence."""
+"""Epoch, queue and sequence of a row."""
 
 
 class Reader(threading.Thread):
@@ -39,16 +40,16 @@ class Reader(threading.Thread):
         self._registered_at = -RENEW_SECONDS
 
     def positions(self) -> dict[str, tuple[str, int]]:
-        """Epoch and sequence of each queue up to which rows were taken."""
+        """Return, by queue, the epoch and the sequence up to which rows were read."""
         return dict(self._positions)
 
     def stop(self) -> None:
-        """End after the step under way."""
+        """End the thread after the step in progress."""
         self._over.set()
         self.join()
 
     def run(self) -> None:
-        """Until :meth:`stop`, or the first answer that a query would fail with."""
+        """Read until :meth:`stop`, or until the first answer at which a query would fail."""
         client = QueueManagerClient(self._api, retry_seconds=0.0)
         while not self._over.is_set() and self.failure is None:
             pause = self._turn(client)
@@ -56,7 +57,7 @@ class Reader(threading.Thread):
                 time.sleep(pause)
 
     def _turn(self, client: QueueManagerClient) -> float:
-        """A step of each queue; how long to wait then."""
+        """Take one step for each queue; return the seconds to wait before the next turn."""
         try:
             if time.monotonic() >= self._registered_at + RENEW_SECONDS:
                 for queue in self._queues:
@@ -73,7 +74,7 @@ class Reader(threading.Thread):
         return RETRY_SECONDS
 
     def _step(self, client: QueueManagerClient, queue: str) -> bool:
-        """One batch; whether there was one."""
+        """Read one batch, or go to the next epoch; return whether there was something to do."""
         epoch, after = self._positions.get(queue, (None, 0))
         found = client.range(queue, epoch=epoch, after=after, max_rows=BATCH_ROWS)
         if found.last > after:
@@ -82,10 +83,8 @@ class Reader(threading.Thread):
             self.rows.update(
                 (found.epoch, queue, sequence) for sequence in table["sequence"].to_pylist()
             )
-            self._positions[queue] = (
-                found.epoch,
-                found.last,
-            )  # after the rows: a batch that broke off is read again
+            # The position follows the rows, so that a batch that broke off is read again.
+            self._positions[queue] = (found.epoch, found.last)
             client.received(
                 queue, DEFAULT_CONSUMER, epoch=found.epoch, to=found.last, holder="drill"
             )

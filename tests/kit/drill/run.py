@@ -1,15 +1,19 @@
-"""``make drill``: a queue manager with traffic both ways loses its disk at a random moment, and goes on from its Delta state.
+"""Run the drill: a queue manager with traffic loses its disk and is restored from its Delta state.
 
-Foreign senders (one stream, and messages without one) and a foreign destination, which know nothing of the package, go on
-through the loss. What an operator does after it is done here too: ``restore``, ``streams accept-gap``, ``streams resend``.
-Before the loss an operator restores it once by mistake, while it lives, which must be refused. The ledgers then say what was
-lost, by range; the drill is good if each of it lies where ``restore`` and ``status`` had said:
+The loss happens at a random moment, with traffic in both directions. The foreign senders (one
+stream, and messages without a stream) and the foreign destination do not use the package, and they
+continue through the loss. The drill also does an operator's work after the loss: ``restore``,
+``streams accept-gap`` and ``streams resend``. Before the loss an operator calls ``restore`` once by
+mistake, while the queue manager runs. This call must be refused.
 
-- in a stream between the position that was restored and the one at which its sender went on;
-- among other messages, and among those that were to be sent, what came after the state was written last;
+At the end the ledgers show the ranges of lost messages. The drill is good if ``restore`` and
+``status`` had reported each lost message:
 
-and if nothing else was lost, nothing came twice, the order was kept, and a reader with positions of its own went on through
-it all.
+- in a stream, between the restored position and the position at which its sender continued;
+- among other messages, and among those that were to be sent, after the last write of the state.
+
+In addition nothing else may be lost, no message may arrive twice, and the order must be kept. A
+reader with its own positions must continue through the whole drill.
 """
 
 from __future__ import annotations
@@ -48,42 +52,56 @@ from tests.kit.foreign.verdict import judge
 
 ORDERS, PAYMENTS, OUT = "private$/orders", "private$/payments", "private$/in"
 INTERVAL = 1.0
-"""``--state-interval``, seconds."""
+"""The value of ``--state-interval``, in seconds."""
 WINDOW = 3 * INTERVAL + 2.0
-"""What was acknowledged so long before the newest commit of the state must be in it: a cycle or two on a busy machine."""
+"""Longest age, in seconds, of lost messages at the newest commit of the state.
+
+Messages that were acknowledged earlier must be in that commit. A commit takes a cycle or two on a
+busy machine.
+"""
 RATE = 30.0
-"""Messages a second of each kind."""
+"""Messages of each kind that are sent a second."""
 DRAIN_SECONDS = 90.0
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What the drill found."""
+    """The result of one drill."""
 
     seed: int
     report: list[dict[str, Any]] = field(default_factory=list)
-    """What ``restore`` printed."""
+    """The lines that ``restore`` printed."""
     gaps: list[dict[str, Any]] = field(default_factory=list)
-    """``queue``, ``stream_id``, ``first``, ``last``: what ``status`` showed and the operator gave up."""
+    """``queue``, ``stream_id``, ``first`` and ``last`` of each gap that the operator accepted.
+
+    The values are those that ``status`` showed.
+    """
     lost: list[dict[str, Any]] = field(default_factory=list)
-    """The same of what was really lost, by the ledgers; ``told``: whether somebody had said so."""
+    """The ranges that were really lost, by the ledgers; ``told`` says whether they were reported.
+    """
     faults: list[str] = field(default_factory=list)
-    """Why it is not good."""
+    """The reasons why the drill is not good."""
     counts: dict[str, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
-        """Nothing was lost that nobody had told of, nothing doubled, nothing out of order."""
+        """Return whether the drill found no fault.
+
+        Faults are messages that were lost without a report, doubled, or out of order, and others.
+        """
         return not self.faults
 
 
 class Application(threading.Thread):
-    """Hands over messages for others, one after another; a call that broke off is not repeated, for nobody knows its fate."""
+    """Hands over messages for other hosts, one after the other.
+
+    A call that broke off is not repeated, because its result is unknown.
+    """
 
     def __init__(self, running: RunningQueueManager, url: str) -> None:
         super().__init__(name="drill-application", daemon=True)
         self.committed: list[tuple[bytes, float]] = []
-        """Body, and when its commit was answered (monotonic)."""
+        """Pairs (body, monotonic time in seconds at which the commit was answered)."""
         self.unknown: list[bytes] = []
         self.bodies: list[bytes] = []
         self._client = OutgoingClient(running.api, retry_seconds=0.0)
@@ -91,7 +109,7 @@ class Application(threading.Thread):
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Until :meth:`stop`."""
+        """Hand over messages until :meth:`stop`."""
         for number in itertools.count(1):
             if self._over.is_set():
                 return
@@ -108,13 +126,13 @@ class Application(threading.Thread):
             time.sleep(1 / RATE)
 
     def stop(self) -> None:
-        """End after the call under way."""
+        """End the thread after the call in progress."""
         self._over.set()
         self.join()
 
 
 class Drill:
-    """One run in ``directory``."""
+    """One drill with its files in ``directory``."""
 
     def __init__(self, directory: Path, seed: int, seconds: float) -> None:
         self.outcome = Outcome(seed)
@@ -136,16 +154,18 @@ class Drill:
             record=directory / "record.jsonl",
             receipt_wait=0.1,
             repeat_receipts=True,
-            allow=[
-                "resend-place"
-            ],  # what is in doubt goes in a new stream, with the identifiers that it had
+            # Messages in doubt are sent in a new stream, with their earlier identifiers.
+            allow=["resend-place"],
         )
         self._in_doubt: set[bytes] = set()
-        """Bodies of ``outgoing_queue`` when the disk was lost: all of them are sent again, by the operator's command."""
+        """Bodies in ``outgoing_queue`` when the disk was lost.
+
+        The operator's command sends all of them again.
+        """
         self._over = asyncio.Event()
 
     async def run(self) -> Outcome:
-        """Everything; the outcome says whether it was good."""
+        """Run the whole drill and return its outcome."""
         with self._peer, self._running:
             reader = Reader(self._running.api, [ORDERS, PAYMENTS])
             application = Application(self._running, self._peer.url(OUT))
@@ -188,7 +208,7 @@ class Drill:
         self._judge(reader, application)
         return self.outcome
 
-    # --- traffic ----------------------------------------------------------------------------------------------------------
+    # --- traffic ----------------------------------------------------------------------------------
 
     def _orders(self) -> Iterator[tuple[bytes, bool]]:
         for number in itertools.count(1):
@@ -197,7 +217,7 @@ class Drill:
             yield b"order %06d" % number, True
 
     async def _payments(self, stream: StreamSender) -> None:
-        """So close together that the stream goes on and on."""
+        """Send stream messages at such short intervals that the stream never ends."""
         for number in itertools.count(1):
             if self._over.is_set():
                 break
@@ -205,10 +225,10 @@ class Drill:
             await asyncio.sleep(1 / RATE)
         stream.close()
 
-    # --- the loss, and what an operator does ---------------------------------------------------------------------------------
+    # --- the loss, and what an operator does ------------------------------------------------------
 
     def _restore_beside_the_living(self) -> None:
-        """By mistake: the queue manager answers, the restore is refused, and the traffic goes on as if nothing had been."""
+        """Call ``restore`` by mistake while the queue manager runs; the call must be refused."""
         done = self._restore(self._data.with_name("beside"))
         if done.returncode != 2 or "is alive" not in done.stderr:
             self.outcome.faults.append(
@@ -218,7 +238,8 @@ class Drill:
     def _restore(self, data_dir: Path, *more: str) -> subprocess.CompletedProcess[str]:
         folders = ["--state", str(self._state), "--data-dir", str(data_dir)]
         command = [sys.executable, "-m", "srmp_spark.cli", "restore", *folders, *more]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603  # our own interpreter
+        # The command is our own interpreter.
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603
 
     def _lose_the_disk(self) -> None:
         before = self._running.guid, self._running.epoch
@@ -236,7 +257,7 @@ class Drill:
             self.outcome.faults.append(f"{before} became {self._running.guid, self._running.epoch}")
 
     async def _operate(self) -> None:
-        """Look at ``status`` and decide, until the end."""
+        """Look at ``status`` again and again, accept gaps, and resend messages, until cancelled."""
         client = OutgoingClient(self._running.api, retry_seconds=1.0)
         held: set[str] = set()
         while True:
@@ -254,7 +275,8 @@ class Drill:
                         except ApiError as error:
                             if error.code != "no-gap":
                                 raise
-                            continue  # what was missing has come since the status
+                            # The missing messages have arrived since the status was read.
+                            continue
                         self.outcome.gaps.append(
                             {
                                 "queue": stream["queue"],
@@ -263,7 +285,8 @@ class Drill:
                                 "last": stream["gap_to"],
                             }
                         )
-                        await asyncio.sleep(2.0)  # a round of its sender
+                        # The sender of the stream needs this time to send again.
+                        await asyncio.sleep(2.0)
                 for entry in status["outgoing"]:
                     if entry["state"] == "OnHold" and entry["destination"] not in held:
                         held.add(entry["destination"])
@@ -297,7 +320,7 @@ class Drill:
             time.sleep(0.2)
         self.outcome.faults.append(f"the reader stands at {reader.positions()}: {reader.failure}")
 
-    # --- the judgement ------------------------------------------------------------------------------------------------------
+    # --- the judgement ----------------------------------------------------------------------------
 
     def _judge(self, reader: Reader, application: Application) -> None:
         found = self.outcome
@@ -305,9 +328,8 @@ class Drill:
         begins: dict[str, int] = {}
         for row in rows:
             begins[row.epoch] = min(row.sequence, begins.get(row.epoch, row.sequence))
-        order = sorted(
-            begins, key=begins.__getitem__
-        )  # sequences go on counting over epochs, whose names are random
+        # The names of epochs are random, but sequences increase from epoch to epoch.
+        order = sorted(begins, key=begins.__getitem__)
         verdict = judge(
             self._ledger, (row._replace(epoch=f"{order.index(row.epoch):04d}") for row in rows)
         )
@@ -358,7 +380,7 @@ class Drill:
         ]
 
     def _monotonic_of_state(self) -> float:
-        """When the state was written last before the loss, on our monotonic clock."""
+        """Return the monotonic time, in seconds, of the state's last write before the loss."""
         (as_of,) = [
             line["as_of"] for line in self.outcome.report if line["what"] == "queue_manager"
         ]
@@ -369,7 +391,10 @@ class Drill:
         )
 
     def _tell_lost_in(self, lost: list[Entry], since: float) -> None:
-        """Stream messages: each must lie in a gap that was shown, and have been taken shortly before the loss."""
+        """Record the lost stream messages, and a fault for each range outside the gaps shown.
+
+        The messages must also have been acknowledged shortly before the loss.
+        """
         by_stream: dict[tuple[str, str], list[Entry]] = {}
         for entry in lost:
             by_stream.setdefault((entry.queue, str(entry.stream_id)), []).append(entry)
@@ -422,7 +447,10 @@ class Drill:
                 )
 
     def _judge_reader(self, reader: Reader, rows: list[Landed]) -> None:
-        """Every row that Delta has, once; beyond these only what it had read before Delta had it."""
+        """Record a fault unless the reader read every row of the Delta table once.
+
+        Other rows that it read must be rows that it read before the Delta table had them.
+        """
         if reader.failure is not None:
             self.outcome.faults.append(f"the reader stopped: {reader.failure}")
         places = {(row.epoch, row.queue, row.sequence) for row in rows}
@@ -445,7 +473,8 @@ class Drill:
     def _judge_outgoing(self, application: Application, since: float) -> None:
         verdict = self._peer.verdict({OUT: application.bodies})
         doubtful = {f"{OUT}: {body!r}" for body in self._in_doubt}
-        # The destination knows a stream message by its place alone: what it had taken it takes again. That is the doubt.
+        # The destination knows a stream message only by its place in the stream. It accepts a
+        # message again that it had accepted in the earlier stream, which is the doubt.
         again = [each for each in verdict.doubled if each in doubtful]
         self.outcome.counts |= {"resent": len(self._in_doubt), "of_these_taken_twice": len(again)}
         doubled = [each for each in verdict.doubled if each not in doubtful]
@@ -476,7 +505,7 @@ class Drill:
 
 
 def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Closed ranges."""
+    """Return ``numbers`` as closed ranges."""
     found: list[tuple[int, int]] = []
     for number in sorted(numbers):
         if found and found[-1][1] + 1 == number:
@@ -487,7 +516,7 @@ def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line. 0: every drill was good."""
+    """Run the command line; return 0 if every drill was good, else 1."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.kit.drill.run", description=(__doc__ or "").splitlines()[0]
     )

@@ -1,1 +1,4 @@
-"""No row is lost between a queue and a query, however people use Spark: random schedules, judged by a model."""
+"""Checks that no row is lost between a queue and a query, with random schedules and a model.
+
+The schedules use Spark in the many ways in which people use it.
+"""

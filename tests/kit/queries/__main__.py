@@ -1,4 +1,4 @@
-"""``python -m tests.kit.queries``."""
+"""Runs :func:`tests.kit.queries.run.main` for ``python -m tests.kit.queries``."""
 
 import sys
 

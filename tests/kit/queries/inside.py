@@ -1,7 +1,8 @@
-"""Everything of one process and one thread: clients call queue managers as functions, and time is a number.
+"""Runs clients and queue managers in one process and one thread, with a simulated time.
 
-:func:`inside` replaces, for as long as it lasts, what the reader of a query and the commands take from their surroundings: the
-session of a client, threads, the clock, the process that a lease names. Nothing that decides anything is replaced.
+Clients call queue managers as functions. While :func:`inside` lasts, it replaces the surroundings
+of a query's reader and of the commands: the session of a client, threads, the clock, and the
+process that a lease names. No code that makes a decision is replaced.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ T = TypeVar("T")
 
 
 class Processes:
-    """The processes that hold leases: each query and each command is one."""
+    """The simulated processes that hold leases: each query and each command is one."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -38,21 +39,27 @@ class Processes:
         self._gone: set[str] = set()
 
     def begin(self) -> str:
-        """Begin a process, and be it until the next one begins."""
+        """Begin a process and make it the current one; return its name."""
         self.current = str(next(self._numbers))
         return self.current
 
     def end(self, process: str) -> None:
-        """End a process: from now on a queue manager on its host sees that it is gone."""
+        """End a process.
+
+        From now on a queue manager on the same host sees that the process is gone.
+        """
         self._gone.add(process)
 
     def is_gone(self, process: str) -> bool:
-        """Return whether it has ended."""
+        """Return whether the process has ended."""
         return process in self._gone
 
 
 class _Body:
-    """The body of an answer, as :class:`~srmp_spark.client.rows_stream.RowsStream` reads it from ``http.client``."""
+    """The body of an answer, for :class:`~srmp_spark.client.rows_stream.RowsStream`.
+
+    The reader expects a body of ``http.client``.
+    """
 
     will_close = False
     length = 0
@@ -89,11 +96,11 @@ class _Response:
         return json.loads(self.content)
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing, because nothing is open."""
 
 
 class _Session:
-    """A session of a client with one queue manager."""
+    """A client's session with one queue manager."""
 
     verify = True
 
@@ -111,7 +118,11 @@ class _Session:
         headers: Mapping[str, str],
         **_: object,
     ) -> _Response:
-        """Call the queue manager, or be refused by the network. Nobody but the caller lives: waiting would bring nothing."""
+        """Call the queue manager as a function and return its answer.
+
+        Raises :class:`requests.ConnectionError` if the queue manager is away. A call with ``wait``
+        only moves the clock, because no other process could change anything meanwhile.
+        """
         if self._queue_manager.is_away:
             raise requests.ConnectionError("nobody listens there")
         asked = dict(params)
@@ -124,18 +135,21 @@ class _Session:
 
 
 class _Thread(threading.Thread):
-    """A thread whose work is done when it is started. Leases are not renewed: no query lives as long as one."""
+    """A thread whose work is done when it is started.
+
+    Leases are not renewed, because no query lives as long as a lease.
+    """
 
     def start(self) -> None:
         if self.name != "srmp-lease":
             self.run()
 
     def join(self, timeout: float | None = None) -> None:
-        """It has ended."""
+        """Do nothing, because the thread has ended."""
 
 
 class _ReadInTurn(Generic[T]):
-    """Reads what :class:`~srmp_spark.client.read_ahead.ReadAhead` would read ahead, when it is asked for."""
+    """Reads on request what :class:`~srmp_spark.client.read_ahead.ReadAhead` reads ahead."""
 
     def __init__(self, source: Iterator[T], **_: object) -> None:
         self._source = source
@@ -144,13 +158,17 @@ class _ReadInTurn(Generic[T]):
         return self._source
 
     def __exit__(self, *_: object) -> None:
-        """It holds nothing."""
+        """Do nothing, because the object holds no resource."""
 
 
 def _in_turn(
     calls: Sequence[Callable[[], T]], enough: Callable[[T], bool] | None = None
 ) -> list[T]:
-    """Do as :func:`srmp_spark.spark.reading.parallel.gather`, one call after the other."""
+    """Make the calls one after the other and return their results.
+
+    This function replaces :func:`srmp_spark.spark.reading.parallel.gather`. A result that is
+    ``enough`` ends the calls.
+    """
     results: list[T] = []
     for call in calls:
         results.append(call())

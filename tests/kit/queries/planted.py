@@ -1,4 +1,4 @@
-"""Planted bugs: repairs of the reader, taken out again, to show that the model finds what they repaired."""
+"""Planted bugs: repairs of the reader that are removed, to show that the model finds the bugs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from srmp_spark.spark.reading import marks, stream_reader
 from srmp_spark.spark.reading.offsets import AT_THE_FIRST, Began, LogKey, Offsets, Position
 from srmp_spark.spark.settings.options import Starting
 
-_Driver = stream_reader._Driver  # noqa: SLF001  # what is planted in
+# The bugs are planted in this private class.
+_Driver = stream_reader._Driver  # noqa: SLF001
 Marks = marks.Marks
 
 
@@ -108,12 +109,15 @@ PLANTS: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
         (_Driver, "_newcomers", _newcomers_of_a_query_that_began),
     ),
 }
-"""Name → what is put in the place of what. The first four are bugs that users met."""
+"""Maps a bug's name to the replacements (owner, attribute, value) that plant it.
+
+The first four bugs are bugs that users met.
+"""
 
 
 @contextlib.contextmanager
 def planted(name: str | None) -> Iterator[None]:
-    """Take the repair ``name`` out."""
+    """Remove the repair ``name`` while the context lasts; None removes nothing."""
     with contextlib.ExitStack() as stack:
         for owner, attribute, value in () if name is None else PLANTS[name]:
             stack.enter_context(mock.patch.object(owner, attribute, value))

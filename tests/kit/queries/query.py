@@ -1,14 +1,18 @@
-"""A streaming query without Spark: a checkpoint and the real reader, called in the order in which Spark's engine calls it.
+"""A streaming query without Spark: a checkpoint and the real reader.
 
-One life of a query is a process. Its micro-steps are those between which Spark can be killed:
+The reader is called in the order in which Spark's engine calls it. One life of a query is a
+process. Spark can be killed between the micro-steps of a life:
 
-    begin    the reader is made; AvailableNow fixes its goal; a checkpoint without a batch asks for the initial offset
-    plan     the next offset is written to the offset log, then the batch before the last one is reported (``commit``);
-             or a batch that the offset log has and the commit log has not is planned again
+    begin    the reader is made; AvailableNow fixes its goal; a checkpoint without a batch
+             asks for the initial offset
+    plan     the next offset is written to the offset log, then the batch before the last one
+             is reported (``commit``); or a batch that is in the offset log but not in the
+             commit log is planned again
     read     the executors read the partitions, and the sink has the rows
     commit   the commit log has the batch
 
-A sink takes each position once, as the documentation asks for, so a batch that is read again after a crash adds nothing twice.
+A sink accepts each position once, as the documentation requires. Therefore a batch that is read
+again after a crash adds no row twice.
 """
 
 from __future__ import annotations
@@ -28,11 +32,14 @@ from tests.kit.queries.truth import NO_ROWS, BrokenPromiseError, Log, Met, Row, 
 from tests.kit.sim_clock import SimClock
 
 PAUSE_SECONDS = 6.0
-"""Between two batches: longer than the queues of a listing, and a queue manager that is away, are remembered."""
+"""Seconds between two batches.
+
+The pause is longer than a client remembers a listing of queues or an unreachable queue manager.
+"""
 
 
 class Surroundings(Protocol):
-    """What a query lives in: see :mod:`.world`."""
+    """The surroundings of a query; :mod:`.world` implements them."""
 
     clock: SimClock
     processes: Processes
@@ -49,13 +56,13 @@ class Surroundings(Protocol):
         """Return the address of a queue manager."""
 
     def is_away(self, queue_manager: str) -> bool:
-        """Return whether no client reaches it."""
+        """Return whether no client can reach the queue manager."""
 
     def here(self, queue_managers: tuple[str, ...]) -> set[Log]:
-        """Return the queues of those of these queue managers that can be reached."""
+        """Return the queues of those given queue managers that can be reached."""
 
     def marks(self, log: Log, consumer: str) -> Rows:
-        """Return which rows of a queue a consumer has received."""
+        """Return the rows of a queue that a consumer has received."""
 
     def log_of(self, guid: str, queue: str) -> Log:
         """Return a queue by the GUID of its queue manager and its whole name."""
@@ -64,7 +71,7 @@ class Surroundings(Protocol):
         """Return the row that a query has read."""
 
     def was_said(self, what: str, log: Log) -> bool:
-        """Return whether a line of the log tells this of a queue."""
+        """Return whether a line of the log reports ``what`` about a queue."""
 
 
 MicroStep = Literal["begin", "plan", "read", "commit"]
@@ -76,9 +83,9 @@ class Asked:
 
     queue_managers: tuple[str, ...]
     queues: tuple[str, ...]
-    """Short names; ``*`` is the glob for all of the schedule."""
+    """Short names of queues; ``*`` is the glob for all queues of the schedule."""
     starting: str | tuple[tuple[str, int], ...] = "unreceived"
-    """The keyword, or (queue, first sequence)…"""
+    """A keyword, or pairs (queue, first sequence)."""
     read_mode: str = "receive"
     consumer: str = "default"
     max_rows: int | None = None
@@ -116,7 +123,7 @@ class Asked:
         }
 
     def names(self, log: Log) -> bool:
-        """Return whether these options read a queue."""
+        """Return whether these options include a queue."""
         return log.queue_manager in self.queue_managers and any(
             is_glob(each) or each == log.queue for each in self.queues
         )
@@ -124,13 +131,16 @@ class Asked:
 
 @dataclass(frozen=True)
 class Seen:
-    """What there was at one moment: rows, and what the consumer had received."""
+    """The state of a queue at one moment: its rows, and the rows that the consumer had received."""
 
     rows: Rows
     marks: Rows
 
     def met(self, rule: str | int, now: Rows) -> Met:
-        """Return what a query leaves out of a queue that it began to read by ``rule``; ``now``: the marks as it begins."""
+        """Return the rows of the queue that a query leaves out, if the query begins by ``rule``.
+
+        ``now`` is the set of received rows at the moment when the query begins.
+        """
         if rule == "latest" or rule == -1:
             return Met(self.rows, NO_ROWS)
         if rule == "unreceived":
@@ -148,19 +158,22 @@ class Life:
     reader: SrmpStreamReader
     process: str
     is_restart: bool
-    """The checkpoint is older."""
+    """Whether the checkpoint is older than the process."""
     todo: MicroStep = "begin"
     initial: dict[str, Any] | None = None
     initial_met: dict[Log, Met] = field(default_factory=dict)
     goal: dict[Log, Seen] | None = None
-    """AvailableNow: what there was when it began."""
+    """With AvailableNow: the state of each queue when the process began."""
     looked: set[str] = field(default_factory=set)
-    """Queue managers whose queues it has seen."""
+    """Queue managers whose queues the process has seen."""
     has_planned: bool = False
     has_lost_leases: bool = False
-    """Queues were deleted or restored while it lived: it may be asked to register again, which a restart does."""
+    """Whether queues were deleted or restored during this life.
+
+    The query may then fail with a request to register again, which a restart does.
+    """
     start: dict[str, Any] = field(default_factory=dict)
-    """Of the batch that is planned."""
+    """The start offset of the planned batch."""
 
 
 class Query:
@@ -170,14 +183,17 @@ class Query:
         self._world = world
         self.name = name
         self.asked: Asked | None = None
-        """Of the last start."""
+        """The options of the last start."""
         self.offsets: list[dict[str, Any]] = []
         self.commits: set[int] = set()
         self.life: Life | None = None
 
     @property
     def holds(self) -> str | None:
-        """Return the consumer whose leases it holds, if it lives and receives."""
+        """Return the consumer whose leases the query holds.
+
+        The result is None if the query has no process, or if it only peeks.
+        """
         return (
             self.life.asked.consumer
             if self.life is not None and self.life.asked.read_mode == "receive"
@@ -186,38 +202,44 @@ class Query:
 
     @property
     def begins_anew(self) -> bool:
-        """Return whether Spark asks for the initial offset: no batch is committed, and none but the first was planned."""
+        """Return whether Spark asks for the initial offset.
+
+        Spark asks if no batch is committed, and if no batch except the first was planned.
+        """
         return not self.commits and len(self.offsets) <= 1
 
-    # --- a life -------------------------------------------------------------------------------------------------------
+    # --- a life -----------------------------------------------------------------------------------
 
     def start(self, asked: Asked) -> None:
-        """Begin a process."""
+        """Begin a process of the query."""
         process = self._world.processes.begin()
         reader = SrmpStreamReader(parse(asked.spark_options(self._world)))
         self.asked, self.life = asked, Life(asked, reader, process, bool(self.offsets))
 
     def stop(self) -> None:
-        """End the process as Spark does: the reader gives its leases up."""
+        """End the process as Spark does: the reader releases its leases."""
         if self.life is not None:
             self.life.reader.stop()
             self._world.processes.end(self.life.process)
             self.life = None
 
     def crash(self) -> None:
-        """Kill the process."""
+        """Kill the process of the query."""
         if self.life is not None:
             self._world.processes.end(self.life.process)
             self.life = None
 
     def go(self, count: int) -> None:
-        """Take so many micro-steps, if there are as many."""
+        """Take ``count`` micro-steps, or fewer if there are no more."""
         for _ in range(count):
             if not self.advance():
                 break
 
     def to_the_end(self) -> bool:
-        """Take micro-steps until nothing is left to do; return whether the query still lives then."""
+        """Take micro-steps until nothing is left to do.
+
+        The method returns whether the query still lives then.
+        """
         while self.advance():
             if self.life is None:
                 return False
@@ -262,7 +284,10 @@ class Query:
         return True
 
     def _may_leave_out_what_was_received(self, seen: dict[Log, Seen]) -> None:
-        """Let the first batch that runs again leave out, or have, what its consumer has received meanwhile."""
+        """Permit the first batch, when it runs again, to leave out rows.
+
+        These are the rows that its consumer has received in the meantime.
+        """
         met = self._world.truth.checkpoint(self.name).met
         for log, each in seen.items():
             if log in met:
@@ -273,7 +298,8 @@ class Query:
         world.clock.now += PAUSE_SECONDS
         if life.asked.read_mode == "receive":
             world.truth.checkpoint(self.name).consumers.add(life.asked.consumer)
-        if number >= 0 and number not in self.commits:  # a crash came between: the same batch again
+        # A crash happened between the two logs, so the same batch runs again.
+        if number >= 0 and number not in self.commits:
             world.happened["the first batch ran again" if number == 0 else "a batch ran again"] += 1
             before = self.offsets[number - 1] if number else life.initial
             assert before is not None
@@ -329,7 +355,7 @@ class Query:
         life.todo = "plan"
         return True
 
-    # --- where it begins ----------------------------------------------------------------------------------------------
+    # --- where it begins --------------------------------------------------------------------------
 
     def _seen(self, life: Life) -> dict[Log, Seen]:
         world, asked = self._world, life.asked
@@ -352,9 +378,9 @@ class Query:
         }
 
     def _is_restart(self, life: Life, log: Log) -> bool:
-        """Return whether the checkpoint is older than this process, which meets a queue that was there before.
+        """Return whether an existing queue joins a checkpoint that is older than this process.
 
-        A process that asked for the beginning of its query met then what there was.
+        A process that asked for the query's initial offset met all queues of that moment.
         """
         if life.initial is not None:
             return life.is_restart and log in life.initial_met
@@ -371,12 +397,13 @@ class Query:
             starting if isinstance(starting, str) else dict(starting).get(log.queue, "unreceived")
         )
 
-    # --- what it must say ---------------------------------------------------------------------------------------------
+    # --- what it must say -------------------------------------------------------------------------
 
     def _misspelt(self, life: Life) -> Iterator[str]:
         world, asked = self._world, life.asked
+        # A queue manager that is away may have the queue.
         if any(world.is_away(each) for each in asked.queue_managers):
-            return  # it may be there
+            return
         known = {log.queue for log in life.initial_met}
         if not self.begins_anew:
             known |= {log.queue for log in world.truth.checkpoint(self.name).met}
@@ -384,7 +411,7 @@ class Query:
         yield from (each for each in asked.queues if not is_glob(each) and each not in there)
 
     def _lost(self, life: Life) -> set[Log]:
-        """Return queues that the checkpoint knows and the queue manager does not."""
+        """Return the queues that the checkpoint knows and the queue manager does not know."""
         world = self._world
         known = world.truth.checkpoint(self.name).met if self.offsets else life.initial_met
         there = set(world.here(life.asked.queue_managers))
@@ -399,12 +426,12 @@ class Query:
         }
 
     def _must_be_told(self, life: Life) -> None:
-        """Note what this micro-step must say, before it is taken."""
+        """Record the problems that this micro-step must report, before it is taken."""
         self._names = [] if life.has_planned else list(self._misspelt(life))
         self._gone = self._lost(life) if life.todo == "plan" else set()
 
     def _should_have_told(self, life: Life) -> None:
-        """It went well."""
+        """Raise :class:`BrokenPromiseError` if a successful micro-step had to report a problem."""
         if self._names:
             raise BrokenPromiseError(
                 f"{self.name} reads {', '.join(self._names)}, which nobody has, and nobody is told"
@@ -422,11 +449,11 @@ class Query:
             )
 
     def _was_said(self, log: Log) -> bool:
-        """Return whether the log of this micro-step tells that rows of a queue are lost."""
+        """Return whether the log of this micro-step reports that rows of a queue are lost."""
         return self._world.was_said("data.lost", log)
 
     def _judge_end(self, life: Life, error: SrmpSparkError) -> None:
-        """Raise :class:`BrokenPromiseError` for an error that nothing explains."""
+        """Raise :class:`BrokenPromiseError` for an error that no event explains."""
         world, asked = self._world, life.asked
         world.happened[f"a query ended with {type(error).__name__}"] += 1
         known = set(world.truth.checkpoint(self.name).met) | set(life.initial_met)
@@ -448,5 +475,5 @@ class Query:
 
 
 def _text(offset: dict[str, Any]) -> str:
-    """Return an offset as Spark keeps and compares it."""
+    """Return an offset as Spark stores and compares it."""
     return json.dumps(offset, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Run schedules, judge each of them, and make a failing one short.
+"""Run schedules, judge each of them, and shorten a schedule that fails.
 
 python -m tests.kit.queries --schedules 10000
 python -m tests.kit.queries --seed 4711
@@ -47,7 +47,7 @@ def run(
     note: Callable[[str], object] = lambda line: None,
     make_query: Callable[[World, str], Query] = Query,
 ) -> str | None:
-    """Take the steps, settle and judge; return the promise that is broken, if one is."""
+    """Take the steps, settle and judge; return the broken promise, or None."""
     world = World(stores, note, make_query)
     with heard(world):
         try:
@@ -57,7 +57,8 @@ def run(
             world.settle()
         except BrokenPromiseError as error:
             return str(error)
-        except Exception as error:  # whatever it is, it was not promised
+        # No exception of any type is promised.
+        except Exception as error:
             return f"{type(error).__name__}: {error}"
         finally:
             world.remove_queues()
@@ -65,7 +66,7 @@ def run(
 
 
 def minimised(stores: Stores, steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Return the fewest of these steps that still break a promise: none of them can be left out."""
+    """Return the fewest of these steps that still break a promise; no step can be left out."""
     left = tuple(steps)
     size = max(1, len(left) // 2)
     while True:
@@ -83,7 +84,10 @@ def minimised(stores: Stores, steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def find(stores: Stores, seeds: Iterable[int]) -> tuple[int, Finding | None]:
-    """Run the schedules of these seeds, up to the first that breaks a promise; return how many were run, and that one."""
+    """Run the schedules of ``seeds`` up to the first that breaks a promise.
+
+    The function returns (number of schedules, the finding or None).
+    """
     count = 0
     for seed in seeds:
         count += 1
@@ -93,7 +97,7 @@ def find(stores: Stores, seeds: Iterable[int]) -> tuple[int, Finding | None]:
 
 
 def explained(stores: Stores, seed: int) -> Finding | None:
-    """Return what is broken by the schedule of a seed, with as few steps as possible."""
+    """Return the finding of a seed's schedule with as few steps as possible, or None."""
     if run(stores, schedule(seed)) is None:
         return None
     steps = minimised(stores, schedule(seed))
@@ -103,7 +107,7 @@ def explained(stores: Stores, seed: int) -> Finding | None:
 
 
 def find_in_process(seeds: range, plant: str | None) -> tuple[int, Finding | None, Counter[str]]:
-    """:func:`find` with stores of its own, and how often what happened."""
+    """Call :func:`find` with new stores; return its results and a count of the events."""
     stores = Stores()
     try:
         with stores.inside(), planted(plant):
@@ -113,7 +117,10 @@ def find_in_process(seeds: range, plant: str | None) -> tuple[int, Finding | Non
 
 
 def simulate(first: int, count: int, jobs: int, plant: str | None) -> int:
-    """Run ``count`` seeds from ``first``; exit code 1 at the first that breaks a promise."""
+    """Run ``count`` seeds from ``first`` and return the exit code.
+
+    The code is 1 if a schedule breaks a promise. The function stops at this schedule.
+    """
     began = time.monotonic()
     end = first + count
     chunks = [
@@ -145,7 +152,7 @@ def _say(text: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line."""
+    """Run the command line and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.kit.queries")
     parser.add_argument(
         "--schedules", type=int, default=1500, metavar="N", help="how many (default: 1500)"

@@ -1,4 +1,7 @@
-"""Random schedules: one seed, one list of steps. Everything is drawn here; nothing is random when the steps are taken."""
+"""Random schedules: each seed gives one list of steps.
+
+Everything is drawn in this module. Nothing is random when the steps are taken.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +33,15 @@ QUEUES = ("orders", "old", "bills")
 MISSPELT = "ordres"
 STEPS_MIN, STEPS_MAX = 6, 18
 SHORT_MIN, SHORT_MAX = 4, 8
-"""Of a schedule for Spark."""
+"""Fewest and most steps of a schedule for Spark."""
 TO_THE_END = 30
-"""Micro-steps: more than a query of a schedule ever needs."""
+"""Number of micro-steps: more than a query of a schedule ever needs."""
 OF_QUERIES = {"Advance": 30, "Start": 22, "Stop": 3, "Crash": 5}
 OF_QUEUES = {"MakeQueue": 5, "Arrive": 20, "Receive": 10, "Purge": 3, "Delete": 3}
-"""How often each step is drawn, beside those that happen to a queue manager."""
+"""Weights of the steps of queues, compared with the steps of queries and queue managers."""
 OF_QUEUE_MANAGERS = {"Restart": 2, "Restore": 2, "Leave": 3, "ComeBack": 4}
 HAS_TROUBLE_SHARE = 0.35
-"""In this share of the schedules something happens to queue managers."""
+"""Share of the schedules in which queue managers restart, are restored, or are away."""
 TWO_QUEUE_MANAGERS_SHARE = 0.35
 
 
@@ -60,7 +63,7 @@ class Drawing:
         self.made: set[Log] = set()
 
     def steps(self, least: int = STEPS_MIN, most: int = STEPS_MAX) -> list[Step]:
-        """Return all of it: so many steps after the first messages."""
+        """Return the whole schedule: first messages, then ``least`` to ``most`` random steps."""
         random = self.random
         found: list[Step] = []
         for log in self._logs():
@@ -124,7 +127,7 @@ class Drawing:
         return [MakeQueue(log), self._arrive(log)]
 
     def _asked(self, checkpoint: str) -> Asked:
-        """Return the options of a start: those of the start before with one or two changes, mostly."""
+        """Return the options of a start, mostly the last ones with one or two changes."""
         random, before = self.random, self.asked.get(checkpoint)
         asked = (
             Asked(self.managers, self._queues(), consumer=self.consumers[0])
@@ -193,6 +196,7 @@ def schedule(seed: int | str) -> list[Step]:
 def short_schedule(seed: int | str) -> list[Step]:
     """Return a schedule for Spark, where each run of a query takes seconds."""
     drawing = Drawing(f"short {seed}")
-    if len(drawing.managers) == 1:  # a query that finds nobody tries for half a minute
+    # A query that reaches no queue manager tries for half a minute.
+    if len(drawing.managers) == 1:
         drawing.weights |= {"Leave": 0, "ComeBack": 0}
     return drawing.steps(SHORT_MIN, SHORT_MAX)

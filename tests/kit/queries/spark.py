@@ -1,7 +1,8 @@
-"""The same schedules through Spark: real queries over sockets, checkpoints on a disk, queue managers as processes.
+"""Runs the same schedules through Spark, with real sockets, checkpoints and processes.
 
-A run of a query lasts until there is nothing new (``availableNow``, or a query that goes on and is stopped then), or until its
-``foreachBatch`` fails in the first batch, after it has the rows: that is the crash between ``read`` and ``commit``.
+A run of a query lasts until there are no new rows (``availableNow``, or a continuous query that is
+then stopped). Other runs last until the ``foreachBatch`` function fails in the first batch, after
+it has the rows. Such a failure is the crash between ``read`` and ``commit``.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RUN_SECONDS = 180
-"""Of one run, on a busy machine."""
+"""Longest time of one run, in seconds, on a busy machine. A longer run counts as failed."""
 READ_STEPS = 3
-"""Begin, plan and read: a run of so few micro-steps or fewer fails in its first batch."""
+"""The micro-steps begin, plan and read; a run of at most this many fails in its first batch."""
 
 
 class ServedQueueManager:
-    """A queue manager in a process of its own."""
+    """A queue manager in its own process."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -47,7 +48,7 @@ class ServedQueueManager:
 
     @property
     def is_away(self) -> bool:
-        """Return whether its process has ended."""
+        """Return whether the process has ended."""
         return self._is_away
 
     @is_away.setter
@@ -63,10 +64,11 @@ class ServedQueueManager:
         return int(self._client.queue(queue)["last"])
 
     def marks(self, queue: str, consumer: str) -> list[tuple[int, int]]:
-        """Return what a consumer has received, as ranges."""
+        """Return the rows that a consumer has received, as ranges of sequences."""
         try:
             path = f"/v1/queues/{quote_queue_name(queue)}/consumers/{consumer}"
-            answer = self._client._json("GET", path)  # noqa: SLF001  # the whole answer, as it stands
+            # The public method would not return the whole answer.
+            answer = self._client._json("GET", path)  # noqa: SLF001
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -74,13 +76,16 @@ class ServedQueueManager:
         return [(1, answer["received"]), *map(tuple, answer["ahead"])]
 
     def restart(self) -> None:
-        """Kill it and start it again."""
+        """Kill the process and start it again, unless the queue manager is away."""
         if not self._is_away:
             self._running.kill9()
             self._running.restart()
 
     def restore(self, lose: Callable[[str], int]) -> dict[str, int]:
-        """End it, and go on with what a restore makes of it."""
+        """Stop the process and continue with a restored data directory.
+
+        The method returns the first lost sequence of each queue.
+        """
         if not self._is_away:
             self._running.stop()
         lost = restored(self._directory, lose)
@@ -89,12 +94,12 @@ class ServedQueueManager:
         return lost
 
     def close(self) -> None:
-        """End it."""
+        """Stop the process of the queue manager."""
         self._running.stop()
 
 
 class SparkSurroundings:
-    """A Spark session and queue managers as processes, for many schedules."""
+    """A Spark session with queue managers as processes, for many schedules."""
 
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self.spark = spark
@@ -113,20 +118,20 @@ class SparkSurroundings:
         return self.schedules
 
     def make_query(self, world: World, name: str) -> Query:
-        """Return the query of a checkpoint."""
+        """Return the query of the checkpoint ``name``."""
         return SparkQuery(
             world, name, self.spark, self.directory / f"checkpoints-{self.schedules}" / name
         )
 
     def close(self) -> None:
-        """End the queue managers."""
+        """Stop the queue managers and remove their directories."""
         for each in self.managers.values():
             each.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class _KilledError(Exception):
-    """The query fails here, on purpose."""
+    """The query fails here on purpose."""
 
 
 class SparkQuery(Query):
@@ -140,39 +145,40 @@ class SparkQuery(Query):
 
     @property
     def holds(self) -> str | None:
-        """None: between two runs it has no leases."""
+        """Return None, because the query has no leases between two runs."""
         return None
 
     def start(self, asked: Asked) -> None:
-        """Note the options: a process is begun by each run."""
+        """Record the options; each run begins its own process."""
         self.asked = asked
-        self.life = Life(asked, None, "", bool(self.offsets))  # type: ignore[arg-type]  # the reader is Spark's
+        # Spark makes the reader, so this life has none.
+        self.life = Life(asked, None, "", bool(self.offsets))  # type: ignore[arg-type]
 
     def stop(self) -> None:
-        """It does not run."""
+        """End the life; no process of the query runs between two runs."""
         self.life = None
 
     def crash(self) -> None:
-        """It does not run."""
+        """End the life; no process of the query runs between two runs."""
         self.life = None
 
     def go(self, count: int) -> None:
-        """Run once."""
+        """Run the query once; with at most READ_STEPS steps the run fails in its first batch."""
         if self.life is not None and self.asked is not None:
             self._run(self.asked, fails=count <= READ_STEPS)
 
     def to_the_end(self) -> bool:
-        """Run to the end."""
+        """Run the query to the end and return whether the run succeeded."""
         return self.asked is not None and self._run(self.asked, fails=False)
 
     def _was_said(self, log: Log) -> bool:
-        """Return true: the reader's log is that of a process of Spark."""
+        """Return True, because the log of Spark's process cannot be read here."""
         return True
 
-    # --- one run ------------------------------------------------------------------------------------------------------
+    # --- one run ----------------------------------------------------------------------------------
 
     def _run(self, asked: Asked, *, fails: bool) -> bool:
-        """Return whether it went well."""
+        """Run the query, judge the run, and return whether it succeeded."""
         world, checkpoint = self._world, self._world.truth.checkpoint(self.name)
         life = self.life = Life(asked, None, "", bool(self.offsets))  # type: ignore[arg-type]
         life.todo = "plan"
@@ -237,14 +243,15 @@ class SparkQuery(Query):
                 has_ended = bool(query.awaitTermination(RUN_SECONDS))
             else:
                 query.processAllAvailable()
-        except Exception as error:  # whatever Spark makes of it
+        # Spark wraps errors in exceptions of many types.
+        except Exception as error:
             return error
         finally:
             query.stop()
         return None if has_ended else TimeoutError(f"it has not ended after {RUN_SECONDS} s")
 
     def _look_at_the_logs(self, asked: Asked, known: dict[Log, Met]) -> None:
-        """Read what Spark's offset log and commit log have now."""
+        """Read the present state of Spark's offset log and commit log."""
         checkpoint = self._world.truth.checkpoint(self.name)
         self.offsets = [
             _last_line(self._checkpoint / "offsets" / str(n))
@@ -277,7 +284,7 @@ def _last_line(file: Path) -> dict[str, Any]:
 
 
 def _error_of_ours(text: str) -> errors.SrmpSparkError:
-    """Return the error of the reader that Spark wraps."""
+    """Return the reader's error that Spark's error text contains."""
     for name in ("ConfigurationError", "DataLossError", "ApiUnreachableError"):
         if name in text:
             kind: type[errors.SrmpSparkError] = getattr(errors, name)

@@ -1,6 +1,7 @@
-"""The steps of a schedule. Each can be taken in every state of the world: one that makes no sense there does nothing.
+"""The steps of a schedule; each step can be taken in every state of the world.
 
-So a schedule stays one when steps are left out, which is how a failing one is made short. ``str`` is a line of the story.
+A step that makes no sense in a state does nothing. Therefore a schedule stays valid when steps are
+left out, which is how a failing schedule is shortened. ``str`` of a step is a line of the story.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from tests.kit.queries.world import World
 
 
 class Step(Protocol):
-    """Something that happens."""
+    """One event of a schedule."""
 
     def do(self, world: World) -> None:
-        """Let it happen."""
+        """Carry out the event in ``world``."""
 
 
 @dataclass(frozen=True)
 class MakeQueue:
-    """Somebody makes a queue."""
+    """An operator makes a queue."""
 
     log: Log
 
@@ -30,13 +31,13 @@ class MakeQueue:
         return f"queue {self.log} is made"
 
     def do(self, world: World) -> None:
-        """Make the queue."""
+        """Make the queue in ``world``."""
         world.make_queue(self.log)
 
 
 @dataclass(frozen=True)
 class Arrive:
-    """Messages arrive."""
+    """Messages arrive in a queue."""
 
     log: Log
     priorities: tuple[int, ...]
@@ -48,13 +49,13 @@ class Arrive:
         )
 
     def do(self, world: World) -> None:
-        """Store the messages."""
+        """Store the messages in the queue."""
         world.arrive(self.log, self.priorities)
 
 
 @dataclass(frozen=True)
 class Delete:
-    """Somebody deletes a queue."""
+    """An operator deletes a queue."""
 
     log: Log
 
@@ -62,13 +63,13 @@ class Delete:
         return f"queue {self.log} is deleted"
 
     def do(self, world: World) -> None:
-        """Delete the queue."""
+        """Delete the queue from ``world``."""
         world.delete(self.log)
 
 
 @dataclass(frozen=True)
 class Purge:
-    """Somebody purges a queue."""
+    """An operator purges a queue."""
 
     log: Log
 
@@ -76,13 +77,13 @@ class Purge:
         return f"queue {self.log} is purged"
 
     def do(self, world: World) -> None:
-        """Purge the queue."""
+        """Purge the queue in ``world``."""
         world.purge(self.log)
 
 
 @dataclass(frozen=True)
 class Receive:
-    """Somebody calls ``srmp-spark receive``."""
+    """A user calls ``srmp-spark receive``."""
 
     log: Log
     consumer: str
@@ -95,13 +96,13 @@ class Receive:
         )
 
     def do(self, world: World) -> None:
-        """Call the command."""
+        """Call the command ``srmp-spark receive``."""
         world.receive(self.log, self.consumer, self.count)
 
 
 @dataclass(frozen=True)
 class Leave:
-    """A queue manager is away."""
+    """A queue manager can no longer be reached."""
 
     queue_manager: str
 
@@ -109,13 +110,13 @@ class Leave:
         return f"queue manager {self.queue_manager} is away"
 
     def do(self, world: World) -> None:
-        """Let the queue manager be away."""
+        """Make the queue manager unreachable for clients."""
         world.leave(self.queue_manager)
 
 
 @dataclass(frozen=True)
 class ComeBack:
-    """A queue manager is back."""
+    """A queue manager can be reached again."""
 
     queue_manager: str
 
@@ -123,13 +124,13 @@ class ComeBack:
         return f"queue manager {self.queue_manager} is back"
 
     def do(self, world: World) -> None:
-        """Let the queue manager be back."""
+        """Make the queue manager reachable for clients again."""
         world.come_back(self.queue_manager)
 
 
 @dataclass(frozen=True)
 class Restart:
-    """A queue manager is started again."""
+    """A queue manager is stopped and started again."""
 
     queue_manager: str
 
@@ -137,13 +138,13 @@ class Restart:
         return f"queue manager {self.queue_manager} is started again"
 
     def do(self, world: World) -> None:
-        """Restart the queue manager."""
+        """Restart the queue manager in ``world``."""
         world.restart(self.queue_manager)
 
 
 @dataclass(frozen=True)
 class Restore:
-    """A queue manager's disk is lost."""
+    """A queue manager's disk is lost, and an operator restores it."""
 
     queue_manager: str
     lose: frozenset[str]
@@ -155,13 +156,17 @@ class Restore:
         return f"queue manager {self.queue_manager} is restored{without}"
 
     def do(self, world: World) -> None:
-        """Restore the queue manager."""
+        """Restore the queue manager; the newest commit of the queues in ``lose`` is lost."""
         world.restore(self.queue_manager, self.lose)
 
 
 @dataclass(frozen=True)
 class Start:
-    """Somebody starts a query, after ending the query that has the checkpoint, and those that hold its consumer."""
+    """A user starts a query.
+
+    Before that, the step stops the query with the same checkpoint and the queries that hold its
+    consumer.
+    """
 
     checkpoint: str
     asked: Asked
@@ -170,7 +175,7 @@ class Start:
         return f"{self.checkpoint} starts: {self.asked}"
 
     def do(self, world: World) -> None:
-        """Start the query."""
+        """Start the query after the others are stopped."""
         query = world.query(self.checkpoint)
         for other in world.queries.values():
             if other is query or (
@@ -182,7 +187,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Advance:
-    """A query goes on by some micro-steps: begin, then plan, read and commit in turn."""
+    """A query continues by some micro-steps: begin, then plan, read and commit in turn."""
 
     checkpoint: str
     count: int
@@ -191,13 +196,13 @@ class Advance:
         return f"{self.checkpoint} goes on by {self.count} of begin, plan, read, commit"
 
     def do(self, world: World) -> None:
-        """Let the query go on."""
+        """Let the query take ``count`` micro-steps."""
         world.query(self.checkpoint).go(self.count)
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Somebody stops a query."""
+    """A user stops a query."""
 
     checkpoint: str
 
@@ -205,13 +210,13 @@ class Stop:
         return f"{self.checkpoint} stops"
 
     def do(self, world: World) -> None:
-        """Stop the query."""
+        """Stop the query of the checkpoint."""
         world.query(self.checkpoint).stop()
 
 
 @dataclass(frozen=True)
 class Crash:
-    """A query is killed."""
+    """The process of a query is killed."""
 
     checkpoint: str
 
@@ -219,5 +224,5 @@ class Crash:
         return f"{self.checkpoint} is killed"
 
     def do(self, world: World) -> None:
-        """Kill the query."""
+        """Kill the query of the checkpoint."""
         world.query(self.checkpoint).crash()

@@ -1,8 +1,9 @@
-"""A queue manager without sockets and helper processes: the real store, engine, API and decoding, called as functions.
+"""A queue manager without sockets and helper processes, for quick tests of queries.
 
-The accepting process and its reader process talk over sockets. Here both are objects in one process and one loop:
-:class:`StoredQueueManager` calls the ASGI application of the API with a request, and the reader's commands answer into memory.
-Everything else is what ``srmp-spark serve`` runs. A call takes a fraction of a millisecond.
+In ``srmp-spark serve`` the accepting process and its reader process communicate over sockets. Here
+they are objects in one process and one loop. :class:`StoredQueueManager` calls the ASGI application
+of the API with a request, and the reader's commands answer into memory. The store, the engine, the
+API and the decoding are the real ones. A call takes a fraction of a millisecond.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ PUBLIC_BASE = "http://127.0.0.1:1801"
 
 
 class Answer(NamedTuple):
-    """What the API answered."""
+    """The answer of the API to one call."""
 
     status: int
     headers: dict[str, str]
@@ -47,7 +48,8 @@ class Answer(NamedTuple):
 class _Collected(AnswerWriter):
     """An answer of the reader that stays in memory."""
 
-    def __init__(self) -> None:  # no socket
+    # The method of the base class needs a socket and is not called.
+    def __init__(self) -> None:
         self.value: dict[str, Any] = {}
         self.data = bytearray()
         self.refusal: ApiError | None = None
@@ -65,17 +67,17 @@ class _Collected(AnswerWriter):
         self.data += file.read(end - begin)
 
     def end(self) -> None:
-        """Do nothing: nothing is held back."""
+        """Do nothing, because no data is held back."""
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing, because nothing is open."""
 
     def refuse(self, status: int, code: str, message: str, hint: str = "") -> None:
         self.refusal = ApiError(status, code, message, hint)
 
 
 class _ReaderInside:
-    """The reader process's commands, called by the main process's side."""
+    """The reader process's commands, which the main process's code calls directly."""
 
     is_up = True
 
@@ -90,13 +92,13 @@ class _ReaderInside:
         self._reader = Reader(control, settings)
 
     async def ask(self, command: dict[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
-        """Return the head of an answer."""
+        """Run ``command`` and return the head of its answer."""
         return self._run(command).value
 
     async def open(
         self, command: dict[str, Any]
     ) -> tuple[dict[str, Any], AsyncGenerator[bytes, None]]:
-        """Return the head of an answer and its data."""
+        """Run ``command`` and return the head of its answer, and the answer's data in pieces."""
         answer = self._run(command)
 
         async def pieces() -> AsyncGenerator[bytes, None]:
@@ -106,14 +108,15 @@ class _ReaderInside:
 
     def _run(self, command: dict[str, Any]) -> _Collected:
         answer = _Collected()
-        self._reader._answer(command, answer)  # noqa: SLF001  # what its threads call
+        # The threads of the reader call the same method.
+        self._reader._answer(command, answer)  # noqa: SLF001
         if answer.refusal is not None:
             raise answer.refusal
         return answer
 
 
 class _NothingOutgoing:
-    """Stands for the sender process, which has nothing to send."""
+    """Replaces the sender process; there is nothing to send."""
 
     def __init__(self) -> None:
         self.seen_at = 0
@@ -122,37 +125,43 @@ class _NothingOutgoing:
         self.dead_letters: dict[str, int] = {}
 
     async def status(self) -> list[Any]:
-        """Return what waits for other hosts: nothing."""
+        """Return an empty list, because no messages wait for other hosts."""
         return []
 
 
 class _CommitHere:
-    """The journal's jobs, each of which is done when it is put: with nobody else in the process a thread is two switches."""
+    """The journal's list of jobs; each job is done as soon as it is put.
+
+    There is no other work in the process, so a thread would only cost two switches.
+    """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._jobs: list[Any] = []
+        # The journal's thread ends before this object replaces the list of jobs.
         journal._jobs.put(None)  # noqa: SLF001
-        journal._thread.join()  # noqa: SLF001  # before it looks at what is here
+        journal._thread.join()  # noqa: SLF001
         journal._jobs = self  # type: ignore[assignment]  # noqa: SLF001
 
     def put(self, job: Any) -> None:  # noqa: ANN401  # a transaction that is written
-        """Commit it."""
+        """Commit ``job``, a transaction that is written, at once."""
         if job is not None:
             self._jobs += [None, job]
-            self._journal._run()  # noqa: SLF001  # what its thread would call
+            # The journal's thread would call the same method.
+            self._journal._run()  # noqa: SLF001
 
     def get(self) -> Any:  # noqa: ANN401
-        """Return what was put."""
+        """Return the job that was put last."""
         return self._jobs.pop()
 
 
 def restored(directory: Path, lose: Callable[[str], int]) -> dict[str, int]:
-    """Make of a data directory that nobody has what ``srmp-spark restore`` makes of its Delta state.
+    """Turn an unused data directory into the result of ``srmp-spark restore`` from its Delta state.
 
-    That has the rows and the marks, and neither leases nor what receivers had planned; a new epoch begins behind
-    :data:`SEQUENCES_SKIPPED` holes in each queue. ``lose``: how many stored groups of a queue, the newest ones, the Delta state
-    did not have yet. Return the first lost sequence of each queue.
+    The restored directory has the rows and the marks, but neither leases nor plans of receivers. A
+    new epoch begins after :data:`SEQUENCES_SKIPPED` holes in each queue. ``lose`` returns how many
+    of a queue's newest stored groups the Delta state did not have yet. The function returns the
+    first lost sequence of each queue.
     """
     lost: dict[str, int] = {}
     writer = connect_writer(directory / DATABASE_FILE)
@@ -180,16 +189,19 @@ def restored(directory: Path, lose: Callable[[str], int]) -> dict[str, int]:
 
 
 class StoredQueueManager:
-    """One queue manager over the lives that it has. ``url`` is its address for clients; nobody listens there."""
+    """One queue manager through restarts and restores.
+
+    ``url`` is its address for clients, but no server listens there.
+    """
 
     def __init__(
         self, directory: Path, url: str, clock: Clock, loop: asyncio.AbstractEventLoop
     ) -> None:
         self.url = url
         self.is_away = False
-        """No client reaches it. It lives on."""
+        """Whether clients cannot reach the queue manager, which itself continues to run."""
         self.restores = 0
-        """Each takes many of the message identifiers that there are."""
+        """Number of restores; each one uses up many of the available message identifiers."""
         self._path = directory
         self._clock = clock
         self._loop = loop
@@ -215,7 +227,8 @@ class StoredQueueManager:
             on_fatal=_fail,
         )
         _CommitHere(manager.journal)
-        manager.reader = _ReaderInside(directory)  # type: ignore[assignment]  # the part of it that the API calls
+        # The object has only the methods that the API calls.
+        manager.reader = _ReaderInside(directory)  # type: ignore[assignment]
         manager.outgoing = _NothingOutgoing()  # type: ignore[assignment]
         await ensure_queues(manager)
         health = HealthApi(manager, listening=[PUBLIC_BASE], api=self.url)
@@ -230,17 +243,20 @@ class StoredQueueManager:
         self._directory.close()
 
     def close(self) -> None:
-        """End it."""
+        """Stop the queue manager and close its directory."""
         with self._lock:
             self._loop.run_until_complete(self._stop())
 
     def restart(self) -> None:
-        """End it, and open its data directory again."""
+        """Stop the queue manager and open its data directory again."""
         self.close()
         self._open()
 
     def restore(self, lose: Callable[[str], int] = lambda queue: 0) -> dict[str, int]:
-        """End it, and go on with what ``srmp-spark restore`` makes of its data directory: see :func:`restored`."""
+        """Stop the queue manager and continue with a restored data directory.
+
+        The method returns the first lost sequence of each queue; see :func:`restored`.
+        """
         self.close()
         self.restores += 1
         lost = restored(self._path, lose)
@@ -255,7 +271,10 @@ class StoredQueueManager:
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Call the API. From any thread; one call at a time."""
+        """Call the API and return its answer.
+
+        The method may be called from any thread; it makes one call at a time.
+        """
         called = self._call(method, path, query, body, headers or {})
         with self._lock:
             return (
@@ -263,11 +282,16 @@ class StoredQueueManager:
             )
 
     def _at_once(self, called: Coroutine[Any, Any, Answer]) -> Answer:
-        """Return the answer of a call that waits for nothing but turns: without a task and the loop it costs half."""
-        asyncio.events._set_running_loop(self._loop)  # noqa: SLF001  # asyncio has no public name for it
+        """Return the answer of a call that never waits, except to give others a turn.
+
+        Without a task and the loop the call costs half.
+        """
+        # asyncio has no public function for this.
+        asyncio.events._set_running_loop(self._loop)  # noqa: SLF001
         try:
+            # The call gives others a turn after a long slice of its work.
             while called.send(None) is None:
-                pass  # it gave others a turn, as it does when a slice of its work was long
+                pass
         except StopIteration as end:
             return cast("Answer", end.value)
         finally:
@@ -281,8 +305,9 @@ class StoredQueueManager:
         sent: list[dict[str, Any]] = []
 
         async def receive() -> dict[str, Any]:
+            # The caller never disconnects, so no further event arrives.
             if not events:
-                await asyncio.Event().wait()  # the caller stays
+                await asyncio.Event().wait()
             return events.pop()
 
         async def send(event: dict[str, Any]) -> None:
@@ -298,18 +323,19 @@ class StoredQueueManager:
             "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
             "extensions": {OWNER: os.getuid()},
         }
-        await self._app(scope, receive, send)  # type: ignore[arg-type]  # events of ASGI
+        # The arguments have the types of ASGI's events.
+        await self._app(scope, receive, send)  # type: ignore[arg-type]
         found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         return Answer(sent[0]["status"], found, b"".join(event["body"] for event in sent[1:]))
 
-    # --- what is true of it, for who judges ---------------------------------------------------------------------------
+    # --- what is true of it, for who judges -------------------------------------------------------
 
     def end(self, queue: str) -> int:
         """Return the last sequence of a queue."""
         return self._manager.catalogue.find(queue).end
 
     def marks(self, queue: str, consumer: str) -> list[tuple[int, int]]:
-        """Return what a consumer has received, as ranges."""
+        """Return the rows that a consumer has received, as ranges of sequences."""
         found = self._manager.catalogue.find(queue).consumers.get(consumer)
         return [] if found is None else [(1, found.received), *found.ahead.runs()]
 

@@ -1,18 +1,23 @@
-"""What is true of queues, consumers and queries: sets of (queue manager, queue, sequence), and nothing else.
+"""A model of queues, consumers and queries: sets of (queue manager, queue, sequence).
 
-This module knows nothing of the code that it judges. It is told what happened: a message arrived, rows are gone, a consumer
-took rows by command, a query met a queue, a batch was read, committed. From that it says what must hold:
+This module does not use the code that it judges. The world reports the events to the model: a
+message arrived, rows are gone, a consumer received rows by command, a query met a queue, a batch
+was read or committed. From these events the model derives the rules that must hold:
 
-1. *Begin.* What a query reads of a queue is decided when it meets the queue, by its options at that moment: ``earliest``
-   everything, ``latest`` what arrives from then on, ``unreceived`` what its consumer has not received, a number everything from
-   there on. A queue that is made while the query runs has no rows from before the query: everything, and for ``unreceived``
-   what its consumer has not received.
-2. *Exact.* A batch holds no row that its query leaves out, and no row that an earlier batch of its checkpoint had.
-3. *Whole.* When nothing happens any more and the query has run to the end, it has had every row that is still there and that it
-   does not leave out, of the queues that its options name.
-4. *Marks.* A consumer has received what it took by command, and rows of committed batches of checkpoints that ran as this
-   consumer, and no other row. What a query had committed as this consumer before it planned again as it is received.
-5. *Waiting.* What a consumer has not received, a new ``unreceived`` query of it reads: all of it, and nothing else.
+1. *Begin.* A query's rows of a queue are decided when the query meets the queue, by its options at
+   that moment. ``earliest`` means all rows. ``latest`` means the rows that arrive from then on.
+   ``unreceived`` means the rows that its consumer has not received. A number means the rows from
+   this sequence on. A queue that is made while the query runs has no rows from before the query.
+   The query reads all its rows, or with ``unreceived`` those that its consumer has not received.
+2. *Exact.* A batch holds no row that its query leaves out, and no row of an earlier batch of its
+   checkpoint.
+3. *Whole.* When no more events happen and the query has run to the end, it has read every row that
+   still exists and that it does not leave out, of the queues that its options name.
+4. *Marks.* A consumer has received the rows that it received by command, and rows of committed
+   batches of checkpoints that ran as this consumer, and no other row. When a query plans again, the
+   rows that it committed before as this consumer are received.
+5. *Waiting.* A new ``unreceived`` query of a consumer reads exactly the rows that the consumer has
+   not received.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ class Log(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A message in a queue."""
+    """A message in a queue, by its sequence."""
 
     log: Log
     sequence: int
@@ -46,7 +51,7 @@ NO_ROWS: Rows = frozenset()
 
 
 def shown(rows: set[Row] | Rows) -> str:
-    """Return rows as people write them."""
+    """Return rows as readable text."""
     found: dict[Log, list[str]] = {}
     for row in sorted(rows):
         found.setdefault(row.log, []).append(str(row.sequence))
@@ -55,17 +60,17 @@ def shown(rows: set[Row] | Rows) -> str:
 
 @dataclass
 class Met:
-    """A queue that a query has met."""
+    """The rows that a query leaves out of a queue that it has met."""
 
     leaves_out: Rows
-    """It may not read these."""
+    """Rows that the query must not read."""
     may_leave_out: Rows
-    """It need not read these: which of two moments counted nobody can say."""
+    """Rows that the query need not read, because it is unknown which of two moments counted."""
 
 
 @dataclass
 class Checkpoint:
-    """What a checkpoint has had."""
+    """The batches and queues of one checkpoint so far."""
 
     name: str
     met: dict[Log, Met] = field(default_factory=dict)
@@ -73,51 +78,55 @@ class Checkpoint:
     """Rows that were read, by batch."""
     committed: set[int] = field(default_factory=set)
     consumers: set[str] = field(default_factory=set)
-    """It has run as these."""
+    """Consumers as which the query of this checkpoint has run."""
     committed_as: dict[int, str] = field(default_factory=dict)
-    """By batch, the consumer that it ran as; it has none while it only peeks."""
+    """Maps a batch to the consumer as which its query ran; a query that only peeks adds no entry.
+    """
 
     @property
     def had(self) -> set[Row]:
-        """Every row of every batch."""
+        """Return every row of every batch."""
         return set().union(*self.batches.values())
 
     @property
     def processed(self) -> set[Row]:
-        """Every row of a batch that is committed."""
+        """Return every row of a committed batch."""
         return set().union(*(self.batches.get(each, NO_ROWS) for each in self.committed))
 
 
 class BrokenPromiseError(AssertionError):
-    """What the model says and what happened differ."""
+    """The events contradict the model."""
 
 
 class Truth:
-    """All rows, and who may have what."""
+    """All rows, and the rules about who may read them."""
 
     def __init__(self) -> None:
         self.rows: set[Row] = set()
-        """What is there."""
+        """Rows that exist now, in all queues."""
         self.gone: set[Row] = set()
-        """What was purged, deleted or lost with a disk."""
+        """Rows that were purged, deleted or lost with a disk."""
         self.checkpoints: dict[str, Checkpoint] = {}
         self._taken: dict[str, set[Row]] = {}
-        """By command, for each consumer."""
+        """Rows that each consumer received by command."""
         self._must: dict[str, set[Row]] = {}
-        """What each consumer has received for certain."""
+        """Rows that each consumer has certainly received."""
 
     def checkpoint(self, name: str) -> Checkpoint:
-        """Return a checkpoint, made when it is asked for."""
+        """Return the checkpoint ``name``; the first call makes it."""
         return self.checkpoints.setdefault(name, Checkpoint(name))
 
     def of(self, log: Log) -> Rows:
-        """Return the rows of a queue that are there."""
+        """Return the rows of a queue that exist now."""
         return frozenset(row for row in self.rows if row.log == log)
 
-    # --- what happens -------------------------------------------------------------------------------------------------
+    # --- what happens -----------------------------------------------------------------------------
 
     def arrived(self, rows: Rows) -> None:
-        """Note that messages are stored."""
+        """Record that messages are stored.
+
+        Raises :class:`BrokenPromiseError` if a sequence is used again.
+        """
         _expect(
             not rows & (self.rows | self.gone),
             "sequences are never used again",
@@ -126,12 +135,15 @@ class Truth:
         self.rows |= rows
 
     def went(self, rows: Rows) -> None:
-        """Note that rows are no more: nobody can read them."""
+        """Record that rows no longer exist, so no client can read them."""
         self.rows -= rows
         self.gone |= rows
 
     def took(self, consumer: str, rows: Rows, marks: Rows) -> None:
-        """Note that a consumer took rows by command, when it had received ``marks``."""
+        """Record that a consumer received ``rows`` by command, when it had received ``marks``.
+
+        Raises :class:`BrokenPromiseError` if the consumer had received one of the rows before.
+        """
         _expect(
             not rows & marks,
             f"`receive` gave consumer {consumer} rows that it had received before",
@@ -141,11 +153,14 @@ class Truth:
         self._must.setdefault(consumer, set()).update(rows)
 
     def forgot(self, consumer: str, rows: Rows) -> None:
-        """Note that the marks of these rows are lost with a disk."""
+        """Record that the marks of these rows are lost with a disk."""
         self._must.get(consumer, set()).difference_update(rows)
 
     def read(self, name: str, batch: int, rows: list[Row]) -> None:
-        """Note that a batch of a checkpoint was read, perhaps once more after a crash."""
+        """Record that a batch of a checkpoint was read, perhaps again after a crash.
+
+        Raises :class:`BrokenPromiseError` if the batch holds a row that it must not hold.
+        """
         checkpoint, found = self.checkpoint(name), frozenset(rows)
         _expect(len(rows) == len(found), f"batch {batch} of {name} has a row twice", found)
         others = set().union(
@@ -167,14 +182,20 @@ class Truth:
         checkpoint.batches[batch] = checkpoint.batches.get(batch, NO_ROWS) | found
 
     def committed(self, name: str, batch: int, consumer: str | None) -> None:
-        """Note that the sink has a batch for good; its query ran as ``consumer``, or only peeked."""
+        """Record that the sink has stored a batch permanently.
+
+        ``consumer`` is the consumer as which the query ran, or None if the query only peeks.
+        """
         checkpoint = self.checkpoint(name)
         checkpoint.committed.add(batch)
         if consumer is not None:
             checkpoint.committed_as[batch] = consumer
 
     def planned(self, name: str, consumer: str, logs: set[Log]) -> None:
-        """Note that a query planned its next batch, and could reach the queue managers of ``logs``, which its options name."""
+        """Record that a query planned its next batch.
+
+        ``logs`` are the queues of its options whose queue managers it could reach.
+        """
         checkpoint = self.checkpoint(name)
         batches = (
             checkpoint.batches.get(each, NO_ROWS)
@@ -184,10 +205,14 @@ class Truth:
         processed = {row for rows in batches for row in rows if row.log in logs}
         self._must.setdefault(consumer, set()).update(processed)
 
-    # --- what must hold -----------------------------------------------------------------------------------------------
+    # --- what must hold ---------------------------------------------------------------------------
 
     def check_marks(self, consumer: str, marks: Rows) -> None:
-        """Judge what a consumer has received of the rows that are there."""
+        """Check which of the existing rows a consumer has received.
+
+        Raises :class:`BrokenPromiseError` if a processed row is missing, or if a row counts that
+        was never read.
+        """
         missing = (self._must.get(consumer, set()) & self.rows) - marks
         _expect(
             not missing,
@@ -205,7 +230,10 @@ class Truth:
         )
 
     def check_whole(self, name: str, logs: set[Log]) -> None:
-        """Judge a checkpoint that has run to the end, with options that name ``logs``."""
+        """Check a checkpoint that has run to the end, with options that name ``logs``.
+
+        Raises :class:`BrokenPromiseError` if the query did not meet a queue, or did not read a row.
+        """
         checkpoint = self.checkpoint(name)
         unmet = {log for log in logs if log not in checkpoint.met}
         _expect(

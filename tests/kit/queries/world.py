@@ -1,4 +1,7 @@
-"""Everything that one schedule happens to: queue managers, queues, queries and commands, and the model that is told of it."""
+"""The world of one schedule: queue managers, queues, queries, commands and the model.
+
+The world carries out events and reports them to the model.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,23 @@ from tests.kit.sim_clock import SimClock
 QUEUE_MANAGERS = ("A", "B")
 CONSUMERS = ("default", "audit")
 SCHEDULES_OF_A_STORE = 400
-"""Then its directory is thrown away: deleted queues leave traces in it, and a store of a thousand is another one."""
+"""Number of schedules after which a store's directory is replaced.
+
+Deleted queues leave traces in the directory. After a thousand deleted queues a store would behave
+differently.
+"""
 RESTORES_OF_A_STORE = 3
-"""The same: sixteen use all message identifiers up."""
-MEMORY = Path("/dev/shm")  # noqa: S108  # with a directory of our own in it
-"""A file system whose syncs cost nothing."""
+"""Number of restores after which a store's directory is replaced.
+
+Sixteen restores would use up all message identifiers.
+"""
+# The stores make their own directory in it.
+MEMORY = Path("/dev/shm")  # noqa: S108
+"""A file system in memory, whose syncs cost nothing."""
 
 
 class _Said(logging.Handler):
-    """What the reader logs."""
+    """Collects the lines that the reader logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -55,22 +66,28 @@ class RunningManager(Protocol):
         """Return the last sequence of a queue."""
 
     def marks(self, queue: str, consumer: str) -> list[tuple[int, int]]:
-        """Return what a consumer has received, as ranges."""
+        """Return the rows that a consumer has received, as ranges of sequences."""
 
     def restart(self) -> None:
-        """End it, and open its data directory again."""
+        """Stop the queue manager and open its data directory again."""
 
     def restore(self, lose: Callable[[str], int]) -> dict[str, int]:
-        """End it, and go on with what a restore makes of it."""
+        """Stop the queue manager and continue with a restored data directory.
+
+        The method returns the first lost sequence of each queue.
+        """
 
 
 class Managers(Protocol):
-    """What schedules need."""
+    """The queue managers and the clock that schedules need."""
 
     clock: SimClock
     processes: Processes
     happened: Counter[str]
-    """How often each interesting thing happened: schedules that never meet a thing prove nothing about it."""
+    """How often each interesting event happened.
+
+    Schedules in which an event never happens prove nothing about the event.
+    """
 
     @property
     def managers(self) -> Mapping[str, RunningManager]:
@@ -81,7 +98,10 @@ class Managers(Protocol):
 
 
 class Stores:
-    """The queue managers of a process, which many schedules use in turn, each with queues of its own."""
+    """The queue managers of a process.
+
+    Many schedules use them in turn; each schedule has its own queues.
+    """
 
     def __init__(self) -> None:
         self.clock = SimClock()
@@ -113,7 +133,10 @@ class Stores:
             yield
 
     def next_schedule(self) -> int:
-        """Return a number for the names of its queues."""
+        """Return a number for the names of the schedule's queues.
+
+        The method replaces worn stores by new ones.
+        """
         self.schedules += 1
         worn = any(each.restores >= RESTORES_OF_A_STORE for each in self.managers.values())
         if worn or self.schedules % SCHEDULES_OF_A_STORE == 0:
@@ -128,14 +151,14 @@ class Stores:
             shutil.rmtree(folder)
 
     def close(self) -> None:
-        """End them, and remove their directories."""
+        """Stop the queue managers and remove their directories."""
         self._close()
         self._loop.close()
         self._directory.rmdir()
 
 
 class World:
-    """What one schedule happens to."""
+    """The surroundings of one schedule, in which its steps are carried out."""
 
     def __init__(
         self,
@@ -151,9 +174,9 @@ class World:
         self.happened = stores.happened
         self.queries: dict[str, Query] = {}
         self.broken: set[Log] = set()
-        """Queues that were deleted: a query that has read them may stop."""
+        """Queues that were deleted; a query that has read them may stop."""
         self.log: list[str] = []
-        """What was logged in this micro-step."""
+        """Lines that were logged in this micro-step."""
         self._managers = stores.managers
         self._prefix = f"private$/s{stores.next_schedule()}-"
         self._names = {each.guid: name for name, each in self._managers.items()}
@@ -161,7 +184,7 @@ class World:
         self._labels: dict[Row, str] = {}
         self._used = {CONSUMERS[0]}
 
-    # --- names --------------------------------------------------------------------------------------------------------
+    # --- names ------------------------------------------------------------------------------------
 
     def full_name(self, queue: str) -> str:
         """Return the name of a queue as its queue manager knows it."""
@@ -176,7 +199,10 @@ class World:
         return Log(self._names[guid], queue[len(self._prefix) :])
 
     def row(self, guid: str, queue: str, sequence: int, label: str) -> Row:
-        """Return the row that a query has read. Raises :class:`BrokenPromiseError` if another message has that place."""
+        """Return the row that a query has read.
+
+        Raises :class:`BrokenPromiseError` if another message has this place.
+        """
         row = Row(self.log_of(guid, queue), sequence)
         if self._labels.get(row, label) != label:
             raise BrokenPromiseError(
@@ -185,46 +211,49 @@ class World:
         return row
 
     def was_said(self, what: str, log: Log) -> bool:
-        """Return whether a line of the log tells this of a queue."""
+        """Return whether a line of the log reports ``what`` about a queue."""
         return any(what in line and self.full_name(log.queue) in line for line in self.log)
 
-    # --- what there is ------------------------------------------------------------------------------------------------
+    # --- what there is ----------------------------------------------------------------------------
 
     def is_away(self, queue_manager: str) -> bool:
-        """Return whether no client reaches it."""
+        """Return whether no client can reach the queue manager."""
         return self._managers[queue_manager].is_away
 
     def here(self, queue_managers: tuple[str, ...]) -> set[Log]:
-        """Return the queues of those of these queue managers that can be reached."""
+        """Return the queues of those given queue managers that can be reached."""
         reached = {each for each in queue_managers if not self.is_away(each)}
         return {log for log in self._queues if log.queue_manager in reached}
 
     def exists(self, log: Log) -> bool:
-        """Return whether a queue is there."""
+        """Return whether the queue exists."""
         return log in self._queues
 
     def marks(self, log: Log, consumer: str) -> Rows:
-        """Return which rows of a queue a consumer has received, as its queue manager says; they are judged."""
+        """Return the rows of a queue that a consumer has received.
+
+        The result is the queue manager's own report, which the caller judges.
+        """
         runs = self._managers[log.queue_manager].marks(self.full_name(log.queue), consumer)
         rows = self.truth.of(log)
         return frozenset(
             row for row in rows if any(first <= row.sequence <= last for first, last in runs)
         )
 
-    # --- what happens -------------------------------------------------------------------------------------------------
+    # --- what happens -----------------------------------------------------------------------------
 
     def client(self, queue_manager: str) -> QueueManagerClient:
         """Return a client of a queue manager."""
         return QueueManagerClient(self.url(queue_manager))
 
     def make_queue(self, log: Log) -> None:
-        """Make a queue."""
+        """Make a queue unless it exists or its queue manager is away."""
         if log not in self._queues and not self.is_away(log.queue_manager):
             self.client(log.queue_manager).put_queue(self.full_name(log.queue))
             self._queues.add(log)
 
     def arrive(self, log: Log, priorities: tuple[int, ...]) -> None:
-        """Let messages arrive in one commit."""
+        """Send messages to a queue in one commit."""
         if log not in self._queues or self.is_away(log.queue_manager):
             return
         client, name = self.client(log.queue_manager), self.full_name(log.queue)
@@ -254,7 +283,7 @@ class World:
             self.truth.went(self.truth.of(log))
 
     def purge(self, log: Log) -> None:
-        """Take away what the default consumer has not received."""
+        """Purge the rows that the default consumer has not received."""
         if log in self._queues and not self.is_away(log.queue_manager):
             kept = self.marks(log, "default")
             self.happened["a queue was purged"] += 1
@@ -262,7 +291,10 @@ class World:
             self.truth.went(self.truth.of(log) - kept)
 
     def receive(self, log: Log, consumer: str, count: int) -> None:
-        """Take rows by priority: ``srmp-spark receive``. A consumer that a living query holds is refused."""
+        """Receive rows by priority with ``srmp-spark receive``.
+
+        Nothing happens if a living query holds the consumer, because the command would be refused.
+        """
         if log not in self._queues or self.is_away(log.queue_manager):
             return
         if any(each.holds == consumer for each in self.queries.values()):
@@ -291,20 +323,20 @@ class World:
         self.truth.took(consumer, frozenset(rows), marks)
 
     def leave(self, queue_manager: str) -> None:
-        """No client reaches a queue manager from now on."""
+        """Make a queue manager unreachable for clients."""
         self._managers[queue_manager].is_away = True
 
     def come_back(self, queue_manager: str) -> None:
-        """Clients reach it again."""
+        """Make a queue manager reachable for clients again."""
         self._managers[queue_manager].is_away = False
 
     def restart(self, queue_manager: str) -> None:
-        """End a queue manager and start it again."""
+        """Stop a queue manager and start it again."""
         self.happened["a queue manager was restarted"] += 1
         self._managers[queue_manager].restart()
 
     def restore(self, queue_manager: str, lose: frozenset[str]) -> None:
-        """Restore a queue manager; of these queues the newest commit is lost."""
+        """Restore a queue manager; the newest commit of the queues in ``lose`` is lost."""
         names = {self.full_name(each) for each in lose}
         self._leases_end()
         self.happened["a queue manager was restored"] += 1
@@ -322,7 +354,7 @@ class World:
                 query.life.has_lost_leases = True
 
     def query(self, name: str) -> Query:
-        """Return the query of a checkpoint."""
+        """Return the query of the checkpoint ``name``; the first call makes it."""
         self._used |= {
             each.asked.consumer for each in self.queries.values() if each.asked is not None
         }
@@ -331,10 +363,14 @@ class World:
             found = self.queries[name] = self._make_query(self, name)
         return found
 
-    # --- the end ------------------------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Let everything come to rest, and judge. Raises :class:`BrokenPromiseError`."""
+        """End the schedule and judge it.
+
+        Queue managers are reachable again, and each query runs to the end. Raises
+        :class:`BrokenPromiseError`.
+        """
         for name in self._managers:
             self.come_back(name)
         for query in self.queries.values():
@@ -377,7 +413,11 @@ class World:
         self.truth.check_whole(query.name, {log for log in self._queues if last.names(log)})
 
     def _read_what_waits(self, consumer: str) -> None:
-        """Check that a new query of a consumer reads what the consumer has not received, and nothing else."""
+        """Check that a new query of a consumer reads the rows that wait for this consumer.
+
+        The query must read exactly the rows that the consumer has not received. Raises
+        :class:`BrokenPromiseError`.
+        """
         waiting = {
             row for log in self._queues for row in self.truth.of(log) - self.marks(log, consumer)
         }
@@ -395,13 +435,13 @@ class World:
         self.check_marks()
 
     def check_marks(self) -> None:
-        """Judge the marks of every consumer."""
+        """Check the received rows of every consumer. Raises :class:`BrokenPromiseError`."""
         for consumer in CONSUMERS:
             marks = frozenset().union(*(self.marks(log, consumer) for log in self._queues))
             self.truth.check_marks(consumer, marks)
 
     def remove_queues(self) -> None:
-        """Leave the queue managers as they were."""
+        """Stop the queries and delete the queues, so that another schedule can follow."""
         for name in self._managers:
             self.come_back(name)
         for query in self.queries.values():
@@ -413,7 +453,7 @@ class World:
 
 @contextlib.contextmanager
 def heard(world: World) -> Iterator[None]:
-    """Keep what the reader logs in ``world.log``."""
+    """Collect the lines that the reader logs in ``world.log`` while the context lasts."""
     said = _Said()
     world.log = said.lines
     logger = logging.getLogger("srmp_spark")

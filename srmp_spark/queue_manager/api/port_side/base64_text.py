@@ -15,7 +15,7 @@ CHARACTERS_AT_ONCE = 262_144
 
 
 async def decoded_base64(text: str, work: Work) -> bytes:
-    """Decode a base64 text in slices of ``work``.
+    """Decode a base64 text in slices of ``work``, and return its bytes.
 
     Raises :class:`ValueError` for any text that :func:`base64.b64decode` with ``validate`` refuses.
     """

@@ -1,10 +1,10 @@
 """A caller's TCP connection, lent to the reader process for the body of one answer.
 
-Passing a backlog through this process would cost 1 us of CPU time for each row of 1 KB, only for
-copying. Therefore the reader process writes into the caller's connection itself. The head and the
-end of the answer stay with the ASGI server. The server chooses chunked transfer for an answer
-without a length, and the reader writes only chunks in between. A connection with TLS has its state
-in this process, so it is not lent.
+Passing all rows of a backlog through this process would cost one microsecond of CPU time for each
+row of 1 KB, only for copying. Therefore the reader process writes into the caller's connection
+itself. The head and the end of the answer stay with the ASGI server. The server chooses chunked
+transfer for an answer without a length, and the reader writes only chunks in between. A connection
+with TLS has its state in this process, so it is not lent.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 EXTENSION = "srmp.connection"
-"""Key of the :class:`Connection` among the extensions of an ASGI scope."""
+"""Key of the caller's :class:`Connection` in the extensions of an ASGI scope."""
 OWNER = "srmp.owner"
 """Key of the user id of the calling process among the extensions of an ASGI scope.
 
 The value is ``None`` if the user id was not determined.
 """
 FLUSH_PAUSE_SECONDS = 0.001
-"""Interval of the check whether the head was sent, in seconds.
+"""Interval of the check whether the head of an answer was sent, in seconds.
 
 The head is sent after one turn of the loop unless the caller accepts nothing.
 """
 FLUSH_SECONDS_MAX = 60.0
-"""Longest wait for the head to be sent, in seconds.
+"""Longest wait for the head of an answer to be sent, in seconds.
 
 A caller that does not accept the head is disconnected.
 """
 
 
 class Connection:
-    """One connection of a caller without TLS."""
+    """A caller's connection without TLS, which another process may write into."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -48,10 +48,10 @@ class Connection:
         return self._transport.is_closing()
 
     async def flushed(self) -> int:
-        """Wait until all written bytes were sent, and return the file descriptor.
+        """Wait until all written bytes were sent, and return the socket's file descriptor.
 
-        Raises :class:`ConnectionResetError` if the caller disconnects or accepts nothing for
-        FLUSH_SECONDS_MAX.
+        The wait is at most FLUSH_SECONDS_MAX. Raises :class:`ConnectionResetError` if the caller
+        disconnects, or does not accept all bytes in this time.
         """
         end = asyncio.get_running_loop().time() + FLUSH_SECONDS_MAX
         while not self._transport.is_closing():
@@ -63,7 +63,7 @@ class Connection:
         raise ConnectionResetError("the caller went away")
 
     def cut(self) -> None:
-        """Shut the connection down for every process that uses the connection."""
+        """Shut the connection down at once, for every process that uses it."""
         if not self._transport.is_closing():
             with (
                 contextlib.suppress(OSError),
@@ -75,10 +75,10 @@ class Connection:
 
 
 class LendingProtocol(HttpToolsProtocol):
-    """Protocol of uvicorn that passes the connection to the application."""
+    """Protocol of uvicorn that passes the caller's connection to the application."""
 
     def on_message_begin(self) -> None:
-        """Begin a request, and put its connection into its scope unless it has TLS."""
+        """Begin a request, and put its :class:`Connection` into its scope unless it has TLS."""
         super().on_message_begin()
         if self.scheme == "http":
             extensions: dict[str, Any] = {EXTENSION: Connection(self.transport)}

@@ -4,10 +4,10 @@ On loopback every program of the same user and of root may call
 (:mod:`srmp_spark.queue_manager.trust.peer_process`). A web page in a browser of this host may not.
 Requests of such a page carry a foreign ``Host`` (DNS rebinding) or ``Origin``. A call that changes
 something must be sent in a form that a page cannot use without a preflight request. On other
-addresses a bearer token and TLS are required. A configured token is required on loopback as well.
-The entry of a token states what the token allows (:mod:`srmp_spark.queue_manager.trust.tokens`),
-and the table of routes states what a call requires (:mod:`.app`). :func:`authorize` compares the
-two.
+addresses an API token (a bearer token) and TLS are required. A configured token is required on
+loopback as well. The entry of a token states what the token allows
+(:mod:`srmp_spark.queue_manager.trust.tokens`), and the table of routes states what a call requires
+(:mod:`.app`). :func:`authorize` compares the two.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from srmp_spark.queue_manager.trust.peer_process import is_ours
 from srmp_spark.queue_manager.trust.tokens import Token, Tokens
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-"""Paths that are answered without a token.
+"""Paths that are answered without an API token.
 
 An orchestrator's probes carry no token, and the answers are one word.
 """
@@ -45,7 +45,7 @@ _SIMPLE_TYPES = frozenset(
 See Fetch, "CORS-safelisted request-header".
 """
 _OF_PAGES = ("origin", "referer", "sec-fetch-site", "cookie")
-"""Headers that reveal a browser's request."""
+"""Headers that only a browser sends."""
 
 
 class _Authority(NamedTuple):
@@ -70,15 +70,15 @@ _SECTION = "INTERFACE.md section 7"
 
 
 class Guard:
-    """Checks the callers of one API address."""
+    """Checks the callers of one address of the API."""
 
     def __init__(
         self, *, loopback: bool, own_host: str, tokens: Tokens, scheme: str = "http", port: int = 0
     ) -> None:
         """Prepare the checks of an address.
 
-        ``scheme`` and ``port`` are those of the API, because the ``Origin`` of a page must be the
-        API's own.
+        ``loopback`` states that the address is one of this host only. ``scheme`` and ``port`` are
+        those of the API, because the ``Origin`` of a page must be the API's own.
         """
         self._loopback = loopback
         self._hosts = _LOOPBACK_HOSTS | {own_host.lower().strip("[]")}
@@ -89,10 +89,11 @@ class Guard:
     def check(
         self, method: str, path: str, headers: Mapping[str, str], owner: int | None = None
     ) -> Token | None:
-        """Return the token that the call carries, or ``None`` if no token is required.
+        """Return the API token that the call carries, or ``None`` if no token is required.
 
-        ``owner`` is the user of the calling process, if the kernel knows it. Raises a 401 or 403
-        :class:`ApiError` if the call is not allowed.
+        ``owner`` is the user id of the calling process, or ``None`` if the kernel does not know it.
+        Raises :class:`ApiError`: 401 if a token is required and missing or unknown, 403 if the call
+        is not allowed for another reason.
         """
         if self._loopback:
             self._check_host(headers.get("host", ""))
@@ -136,9 +137,10 @@ class Guard:
 
 
 def _check_owner(owner: int | None) -> None:
-    """Raise a 403 for a process of another user.
+    """Raise a 403 unless the calling process belongs to this process's user or to root.
 
-    Without a token the API serves only processes of its own user and of root.
+    ``owner`` is the user id of the caller, or ``None`` if it is unknown, which is refused too.
+    Without an API token the API serves only these users.
     """
     if not is_ours(owner):
         who = (
@@ -155,7 +157,7 @@ def _check_owner(owner: int | None) -> None:
 
 
 def _check_is_no_form(method: str, headers: Mapping[str, str]) -> None:
-    """Raise a 403 for a changing call that a web page could have sent.
+    """Raise a 403 for a call that changes something and that a web page could have sent.
 
     Web pages can send simple forms without a preflight request.
     """
@@ -174,9 +176,10 @@ def _check_is_no_form(method: str, headers: Mapping[str, str]) -> None:
 
 
 def authorize(token: Token | None, access: Access, parameters: Mapping[str, str]) -> None:
-    """Raise a 403 :class:`ApiError` that names the permission which ``token`` lacks for a route.
+    """Raise a 403 :class:`ApiError` if ``token`` does not allow a call of a route.
 
-    A token of ``None`` allows everything.
+    ``access`` is what the route requires, and ``parameters`` name the queue. The error names the
+    permission that is missing. A token of ``None`` allows everything.
     """
     verb, extent = access
     # Both verbs are written out, because mypy narrows the type only by such comparisons.

@@ -1,4 +1,7 @@
-"""Requests and answers of the API: ASGI on one side, values and :class:`ApiError` on the other."""
+"""Requests and answers of the API: ASGI on one side, values and errors on the other.
+
+The errors are :class:`ApiError`.
+"""
 
 from __future__ import annotations
 
@@ -39,46 +42,46 @@ SERIALS_BODY_MAX = 4 * CALL_BODY_MAX
 SERIALS_MAX numbers of 19 digits and a destination fit into this limit.
 """
 NESTED_MAX = 1_000
-"""Lists and objects in the body of a call other than messages. More raise a 413.
+"""Most lists and objects in the body of a call other than messages. More raise a 413.
 
 A list of numbers is parsed in a few milliseconds. The same number of objects takes twenty times as
 long.
 """
 JSON_ITEMS_MAX = 250_000
-"""Values in a JSON body.
+"""Most values in a JSON body.
 
 More raise a 413, because each value takes up to a hundred bytes of memory.
 """
 BODIES_MAX = 192 * 1_048_576
-"""Bytes of the JSON bodies of all calls together.
+"""Most bytes of the JSON bodies of all calls together.
 
 A call that needs more is answered 503 and may be repeated.
 """
 QUERY_FIELDS_MAX = 50
-"""Fields of a query string. More raise a 400; no call has more than six."""
+"""Most fields of a query string. More raise a 400; no call has more than six."""
 QUERY_MAX = 8_192
 """Longest query string, in bytes.
 
 A longer string raises a 400, because each ``%xx`` becomes an object during decoding.
 """
 SHOWN_MAX = 100
-"""Characters of a wrong value that an error repeats. The rest of the value is cut off."""
+"""Most characters of a wrong value that an error repeats. The rest of the value is cut off."""
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-r"""Finds escapes by which JSON may contain half of a surrogate pair.
+r"""Matches escapes by which JSON may contain half of a surrogate pair.
 
 Bodies without ``\u`` are not searched.
 """
 
 
 def usage(message: str, hint: str = "") -> ApiError:
-    """Return a 400: the call asks for something that is invalid."""
+    """Return an :class:`ApiError` with status 400: the call asks for something invalid."""
     return ApiError(400, "usage", message, hint, "INTERFACE.md section 3")
 
 
 @dataclass(slots=True)
 class Bodies:
-    """Bytes that the bodies of all calls in progress take: one budget for the port."""
+    """Counts the bytes that the bodies of all calls in progress take, within one budget."""
 
     bytes: int = 0
 
@@ -92,7 +95,11 @@ class Bodies:
 
 @dataclass(slots=True)
 class Request:
-    """One call whose path has been matched."""
+    """One call of the API whose path has been matched with a route.
+
+    Query fields are those after ``?`` in the URL. Each reader of a field raises a 400 for an
+    invalid value.
+    """
 
     method: str
     path: str
@@ -104,19 +111,19 @@ class Request:
     connection: Connection | None = field(default=None, repr=False)
     """The caller's connection, if another process may write into it (see :mod:`.connection`)."""
     token: Token | None = None
-    """The token of the caller, or ``None`` if no token is required."""
+    """The caller's API token, or ``None`` if no token is required."""
     bodies: Bodies = field(default_factory=Bodies, repr=False)
-    """The budget that the body of this call counts in."""
+    """The common budget of the bodies of all calls, in which the body of this call is counted."""
     taken: int = 0
-    """Bytes of :attr:`bodies` that this call has taken."""
+    """Bytes that this call has counted in :attr:`bodies`."""
 
     def sees(self, queue: str) -> bool:
-        """Return whether the caller's token covers ``queue``, for any verb."""
+        """Return whether the caller's API token covers ``queue``, for any verb."""
         return self.token is None or self.token.is_for(queue)
 
     @property
     def caller(self) -> str | None:
-        """Return the name of the caller's token, by which shares are counted.
+        """Return the name of the caller's API token, by which shares are counted.
 
         Return ``None`` if no token is required.
         """
@@ -124,7 +131,7 @@ class Request:
 
     @property
     def sees_all(self) -> bool:
-        """Return whether the caller's token covers every queue, and so outgoing messages too."""
+        """Return whether the caller's API token covers every queue, and outgoing messages."""
         return self.token is None or self.token.is_for_all
 
     def text(self, name: str, default: str | None = None) -> str | None:
@@ -142,7 +149,7 @@ class Request:
     def integer(self, name: str, *, default: int | None = None, low: int = 0) -> int | None:
         """Return the query field ``name`` as a whole number, or ``default`` if it is absent.
 
-        Raises a 400 for anything but a whole number of at least ``low``.
+        Raises a 400 for anything but a whole number from ``low`` to 2^63 - 1, both included.
         """
         text = self.text(name)
         if text is None:
@@ -160,9 +167,10 @@ class Request:
         return value
 
     def seconds(self, name: str, *, high: float) -> float:
-        """Return the query field ``name`` in seconds: 0 if it is absent, and at most ``high``.
+        """Return the query field ``name`` in seconds, at most ``high``; 0 if it is absent.
 
-        Raises a 400 for anything but a number of seconds.
+        A larger value becomes ``high``. Raises a 400 for a negative number, or a text that is no
+        number.
         """
         text = self.text(name, "0")
         try:
@@ -175,24 +183,25 @@ class Request:
         return min(value, high)
 
     def allows(self, verb: Verb, queue: str) -> bool:
-        """Return whether the caller may do ``verb`` with ``queue``."""
+        """Return whether the caller may do ``verb`` (such as ``read``) with ``queue``."""
         return self.token is None or self.token.allows(verb, queue)
 
     def done(self) -> None:
-        """Subtract the bytes of this call's body from the budget again."""
+        """Subtract the bytes of this call's body from the budget :attr:`bodies`."""
         self.bodies.bytes -= self.taken
         self.taken = 0
 
     async def body(self, limit: int = CALL_BODY_MAX) -> bytes:
-        """Read the whole body; raises the errors of :meth:`pieces`."""
+        """Read the whole body and return it. Raises the errors of :meth:`pieces`."""
         return b"".join(await self.pieces(limit))
 
     async def pieces(self, limit: int) -> list[bytes]:
         """Read the whole body, and return its pieces as they were received.
 
-        Raises a 413 beyond ``limit``. Nothing is read if the Content-Length of the call already
-        exceeds ``limit``. Raises a 503 if the bodies of all calls together are too long. Raises
-        :class:`ConnectionResetError` if the caller disconnects.
+        The bytes are counted in :attr:`bodies` until :meth:`done`. Raises a 413 beyond ``limit``
+        bytes. Nothing is read if the Content-Length of the call already exceeds ``limit``. Raises a
+        503 if the bodies of all calls together are too long. Raises :class:`ConnectionResetError`
+        if the caller disconnects.
         """
         said = self.headers.get("content-length", "")
         if said.isascii() and said.isdigit() and int(said[:19]) > limit:
@@ -214,17 +223,17 @@ class Request:
                 return parts
 
     async def json(self, limit: int = CALL_BODY_MAX) -> Any:  # noqa: ANN401  # the caller may send any JSON
-        """Read the body as JSON, ``limit`` bytes at most.
+        """Read the body as JSON, ``limit`` bytes at most, and return the value.
 
         Raises the errors of :meth:`pieces` and :func:`parse_json`.
         """
         return parse_json(await self.body(limit))
 
     async def json_object(self, limit: int = CALL_BODY_MAX) -> dict[str, Any]:
-        """Read the body as a JSON object, ``limit`` bytes at most.
+        """Read the body as a JSON object, ``limit`` bytes at most, and return it as a dictionary.
 
-        An empty body is an empty object. Raises a 400 for anything but an object. Raises a 413 for
-        more than NESTED_MAX lists and objects.
+        An empty body is an empty object. Raises a 400 for anything but an object, a 413 for more
+        than NESTED_MAX lists and objects, and the errors of :meth:`pieces` and :func:`parse_json`.
         """
         text = await self.body(limit)
         if not text:
@@ -253,11 +262,11 @@ def _too_large(limit: int) -> ApiError:
 
 
 def parse_json(body: bytes) -> Any:  # noqa: ANN401  # the caller may send any JSON
-    """Parse a JSON body into a value that can be written again.
+    """Parse a JSON body into a value that can be written again, and return the value.
 
-    The body is UTF-8 without half characters, and its numbers are finite. Raises a 400, or a 413
-    for more than JSON_ITEMS_MAX values. Long lists are read by :mod:`.json_items`, by the same
-    rules.
+    The body is UTF-8 without half characters, and its numbers are finite; anything else raises a
+    400. More than JSON_ITEMS_MAX values raise a 413. Long lists are read by :mod:`.json_items`, by
+    the same rules.
     """
     if values_in(body) > JSON_ITEMS_MAX:
         raise too_many_values()
@@ -273,7 +282,10 @@ def parse_json(body: bytes) -> Any:  # noqa: ANN401  # the caller may send any J
 
 
 def values_in(text: bytes) -> int:
-    """Return an upper bound for the number of values in JSON text, not counting the first one."""
+    """Return an upper bound for the number of values in JSON text, not counting the first one.
+
+    The text is not parsed.
+    """
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
@@ -308,7 +320,10 @@ def not_json_in_utf8() -> ApiError:
 
 
 def no_number(text: str) -> Any:  # noqa: ANN401  # json expects this signature
-    """Raise :class:`ValueError` for NaN and infinity, which Python accepts as JSON."""
+    """Raise :class:`ValueError`, because ``text`` is NaN or infinity, which JSON does not have.
+
+    The parser of Python calls this function for such a text.
+    """
     raise ValueError(f"{text} is no JSON")
 
 
@@ -336,7 +351,7 @@ def field_integer(
 ) -> int | None:
     """Return the whole number ``name`` of a JSON body, or ``default`` if it is absent.
 
-    Raises a 400 for anything but a whole number from ``low`` to ``high``.
+    Raises a 400 for anything but a whole number from ``low`` to ``high``, both included.
     """
     value = body.get(name)
     return default if value is None else _integer(name, value, low, high)
@@ -355,7 +370,7 @@ def field_text(body: dict[str, Any], name: str) -> str | None:
 
 @dataclass(slots=True)
 class Response:
-    """One answer: a body, or a stream of pieces."""
+    """One answer: a body, or a stream of pieces, or a body that :attr:`direct` writes."""
 
     status: int = 200
     body: bytes = b""
@@ -363,14 +378,14 @@ class Response:
     headers: tuple[tuple[str, str], ...] = ()
     stream: AsyncGenerator[bytes, None] | None = None
     direct: Callable[[], Awaitable[None]] | None = None
-    """Writes the body into the connection without the ASGI server, or ``None``.
+    """Writes the body into the caller's connection without the ASGI server, or ``None``.
 
     The body is written in chunks of HTTP without the last one.
     """
 
     @classmethod
     def json(cls, value: Any, status: int = 200) -> Response:  # noqa: ANN401  # any value that json can write
-        """Build a JSON answer in ASCII, which can hold any text of a store or an error."""
+        """Build an answer with ``value`` as JSON in ASCII, which can hold any text."""
         return cls(status, json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n")
 
     @classmethod
@@ -389,7 +404,9 @@ class Response:
     async def send(self, send: Send, *, has_body: bool = True) -> None:
         """Write the answer to the ASGI server.
 
-        With ``has_body=False`` only the head is written, which is the whole answer to HEAD.
+        With ``has_body=False`` only the head is written, which is the whole answer to HEAD. Raises
+        the errors of :attr:`stream` and :attr:`direct`, when a part of the answer may already be
+        written.
         """
         headers = [
             (b"content-type", self.content_type.encode("ascii")),
@@ -419,7 +436,8 @@ class Response:
 def parse_query(raw: bytes) -> dict[str, list[str]]:
     """Parse a query string into lists of values by name.
 
-    Raises a 400 for a malformed or too long string.
+    Raises a 400 for a malformed string, more than QUERY_MAX bytes or more than QUERY_FIELDS_MAX
+    fields.
     """
     if len(raw) > QUERY_MAX:
         raise usage(f"the query string has {len(raw)} bytes, more than {QUERY_MAX}")

@@ -34,16 +34,20 @@ CHUNK_BYTES = 65_536
 A body up to this size is parsed as a whole, which takes a few milliseconds.
 """
 ITEM_TEXT_MAX = 8 * 1_048_576
-"""Characters of one object. A message of the largest size has 5.6 million. More raise a 413."""
-ITEM_VALUES_MAX = 16_384
-"""Values in one object, or characters of a text that look like values. More raise a 413.
+"""Most characters of one object. More raise a 413.
 
-The limit is twice the number of commas in a longest label.
+A message of the largest size has 5.6 million.
+"""
+ITEM_VALUES_MAX = 16_384
+"""Most values in one object, counting characters of a text that look like values.
+
+More raise a 413. The limit is twice the number of commas in a longest label.
 """
 CUT_MAX = 16
-"""Characters before the end of the window where a word, a number or an escape may be cut off.
+"""Characters before the end of the window where a syntax error may be a cut.
 
-A syntax error before these characters is an error of the body.
+A word, a number or an escape may be cut off by the end of the window. A syntax error before these
+characters is an error of the body.
 """
 
 _BLANKS = re.compile(r"[ \t\n\r]*")
@@ -52,7 +56,9 @@ _BLANKS = re.compile(r"[ \t\n\r]*")
 async def json_items(pieces: list[bytes], work: Work) -> AsyncIterator[object]:
     """Yield the objects of a body: the entries of a list, or the only object.
 
-    Raises a 400 for invalid JSON, or a 413 beyond a limit. A long body empties ``pieces``.
+    ``work`` gives other tasks of the loop their turns. A long body empties ``pieces``. Raises a 400
+    for invalid JSON, also after some objects were yielded, and a 413 beyond a limit of this module
+    or JSON_ITEMS_MAX.
     """
     async for item in _items(pieces, work):
         yield item.value
@@ -61,8 +67,9 @@ async def json_items(pieces: list[bytes], work: Work) -> AsyncIterator[object]:
 async def json_item_texts(pieces: list[bytes], work: Work) -> AsyncIterator[bytes]:
     """Yield the text of each object of a body, in UTF-8, for another process to parse.
 
-    Each text is one whole JSON object. Writing a parsed message of the largest size again would
-    take 20 milliseconds. Raises the errors of :func:`json_items`.
+    Each text is one whole JSON object. The texts of the body are used, because writing a parsed
+    message of the largest size again would take 20 milliseconds. Raises the errors of
+    :func:`json_items`.
     """
     async for item in _items(pieces, work):
         yield item.text.encode()
@@ -70,7 +77,7 @@ async def json_item_texts(pieces: list[bytes], work: Work) -> AsyncIterator[byte
 
 
 class _Item(NamedTuple):
-    """One object of the body, and its position in the window."""
+    """One object of the body, and its position in the window (offsets in characters)."""
 
     value: object
     window: str
@@ -121,14 +128,14 @@ class _Text:
         self._window = ""
         self.at = 0
         self._chunks: list[tuple[int, int]] = []
-        """Number of characters and of values of each chunk in the window."""
+        """For each chunk in the window, its number of characters and of possible values."""
         self._values = 0
-        """Number of values in all text that was decoded."""
+        """Upper bound of the number of values in all text that was decoded so far."""
 
     async def next(self) -> str:
         """Skip blanks, and return the next character without consuming the character.
 
-        Return an empty text at the end of the body.
+        Return an empty text at the end of the body. Raises the errors of :meth:`_grow`.
         """
         while True:
             found = _BLANKS.match(self._window, self.at)
@@ -140,7 +147,10 @@ class _Text:
                 return ""
 
     async def item(self) -> _Item:
-        """Read the next object of the body. Raises a 400 if something else follows."""
+        """Read the next object of the body. Raises a 400 if something else follows.
+
+        Raises the errors of :meth:`_grow` too.
+        """
         first = await self.next()
         if first != "{":
             raise usage("a message is a JSON object") if first else not_json()
@@ -166,7 +176,8 @@ class _Text:
     async def _grow(self) -> bool:
         """Drop the text that was read, and double the rest of the window.
 
-        Return ``False`` at the end of the body. Raises a 413 if one object is too long.
+        Return whether text was added; ``False`` means the end of the body. Raises a 413 if one
+        object is too long or the body has too many values, and a 400 if the body is not UTF-8.
         """
         await self._work.turn()
         read = whole = 0
@@ -197,7 +208,10 @@ class _Text:
         return size > 0
 
     def _decoded(self) -> tuple[str, int]:
-        """Decode the next chunk, and return it with the number of values that it may hold."""
+        """Decode the next chunk, and return its text with an upper bound of its number of values.
+
+        Raises a 413 beyond JSON_ITEMS_MAX values in the body, and a 400 if the chunk is not UTF-8.
+        """
         piece = self._pieces.pop()
         if len(piece) > CHUNK_BYTES:
             self._pieces.append(piece[CHUNK_BYTES:])

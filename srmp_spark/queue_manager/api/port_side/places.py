@@ -6,7 +6,7 @@ few connections keeps these connections, silent or not. Within one address, conn
 never sent a complete head are closed first. Connections between two calls follow, and connections
 whose call waits for its turn are last. The last kind is closed only for an address that has fewer
 connections. A call that has begun keeps its connection. Behind a reverse proxy all callers are one
-address; there only the silence of a connection decides.
+address; then only the silence of a connection decides.
 
 The order is computed again after ORDER_SECONDS, or after ORDERED_MIN places were given. Computing
 the order costs a millisecond, and a flood must not cause this cost for each connection. The state
@@ -28,17 +28,17 @@ ORDER_SECONDS = 0.02
 A caller that connects meanwhile waits for a place (:mod:`.port`).
 """
 ORDERED_MIN = 64
-"""Places that one order gives before the next order may be computed early.
+"""Places that one order must give before the next order may be computed early.
 
-Each place then costs some 16 us.
+Each place then costs some 16 microseconds.
 """
 
 
 class Standing(IntEnum):
-    """State of a connection. A connection with a lower value is closed first."""
+    """State of a connection. Among connections of one address, the lowest value is closed first."""
 
     SILENT = 0
-    """The connection has never sent a complete head."""
+    """The connection has never sent a complete request head."""
     IDLE = 1
     """The connection is between two calls."""
     WAITING = 2
@@ -48,7 +48,7 @@ class Standing(IntEnum):
 
 
 class Standings(Protocol):
-    """The properties of a connection that the order needs."""
+    """A connection, with the properties that the order needs."""
 
     host: str
 
@@ -58,7 +58,7 @@ class Standings(Protocol):
 
     @property
     def silent_since(self) -> float:
-        """Return when the last request began, in seconds of the loop's clock.
+        """Return the time at which the last request began, in seconds of the loop's clock.
 
         Before the first request this is the time when the connection began.
         """
@@ -68,22 +68,22 @@ C = TypeVar("C", bound=Standings)
 
 
 class Places(Generic[C]):
-    """The connections of a port by address, and the order in which they are closed."""
+    """Counts the connections of a port by address, and chooses those that are closed."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._order: list[tuple[tuple[int, Standing, float], C]] = []
-        """Connections that may be closed; the next one is last."""
+        """Connections that may be closed, with their ranks; the next one is last."""
         self._ordered_at = float("-inf")
         self._given = 0
-        """Number of places that the present order has given."""
+        """Number of places that were taken by the present order."""
 
     def enter(self, host: str) -> None:
-        """Count a new connection of ``host``."""
+        """Count one more connection of the address ``host``."""
         self._counts[_holder(host)] += 1
 
     def leave(self, host: str) -> None:
-        """Subtract an ended connection of ``host``."""
+        """Subtract one connection of ``host`` from the count, because it has ended."""
         holder = _holder(host)
         self._counts[holder] -= 1
         if self._counts[holder] <= 0:
@@ -92,7 +92,8 @@ class Places(Generic[C]):
     def makes_way(self, connections: Collection[C], host: str, now: float) -> C | None:
         """Return the connection whose place a new one of ``host`` may take, or ``None``.
 
-        ``now`` is in seconds of the loop's clock. The caller closes the returned connection.
+        ``now`` is in seconds of the loop's clock. The caller closes the returned connection. A
+        connection is returned at most once for each order that is computed.
         """
         found = self._next(connections, host)
         if found is None and (

@@ -1,13 +1,13 @@
-"""The API port: who may connect, how long a caller may be silent, and the protocol of uvicorn.
+"""The API port: who may connect, how long a caller may be silent, and uvicorn's protocol.
 
-Connections are accepted here and not by uvicorn, for the reasons of
+Connections are accepted by this module and not by uvicorn, for the reasons of
 :mod:`srmp_spark.queue_manager.srmp_port.srmp_tls`. A connection counts before its handshake, each
 handshake uses the certificate of that moment, and a system without descriptors causes no busy loop.
 
-**Deadlines.** One sweep a second checks all connections. A head must be complete HEAD_SECONDS after
-its connection or its first byte, and a body must keep a minimum rate. A caller that does not read
-its answer is disconnected after ANSWER_SECONDS. A long poll waits as long as its handler allows:
-while a handler works, no deadline applies to the caller.
+**Deadlines.** One check a second (a *sweep*) examines all connections. A head must be complete
+HEAD_SECONDS after its connection or its first byte, and a body must keep a minimum rate. A caller
+that does not read its answer is disconnected after ANSWER_SECONDS. A long poll waits as long as its
+handler allows: while a handler works, no deadline applies to the caller.
 
 **Turns.** The port begins STARTS_AT_ONCE calls in one turn of the loop, in the order of arrival. So
 callers of the API delay no sender of SRMP. A connection has at most PIPELINED_MAX requests that
@@ -55,29 +55,33 @@ ANSWER_SECONDS = 120.0
 A caller that accepts no byte for this long is disconnected, as in the reader process.
 """
 PIPELINED_MAX = 16
-"""Requests of one connection that wait for the answers to earlier ones.
+"""Most requests of one connection that wait for the answers to earlier ones.
 
-One more ends the connection.
-
-Hardly any client sends a request before it has its answer. Each request that waits costs some 4 KB,
-and one read can bring thousands of requests.
+One more ends the connection. Hardly any client sends a request before it has its answer. Each
+request that waits costs some 4 KB, and one read can bring thousands of requests.
 """
 AT_THE_DOOR_MAX = 16
-"""New connections that wait for a place in a full port.
+"""Most new connections that wait for a place in a full port.
 
-One more evicts the one that has waited longest, which is refused. So a caller that arrives after a
+One more evicts the one that has waited longest, which is closed. So a caller that arrives after a
 flood finds a place, and does not wait for the connections of the flood.
 """
 AT_THE_DOOR_SECONDS = 0.2
 """Longest wait of a new connection for a place, in seconds; then it is refused.
 
-A place is looked for every ORDER_SECONDS. The wait is shorter than a caller waits for an answer,
+A place is searched for every ORDER_SECONDS. The wait is shorter than a caller waits for an answer,
 and longer than most calls take.
 """
 STARTS_AT_ONCE = 8
-"""Calls that begin in one turn of the loop: 2 ms if all are refused. Further calls wait."""
+"""Most calls that begin in one turn of the loop; further calls wait.
+
+They take 2 ms if all are refused.
+"""
 ACCEPTS_AT_ONCE = 64
-"""Connections that are accepted in one turn of the loop, because others need the loop too."""
+"""Connections that are accepted in one turn of the loop; further ones wait.
+
+Other tasks need the loop too.
+"""
 NO_DESCRIPTOR_SECONDS = 1.0
 """Pause when the system has no descriptor or memory for another connection, in seconds.
 
@@ -89,7 +93,7 @@ log = logging.getLogger(__name__)
 
 
 class ApiProtocol(LendingProtocol):
-    """One connection of a caller, with its deadlines."""
+    """One connection of a caller, with its deadlines. Its methods are called by uvicorn's parts."""
 
     def __init__(self, port: ApiPort, host: str, owner: int | None, **settings: Any) -> None:  # noqa: ANN401  # uvicorn passes them
         super().__init__(**settings)
@@ -98,17 +102,20 @@ class ApiProtocol(LendingProtocol):
         self.owner = owner
         self._since = port.now
         self._head_begun = True
-        """Whether a head is due: since the connection began, or since its first byte."""
+        """Whether a request head is due: since the connection began, or since its first byte."""
         self._body_bytes = 0
         self._in_body = False
         self._unread = 0
         self._unread_since = port.now
         self._has_called = False
-        """Whether a complete head was received."""
+        """Whether a complete request head was ever received."""
         self._waiting = 0
-        """Number of calls that have not begun."""
+        """Number of calls of this connection that wait for their turn to begin."""
         self._is_over = False
-        """Whether there were too many requests at once, so that nothing more is read."""
+        """Whether there were more than PIPELINED_MAX requests at once.
+
+        Then nothing more is read.
+        """
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection at the port."""
@@ -121,15 +128,15 @@ class ApiProtocol(LendingProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read requests, unless there were too many at once."""
+        """Read requests from ``data``, unless there were too many at once before."""
         if not self._is_over:
             super().data_received(data)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that are no request.
+        """Refuse bytes that are no request, with a 400.
 
-        A connection with too many requests is ended instead, because their answers must be sent in
-        order.
+        A connection with too many requests is aborted instead, because their answers must be sent
+        in order.
         """
         if self._is_over:
             self.transport.abort()
@@ -160,24 +167,27 @@ class ApiProtocol(LendingProtocol):
         self.scope["extensions"] = extensions
 
     def on_headers_complete(self) -> None:
-        """Begin to receive a body."""
+        """Begin to receive a body, and start its deadline."""
         self._has_called = True
         self._head_begun, self._in_body = False, True
         self._since, self._body_bytes = self._port.now, 0
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Count the bytes of a body."""
+        """Count the bytes of a piece of the body, for the minimum rate."""
         self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that a request was received completely."""
+        """Note that a request was received completely, which ends the deadline of its body."""
         self._in_body = False
         super().on_message_complete()
 
     def sweep(self, now: float) -> None:
-        """Close the connection if a deadline has passed."""
+        """Close the connection if a deadline has passed; ``now`` is in seconds of the loop's clock.
+
+        Called about once a second.
+        """
         transport = self.transport
         spent = now - self._since
         if self._head_begun:
@@ -201,7 +211,7 @@ class ApiProtocol(LendingProtocol):
 
     @property
     def silent_since(self) -> float:
-        """Return when the last request began, in seconds of the loop's clock.
+        """Return the time at which the last request began, in seconds of the loop's clock.
 
         Before the first request this is the time when the connection began.
         """
@@ -244,10 +254,11 @@ class ApiPort:
         asks_for_owner: bool,
         connections_max: int = API_CONNECTIONS_MAX,
     ) -> None:
-        """Prepare to accept from ``listening``.
+        """Prepare to accept from ``listening``; :meth:`start` begins.
 
-        ``asks_for_owner`` states that only processes of our own user may call. Then the kernel is
-        asked for the user of each connection.
+        ``tls`` is ``None`` for a port without TLS. ``asks_for_owner`` states that only processes of
+        this process's user and of root may call. Then the kernel is asked for the user of each
+        connection.
         """
         self._socket = listening
         self._server = server
@@ -266,9 +277,9 @@ class ApiPort:
         """Connections that wait for a place, the oldest first."""
         self._next_look: asyncio.TimerHandle | None = None
         self._starts: deque[Callable[[], object]] = deque()
-        """Calls that wait for a turn of the loop."""
+        """Calls that wait for a later turn of the loop, in the order of arrival."""
         self._started = 0
-        """Number of calls that began in this turn."""
+        """Number of calls that began in this turn of the loop."""
         self._turn: asyncio.Handle | None = None
         self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
 
@@ -280,7 +291,10 @@ class ApiPort:
         self._loop.add_reader(self._socket, self._accept)
 
     async def close(self) -> None:
-        """Accept no more connections. Open connections are ended by uvicorn."""
+        """Accept no more connections, and close those that wait for a place or a handshake.
+
+        Other open connections are ended by uvicorn.
+        """
         self._sweeper.cancel()
         if self._again is not None:
             self._again.cancel()
@@ -292,7 +306,10 @@ class ApiPort:
         await end(tuple(self._accepting.values()))
 
     def begins(self, start: Callable[[], object]) -> None:
-        """Begin a call now, or in a later turn of the loop."""
+        """Call ``start`` now, or in a later turn of the loop.
+
+        At most STARTS_AT_ONCE calls begin in one turn, in the order of arrival.
+        """
         if self._started < STARTS_AT_ONCE and not self._starts:
             self._started += 1
             start()
@@ -346,7 +363,10 @@ class ApiPort:
         self._accepting[entry] = self._loop.create_task(self._begin(accepted, entry, host))
 
     def _hold(self, accepted: socket.socket, host: str) -> None:
-        """Let a new connection wait for a place in the full port, because most calls are short."""
+        """Let a new connection wait for a place in the full port, because most calls are short.
+
+        If AT_THE_DOOR_MAX connections wait already, the one that has waited longest is closed.
+        """
         if len(self._at_the_door) >= AT_THE_DOOR_MAX:
             self._at_the_door.popleft().accepted.close()
         self._at_the_door.append(_Newcomer(accepted, host, self._loop.time() + AT_THE_DOOR_SECONDS))
@@ -356,7 +376,7 @@ class ApiPort:
     def _look_again(self) -> None:
         """Admit the waiting connections for which there is a place now.
 
-        Connections that have waited too long are refused.
+        Connections that have waited AT_THE_DOOR_SECONDS, or whose address has no room, are closed.
         """
         now, left = self._loop.time(), deque[_Newcomer]()
         for newcomer in self._at_the_door:
@@ -384,7 +404,10 @@ class ApiPort:
         return True
 
     def _pause(self) -> None:
-        """Stop accepting for a while: a reader that is always ready would keep the loop busy."""
+        """Stop accepting for NO_DESCRIPTOR_SECONDS.
+
+        A socket that is always ready, but cannot be accepted from, would keep the loop busy.
+        """
         self._loop.remove_reader(self._socket)
         self._again = self._loop.call_later(NO_DESCRIPTOR_SECONDS, self._resume)
 

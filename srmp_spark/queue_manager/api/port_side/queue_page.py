@@ -1,6 +1,7 @@
 """Select the queues of an answer: ``queues``, ``limit`` and ``after`` of two calls.
 
-The calls are ``GET status`` and ``GET queues``. ``queues`` is a name or a glob.
+The calls are ``GET status`` and ``GET queues``. ``queues`` is a name or a glob (a pattern with
+``*`` or ``?``).
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.slices import Work
 
 LIMIT_MAX = 10_000
-"""Queues of one page at most: as many as a queue manager may have. A higher limit raises a 400."""
+"""Most queues of one page: as many as a queue manager may have.
+
+A higher limit raises a 400.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,10 @@ class Page:
 
     @classmethod
     def of(cls, request: Request) -> Page:
-        """Read the query of a call. Raises a 400 for an invalid field."""
+        """Read the query fields of a call, and return its page.
+
+        Raises a 400 for an invalid field.
+        """
         text, limit = request.text("queues"), request.integer("limit", low=1)
         try:
             pattern = None if text is None else canonical_queue_name(text)
@@ -50,16 +57,16 @@ class Page:
         return self.pattern is None and self.limit is None and not self.after
 
     def matches(self, name: str) -> bool:
-        """Return whether the pattern matches a queue.
+        """Return whether the pattern matches the queue with ``name``.
 
-        A name matches internal queues too, a glob does not.
+        A pattern that is a name matches internal queues too, a glob does not.
         """
         return self.pattern is None or queue_matches(name, (self.pattern,))
 
     def of_streams(self, sees: Callable[[str], bool]) -> Callable[[str], bool]:
-        """Return a filter for the streams of the answer: ``sees`` limited to queues of the pattern.
+        """Return a filter for streams by their queues: ``sees``, limited to those of the pattern.
 
-        The streams do not depend on the page.
+        The streams of an answer do not depend on the limits of the page.
         """
         if self.pattern is None:
             return sees
@@ -68,9 +75,10 @@ class Page:
     async def select(
         self, catalogue: Catalogue, sees: Callable[[str], bool], work: Work
     ) -> Selected:
-        """Return the queues of the page.
+        """Return the queues of the page, ordered by name.
 
-        These queues are listed, allowed by ``sees``, and match the pattern.
+        These queues come after :attr:`after`, are allowed by ``sees``, and match the pattern;
+        unlisted queues are left out unless the pattern names one.
         """
         everything = list(catalogue)
         found: list[Queue] = []
@@ -93,7 +101,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The queues of one page."""
+    """The queues of one page, ordered by name."""
 
     queues: list[Queue]
     after: str | None

@@ -19,11 +19,14 @@ from srmp_spark.queue_manager.trust.tokens import Verb
 Handler = Callable[[Request], Awaitable[Response]]
 
 SEGMENTS_MAX = 12
-"""Segments of a path. A longer path raises a 400; the longest route has six."""
+"""Most segments (parts between slashes) of a path. A longer path raises a 400.
+
+The longest route has six.
+"""
 
 
 class Extent(Enum):
-    """The queues that a token must cover for a route."""
+    """The queues that an API token must cover for a route."""
 
     QUEUE = "queue"
     """The queue that the path names."""
@@ -32,14 +35,17 @@ class Extent(Enum):
     ALL = "all"
     """Every queue, and data of no local queue: outgoing messages, metrics."""
     NOBODY = "nobody"
-    """No queue: an orchestrator's probes carry no token, and the answer is one word."""
+    """No queue: no API token is required.
+
+    An orchestrator's probes carry no token, and the answer is one word.
+    """
 
 
 class Access(NamedTuple):
     """The permission that a route requires from its caller."""
 
     verb: Verb | Literal["any", "none"]
-    """The verb of the token. ``any`` accepts every token, ``none`` requires no token."""
+    """The verb that the API token must have: ``any`` accepts every token, ``none`` needs none."""
     extent: Extent
 
 
@@ -55,7 +61,8 @@ class Route(NamedTuple):
 def segments_of(raw_path: bytes) -> list[str]:
     """Return the percent-decoded segments of a raw path.
 
-    Raises a 400 if the path is too long or not UTF-8.
+    ``private$`` and the segment after it become one segment. Raises a 400 if the path has more than
+    SEGMENTS_MAX segments or is not UTF-8.
     """
     pieces = raw_path.split(b"/")[1:]
     if len(pieces) > SEGMENTS_MAX:
@@ -80,9 +87,10 @@ class Router:
         self._routes = [(route, route.path.split("/")[1:]) for route in routes]
 
     def find(self, method: str, raw_path: bytes) -> tuple[Route, dict[str, str]]:
-        """Return the route of a call and the parameters of its path.
+        """Return the route of a call, and the parameters of its path by name.
 
-        Raises a 404 for an unknown path, and a 405 if the path exists for another method.
+        A HEAD finds the route of GET. Raises a 404 for an unknown path, a 405 if the path exists
+        for another method, and the errors of :func:`segments_of`.
         """
         segments = segments_of(raw_path)
         allowed: list[str] = []

@@ -14,12 +14,18 @@ from srmp_spark.queue_manager.api.port_side.http import Response
 from srmp_spark.queue_manager.slices import Work
 
 ENTRIES_AT_ONCE = 50
-"""Entries of a list that are written between two looks at the clock: a fraction of a millisecond.
+"""Entries of a list that are written in one step, before other work may have its turn.
+
+One step takes a fraction of a millisecond.
 """
 
 
 async def sliced_json(value: dict[str, Any], work: Work) -> Response:
-    """Return the same answer as :meth:`.Response.json` for ``value``, byte for byte."""
+    """Write ``value`` as JSON in slices, and return the answer.
+
+    Other work has its turn between two parts of a list. The bytes equal those of
+    :meth:`.Response.json`.
+    """
     pieces: list[bytes] = []
     for key, each in value.items():
         pieces.append(b"," if pieces else b"{")
@@ -42,5 +48,8 @@ def _text(value: Any) -> bytes:  # noqa: ANN401  # any value that json can write
 
 
 def parts_of(entries: list[Any], size: int = ENTRIES_AT_ONCE * 20) -> Iterator[list[Any]]:
-    """Yield a long list in parts. The work of a loop on one part takes a fraction of a slice."""
+    """Yield a long list in parts of at most ``size`` entries.
+
+    Work on one part takes a fraction of a slice of the loop.
+    """
     return (entries[at : at + size] for at in range(0, len(entries), size))

@@ -1,4 +1,4 @@
-"""Times as JSON shows them: RFC 3339 in UTC (INTERFACE.md section 1)."""
+"""Write times as the JSON of the API shows them: RFC 3339 in UTC (INTERFACE.md section 1)."""
 
 from __future__ import annotations
 

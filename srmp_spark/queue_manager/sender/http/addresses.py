@@ -25,32 +25,34 @@ NEW_THREADS = 4
 SLOW_THREADS = 2
 """Look-ups at once of slow hosts; further look-ups wait.
 
-``PROMPT_THREADS`` are for hosts that were found promptly the last time, ``NEW_THREADS`` for new
-hosts.
+``PROMPT_THREADS`` are for hosts that were found promptly the last time, ``NEW_THREADS`` for hosts
+that were never looked up or were forgotten.
 """
 FOUND_SECONDS = 30.0
-"""Time for which addresses are used again, in seconds.
+"""Time for which the addresses of a host are used again without a look-up, in seconds.
 
 A connection that lives longer than this needs no look-up.
 """
 OVERLAP_MAX = 32
-"""Addresses that are tried at once beyond the first one of each host.
+"""Additional addresses of hosts, beyond the first of each, that are tried at once.
 
 These attempts use a part of the reserved descriptors.
 """
 REMEMBERED_MAX = 10_000
-"""Hosts that are remembered: as many as there are destinations.
+"""Hosts that are remembered: as many as there may be destinations.
 
-Beyond this the oldest is forgotten.
+Beyond this the host that was looked up longest ago is forgotten.
 """
 
 Resolve = Callable[[str, int], Sequence[str]]
-"""Looks a host and port up, like :func:`srmp_spark.queue_manager.posting.lookups.resolve_blocking`.
+"""Returns the addresses of a host (name, port).
+
+It is like :func:`srmp_spark.queue_manager.posting.lookups.resolve_blocking`.
 """
 
 
 class Addresses:
-    """All look-ups of one sender process."""
+    """Looks up the addresses of hosts, for all connections of one sender process."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, resolve_host: Resolve = resolve_blocking
@@ -63,10 +65,12 @@ class Addresses:
         self._running: dict[str, asyncio.Task[Sequence[str]]] = {}
         self._known = Remembered(REMEMBERED_MAX, loop.time)
         self._is_slow: OrderedDict[str, bool] = OrderedDict()
-        """Whether the last look-up of each host was slow; the host that was looked up last is last.
+        """For each host, whether its last look-up was slow or found nothing.
+
+        The host that was looked up last is the last entry.
         """
         self.overlap = Overlap(OVERLAP_MAX)
-        """Limits simultaneous attempts to several addresses, for callers that connect."""
+        """Limits attempts to connect to several addresses of a host at once (OVERLAP_MAX)."""
 
     def __repr__(self) -> str:
         return (
@@ -75,20 +79,27 @@ class Addresses:
         )
 
     def known(self, host: str) -> Sequence[str] | None:
-        """Return the addresses of ``host`` that need no look-up now, or ``None``."""
+        """Return the addresses of ``host`` that are known without a look-up, or ``None``.
+
+        ``host`` may itself be an IP address, which is then the only one. Addresses of an earlier
+        look-up count for FOUND_SECONDS.
+        """
         try:
             return (str(ipaddress.ip_address(host)),)
         except ValueError:
             return self._known.get(host)
 
     def prefer(self, host: str, address: str) -> None:
-        """Put ``address``, which has just answered, first among the known addresses of ``host``."""
+        """Put ``address``, which has just answered, first among the known addresses of ``host``.
+
+        Nothing changes if the address is not known.
+        """
         known = self._known.get(host)
         if known is not None and address in known and known[0] != address:
             self._known.reorder(host, (address, *(each for each in known if each != address)))
 
     async def of(self, host: str, port: int) -> Sequence[str]:
-        """Return the addresses of ``host``, or an empty sequence.
+        """Return the addresses of ``host``, after a look-up if they are not known.
 
         The result is empty if there are none, or if none is found within LOOKUP_SECONDS.
         """
@@ -104,7 +115,7 @@ class Addresses:
             return ()
 
     async def _find(self, host: str, port: int) -> Sequence[str]:
-        """Look ``host`` up, once for all callers.
+        """Look ``host`` up, once for all callers, and return its addresses, or an empty sequence.
 
         The look-up continues when the callers stop waiting, because the thread stays occupied
         nevertheless.
@@ -125,6 +136,6 @@ class Addresses:
         return found
 
     def close(self) -> None:
-        """End all look-ups without waiting for running ones."""
+        """Cancel the look-ups that wait for a thread, and do not wait for running ones."""
         for pool in (self._prompt, self._new, self._slowly):
             pool.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Connections to peers: at most one for each outgoing queue, kept alive, and limited in number.
+"""Connections to peers: at most one for each outgoing queue, kept alive and limited.
 
 Nothing is read from the outbox for a peer before there is a connection to it. So messages for ten
 thousand peers that are down fill no memory, and attempts to connect cost no reading. Attempts for
@@ -6,9 +6,10 @@ queues that had trouble are made at a limited rate.
 
 A stream must arrive in order, so its messages are sent over one connection. A second connection is
 opened only when the first is closed and the state of its messages was reported. A peer may close an
-idle connection just when we use it. Then the request is sent once more over a new connection, with
-the same bytes. Only if this attempt fails too, it counts as trouble. The peer may have accepted the
-message at the first attempt. So the engine is informed of this doubt before the second attempt.
+idle connection just when a request is sent over it. Then the request is sent once more over a new
+connection, with the same bytes. Only if this attempt fails too, it counts as trouble. The peer may
+have accepted the message at the first attempt. So the engine is informed of this doubt before the
+second attempt.
 
 On the network one request follows the answer to the previous one. The next request is encoded
 meanwhile and is sent as soon as a 200 is received. So engine, encoder and outbox work while the
@@ -20,10 +21,10 @@ last attempt failed, or was answered late, have at most :data:`TROUBLED_MAX` con
 all other queues share the rest. When there are more queues than connections, an idle connection is
 closed, or one that had its turn.
 
-URLs come from our own configuration, from sink options, and from messages that
-``store_and_forward`` sends on, whose hosts ``--allow-url`` names. No other allow-list applies here.
-TLS is always verified (:mod:`srmp_spark.queue_manager.trust.tls`), by the authorities of the system
-or of ``--ca-file``.
+URLs come from this queue manager's configuration, from sink options, and from messages that
+``store_and_forward`` sends on, whose hosts ``--allow-url`` names. No other allow-list applies to
+them. TLS is always verified (:mod:`srmp_spark.queue_manager.trust.tls`), by the authorities of the
+system or of ``--ca-file``.
 """
 
 from __future__ import annotations
@@ -49,24 +50,23 @@ from srmp_spark.srmp.receiving.stream_room import holder_of
 from srmp_spark.srmp.sending.outgoing_effects import Load, QueueKey, Send
 
 CONNECTIONS_MAX = 1_000
-"""Connections that are open or being opened; further queues wait.
+"""Most connections that are open or being opened; further queues wait.
 
 The number is below the usual limit of descriptors, and means 100 MB with the buffers of the kernel.
 """
 DESCRIPTORS_RESERVED = 64
 """Descriptors that are kept for the outbox, stages, receipts, look-ups and the link."""
 TROUBLED_MAX = 250
-"""Connections to queues whose last attempt failed or was answered late.
+"""Most connections to queues whose last attempt failed or was answered late.
 
-Further queues of this kind wait.
-
-Each of these connections may hang until CONNECT_SECONDS or ANSWER_SECONDS are over. The rest of the
-connections stays for all other queues.
+Further queues of this kind wait. Each of these connections may hang until CONNECT_SECONDS or
+ANSWER_SECONDS are over. The rest of the connections stays for all other queues.
 """
 TROUBLED_ATTEMPTS_PER_SECOND = 200
-"""Attempts per second to connect for queues whose last attempt failed: a third of a core.
+"""Attempts per second to connect for queues whose last attempt failed or was late.
 
-Ten thousand failing queues get their turn every 50 s.
+The attempts take a third of a core. Ten thousand failing queues get their turn every 50 s. Further
+queues wait.
 """
 ATTEMPTS_AT_ONCE = 50
 """Attempts for queues with trouble that may be made at once after a pause."""
@@ -78,17 +78,18 @@ A shorter timer would fire at once, before the clock advances, and would be set 
 LOOK_SECONDS = 0.1
 """Interval at which connections are closed for waiting queues, in seconds.
 
-One look goes through all connections, which takes half a millisecond.
+Each time all connections are examined, which takes half a millisecond.
 """
 CONNECT_SECONDS = 10.0
 """Longest time to connect, for all addresses of a host and with TLS, in seconds.
 
-The time is less than the shortest resend interval.
+The time is less than the shortest resend interval. After it the attempt counts as failed.
 """
 ANSWER_SECONDS = 30.0
 """Longest time without a byte sent or received until the answer is complete, in seconds.
 
-The receiver may have to sync a busy disk.
+The receiver may have to sync a busy disk. After this time the connection is closed, and the message
+counts as failed.
 """
 RATE_MIN = 32 * 1_024
 """Least rate of a request and its answer, in bytes per second.
@@ -106,30 +107,33 @@ The time is below the 120 s of IIS, so that the peer rarely closes the connectio
 TURN_SECONDS = 1.0
 """Time for which a queue keeps a connection that others wait for, in seconds."""
 SWEEP_SECONDS = 1.0
-"""Interval of the check for time-outs, in seconds.
+"""Interval of the check of all connections for time-outs and idleness, in seconds.
 
 A timer per message would cost more than the message.
 """
 
 BOUNDARY = "MSMQ - SOAP boundary, 1"
-"""Boundary of the MIME parts. Windows writes a random number.
+"""Boundary of the MIME parts of a message. Windows writes a random number instead.
 
 The boundary may occur in the body, because parts are read by their lengths.
 """
 
 
 def connections_allowed() -> int:
-    """Return how many connections this process may open.
+    """Return how many connections this process may open: 16 to CONNECTIONS_MAX, both included.
 
-    The limit of open files decides, which the main process has raised as far as it could. The
-    result is at most CONNECTIONS_MAX.
+    The limit of open files decides, which the main process has raised as far as it could.
+    DESCRIPTORS_RESERVED of it are left for other uses.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(CONNECTIONS_MAX, max(16, soft - DESCRIPTORS_RESERVED))
 
 
 class Wire:
-    """Sends the messages of one outgoing queue."""
+    """Sends the messages of one outgoing queue over one HTTP connection at a time.
+
+    Times (``…_at``) are in seconds of the loop's clock.
+    """
 
     def __init__(self, connections: Connections, key: QueueKey) -> None:
         self.key = key
@@ -140,11 +144,11 @@ class Wire:
         self.host_header = url.authority
         self.target = split_url(key.destination).request_target
         self.waiting: deque[tuple[Send, bytes]] = deque()
-        """Messages with their requests that were not sent yet."""
+        """Messages that were not sent yet, each with its encoded request."""
         self.load: Load | None = None
-        """The load to be read once there is a connection, or ``None``."""
+        """The engine's request to read messages, which waits for a connection, or ``None``."""
         self.is_sought = False
-        """Whether a connection is being made, or waits for a place."""
+        """Whether a connection is being made, or the wire waits for a place."""
         self.exchange: Exchange | None = None
         self.looking: asyncio.Task[Sequence[str]] | None = None
         """Task that looks the host up, before the wire waits for a place."""
@@ -162,18 +166,23 @@ class Wire:
         """Whether messages of a connection that the peer closed are being sent once more."""
         self.opened_at = 0.0
         self.began_at = 0.0
-        """Time when the request in flight was written, or the attempt to connect began, in seconds.
-        """
+        """Time when the request in flight was written, or the attempt to connect began."""
         self.used_at = 0.0
         self._moved_at = 0.0
-        """Time of the last progress of the request or its answer, in seconds."""
+        """Time of the last progress of the request or its answer."""
         self._unsent_bytes = self._read_bytes = 0
-        """Unsent bytes, and received bytes in ``_read_bytes``, at the last check."""
+        """Number of unsent bytes at the last call of :meth:`overdue`.
+
+        ``_read_bytes`` is the number of received bytes at that time.
+        """
         self._read_before = 0
-        """Number of bytes that were received before the request was sent."""
+        """Number of bytes that had been received when the request in flight was sent."""
 
     def request(self, send: Send) -> bytes:
-        """Encode a message as an HTTP request, and return its bytes."""
+        """Encode a message as an HTTP request, and return its bytes.
+
+        Raises :class:`LocalProtocolError` if the message cannot be encoded.
+        """
         content_type, content = encode(send.message, boundary=BOUNDARY)
         return (
             http_head(self.target, self.host_header, content_type, len(content), send.stored.via)
@@ -181,7 +190,7 @@ class Wire:
         )
 
     def flush(self) -> None:
-        """Send the next waiting message if no other is in flight."""
+        """Send the next waiting message if the connection is usable and no message is in flight."""
         exchange = self.exchange
         if exchange is None or self.connecting is not None:
             return
@@ -194,7 +203,7 @@ class Wire:
     def _step_aside(self) -> None:
         """Give up the connection after its turn, and wait for a new one.
 
-        The queue always has more to send, so other queues are served first.
+        Call this when messages wait, none is in flight, and another queue waits for the connection.
         """
         assert self.exchange is not None, "it has just answered"
         assert not self.exchange.unanswered, "one request follows the answer to the one before it"
@@ -205,16 +214,17 @@ class Wire:
 
     @property
     def busy(self) -> bool:
-        """Return whether messages wait or are in flight."""
+        """Return whether messages of this queue wait to be sent or are in flight."""
         return bool(self.waiting) or (self.exchange is not None and bool(self.exchange.unanswered))
 
     # --- Owner of the exchange --------------------------------------------------------------------
 
     def answered(self, send: Send, answer: PeerAnswer) -> None:
-        """Handle a complete answer.
+        """Handle a complete answer to ``send``.
 
-        After a 200 the next message is sent, after any other answer all waiting messages are
-        withdrawn.
+        After a 200 the next message is sent; after any other answer all waiting messages are
+        withdrawn. If another queue waits for the connection, the connection is closed when nothing
+        waits, or given up after its turn.
         """
         self.retried = False
         connections = self.connections
@@ -239,7 +249,7 @@ class Wire:
             connections.close(self.key)
 
     def lost(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
-        """Handle the end of a connection."""
+        """Handle the end of a connection, as :meth:`.exchange.Owner.lost` describes."""
         if self.connecting is not None:
             # The end may be reported before the task that opens the connection continues, which
             # then checks this attribute.
@@ -251,13 +261,19 @@ class Wire:
     # --- its end ----------------------------------------------------------------------------------
 
     def standing(self) -> Standing:
-        """Return the present state of the connection."""
+        """Return whether the connection is idle, and for how long it has been in its state.
+
+        The result is a :class:`.places.Standing`.
+        """
         now = self.connections.time()
         is_idle = self.exchange is not None and self.connecting is None and not self.busy
         return Standing(is_idle, now - (self.used_at if is_idle else self.began_at))
 
     def overdue(self) -> str | None:
-        """Return why the answer is no longer awaited, or ``None`` if it still is."""
+        """Return why the answer is no longer awaited, or ``None`` if it still is.
+
+        Each call compares the bytes sent and received with those of the previous call.
+        """
         exchange = self.exchange
         if exchange is None or not exchange.unanswered:
             return None
@@ -277,7 +293,7 @@ class Wire:
         return None
 
     def make_way(self) -> None:
-        """End the connection, or the attempt to connect, for other queues."""
+        """End the connection, or the attempt to connect, to free its place for other queues."""
         why = "we closed the connection"
         if not self.standing().is_idle:
             why = (
@@ -294,7 +310,7 @@ class Wire:
         """Handle that the connection has ended, or that none could be made.
 
         Messages are sent once more if the peer closed an idle connection. Otherwise the failure of
-        each message is reported.
+        each message is reported to the engine, with the reason ``why``.
         """
         self.exchange = None
         self.is_sought = False
@@ -305,7 +321,7 @@ class Wire:
             self.retried = bool(unanswered)
             self.waiting.extendleft((send, self.request(send)) for send in reversed(unanswered))
         elif unanswered or self.waiting or self.load is not None:
-            # Otherwise the connection was idle, and we closed it.
+            # Otherwise this process has closed an idle connection.
             self.troubled = True
         connections = self.connections
         connections.release(self)
@@ -336,7 +352,7 @@ class Wire:
 
 
 class Connections:
-    """All connections of one sender process."""
+    """All HTTP connections of one sender process."""
 
     def __init__(
         self,
@@ -357,7 +373,8 @@ class Connections:
     ) -> None:
         """Prepare the connections, with callbacks for their events.
 
-        ``on_failure``: a message failed; why, and whether bytes of the message were sent.
+        ``on_answer`` is called with a message and the complete answer to it. ``on_failure`` is
+        called with a message that failed, the reason, and whether bytes of the message were sent.
         ``on_unsent``: a message was not sent; the end of the message is reported after the end of
         all earlier messages. ``on_withdrawn``: a message was not sent, because the answer to the
         previous message was an error. ``on_closed``: a connection without messages ended.
@@ -382,7 +399,7 @@ class Connections:
         self._addresses = addresses or Addresses(loop)
         self._wires: dict[QueueKey, Wire] = {}
         self._holding: OrderedDict[QueueKey, Wire] = OrderedDict()
-        """Wires that have a connection, or open one."""
+        """Wires that have an open connection or are opening one, the earliest first."""
         self._most = connections_allowed()
         self._places: Places[Wire] = Places(self._most, TROUBLED_MAX)
         self._attempts = float(ATTEMPTS_AT_ONCE)
@@ -406,15 +423,15 @@ class Connections:
         return wire
 
     def is_reached(self, key: QueueKey) -> bool:
-        """Return whether there is a connection for a queue."""
+        """Return whether there is an open connection for the outgoing queue ``key``."""
         wire = self._wires.get(key)
         return wire is not None and wire.exchange is not None and wire.connecting is None
 
     def reach(self, load: Load) -> None:
-        """Connect to the destination, so that ``load`` may be read.
+        """Connect to the destination, so that the messages of ``load`` may be read.
 
-        The result is reported once, by ``on_reached`` or ``on_not_reached``, unless another load of
-        its queue replaces it.
+        The result is reported once, later, by ``on_reached`` or ``on_not_reached``, unless another
+        load of its queue replaces it.
         """
         wire = self._wire(load.key)
         wire.load = load
@@ -422,7 +439,11 @@ class Connections:
             self.want(wire)
 
     def post(self, send: Send) -> None:
-        """Send a message. Its end is reported once, by ``on_answer`` or ``on_failure``."""
+        """Send a message; a connection is opened if there is none.
+
+        The end of the message is reported once, later, by ``on_answer`` or ``on_failure``. Raises
+        :class:`LocalProtocolError` if the message cannot be encoded.
+        """
         wire = self._wire(send.key)
         wire.waiting.append((send, wire.request(send)))
         if wire.exchange is not None:
@@ -431,7 +452,10 @@ class Connections:
             self.want(wire)
 
     def close(self, key: QueueKey) -> None:
-        """Close the connection of a queue; messages in flight are reported as failed."""
+        """Close the connection of an outgoing queue, or end the attempt to connect.
+
+        Messages in flight are reported as failed.
+        """
         wire = self._wires.get(key)
         if wire is None:
             return
@@ -449,7 +473,7 @@ class Connections:
         self._wires.pop(key, None)
 
     async def stop(self) -> None:
-        """Close all connections and report nothing."""
+        """Close all connections and report nothing. Wait until all tasks have ended."""
         self._closed = True
         for timer in (self._sweeper, self._look):
             if timer is not None:
@@ -475,9 +499,10 @@ class Connections:
         return self._places.is_wanted(wire)
 
     def want(self, wire: Wire) -> None:
-        """Connect as soon as there is a place.
+        """Let ``wire`` wait for a place, and connect when there is one.
 
-        The host is looked up first, which needs no connection.
+        The host is looked up first, which needs no connection. If it has no address, the messages
+        of ``wire`` are reported as failed.
         """
         wire.is_sought = True
         known = self._addresses.known(wire.host)
@@ -534,7 +559,10 @@ class Connections:
             wire.make_way()
 
     def _attempts_left(self) -> int:
-        """Return how many queues that had trouble may connect now."""
+        """Return how many queues that had trouble may try to connect now.
+
+        The number grows with time, up to ATTEMPTS_AT_ONCE.
+        """
         now = self.time()
         earned = max(0.0, now - self._earned_at) * TROUBLED_ATTEMPTS_PER_SECOND
         self._attempts, self._earned_at = min(self._attempts + earned, ATTEMPTS_AT_ONCE), now
@@ -555,7 +583,7 @@ class Connections:
             self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def release(self, wire: Wire) -> None:
-        """Free the place of a connection that has ended."""
+        """Free the place of a connection that has ended, for a wire that waits."""
         self._holding.pop(wire.key, None)
         if self._places.release(wire) and self._places.somebody_waits and not self._closed:
             self._loop.call_soon(self._grant)

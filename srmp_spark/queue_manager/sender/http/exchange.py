@@ -2,7 +2,7 @@
 
 Only a complete answer counts. :mod:`srmp_spark.queue_manager.posting.http_answer` reads answers. An
 answer without an end counts as none, and ends the connection (bad input 33 of the attack list). The
-owner is called back and nothing is awaited here, because a task per message would cost more than
+owner is called back and this module awaits nothing, because a task per message would cost more than
 all other work for the message.
 """
 
@@ -26,17 +26,18 @@ _UNASKED = "the peer speaks unasked"
 
 
 class Owner(Protocol):
-    """Receives the events of an exchange.
+    """Receives the events of an exchange. :class:`.connections.Wire` implements it.
 
     Each method is called from the loop, never before :meth:`Exchange.post` has returned.
     """
 
     def answered(self, send: Send, answer: PeerAnswer) -> None:
-        """Handle the answer to the oldest request."""
+        """Handle the complete ``answer`` to ``send``, the message of the oldest request."""
 
     def lost(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
         """Handle the end of the connection, which is reported once.
 
+        ``unanswered`` are the messages whose requests have no answer, and ``why`` is the reason.
         ``silent`` states that the peer closed a used connection without a byte of an answer to the
         requests in flight. The peer may not even have read these requests.
         """
@@ -65,11 +66,11 @@ class Exchange(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Return whether a request may be posted."""
+        """Return whether a request may be posted: the connection is open and not being closed."""
         return not self._over and self._transport is not None and not self._transport.is_closing()
 
     def post(self, send: Send, request: bytes) -> None:
-        """Write a request after those that wait for their answers."""
+        """Write a request after those that wait for their answers; ``send`` is its message."""
         assert self._transport is not None
         self.unanswered.append(send)
         self.request_bytes = len(request)
@@ -77,9 +78,9 @@ class Exchange(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Return how many posted bytes the peer's kernel has not acknowledged.
+        """Return how many posted bytes the peer's kernel has not acknowledged; 0 if it is closed.
 
-        These bytes wait here, in our kernel, or on the network.
+        These bytes wait in this process, in this machine's kernel, or on the network.
         """
         if self._transport is None or self._transport.is_closing():
             return 0
@@ -88,11 +89,14 @@ class Exchange(asyncio.Protocol):
         return self._transport.get_write_buffer_size() + int(struct.unpack("i", queued)[0])
 
     def end(self, why: str) -> None:
-        """Close the connection, and report the requests in flight as lost."""
+        """Close the connection, and report the requests in flight as lost, with the reason ``why``.
+
+        Nothing is reported if the connection has ended before.
+        """
         self._end(why, silent=False)
 
     def leave(self) -> None:
-        """Close the connection without a report."""
+        """Close the connection at once, and report nothing to the owner."""
         self._close()
 
     # --- asyncio ----------------------------------------------------------------------------------
@@ -139,8 +143,8 @@ class Exchange(asyncio.Protocol):
         if self._asked:
             self._answer(keep=self._parser.keeps_alive)
         else:
-            # This answer follows another one and came before our next request was read. It would
-            # finish a message that the peer does not have.
+            # This answer follows another one in the same read, before the next request reached the
+            # peer. The answer would finish a message that the peer does not have.
             self.end(_UNASKED)
 
     def _answer(self, *, keep: bool = False) -> None:

@@ -1,10 +1,10 @@
-"""Decide which destination may have a connection: places, with shares per address and host name.
+"""Decide which destination may have a connection: places, with shares per address and host.
 
 The module has no socket and no clock.
 
-**Theory of operation.** An unauthenticated client may choose the hosts that we connect to: a sender
-whose messages we forward, or a token that may send. These hosts may be slow or not answer. So no
-destination may take places that another one needs:
+**Theory of operation.** An unauthenticated client may choose the hosts that the sender process
+connects to: a sender whose messages are forwarded, or the owner of an API token that may send.
+These hosts may be slow or not answer. So no destination may take places that another one needs:
 
 - Every connection counts for its *payers*: the host name, and the address (of IPv6 the /64, because
   providers assign it as a whole). One payer has at most a part (:data:`SHARE`) of the places.
@@ -33,8 +33,8 @@ from typing import Generic, NamedTuple, TypeVar
 SHARE = 4
 """One payer has at most this part of the places of a pool: one divided by this number.
 
-One address has the same share at our own ports. A quarter of the prompt pool are 187 queues at work
-at once at one address, and queues take turns.
+One address has the same share at this queue manager's own ports. A quarter of the prompt pool are
+187 queues at work at once at one address, and queues take turns.
 """
 SLOW_SECONDS = 2.0
 """Age above which a request, or an attempt to connect, counts as slow, in seconds.
@@ -43,16 +43,16 @@ A healthy receiver syncs its disk and answers within a tenth of this time, so no
 loses its connection. A new destination waits hardly longer than this time.
 """
 LOOKS_MAX = 64
-"""Waiting destinations for which one look closes connections.
+"""Waiting connections for which one call of :meth:`Places.make_way` closes connections.
 
-The next look is soon (:data:`.connections.LOOK_SECONDS`).
+The next call is soon (:data:`.connections.LOOK_SECONDS`).
 """
 
 W = TypeVar("W")
 
 
 class Standing(NamedTuple):
-    """The present state of a connection."""
+    """The present state of a connection, for the decision which connection is closed."""
 
     is_idle: bool
     """Whether no message is in flight on the connection."""
@@ -65,21 +65,24 @@ class Standing(NamedTuple):
 
 @dataclass(slots=True)
 class _Pool(Generic[W]):
-    """Places of one kind, their holders, and the connections that wait for them."""
+    """Places of one kind (prompt or slow), their holders, and the wires that wait for them."""
 
     most: int
     held: Counter[str] = field(default_factory=Counter)
-    """Number of places by payer."""
+    """Number of places that each payer holds."""
     holders: dict[W, tuple[str, ...]] = field(default_factory=dict)
     """Payers of each connection that has a place; the earliest connection is first."""
     lines: dict[str, deque[tuple[W, tuple[str, ...]]]] = field(default_factory=dict)
-    """Waiting connections by server; the line whose turn is next is first. No line is empty."""
+    """Waiting connections with their payers, by server.
+
+    The line whose turn is next is first. No line is empty.
+    """
     waiting: Counter[str] = field(default_factory=Counter)
-    """Number of waiting connections by payer."""
+    """Number of waiting connections of each payer."""
 
     @property
     def share(self) -> int:
-        """Return the largest number of places of one payer."""
+        """Return the largest number of places that one payer may have."""
         return max(1, self.most // SHARE)
 
     @property
@@ -120,9 +123,10 @@ class _Pool(Generic[W]):
             del self.lines[server]
 
     def admit(self) -> Iterator[W]:
-        """Give free places to waiting connections, and yield these connections.
+        """Give free places to waiting connections, and yield each of these connections.
 
-        Each line gets one place in turn.
+        Each server's line gets one place in turn. A line is passed over while a payer of its first
+        connection has no room in its share.
         """
         blocked = 0
         while self.lines and not self.is_full and blocked < min(len(self.lines), LOOKS_MAX):
@@ -142,12 +146,13 @@ class _Pool(Generic[W]):
 
 
 class Places(Generic[W]):
-    """The places for the connections of one sender process."""
+    """Grants places to the connections of one sender process."""
 
     def __init__(self, most: int, slow_max: int) -> None:
-        """Split ``most`` places into a prompt and a slow pool.
+        """Split ``most`` places into a prompt and a slow pool, each with at least one place.
 
-        At most ``slow_max`` places are for slow destinations, and never more than a quarter.
+        At most ``slow_max`` places are for slow destinations, and otherwise never more than a
+        quarter.
         """
         slow = max(1, min(slow_max, most // 4))
         self._prompt: _Pool[W] = _Pool(max(1, most - slow))
@@ -166,19 +171,20 @@ class Places(Generic[W]):
 
     @property
     def somebody_waits(self) -> bool:
-        """Return whether a connection waits for a place."""
+        """Return whether any connection waits for a place of either pool."""
         return bool(self._prompt.lines or self._slow.lines)
 
     def want(self, wire: W, server: str, payers: tuple[str, ...], *, is_slow: bool) -> None:
         """Let ``wire`` wait for a place in the line of ``server``, which is host and port.
 
-        :meth:`admit` returns ``wire`` when a place was given to it.
+        ``payers`` are the names for which the place counts, at least one. ``is_slow`` chooses the
+        slow pool. :meth:`admit` returns ``wire`` when a place was given to it.
         """
         assert payers, "somebody pays"
         (self._slow if is_slow else self._prompt).join(wire, server, payers)
 
     def withdraw(self, wire: W) -> None:
-        """Let ``wire`` no longer wait for a place."""
+        """Take ``wire`` out of the line in which it waits for a place, if it waits."""
         for pool in self._pools:
             if pool.withdraw(wire):
                 return
@@ -188,7 +194,7 @@ class Places(Generic[W]):
         return any(pool.leave(wire) for pool in self._pools)
 
     def admit(self, slow_most: int) -> list[W]:
-        """Give free places to waiting connections, and return the connections that have one now.
+        """Give free places to waiting connections, and return the connections that got one.
 
         The slow pool gives at most ``slow_most`` places.
         """
@@ -209,8 +215,9 @@ class Places(Generic[W]):
     def make_way(self, standing: Callable[[W], Standing]) -> list[W]:
         """Return the connections that must end so that waiting connections get places.
 
-        Other connections move to the slow pool. The caller ends the returned connections and frees
-        the places (:meth:`release`). ``standing`` returns the state of a connection.
+        Slow connections of the prompt pool move to the slow pool instead, if it has room. The
+        caller ends the returned connections and frees their places (:meth:`release`). ``standing``
+        returns the state of a connection.
         """
         return [
             wire for pool in self._pools if pool.lines for wire in self._make_way_in(pool, standing)
@@ -230,9 +237,7 @@ class Places(Generic[W]):
         )
         candidates: dict[W, bool] = {wire: how.is_idle for wire, how in (*idle, *slow)}
         more: Counter[str] = Counter()
-        """Change of each payer's number of places, once the connections considered so far have
-        places.
-        """
+        """Change of each payer's number of places by the connections considered so far."""
         free = pool.most - len(pool.holders)
         for payers in islice(_in_turns(pool), LOOKS_MAX):
             full = {payer for payer in payers if pool.held[payer] + more[payer] >= pool.share}
@@ -265,9 +270,11 @@ class Places(Generic[W]):
     def _may_go(
         self, pool: _Pool[W], victim: W, payers: tuple[str, ...], full: set[str], is_idle: bool
     ) -> bool:
-        """Return whether ``victim`` may be closed for a connection with ``payers``.
+        """Return whether ``victim`` may be closed so that a wire with ``payers`` gets its place.
 
-        ``full`` are the payers among ``payers`` whose shares have no room.
+        ``full`` are the payers among ``payers`` whose shares have no room; ``victim`` must count
+        for all of them. In the slow pool a connection at work is closed only for a payer with at
+        least two places less.
         """
         of_victim = pool.holders[victim]
         if not full.issubset(of_victim):
@@ -281,7 +288,7 @@ class Places(Generic[W]):
 
 
 def _in_turns(pool: _Pool[W]) -> Iterator[tuple[str, ...]]:
-    """Yield the payers of waiting connections, one of each line in turn.
+    """Yield the payers of each waiting connection, one connection of each line in turn.
 
     At most LOOKS_MAX lines, and LOOKS_MAX connections of each line, are considered.
     """

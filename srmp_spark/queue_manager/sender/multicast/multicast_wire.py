@@ -1,4 +1,4 @@
-"""One PGM session of ours: the source engine with its sockets.
+"""One PGM session of this queue manager: the source engine with its sockets.
 
 [MC-MQSRM] 3.1.7.9 requires it: "MUST establish a PGM connection".
 
@@ -33,18 +33,22 @@ from srmp_spark.srmp.codec.apdu import apdu_of
 from srmp_spark.srmp.sending.outgoing_effects import QueueKey, Send
 
 RETRY_SECONDS = 0.5
-"""Pause before packets that the kernel refused (no route, no link) are tried again, in seconds.
+"""Pause before packets that the kernel refused are tried again, in seconds.
 
-These packets and all packets after them wait.
+The kernel refuses packets if there is no route or no link. These packets and all packets after them
+wait.
 """
 
 
 COUNTED = ("odata", "rdata", "spm", "nak", "ncf")
-"""Kinds of packets that ``status`` shows: sent packets, and received NAKs."""
+"""Kinds of packets whose numbers ``status`` shows: sent packets, and received NAKs."""
 
 
 class MulticastWire:
-    """Sends the messages of one multicast address."""
+    """Sends the messages of one multicast address in one PGM session.
+
+    Times (``…_at``, ``now``) are in seconds of the monotonic clock.
+    """
 
     def __init__(
         self,
@@ -58,9 +62,10 @@ class MulticastWire:
     ) -> None:
         """Open the sockets of the session.
 
-        ``on_left`` is called when all of a message was sent. ``on_trouble`` is called with the
-        reason why nothing can be sent, or ``None`` when sending works again. Raises
-        :class:`ConfigurationError` if the sockets cannot be opened.
+        ``tsi`` identifies the session on the network. ``on_left`` is called for a message when all
+        its packets were sent. ``on_trouble`` is called with the reason why nothing can be sent, or
+        ``None`` when sending works again. Raises :class:`ConfigurationError` if the sockets cannot
+        be opened or the interface does not exist.
         """
         self.key = key
         self._address = address
@@ -75,7 +80,7 @@ class MulticastWire:
             self.inlet = Inlet.of_group(
                 settings.encapsulation, interface, address.group, only=UPSTREAM
             )
-            """Receives the NAKs that receivers multicast."""
+            """Socket that receives the NAKs that receivers multicast."""
         except BaseException:
             self.outlet.close()
             raise
@@ -94,10 +99,10 @@ class MulticastWire:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._sends: deque[Send] = deque()
-        """Messages given to the source whose packets were not all sent yet, in order."""
+        """Messages given to the PGM source whose packets were not all sent yet, in order."""
         self._trouble: str | None = None
         self.used_at = self.asked_at = now
-        """Times of the last message and of the last NAK, in seconds of the monotonic clock."""
+        """Time of the last message; ``asked_at`` is the time of the last NAK or SPMR."""
         self._idle_after = chosen.txw_secs
 
     def __repr__(self) -> str:
@@ -105,7 +110,7 @@ class MulticastWire:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the session accepts messages."""
+        """Return whether the session accepts messages: its end has not begun."""
         return self.source.state is SourceState.OPEN
 
     @property
@@ -114,7 +119,7 @@ class MulticastWire:
         return self.source.state is SourceState.CLOSED
 
     def reopen(self, interface: Interface) -> None:
-        """Continue on ``interface``, which has the address of the old one.
+        """Continue on ``interface``, which has the same address as the old interface.
 
         The caller must read :attr:`inlet` and that of :attr:`outlet`, which are new objects then.
         Raises :class:`ConfigurationError` if the sockets cannot be opened; then nothing has
@@ -131,7 +136,11 @@ class MulticastWire:
         self._soon()
 
     def post(self, send: Send) -> None:
-        """Send a message. Raises :class:`LocalProtocolError` if the message fits into no APDU."""
+        """Give a message to the source, which sends it in a later turn of the loop.
+
+        Raises :class:`LocalProtocolError` if the message cannot be encoded, or has more than
+        APDU_SENT_MAX bytes.
+        """
         apdu = apdu_of(send.message, self._address)
         if len(apdu) > APDU_SENT_MAX:
             raise LocalProtocolError(
@@ -144,22 +153,25 @@ class MulticastWire:
         self._soon()
 
     def heard(self, packet: Packet) -> None:
-        """Handle a NAK or SPMR for this session."""
+        """Handle a NAK (request for a repair) or SPMR (request for an SPM) for this session."""
         now = time.monotonic()
         self.asked_at = now
         self._multicast(self.source.receive(packet, now))
         self._soon()
 
     def end(self) -> None:
-        """Announce the end of the session; repairs continue."""
+        """Begin to end the session: accept no more messages, and announce the end with OPT_FIN.
+
+        Requested repairs continue.
+        """
         if self.is_open:
             self.source.close(time.monotonic())
             self._soon()
 
     def withdraw(self) -> list[Send]:
-        """End the session, and return the messages that were not sent completely.
+        """Begin to end the session, and return the messages that were not sent completely.
 
-        Messages whose sending has not begun are not sent, and no message is accepted.
+        A message whose sending has begun is still sent completely; later messages are not sent.
         """
         self.end()
         unsent = list(self._sends)
@@ -177,7 +189,7 @@ class MulticastWire:
         return unsent
 
     def status(self) -> dict[str, Any]:
-        """Return the session as ``status.outgoing`` shows it."""
+        """Return the session as ``status.outgoing`` shows it (INTERFACE.md section 3)."""
         source = self.source
         return {
             "address": str(self._address),
@@ -193,7 +205,7 @@ class MulticastWire:
     # --- the loop ---------------------------------------------------------------------------------
 
     def _soon(self) -> None:
-        """Poll the source at the end of this turn of the loop.
+        """Let :meth:`_poll` run at the end of this turn of the loop.
 
         A direct call would recurse, because the callback of one message posts the next one.
         """
@@ -226,7 +238,11 @@ class MulticastWire:
             self._on_left(self._sends.popleft())
 
     def _multicast(self, packets: list[Multicast]) -> None:
-        """Send packets in order. Packets with the Router Alert option use another socket."""
+        """Send packets in order.
+
+        Packets with the Router Alert option are sent by a socket of their own. A packet that the
+        kernel refuses waits in the outlet.
+        """
         at = 0
         while at < len(packets):
             end, alert = at + 1, packets[at].router_alert

@@ -1,4 +1,4 @@
-"""All PGM sessions of this sender process, by destination.
+"""All PGM sessions of the sender process, by destination.
 
 For the dispatcher the class :class:`Multicasts` has the role that :class:`.connections.Connections`
 has for HTTP. All sessions share one UDP port, and the kernel gives a packet for this port to any
@@ -27,30 +27,31 @@ from srmp_spark.queue_manager.sender.multicast.multicast_wire import MulticastWi
 from srmp_spark.srmp.sending.outgoing_effects import QueueKey, Send
 
 SESSIONS_MAX = 64
-"""Multicast sessions at one time, including ending sessions.
+"""Most multicast sessions at one time, including ending sessions.
 
-A message that needs one more session fails and is tried again.
-
-Each session has three sockets and a window: 21 MB of messages at the rate of [MC-MQSRM], never more
-than ``txw_bytes_max``.
+A message that needs one more session fails and is tried again. Each session has three sockets and a
+window: 21 MB of messages at the rate of [MC-MQSRM], never more than ``txw_bytes_max``.
 """
 QUIET_SECONDS = 1.0
-"""Time without a request for a repair after which the sockets are closed at the end, in seconds.
+"""Time without a request for a repair after which a stop closes the sockets, in seconds.
 
 A receiver that misses the last packet receives OPT_FIN twice in this time, and asks for a repair
 within 50 ms.
 """
 QUIET_SECONDS_MAX = 2.5
-"""Longest wait at the end for QUIET_SECONDS without a request, in seconds.
+"""Longest wait of a stop for QUIET_SECONDS without a request, in seconds.
 
 The main process waits 5 s.
 """
 LOOK_SECONDS = 1.0
-"""Interval of the check for ended sessions, in seconds."""
+"""Interval of the check for ended sessions and a new interface, in seconds."""
 
 _TYPE_AT: Final = 4
 _LEFT = PeerAnswer(200, "", None)
-"""The answer of a message that was sent: multicast has no answers, so sending counts as success."""
+"""The answer that is reported for a message that was sent completely.
+
+Multicast has no answers, so sending counts as success.
+"""
 NO_PGM = (
     "PGM is not spoken here: start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT"
 )
@@ -59,7 +60,7 @@ log = logging.getLogger(__name__)
 
 
 class Multicasts:
-    """All multicast sessions of one sender process."""
+    """Sends multicast messages: all PGM sessions of one sender process."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class Multicasts:
     ) -> None:
         """Prepare the sessions; without ``settings`` there is no multicast.
 
-        ``identity`` is the GUID of our queue manager. The callbacks are those of
+        ``identity`` is the GUID of this queue manager. The callbacks are those of
         :class:`.Connections`.
         """
         self._settings = settings
@@ -90,9 +91,11 @@ class Multicasts:
         return f"<Multicasts open={len(self._open)} sessions={len(self._sessions)}>"
 
     def post(self, send: Send) -> None:
-        """Send a message. Its end is reported once, later.
+        """Send a message, in a new session if its destination has none.
 
-        Raises :class:`LocalProtocolError` for a message that cannot be encoded.
+        The end of the message is reported once, later: by ``on_answer`` when it was sent
+        completely, or by ``on_failure``. Raises :class:`LocalProtocolError` for a message that
+        cannot be encoded, or is too large for multicast.
         """
         wire = self._open.get(send.key)
         if wire is None or not wire.is_open:
@@ -134,8 +137,8 @@ class Multicasts:
     def _read(self, inlet: Inlet) -> None:
         for octets, _ in inlet.read():
             if len(octets) <= _TYPE_AT or octets[_TYPE_AT] not in UPSTREAM:
-                # These are our own data packets, which the group returns where the kernel cannot
-                # filter.
+                # These are data packets of this process. The group returns them where the kernel
+                # cannot filter.
                 continue
             try:
                 packet = decode(octets)
@@ -147,7 +150,10 @@ class Multicasts:
                 wire.heard(packet)
 
     def _look(self) -> None:
-        """Forget sessions that are over, and reopen sockets if the interface was created again."""
+        """Forget sessions that have ended, and reopen sockets if the interface was created again.
+
+        This runs each LOOK_SECONDS while there are sessions.
+        """
         self._looker = None
         self._follow_interface()
         for tsi, wire in list(self._sessions.items()):
@@ -203,7 +209,7 @@ class Multicasts:
         return wire.take_back()
 
     def close(self, key: QueueKey) -> None:
-        """Send nothing more of this queue.
+        """Begin to end the session of an outgoing queue.
 
         Messages that were not sent completely are reported as failed. Repairs of sent messages
         continue.
@@ -214,7 +220,7 @@ class Multicasts:
                 self._on_failure(send, "we closed the session", True)
 
     forget = close
-    """Forget a queue that no longer exists, in the same way as :meth:`close`."""
+    """End the session of a queue that no longer exists, in the same way as :meth:`close`."""
 
     def status(self, key: QueueKey) -> dict[str, Any] | None:
         """Return the status of a destination's session, or ``None`` if it has none."""
@@ -222,9 +228,10 @@ class Multicasts:
         return None if wire is None else wire.status()
 
     async def stop(self) -> None:
-        """Announce the end of all sessions and report nothing.
+        """Announce the end of all sessions, close their sockets, and report nothing.
 
-        Repairs that are requested within QUIET_SECONDS are still sent.
+        The sockets are closed after QUIET_SECONDS without a request for a repair, or after
+        QUIET_SECONDS_MAX. Repairs that are requested before are still sent.
         """
         began = time.monotonic()
         wires = list(self._sessions.values())

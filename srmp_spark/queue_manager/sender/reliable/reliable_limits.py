@@ -1,4 +1,4 @@
-"""Limits of our reliable sessions, and the error texts about lost sessions."""
+"""Limits of this queue manager's reliable sessions, and error texts about lost sessions."""
 
 from __future__ import annotations
 
@@ -13,28 +13,32 @@ The time is below the ten minutes after which WCF drops a sequence. The time is 
 service keeps no sessions of batches that ended long ago. The next message begins another sequence.
 """
 CREATING_SECONDS = 600.0
-"""Time after which an unanswered sequence is forgotten if no message waits for it, in seconds."""
-END_TRIES = 4
-"""Tries of CloseSequence or TerminateSequence without an answer; then the sequence is forgotten.
+"""Time after which a sequence without an answer is forgotten, in seconds.
 
-Everything is acknowledged by then, so nothing depends on the answer.
+It is kept while a message waits for it.
+"""
+END_TRIES = 4
+"""Tries of CloseSequence or TerminateSequence without an answer.
+
+Then the sequence is forgotten. Everything is acknowledged by then, so nothing depends on the
+answer.
 """
 SILENT_ANSWERS = 4
-"""Complete answers without the requested acknowledgement after which ``status`` reports trouble.
+"""Consecutive answers without an acknowledgement after which ``status`` reports trouble.
 
 CXF answers 200 without an acknowledgement if it does not know the sequence.
 """
 FALLS_AT_ONCE = 2
-"""Consecutive sequences that a service may lose, with nothing acknowledged between.
+"""Consecutive sequences that a service may lose, with nothing acknowledged between them.
 
-Then the next attempt waits as after any refused attempt (``--retransmission-timeout``). A service
-that was started again loses one sequence. A service that creates sequences and at once loses each
-of them would otherwise get ten sequences a second.
+From this number on the next attempt waits as after any refused attempt
+(``--retransmission-timeout``). A service that was started again loses one sequence. A service that
+creates sequences and at once loses each of them would otherwise get ten sequences a second.
 """
 TROUBLE_SECONDS = 0.5
-"""Shortest pause after any trouble, in seconds."""
+"""Shortest pause after a failed attempt, in seconds."""
 WINDOW = HANDED_OUT_MAX // 2
-"""Messages in flight at most if the destination does not state its free room."""
+"""Most messages in flight in one sequence if the destination does not state its free room."""
 
 LOST_PERHAPS = (
     "the service may have lost the sequence; if this lasts, `srmp-spark "
@@ -60,7 +64,7 @@ LOST_WITH = (
 def settings_of(url: str, versions: Versions, poll_interval: float) -> SourceSettings:
     """Return the settings of a sequence to the service at ``url``.
 
-    ``poll_interval`` is in seconds.
+    ``versions`` states the versions of the protocols. ``poll_interval`` is in seconds.
     """
     rm, soap, addressing = versions
     return SourceSettings(

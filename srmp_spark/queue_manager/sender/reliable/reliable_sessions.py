@@ -1,8 +1,8 @@
-"""All services that we send to by WS-ReliableMessaging.
+"""All services to which this queue manager sends by WS-ReliableMessaging.
 
 For the dispatcher the class :class:`ReliableSessions` has the role that
 :class:`.connections.Connections` has for SRMP over HTTP. In addition, reliable sessions have
-changes to be written.
+changes to be written to the outbox.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from srmp_spark.srmp.sending.outgoing_effects import QueueKey, Send
 from srmp_spark.store.outbox.tables.sessions import SessionRow
 
 SESSIONS_MAX = 256
-"""Services at one time, with a connection and a task each.
+"""Most services at one time, with a connection and a task each.
 
-A message that needs one more session fails and is tried again.
-
-A session ends :data:`.reliable_limits.IDLE_SECONDS` after its last message. Together with the
-connections of SRMP the sessions stay below the limit of descriptors.
+A message that needs one more session fails and is tried again. A session ends
+:data:`.reliable_limits.IDLE_SECONDS` after its last message. Together with the connections of SRMP
+the sessions stay below the limit of descriptors.
 """
 HOST_SHARE = 4
 """One host has at most this part of the sessions: one divided by this number."""
@@ -38,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class ReliableSessions:
-    """All reliable sessions of one sender process.
+    """Sends messages by WS-ReliableMessaging: all reliable sessions of one sender process.
 
     The class implements :class:`.wire_owner.WireOwner`.
     """
@@ -61,7 +60,12 @@ class ReliableSessions:
     ) -> None:
         """Resume the sessions of ``rows``, which were in progress when the last process ended.
 
-        ``late_at`` returns the time by which messages expire. ``poll_interval`` is in seconds.
+        ``endpoint_of`` returns the URL to connect to for a URL. ``late_at`` returns the time
+        against which expiry is checked, in microseconds since 1970. ``poll_interval`` is in
+        seconds. ``on_change`` is called when there are changes to be written, ``on_lost`` when a
+        queue must be held for an operator; the other callbacks are those of
+        :class:`.wire_owner.WireOwner`. Raises :class:`ConfigurationError` if a row names unknown
+        versions.
         """
         self.on_answer, self.on_failure, self.on_expired = on_answer, on_failure, on_expired
         self.on_left, self.on_trouble, self.on_lost = on_left, on_trouble, on_lost
@@ -95,8 +99,10 @@ class ReliableSessions:
         )
 
     def post(self, send: Send) -> None:
-        """Send a message. Its end is reported once, later.
+        """Send a message, in a new session if its destination has none.
 
+        The end of the message is reported once, later, by ``on_answer``, ``on_failure`` or
+        ``on_expired``. If there is no room for a new session, the message is reported as failed.
         Raises :class:`LocalProtocolError` for a row without a ``soap_action``.
         """
         if not send.stored.reliable:
@@ -132,32 +138,41 @@ class ReliableSessions:
         return split_url(self._endpoint_of(url)).host
 
     def close(self, key: QueueKey) -> None:
-        """Send nothing more of a queue; messages in flight are reported as failed."""
+        """Send nothing more of a queue for now; its messages are reported as failed.
+
+        The sequence stays, and so do the numbers of its messages.
+        """
         wire = self._wires.get(key)
         if wire is not None:
             wire.close("we closed the session")
             self._drop_if_over(wire)
 
     def reset(self, key: QueueKey) -> None:
-        """Continue in a new sequence, because an operator decided so."""
+        """Let the messages of a queue continue in a new sequence, because an operator decided so.
+
+        Messages that are not acknowledged are sent again, even those that may have been accepted.
+        """
         wire = self._wires.get(key)
         if wire is not None:
             wire.reset()
 
     def give_up(self, key: QueueKey) -> None:
-        """Discard every message of this destination. Call this after :meth:`close`."""
+        """Discard the sequence of a destination, and the record of acknowledged messages.
+
+        The messages themselves are discarded by the engine. Call this after :meth:`close`.
+        """
         wire = self._wires.get(key)
         if wire is not None:
             wire.give_up()
 
     def hurry(self, key: QueueKey) -> None:
-        """Make the next attempt for a queue now, without the usual waiting time."""
+        """Make the next attempt for a queue now, and send its messages in flight again."""
         wire = self._wires.get(key)
         if wire is not None:
             wire.hurry()
 
     def forget(self, key: QueueKey) -> None:
-        """Forget a queue that no longer exists, and end its session."""
+        """Forget a queue that no longer exists, and end its session without telling the service."""
         wire = self._wires.pop(key, None)
         self._changed.pop(key, None)
         if wire is not None:
@@ -165,21 +180,21 @@ class ReliableSessions:
             self._end(wire)
 
     def status(self, key: QueueKey) -> dict[str, Any] | None:
-        """Return the status of a destination's sequence, or ``None`` if it has none."""
+        """Return the status of a destination's session, or ``None`` if it has none."""
         wire = self._wires.get(key)
         return None if wire is None else wire.status()
 
     # --- what is written --------------------------------------------------------------------------
 
     def has_changes(self) -> bool:
-        """Return whether there are changes to be written."""
+        """Return whether sessions have changes to be written to the outbox."""
         return bool(self._changed)
 
     def take_changes(self) -> dict[QueueKey, SessionRow | None]:
-        """Return the changes for the next transaction, and clear the list of changes.
+        """Return the changes for the next transaction by queue, and clear the list of changes.
 
-        ``None`` for a queue means that the queue has no sequence any longer. Call :meth:`stored`
-        after the transaction.
+        ``None`` for a queue means that its stored row is to be deleted. Call :meth:`stored` after
+        the transaction.
         """
         changed, self._changed = self._changed, {}
         return {
@@ -187,7 +202,7 @@ class ReliableSessions:
         }
 
     def stored(self, changes: Mapping[QueueKey, SessionRow | None]) -> None:
-        """Note that ``changes`` are on stable storage."""
+        """Note that ``changes`` are on stable storage. Sessions that are over are dropped."""
         for key in changes:
             wire = self._wires.get(key)
             if wire is not None:
@@ -195,7 +210,7 @@ class ReliableSessions:
                 self._drop_if_over(wire)
 
     def on_change(self, key: QueueKey) -> None:
-        """Note that the wire of a queue has a change to be written."""
+        """Note that the session of a queue has a change to be written; notify the dispatcher."""
         self._changed[key] = None
         self._loop.call_soon(self._changed_now)
 
@@ -210,7 +225,10 @@ class ReliableSessions:
         task.add_done_callback(self._ending.discard)
 
     async def stop(self) -> None:
-        """Close all sessions and report nothing; the sequences stay as they are."""
+        """Close all connections and report nothing.
+
+        The stored sequences stay as they are, and the next process resumes them.
+        """
         for wire in self._wires.values():
             self._end(wire)
         await asyncio.gather(*self._ending, return_exceptions=True)

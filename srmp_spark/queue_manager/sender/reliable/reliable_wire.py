@@ -1,18 +1,19 @@
-"""Send to one service by WS-ReliableMessaging: its sequence, numbered messages, waiting messages.
+"""Send to one service by WS-ReliableMessaging: a sequence and its numbered messages.
 
     post ─▶ waiting ─▶ a number, written with its serial ─▶ synced ─▶ Source.enqueue
             expires here
     ─▶ poll ─▶ POST ─▶ acknowledged ─▶ done
        room, window and resends are decided by the source alone
 
-Two rules ensure that neither a kill nor a lost answer loses or duplicates a message. First, a
-number is written before its message is sent (:meth:`ReliableWire.take_change`, in the dispatcher's
-next transaction). So after a restart the same message is sent under the same number, and the
-destination recognizes the repeat. Second, the destination may no longer know the sequence. Then a
-message that the destination may have accepted is never numbered again by a guess. The queue is
-held, and an operator decides between ``resend`` and ``drop``. A message is sent again automatically
-only if the service certainly did not accept it. A fault as the answer to the message proves this,
-or a Final acknowledgement.
+A *serial* is the number of a message in its outgoing queue; a *number* is its number in the
+sequence. Two rules ensure that neither a kill nor a lost answer loses or duplicates a message.
+First, a number is written before its message is sent (:meth:`ReliableWire.take_change`, in the
+dispatcher's next transaction). So after a restart the same message is sent under the same number,
+and the destination recognizes the repeat. Second, the destination may no longer know the sequence.
+Then a message that the destination may have accepted is never numbered again by a guess. The queue
+is held, and an operator decides between ``resend`` and ``drop``. A message is sent again
+automatically only if the service certainly did not accept it. A fault as the answer to the message
+proves this, or a Final acknowledgement.
 
 Requests are sent one after the other over one connection. Each answer acknowledges, so more
 connections gain nothing, and numbers arrive in their order.
@@ -78,7 +79,12 @@ log = logging.getLogger(__name__)
 
 
 class ReliableWire:
-    """Sends the messages of one destination in reliable sequences."""
+    """Sends the messages of one destination in reliable sequences.
+
+    ``now`` is in seconds of the monotonic clock. The messages and their numbers are in a
+    :class:`.session_book.SessionBook`, and the protocol is in a
+    :class:`~srmp_spark.wsrm.sending.source.Source`.
+    """
 
     def __init__(
         self,
@@ -93,8 +99,9 @@ class ReliableWire:
     ) -> None:
         """Start the task of a destination.
 
-        ``late_at`` returns the time by which messages expire. ``poll_interval`` is in seconds.
-        ``row`` is the sequence as it was saved, or ``None``.
+        ``owner`` receives the events. ``late_at`` returns the time against which expiry is checked,
+        in microseconds since 1970. ``poll_interval`` is in seconds. ``row`` is the sequence as the
+        last process saved it, or ``None``.
         """
         self.key = key
         self.source: Source | None = None
@@ -117,7 +124,7 @@ class ReliableWire:
         self._retry_at = 0.0
         """Time before which nothing is sent after trouble, in seconds of the monotonic clock."""
         self._told = ABSENT
-        """The BufferRemaining that was noted last."""
+        """The BufferRemaining (free room of the destination, in messages) that was saved last."""
         self._wake = asyncio.Event()
         self._used_at = time.monotonic()
         self._is_open = True
@@ -142,7 +149,11 @@ class ReliableWire:
     # --- what the dispatcher does -----------------------------------------------------------------
 
     def post(self, send: Send) -> None:
-        """Send a message. Its end is reported once, later."""
+        """Send a message. Its end is reported once, later, to the owner.
+
+        A message that already has a number keeps it, and is sent again under it. If the sequence
+        was lost, the message and all held ones get numbers of a new sequence.
+        """
         number = self._book.number_of(send)
         now = time.monotonic()
         if send.serial in self._book.taken:
@@ -165,7 +176,8 @@ class ReliableWire:
     def close(self, why: str) -> None:
         """Send nothing more until messages are posted again; numbers stay assigned.
 
-        All held messages are reported as failed, with the reason ``why``.
+        All messages that are not acknowledged are reported as failed, with the reason ``why``, or
+        the reason why the sequence is lost.
         """
         also: list[Send] = []
         if self._planned is not None:
@@ -187,12 +199,18 @@ class ReliableWire:
         self._wake.set()
 
     def give_up(self) -> None:
-        """Discard all numbers and all taken messages, because an operator decided so."""
+        """Discard all numbers and the record of taken messages, because an operator decided so.
+
+        Taken messages are explained in :mod:`.session_book`.
+        """
         self._book.taken.clear()
         self.reset()
 
     def hurry(self) -> None:
-        """Make the next attempt now, because an operator decided so."""
+        """Make the next attempt now, and send all messages in flight again.
+
+        Called when an operator decided so.
+        """
         if self.source is not None:
             now = time.monotonic()
             self.source.hurry(now)
@@ -203,7 +221,10 @@ class ReliableWire:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the wire has no messages, no sequence and nothing to be written."""
+        """Return whether the wire can be dropped.
+
+        It has no messages, no sequence and nothing to be written then.
+        """
         return (
             self.source is None
             and not self._book.waiting
@@ -216,22 +237,25 @@ class ReliableWire:
         )
 
     def end(self) -> asyncio.Task[None]:
-        """Send nothing more and report nothing. Return the task that is about to end."""
+        """Close the connection, cancel the task, and report nothing.
+
+        Return the cancelled task, which is about to end.
+        """
         self._is_open = False
         self._task.cancel()
         self._connection.close()
         return self._task
 
     def status(self) -> dict[str, Any]:
-        """Return the sequence as ``status.outgoing`` shows it."""
+        """Return the sequence as ``status.outgoing`` shows it (INTERFACE.md section 3)."""
         return status_of(self.source, is_lost=bool(self._lost))
 
     # --- what must be written before it counts ----------------------------------------------------
 
     def take_change(self) -> SessionRow | None:
-        """Return the row to be written now, or ``None`` if nothing must be kept.
+        """Return the row to be written now, or ``None`` if the stored row is to be deleted.
 
-        Call :meth:`stored` when the row is written.
+        Call :meth:`stored` when the row is written. Until then no other change is planned.
         """
         self._dirty = False
         self._writing, self._planned = self._planned, None
@@ -271,7 +295,10 @@ class ReliableWire:
         )
 
     def stored(self) -> None:
-        """Note that the row of :meth:`take_change` is on stable storage."""
+        """Note that the row of :meth:`take_change` is on stable storage.
+
+        Numbered messages may be sent from now on.
+        """
         change, self._writing = self._writing, None
         source = self.source
         if change is not None and source is not None:
@@ -287,7 +314,7 @@ class ReliableWire:
         self._owner.on_change(self.key)
 
     def _note(self) -> None:
-        """Let the row be written again at the next opportunity."""
+        """Let the row be written in the dispatcher's next transaction."""
         if not self._dirty:
             self._dirty = True
             self._owner.on_change(self.key)
@@ -329,9 +356,9 @@ class ReliableWire:
             return
 
     async def _turn(self) -> bool:
-        """Plan changes and send messages, once.
+        """Plan changes, then send the messages that are due.
 
-        Return whether a message was sent and there is no trouble.
+        Return whether something was sent and there is no trouble.
         """
         now = time.monotonic()
         self._make_plans(now)
@@ -350,7 +377,7 @@ class ReliableWire:
         return bool(outputs)
 
     def _writes_first(self) -> bool:
-        """Return whether a new sequence must be written before CreateSequence is sent."""
+        """Return whether a new sequence must still be written before CreateSequence is sent."""
         changes = [each for each in (self._planned, self._writing) if each is not None]
         return any(each.begins for each in changes)
 
@@ -360,7 +387,7 @@ class ReliableWire:
         )
 
     def _idle_at(self) -> float | None:
-        """Return when an idle sequence ends, or ``None`` if the sequence is in use.
+        """Return the time at which an idle sequence ends, or ``None`` if the sequence is in use.
 
         The time is in seconds of the monotonic clock. A sequence that the service has not created
         yet is kept longer.
@@ -413,7 +440,8 @@ class ReliableWire:
     def _number(self, source: Source) -> None:
         """Plan numbers for waiting messages, as many as the source has room for.
 
-        Messages that have expired get no number.
+        Messages that have expired get no number and are reported as expired. If the next message
+        needs other versions of the protocols, the end of the sequence is planned.
         """
         late_at = self._late_at()
         numbered: list[Send] = []
@@ -445,7 +473,11 @@ class ReliableWire:
     # --- sending ----------------------------------------------------------------------------------
 
     async def _send(self, source: Source, output: Output) -> bool:
-        """Send one message and handle its answer. Return whether there is no trouble."""
+        """Send one message and handle its answer. Return ``False`` if there is trouble.
+
+        A message that was acknowledged meanwhile, or whose queue is held, is not sent; this counts
+        as no trouble.
+        """
         number = 0
         if isinstance(output, Control):
             message = output.message
@@ -545,9 +577,10 @@ class ReliableWire:
         self._used_at = time.monotonic()
 
     def _finish(self, number: int) -> None:
-        """Report the acknowledged message of a number.
+        """Report to the owner that the message of ``number`` is acknowledged.
 
-        A message that is on hold is finished when it is posted again.
+        A message whose queue is on hold is only recorded as taken, and is reported when it is
+        posted again.
         """
         send = self._book.sends.pop(number, None)
         if send is not None:
@@ -557,7 +590,7 @@ class ReliableWire:
             self._note()
 
     def _tell_taken(self) -> None:
-        """Report the messages that were acknowledged while they were on hold."""
+        """Report to the owner the messages that were acknowledged while they were on hold."""
         ending, self._book.ending = self._book.ending, []
         for send in ending:
             self._owner.on_answer(send, _TAKEN)
@@ -567,7 +600,11 @@ class ReliableWire:
     # --- trouble ----------------------------------------------------------------------------------
 
     def _in_trouble(self, why: str) -> None:
-        """Note a failure, and pause until the source's next attempt is due."""
+        """Report the failure ``why``, and pause until the source's next attempt is due.
+
+        The pause is at least TROUBLE_SECONDS and at most RESEND_LAST. While the sequence is being
+        created, waiting messages are returned to the engine.
+        """
         if self._trouble != why:
             self._trouble = why
             log.info('wsrm.trouble destination=%s reason="%s"', self.key.destination, why)
@@ -579,7 +616,7 @@ class ReliableWire:
             self._give_back(why)
 
     def _give_back(self, why: str) -> None:
-        """Return the waiting messages, which have no number, to the engine.
+        """Return the waiting messages, which have no number, to the engine as failed.
 
         The engine waits and hands out the messages again.
         """
@@ -590,7 +627,8 @@ class ReliableWire:
     def _fell(self, source: Source, fault: Fault) -> None:
         """Handle that the destination no longer knows the sequence, or never created it.
 
-        If messages are in doubt, the queue is held for an operator.
+        If messages are in doubt, the queue is held for an operator; otherwise a new sequence
+        begins.
         """
         why = f"{fault.subcode.rpartition('}')[2] or 'Fault'}: {fault.reason[:200]}"
         if not source.identifier:
@@ -624,7 +662,8 @@ class ReliableWire:
     def _fell_again(self, why: str) -> None:
         """Begin a new sequence for all messages, because none is in doubt.
 
-        This happens at once, unless the previous sequences ended in the same way.
+        From FALLS_AT_ONCE lost sequences on, the messages are returned to the engine first, which
+        waits.
         """
         self._forget_sequence()
         self._falls += 1
@@ -635,7 +674,7 @@ class ReliableWire:
             self._give_back(self._trouble)
 
     def _forget_sequence(self) -> None:
-        """Forget the sequence; the next message begins another one.
+        """Forget the sequence, without telling the service; the next message begins another one.
 
         Numbered messages that are not acknowledged get new numbers in that sequence.
         """

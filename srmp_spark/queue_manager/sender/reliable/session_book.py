@@ -1,9 +1,10 @@
 """State of each message of a sequence: its number, and whether the destination may have it.
 
-A queue may be on hold when the acknowledgement of its message is received. The message cannot be
-finished then: it was returned to the engine, which hands it out again when the queue resumes. Until
-that time the message is *taken*. A taken message has no number any longer, and is never sent again.
-The taken state survives restarts, and the end and the loss of the sequence.
+A *number* is the number of a message in the sequence; a *serial* is its number in its outgoing
+queue. A queue may be on hold when the acknowledgement of its message is received. The message
+cannot be finished then: it was returned to the engine, which hands it out again when the queue
+resumes. Until that time the message is *taken*. A taken message has no number any longer, and is
+never sent again. The taken state survives restarts, and the end and the loss of the sequence.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from srmp_spark.srmp.sending.serial_runs import SerialRuns
 
 
 class SessionBook:
-    """The messages of one destination.
+    """Records the messages of one destination and their numbers.
 
     A number stays with its serial until that message is finished, even if the queue is held
     meanwhile.
@@ -24,11 +25,11 @@ class SessionBook:
 
     def __init__(self) -> None:
         self.waiting: list[Send] = []
-        """Messages without a number, by serial."""
+        """Messages without a number, in ascending order of their serials."""
         self.sends: dict[int, Send] = {}
-        """Messages by number. Messages of a queue that is on hold are not here."""
+        """Messages by number, without those of a queue that is on hold."""
         self.serials: dict[int, int] = {}
-        """The serial of every number whose message is neither finished nor taken."""
+        """The serial of each number whose message is neither finished nor taken, by number."""
         self.doubt: set[int] = set()
         """Numbers of messages that the destination may have."""
         self.taken: set[int] = set()
@@ -41,9 +42,9 @@ class SessionBook:
         self._numbers: dict[int, int] = {}
 
     def restore(self, serials: Mapping[int, int]) -> None:
-        """Restore the state that :meth:`saved` returned.
+        """Replace the state by the one that :meth:`saved` returned.
 
-        The message of every number may have been sent.
+        All numbers are in doubt then, because each message may have been sent.
         """
         self.taken = {serial for number, serial in serials.items() if number < 0}
         self.serials = {number: serial for number, serial in serials.items() if number > 0}
@@ -53,30 +54,31 @@ class SessionBook:
     def saved(self) -> dict[int, int]:
         """Return the serials by number, for the store.
 
-        Taken messages have numbers below 0, which have no other meaning.
+        Taken messages have unique numbers below 0, which have no other meaning.
         """
         taken = sorted(self.taken)
         return self.serials | {at - len(taken): serial for at, serial in enumerate(taken)}
 
     def in_flight(self) -> tuple[tuple[int, int], ...]:
-        """Return all numbers, as ascending runs."""
+        """Return all assigned numbers, as ascending runs (first, last), both included."""
         runs = SerialRuns()
         for number in sorted(self.serials):
             runs.append(number, number)
         return tuple(runs)
 
     def number_of(self, send: Send) -> int | None:
-        """Return the number of a message, or ``None`` if it has none."""
+        """Return the number of a message in the sequence, or ``None`` if it has none."""
         return self._numbers.get(send.serial)
 
     def wait(self, send: Send) -> None:
-        """Let a message wait for a number, in the order of serials."""
+        """Insert a message among those that wait for a number, by its serial."""
         insort(self.waiting, send, key=lambda each: each.serial)
 
     def give(self, number: int, send: Send, *, is_held: bool) -> None:
-        """Assign a number to a message, for good.
+        """Assign ``number`` to a message; it stays until the message is finished.
 
-        ``is_held`` states that the message was returned to the engine meanwhile.
+        ``is_held`` states that the message was returned to the engine meanwhile. Then it is not
+        among :attr:`sends`, unless it was posted again.
         """
         self.serials[number], self._numbers[send.serial] = send.serial, number
         again = next((each for each in self.waiting if each.serial == send.serial), None)
@@ -88,13 +90,13 @@ class SessionBook:
             self.sends[number] = send
 
     def finish(self, number: int) -> None:
-        """Forget a number whose message is acknowledged and whose end was reported."""
+        """Forget ``number``, because its message is acknowledged."""
         self._numbers.pop(self.serials.pop(number, 0), None)
 
     def take(self, number: int) -> bool:
-        """Mark the message of a number as taken: acknowledged while its queue was on hold.
+        """Mark the message of ``number`` as taken: acknowledged while its queue was on hold.
 
-        Return ``False`` if the number was finished or taken before.
+        Return ``False``, and do nothing, if the number was finished or taken before.
         """
         serial = self.serials.get(number)
         if serial is None:
@@ -108,18 +110,19 @@ class SessionBook:
         return sorted(self.doubt & set(self.serials))
 
     def not_taken(self, runs: Iterable[tuple[int, int]]) -> None:
-        """Keep only the numbers of ``runs`` in doubt.
+        """Remove from :attr:`doubt` all numbers that are not in ``runs`` (first, last included).
 
-        A final acknowledgement stated that the destination has these numbers and no others.
+        Called when a Final acknowledgement stated that the destination has these numbers and no
+        others.
         """
         has = {number for first, last in runs for number in self.serials if first <= number <= last}
         self.doubt &= has
 
     def take_all(self, also: Iterable[Send] = ()) -> list[tuple[Send, bool]]:
-        """Remove and return all held messages, and whether the destination may have each of them.
+        """Remove and return all messages, each with whether the destination may have it.
 
         The highest serial is first. Numbers stay assigned. ``also`` are further messages without a
-        number.
+        number, which are returned too.
         """
         held = [(send, number in self.doubt) for number, send in self.sends.items()]
         held += [(send, True) for send in self.ending]
@@ -128,7 +131,10 @@ class SessionBook:
         return sorted(held, key=lambda each: -each[0].serial)
 
     def begin_anew(self, also: Iterable[Send] = ()) -> None:
-        """Discard all numbers: all held messages and those of ``also`` wait for a new number."""
+        """Discard all numbers. The messages, and those of ``also``, wait for new numbers.
+
+        Taken messages stay taken.
+        """
         self.waiting = sorted(
             [*self.sends.values(), *self.waiting, *also], key=lambda each: each.serial
         )

@@ -1,4 +1,4 @@
-"""The source of a reliable sequence as it was saved, and the envelopes of its messages."""
+"""Build the source of a saved reliable sequence, and the envelopes of its messages."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def restored_source(
 ) -> Source:
     """Build the source of a saved sequence; ``row`` has a ``create_id``.
 
-    ``in_flight`` are the numbers of messages that may have been sent, all of them.
-    ``poll_interval`` is in seconds.
+    ``in_flight`` are the numbers of all messages that may have been sent, as runs (first, last
+    included). ``poll_interval`` is in seconds. Raises :class:`ConfigurationError` if the versions
+    in ``row`` are unknown.
     """
     now = time.monotonic()
     state = SourceState.OPEN if row.identifier else SourceState.CREATING
@@ -46,9 +47,10 @@ def restored_source(
 
 
 def envelope_of(source: Source, transmit: Transmit, send: Send | None) -> SoapMessage:
-    """Return the envelope of a message, with the same bytes each time.
+    """Return the SOAP envelope of the message ``send``, with the same bytes each time.
 
-    Without a message, return the envelope of the LastMessage of version 1.0.
+    ``transmit`` states the number. If ``send`` is ``None``, return the envelope of the LastMessage
+    of version 1.0.
     """
     if send is None:
         return source.envelope(transmit, "", b"", f"{source.create_id}/LastMessage")

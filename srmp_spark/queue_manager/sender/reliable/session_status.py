@@ -1,4 +1,7 @@
-"""One of our sequences as ``status.outgoing`` shows it (INTERFACE.md section 3)."""
+"""The status of one sequence of this queue manager, for ``status.outgoing``.
+
+INTERFACE.md section 3 defines it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from srmp_spark.wsrm.sending.source import Source
 
 
 def status_of(source: Source | None, *, is_lost: bool) -> dict[str, Any]:
-    """Return the status of a sequence.
+    """Return the status of a sequence; ``source`` is ``None`` if there is no sequence.
 
     ``is_lost`` states that the destination no longer knew the sequence, and that an operator must
     decide.

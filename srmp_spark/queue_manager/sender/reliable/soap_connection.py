@@ -2,8 +2,8 @@
 
 All requests use one connection, which is kept alive. As in SRMP (:mod:`.connections`) only a
 complete answer counts, redirects are never followed, TLS is always verified, and the URL comes from
-our own user. A service may close an idle connection just when we use it. Then the request is sent
-once more over a new connection, with the same bytes.
+a user of this queue manager. A service may close an idle connection just when a request is sent
+over it. Then the request is sent once more over a new connection, with the same bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NO_END = "the answer has no end"
 
 
 class NoAnswerError(SrmpSparkError):
-    """States that there is no complete answer.
+    """Raised when there is no complete answer to a request.
 
     ``left`` states that a part of the request may have reached the service.
     """
@@ -57,23 +57,23 @@ class SoapAnswer(NamedTuple):
     twice: bool
     """Whether the service may have received the request twice.
 
-    The request was sent before over a connection that the service closed.
+    Then the request was sent before over a connection that the service closed.
     """
 
 
 class _BodyParser(AnswerParser):
-    """Keeps the body of an answer, up to its limit."""
+    """Keeps the body of an answer, up to slightly more than ANSWER_BODY_MAX bytes."""
 
     body = b""
 
     def on_body(self, data: bytes) -> None:
-        """Append a piece of the body."""
+        """Append a piece of the body, unless the body exceeds its limit already."""
         if len(self.body) <= ANSWER_BODY_MAX:
             self.body += data
 
 
 class _Exchange(asyncio.Protocol):
-    """One connection, which carries one request at a time."""
+    """One HTTP connection to a service, which carries one request at a time."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -96,7 +96,8 @@ class _Exchange(asyncio.Protocol):
     async def ask(self, request: bytes) -> tuple[int, str, bytes]:
         """Send a request and return its answer: status, reason and body.
 
-        Raises :class:`NoAnswerError` if the connection ends, or if the answer takes too long.
+        Raises :class:`NoAnswerError` if the connection ends, if the answer is malformed or too
+        long, or if it takes longer than ANSWER_SECONDS plus the time for the request at RATE_MIN.
         """
         assert self.transport is not None
         if not self.is_usable:
@@ -161,12 +162,12 @@ class _Exchange(asyncio.Protocol):
 
 
 class SoapConnection:
-    """Posts messages to one service."""
+    """Posts messages to one service over one connection at a time, opened when needed."""
 
     def __init__(
         self, url: str, addresses: Addresses, tls: ClientTls, endpoint_of: Callable[[str], str]
     ) -> None:
-        """Prepare to post to ``url``.
+        """Prepare to post to ``url``, without connecting.
 
         ``endpoint_of`` returns the URL to connect to instead of another one. [MC-MQSRM] 3.1.7.9
         defines this for queues.
@@ -179,10 +180,10 @@ class SoapConnection:
         self._exchange: _Exchange | None = None
 
     async def post(self, message: SoapMessage) -> SoapAnswer:
-        """Send a message and return its answer.
+        """Send a message and return its answer, over the open connection or a new one.
 
         The message is sent a second time only if the service closed an idle connection. Raises
-        :class:`NoAnswerError` if there is no complete answer.
+        :class:`NoAnswerError` if there is no connection or no complete answer.
         """
         content = encode(message)
         fields = "".join(f"{name}: {value}\r\n" for name, value in http_fields(message).items())
@@ -254,9 +255,10 @@ class SoapConnection:
 
 
 def read_answer(answer: SoapAnswer) -> tuple[SoapMessage | None, str | None]:
-    """Return the message in an answer, and a sentence about what is wrong with the answer.
+    """Return the SOAP message in an answer, and a sentence about what is wrong with the answer.
 
-    Each of the two is ``None`` if there is nothing to return.
+    The message is ``None`` if the body is empty or no SOAP message. The sentence is ``None`` if the
+    status is 200 or 202 and the body is no fault and can be read.
     """
     message: SoapMessage | None = None
     problem = None if answer.status in (200, 202) else f"{answer.status} {answer.reason}".strip()

@@ -21,45 +21,52 @@ from srmp_spark.store.outbox.tables.forward_place import Cursor
 REPORT_SECONDS = 1.0
 """Interval of the reports, in seconds.
 
-After this time the main process knows that a destination is empty, and accepts another one in its
-place.
+After at most this time the main process knows that a destination is empty, and accepts another one
+in its place.
 """
 NAMES_MAX = 32
-"""Destinations in one packet.
+"""Most destinations in one packet of the report; further ones need another packet.
 
 Each has at most 1 KB, and a packet 128 KB (:data:`.child.packets.PACKET_MAX`).
 """
 
 
 class ForwardReport:
-    """The child's end of the report."""
+    """Sends the report from the sender process to the main process."""
 
     def __init__(self, control: socket.socket, room: OutgoingRoom) -> None:
         self._control = control
         self._room = room
         self._told: dict[str, str] = {}
         self._version: int | None = None
-        """Version of the state that was reported, or ``None`` before the first report."""
+        """Version of the room's state that was reported last, or ``None`` before the first report.
+        """
         self._has_begun = False
         self._forwarded: Cursor | None = None
-        """The position of the log to report, or ``None`` if the present one was reported."""
+        """The position of ``private$/forward$`` to report, or ``None`` if it was reported."""
 
     def __repr__(self) -> str:
         return f"<ForwardReport told={len(self._told)}>"
 
     async def run(self) -> None:
-        """Report changes at each interval, until cancelled."""
+        """Report changes each REPORT_SECONDS, until cancelled."""
         while True:
             self.tell()
             await asyncio.sleep(REPORT_SECONDS)
 
     def forwarded(self, to: Cursor) -> None:
-        """Report how far the log is outgoing, now or the next time."""
+        """Report that the rows of ``private$/forward$`` up to ``to`` are outgoing.
+
+        If the socket has no room, the next report includes it.
+        """
         self._forwarded = to
         self.tell()
 
     def tell(self) -> None:
-        """Report all changes since the last report, as far as the socket has room."""
+        """Report all changes since the last report, as far as the socket has room.
+
+        The rest is reported the next time.
+        """
         try:
             if self._room.version != self._version:
                 self._tell_destinations()

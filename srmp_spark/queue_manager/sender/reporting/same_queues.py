@@ -13,7 +13,8 @@ problem, so this module finds the problem in two ways:
 - *When receipts are missing*: a stream was sent again :data:`REPEATS_MIN` times, and all of it was
   answered 200. Meanwhile a newer stream to the same address, or to the same path of another host,
   was acknowledged. If only the path is the same, this is reported as one of two possible reasons.
-  Many machines have a queue of the same name, and the receipts of one of them may fail to reach us.
+  Many machines have a queue of the same name, and the receipts of one of them may fail to reach
+  this queue manager.
 
 Both cases are logged once. While a case lasts, ``status.outgoing`` and ``doctor`` show the case.
 The module runs in the loop of the sender process.
@@ -38,30 +39,34 @@ LOOK_SECONDS = 10.0
 One search goes through all streams, which takes some milliseconds for ten thousand.
 """
 REPEATS_MIN = 2
-"""Repeats of a stream without a receipt before the stream is suspected.
+"""Number of repeats of a stream without a receipt at which the stream is suspected.
 
 One receipt may be lost or late. With the default ``--resend-table`` the repeats take a minute.
 """
 NAMES_MAX = 8
-"""Destinations that are remembered for one address and path.
+"""Most destinations that are remembered for one IP address and path.
 
 Further destinations are not compared. An address with more names is a proxy, and each name would be
 compared with all others.
 """
 ADDRESSES_MAX = 8
-"""Addresses of one host that are remembered. Further addresses are ignored."""
+"""IP addresses of one host that are remembered. Further addresses are ignored."""
 TOLD_MAX = 1_000
-"""Pairs that are logged. Later pairs are shown by ``status`` alone."""
+"""Pairs of destinations that are logged. Later pairs are shown by ``status`` alone."""
 
 _Place = tuple[str, str]
-"""An IP address and a path."""
+"""An IP address and the path of a URL."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SameQueue:
-    """The finding about one stream: ``other`` seems to be the same queue."""
+    """The finding about one stream: the destination ``other`` seems to be the same queue.
+
+    ``receipts_missing`` states in which of the two ways it was found. ``text`` describes the
+    problem, and ``hint`` the remedy.
+    """
 
     other: str
     receipts_missing: bool
@@ -69,7 +74,7 @@ class SameQueue:
     hint: str
 
     def as_json(self) -> dict[str, Any]:
-        """Return the finding as ``status.outgoing`` shows it."""
+        """Return the finding as a dictionary, as ``status.outgoing`` shows it."""
         return {
             "destination": self.other,
             "receipts_missing": self.receipts_missing,
@@ -80,14 +85,14 @@ class SameQueue:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The URL of a destination, and the addresses and paths that it leads to."""
+    """The URL of a destination, and each IP address of its host with the path of the URL."""
 
     url: UrlParts
     places: tuple[_Place, ...]
 
 
 class SameQueues:
-    """Finds all pairs of equal queues of one sender process."""
+    """Finds pairs of destinations that seem to be one queue, for one sender process."""
 
     def __init__(self, sender: Sender, endpoint_of: Callable[[str], str]) -> None:
         self._sender = sender
@@ -99,7 +104,7 @@ class SameQueues:
         """
         self._names: dict[_Place, list[QueueKey]] = {}
         self._near: dict[QueueKey, tuple[QueueKey, str]] = {}
-        """For a stream, another stream and the address that both are sent to."""
+        """For a stream, another stream and the IP address that both are sent to."""
         self._missing: dict[QueueKey, SameQueue] = {}
         self._told: set[tuple[QueueKey, QueueKey, bool]] = set()
 
@@ -110,13 +115,16 @@ class SameQueues:
         )
 
     async def run(self) -> None:
-        """Search at each interval, until cancelled."""
+        """Search for missing receipts each LOOK_SECONDS, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             self.look()
 
     def of(self, key: QueueKey) -> SameQueue | None:
-        """Return the finding about a stream at the last search, or ``None``."""
+        """Return the present finding about the stream ``key``, or ``None``.
+
+        Missing receipts are those of the last search.
+        """
         missing = self._missing.get(key)
         if missing is not None:
             return missing
@@ -124,7 +132,11 @@ class SameQueues:
         return None if near is None else _as_near(key, *near)
 
     def learnt(self, key: QueueKey, addresses: Sequence[str]) -> None:
-        """Note the addresses of the host of ``key``, before a connection to one of them is made."""
+        """Record the addresses of the host of ``key``, before a connection to one of them is made.
+
+        Then compare the stream with others, as :meth:`leaves`. Destinations that are no stream, or
+        are reached through a redirection, are ignored.
+        """
         if key.kind != "stream" or self._endpoint_of(key.destination) != key.destination:
             return
         url = split_url(key.destination)
@@ -142,9 +154,10 @@ class SameQueues:
         self.leaves(key)
 
     def leaves(self, key: QueueKey) -> None:
-        """Compare ``key``, of which a message is sent now, with other streams to its addresses.
+        """Compare the stream ``key`` with other streams to its addresses.
 
-        A connection may live longer than a stream. If both connections are kept open, no address is
+        Called when a message of the stream is sent. A pair that is found is recorded and logged. A
+        connection may live longer than a stream. If both connections are kept open, no address is
         looked up when a stream begins.
         """
         known = self._known.get(key)
@@ -160,7 +173,7 @@ class SameQueues:
                 return
 
     def look(self) -> None:
-        """Forget findings that have ended, and find streams whose receipts are missing."""
+        """Forget findings that have ended, and find and log streams whose receipts are missing."""
         gone = {key for key in self._known if self._sender.get(*key) is None}
         for key in gone:
             self._forget(key)
@@ -196,7 +209,10 @@ class SameQueues:
                     yield other, place[0]
 
     def _acknowledged_by_path(self, stuck: list[OutgoingStream]) -> dict[str, OutgoingStream]:
-        """Return, for each path of ``stuck``, the stream that was acknowledged last."""
+        """Return, for each URL path of the streams ``stuck``, the stream acknowledged last.
+
+        All streams with that path are considered.
+        """
         found: dict[str, OutgoingStream] = {}
         if stuck:
             paths = {_path_of(stream.key.destination) for stream in stuck}
@@ -213,7 +229,11 @@ class SameQueues:
     def _newer_one(
         self, stream: OutgoingStream, by_path: dict[str, OutgoingStream]
     ) -> tuple[OutgoingStream, str | None] | None:
-        """Return the stream that seems to replace ``stream``, and the address if it is the same."""
+        """Return the stream that seems to replace ``stream``, and the IP address if it is the same.
+
+        The address is ``None`` if only the path is the same. Return ``None`` if there is no such
+        stream.
+        """
         for key, address in self._neighbours(stream.key):
             other = self._sender.get(*key)
             if isinstance(other, OutgoingStream) and _goes_on(other, stream):
@@ -246,10 +266,12 @@ def _path_of(destination: str) -> str:
 
 
 def _are_two_names(one: UrlParts, other: UrlParts) -> bool:
-    """Return whether two URLs of one address and path may be one queue.
+    """Return whether two URLs of one address and path may be one queue under two names.
 
-    Another port is another queue manager. Two URLs with one host and port are two spellings, one of
-    which an older version stored (:mod:`~srmp_spark.store.outbox.preparing.respelled`).
+    Another port is another queue manager. Two URLs with one host and port are two forms of one
+    name, one of which an older version stored
+    (:mod:`~srmp_spark.store.outbox.preparing.respelled`); they count only if their queries are
+    equal.
     """
     return one.scheme != other.scheme or (
         one.port == other.port and (one.host != other.host or one.query == other.query)

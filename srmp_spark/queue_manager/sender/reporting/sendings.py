@@ -1,9 +1,9 @@
 """The send history of messages: how often and when each was sent, kept as runs.
 
-The history is written for the Delta state about once a second. Only the memory of the sender
-process has the history, so a message that was sent before the process began has no times. A stream
-sends in ascending order. So all messages of one second are one run, and finished messages are
-forgotten.
+A run is a range of consecutive serials (numbers in their outgoing queue) with the same history. The
+history is written for the Delta state about once a second. Only the memory of the sender process
+has the history, so a message that was sent before the process began has no times. A stream sends in
+ascending order. So all messages of one second are one run, and finished messages are forgotten.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from srmp_spark.srmp.sending.sender import Sender
 from srmp_spark.store.outbox.messages.live import LiveQueue, SentRun, write_live
 
 SENT_TOGETHER_US = 1_000_000
-"""Time within which consecutive messages share one time, in microseconds.
+"""Time within which consecutive messages share one time of sending, in microseconds.
 
 The shared time is that of the first message.
 """
 RUNS_MAX = 4_096
-"""Runs of one queue. Beyond this limit the oldest run is forgotten.
+"""Most runs in the history of one queue. Beyond this limit the oldest run is forgotten.
 
 The limit is reached after an hour with a peer that sends no receipt.
 """
@@ -43,14 +43,20 @@ log = logging.getLogger(__name__)
 
 
 class Sendings:
-    """The send history of all outgoing queues."""
+    """Records the send history of all outgoing queues.
+
+    ``at`` and ``utc`` are in microseconds since 1970 (UTC).
+    """
 
     def __init__(self) -> None:
         self._runs: dict[QueueKey, list[SentRun]] = {}
         self._failed: dict[QueueKey, tuple[int, int]] = {}
 
     def note(self, key: QueueKey, serial: int, at: int) -> None:
-        """Note that a message is sent now; ``at`` is in microseconds since 1970 (UTC)."""
+        """Record that the message with ``serial`` is sent now, perhaps again.
+
+        At most RUNS_MAX runs are kept for a queue; then the oldest is forgotten.
+        """
         runs = self._runs.setdefault(key, [])
         index = bisect_right(runs, serial, key=_first) - 1
         attempts, first_sent_at = 1, at
@@ -77,16 +83,22 @@ class Sendings:
                 del runs[0]
 
     def failed(self, key: QueueKey, serial: int, status: int) -> None:
-        """Note that the last answer to a message had another status than 200."""
+        """Record that the last answer to a message had the status ``status``, which is not 200."""
         self._failed[key] = serial, status
 
     def of(self, changes: OutgoingChanges) -> dict[SerialRun, Sequence[SentRun]]:
-        """Return the send history of the messages whose end is stored next."""
+        """Return the send history of each run of messages whose end is stored with ``changes``.
+
+        A run without a known history has an empty sequence.
+        """
         ended = [*changes.finished, *(letter.run for letter in changes.dead_letters)]
         return {run: self._within(run) for run in ended}
 
     def forget(self, changes: OutgoingChanges) -> None:
-        """Forget the history of messages that ended with ``changes``, which are stored."""
+        """Forget the history of the messages that ended with ``changes``, and of forgotten queues.
+
+        Call this when ``changes`` are stored.
+        """
         for key, first, last in [
             *changes.finished,
             *(letter.run for letter in changes.dead_letters),
@@ -107,9 +119,10 @@ class Sendings:
             self._failed.pop(key, None)
 
     def live(self, sender: Sender, monotonic: float, utc: int) -> dict[QueueKey, LiveQueue]:
-        """Return the present state of every queue, for the Delta state.
+        """Return the present state of every outgoing queue, by its key, for the Delta state.
 
-        ``monotonic`` is in seconds, ``utc`` in microseconds since 1970.
+        ``monotonic`` is the present time in seconds of the monotonic clock, ``utc`` in microseconds
+        since 1970.
         """
         return {queue.key: self._live(queue, monotonic, utc) for queue in sender}
 
@@ -146,7 +159,10 @@ class Sendings:
 
     @staticmethod
     def _span(runs: list[SentRun], first: int, last: int) -> tuple[int, int]:
-        """Return the index range of the runs that overlap the serials ``first`` to ``last``."""
+        """Return the index range of the runs that overlap the serials ``first`` to ``last``.
+
+        Both serials are included; the end of the index range is excluded.
+        """
         low = max(bisect_right(runs, first, key=_first) - 1, 0)
         if low < len(runs) and runs[low].last < first:
             low += 1
@@ -159,7 +175,12 @@ class Sendings:
 async def tell_live(
     directory: Path, fence: int, sender: Sender, sendings: Sendings, clock: Clock
 ) -> None:
-    """Keep the file that the Delta state reads up to date, until cancelled."""
+    """Write the state of the outgoing queues to ``outbox.live.json`` if it changed.
+
+    This is done each LIVE_SECONDS, until cancelled. The publisher of the Delta state reads this
+    file. ``fence`` is the number of the present owner of the outbox; the file of another owner is
+    not read. An error of the disk is logged, and writing is tried again.
+    """
     loop = asyncio.get_running_loop()
     told: dict[QueueKey, LiveQueue] | None = None
     while True:

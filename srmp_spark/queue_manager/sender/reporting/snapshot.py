@@ -1,4 +1,7 @@
-"""Entries of ``status.outgoing`` and of the metric ``srmp_outgoing`` (INTERFACE.md section 3)."""
+"""Make the entries of ``status.outgoing`` and of the metric ``srmp_outgoing``.
+
+INTERFACE.md section 3 defines them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,11 @@ from srmp_spark.srmp.sending.transfer_info import SequenceInfo, transfer_info
 
 
 def outgoing(dispatcher: Dispatcher, clock: Clock) -> list[dict[str, Any]]:
-    """Return an entry for each outgoing queue, with times in microseconds since 1970 (UTC)."""
+    """Return an entry for each outgoing queue, with times in microseconds since 1970 (UTC).
+
+    This first searches for queues under two names (:meth:`.same_queues.SameQueues.look`), which may
+    log a finding.
+    """
     dispatcher.same_queues.look()
     now, utc = clock.monotonic(), clock.utc()
     found = []
@@ -79,16 +86,16 @@ def _transfer_info(stream: OutgoingStream, now: float, utc: int) -> dict[str, An
 
 
 def told(url: str) -> str:
-    """Return the address of receipts without its secret.
+    """Return the URL for receipts with everything after its first ``=`` replaced by ``…``.
 
-    The secret is removed because ``status`` is copied into bug reports.
+    That part is a secret, and ``status`` is copied into bug reports.
     """
     path, equals, _ = url.partition("=")
     return f"{path}=…" if equals else url
 
 
 def _in_doubt(queue: OutgoingQueue) -> int:
-    """Return the number of messages of a queue that the peer may have.
+    """Return the number of messages of a queue that the peer may have, without confirmation.
 
     These messages were sent without a complete answer, or sent by an earlier process and not again.
     """

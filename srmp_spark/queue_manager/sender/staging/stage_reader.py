@@ -1,11 +1,11 @@
 """A process that reads stages before any other process does, so that it may die alone.
 
-This process is a child of the sender process. Arrow is fast because it trusts the bytes that it
-reads. A stage is written by a client, and some bytes end the process that reads them. Here they end
-a process that owns nothing: no socket, no database, no lock, and a limit on its memory. The sender
-process reads only files that were read here to their end (:mod:`.stage_readers` is its side).
-
-This process reads each row, so it hashes each row too, and leaves the hashes alongside the stage
+A stage is the file with the rows of one task of a batch. This process is a child of the sender
+process. Arrow is fast because it trusts the bytes that it reads. A stage is written by a client,
+and some bytes end the process that reads them. In this case they end a process that owns nothing:
+no socket, no database, no lock, and a limit on its memory. The sender process reads only files that
+this process has read to their end (:mod:`.stage_readers` is its side). This process reads each row,
+so it hashes each row too, and leaves the hashes alongside the stage
 (``srmp_spark.store.outbox.identity.row_hashes``).
 
     python -m srmp_spark.queue_manager.sender.staging.stage_reader PARENT
@@ -31,7 +31,7 @@ from srmp_spark.queue_manager.child.without_pandas import leave_out_pandas
 MEMORY_BYTES_MAX = 1024 * 1024 * 1024
 """Private memory of the process, in bytes. A stage that needs more is refused.
 
-A record batch (64 MB) in several forms must fit, and every spelling of a destination.
+A record batch (64 MB) in several forms must fit, and every form of a destination's name.
 """
 IDLE_SECONDS = 60.0
 """Time without a question after which the process ends, in seconds.
@@ -41,7 +41,7 @@ The next stage starts another process in half a second.
 
 
 class Question(msgspec.Struct, frozen=True):
-    """Asks the process to judge a file."""
+    """Asks the reader process to check the stage ``file`` of ``folder``."""
 
     folder: str
     file: str
@@ -50,7 +50,10 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Readable(msgspec.Struct, frozen=True, tag=True):
-    """States that every row of the stage can become a message."""
+    """The verdict that every row of the stage can become a message, with facts about the stage.
+
+    ``rows`` and ``bytes`` are its size, the other fields are its schema.
+    """
 
     rows: int
     bytes: int
@@ -61,7 +64,7 @@ class Readable(msgspec.Struct, frozen=True, tag=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True, tag=True):
-    """States that the stage is refused, and why."""
+    """The verdict that the stage is refused, with the error for the client."""
 
     status: int
     code: str
@@ -73,9 +76,10 @@ Verdict = Readable | Unreadable
 
 
 def judge(question: Question) -> Verdict:
-    """Read the whole file, and write the hashes of its rows alongside it.
+    """Check the whole file of a question, and write the hashes of its rows alongside it.
 
-    Return :class:`Readable` if every row can become a message, else :class:`Unreadable`.
+    Return :class:`Readable` if every row can become a message, else :class:`Unreadable`. Raises
+    :class:`OSError` if the file cannot be read.
     """
     from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
     from srmp_spark.store.outbox.identity.row_hashes import HashesWriter
@@ -96,7 +100,10 @@ def judge(question: Question) -> Verdict:
 
 
 def main() -> None:
-    """Answer questions until the parent closes its end, or is silent for :data:`IDLE_SECONDS`."""
+    """Answer questions until the parent closes its end, or is silent for :data:`IDLE_SECONDS`.
+
+    The first argument of the program is the process id of the parent.
+    """
     end_with_parent(int(sys.argv[1]))
     log_to_stderr()
     leave_out_pandas()

@@ -31,12 +31,12 @@ from srmp_spark.store.outbox.identity.row_hashes import delete_stage
 from srmp_spark.store.outbox.staging.stages import CheckedStage
 
 TRIES = 2
-"""Readers that one stage may end before it is refused."""
+"""Reader processes that one stage may end; then it is refused."""
 READ_SECONDS_MAX = 120.0
 """Longest time of a reader for one stage, in seconds. A reader that takes longer is killed.
 
 Usual is a second for 100,000 rows of many columns. Both tries end before the main process stops
-waiting (``STAGE_SECONDS``).
+waiting (:data:`.sender.link.STAGE_SECONDS`).
 """
 COMMAND = (sys.executable, "-m", "srmp_spark.queue_manager.sender.staging.stage_reader")
 
@@ -44,11 +44,11 @@ log = logging.getLogger(__name__)
 
 
 class _ReaderEndedError(Exception):
-    """States that a reader ended without an answer."""
+    """Raised when a reader ended without an answer."""
 
 
 class _Reader:
-    """One child process that reads stages."""
+    """One child process that reads stages, one after another."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(  # noqa: S603  # our own module
@@ -64,7 +64,10 @@ class _Reader:
 
     @property
     def is_alive(self) -> bool:
-        """Return whether the process can be asked. An idle process ends by itself."""
+        """Return whether the process still runs and can be asked.
+
+        An idle process ends by itself.
+        """
         return self._process.poll() is None
 
     def ask(self, question: Question) -> Verdict:
@@ -92,7 +95,7 @@ class _Reader:
         return verdict
 
     def close(self) -> None:
-        """Kill the process, even if it is reading a stage."""
+        """Kill the process at once, even if it is reading a stage, and wait until it has ended."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -109,12 +112,15 @@ def _how_it_ended(code: int) -> str:
 
 
 class StageReaders:
-    """Starts a reader process for each simultaneous question. Any thread may ask."""
+    """Starts a reader process for each simultaneous question, and uses idle ones again.
+
+    Any thread may ask.
+    """
 
     def __init__(self, folder: Path, *, multicast: bool, command: Sequence[str] = COMMAND) -> None:
-        """Prepare to read stages of ``folder``.
+        """Prepare to read stages of ``folder``; no process is started yet.
 
-        ``multicast`` states whether multicast is in use here.
+        ``multicast`` states whether this queue manager sends multicast.
         """
         self._folder = folder
         self._multicast = multicast
@@ -123,9 +129,10 @@ class StageReaders:
         self._lock = threading.Lock()
 
     def check(self, file: str, partition: int) -> CheckedStage:
-        """Let a reader judge every row of ``file``, and return the checked stage.
+        """Let a reader check every row of ``file``, and return the checked stage.
 
-        A stage that is refused is deleted. Then :class:`BatchError` is raised.
+        ``file`` is a name in the folder, and ``partition`` is the number of the Spark partition. If
+        the stage is refused, delete it and raise :class:`BatchError`.
         """
         path = self._folder / file
         assert path.parent == self._folder, f"{file} is a name, not a path"
@@ -176,7 +183,7 @@ class StageReaders:
         return _Reader(self._command)
 
     def close(self) -> None:
-        """End the idle readers. A reader that is reading ends with this process."""
+        """Kill the idle readers. A reader that is reading ends with this process."""
         with self._lock:
             for reader in self._idle:
                 reader.close()

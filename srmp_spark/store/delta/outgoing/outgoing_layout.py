@@ -58,21 +58,24 @@ NOTE = "srmp.groups"
 
 
 class HeldGroup(NamedTuple):
-    """One group, as a file has it."""
+    """One group of the outbox, as a file holds it: rowid and stamp of the group."""
 
     id: int
     stamp: str
 
 
 class HeldFile(NamedTuple):
-    """A live file and its groups. Without groups the file is damaged, or its content is unknown."""
+    """A live file of the table, and the groups of the outbox that it holds.
+
+    Without groups the file is damaged, or its content is unknown.
+    """
 
     file: LiveFile
     groups: tuple[HeldGroup, ...]
 
 
 class Size(NamedTuple):
-    """Size of a group, as far as limits count it."""
+    """Size of a group: number of waiting rows, and bytes of its bodies."""
 
     rows: int
     bytes: int
@@ -80,7 +83,7 @@ class Size(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """The content of one commit."""
+    """The content of one commit to ``outgoing_queue``: files to remove and groups to write."""
 
     removed: list[HeldFile] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
@@ -89,21 +92,22 @@ class Step:
 
 
 def note_of(groups: Sequence[HeldGroup]) -> str:
-    """Return the note of the groups for the footer of a file."""
+    """Return ``groups`` as JSON text, the note for the footer of their file."""
     return json.dumps(groups)
 
 
 def read_note(text: str | None) -> tuple[HeldGroup, ...]:
-    """Return the groups from the note of a footer; none if the file has no note."""
+    """Return the groups from the note of a file's footer; empty if the file has no note."""
     return tuple(HeldGroup(*group) for group in json.loads(text or "[]"))
 
 
 def plan(
     held: Sequence[HeldFile], wanted: Mapping[int, str], sizes: Mapping[int, Size]
 ) -> list[Step]:
-    """Return the commits that make the table hold exactly ``wanted``.
+    """Return the commits, in order, that make the table hold exactly the groups ``wanted``.
 
-    ``wanted`` has the stamp of each group, in the order of queues and serials.
+    ``held`` are the present files. ``wanted`` has the stamp of each group by its rowid, in the
+    order of queues and serials (:func:`.outgoing_rows.stamp`). Nothing is written.
     """
     taken: set[int] = set()
     stay, dirty = [], []
@@ -147,7 +151,10 @@ def plan(
 
 
 def files_of(groups: Sequence[int], sizes: Mapping[int, Size]) -> Iterator[list[int]]:
-    """Yield the groups of each file that a step writes."""
+    """Yield a list of the groups of each file, for ``groups`` that one commit writes.
+
+    No file exceeds the limits of this module, unless one group alone does.
+    """
     file: list[int] = []
     rows = size = 0
     for group in groups:

@@ -51,16 +51,16 @@ class WaitingGroup(NamedTuple):
 
     @property
     def offsets(self) -> np.ndarray:
-        """Return the indices in the group of the rows that are still there."""
+        """Return the indices in the group of its unfinished rows, ascending."""
         return self.row.live(self.row.first, self.row.last)
 
     def serials(self, indices: np.ndarray) -> np.ndarray:
-        """Return the serials of the rows at these indices."""
+        """Return the serials of the rows at ``indices`` in the group, as an array."""
         return np.asarray(indices + (self.row.first + self.base), np.int64)
 
 
 class Moved(NamedTuple):
-    """Some dead letters or journal copies, with their content."""
+    """Dead letters or journal copies that were moved together, with their content."""
 
     row: MovedRow
     content: pa.RecordBatch | None
@@ -68,7 +68,7 @@ class Moved(NamedTuple):
 
 
 class OutboxLook(NamedTuple):
-    """The state of the outbox at one commit."""
+    """The state of the outbox at one commit, without the content of messages."""
 
     position: int
     incarnations: Sequence[Incarnation]
@@ -85,7 +85,7 @@ class OutboxLook(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the name of the present incarnation."""
+        """Return the random name of the present life of the outbox (:class:`.Incarnation`)."""
         return self.incarnations[-1].name
 
 
@@ -145,7 +145,10 @@ class OutboxSource:
                     self._connection.execute("ROLLBACK")
 
     def look(self) -> OutboxLook:
-        """Return the state of the outbox without the content of messages."""
+        """Read and return the present state of the outbox, without the content of messages.
+
+        Raises :class:`StoreDamagedError` if the outbox cannot be read.
+        """
         with self._snapshot() as db:
             position, fence = db.execute("SELECT position, fence FROM head").fetchone()
             queues = {QueueKey(row.destination, row.kind): row for row in load_queues(db)}
@@ -160,7 +163,7 @@ class OutboxSource:
             )
 
     def content(self, group: WaitingGroup) -> pa.RecordBatch | None:
-        """Return all rows of a group, including rows that are gone.
+        """Return all rows of a group as a record batch, including finished rows.
 
         Return ``None`` if the group is finished. Raises :class:`StoreDamagedError` if its rows are
         lost or damaged.
@@ -189,7 +192,8 @@ class OutboxSource:
     def moved(self, fate: str, after: int, to: int, rows_max: int, bytes_max: int) -> list[Moved]:
         """Return the next dead letters (``dead``) or journal copies (``journal``) in (after, to].
 
-        The result stays within both limits, but has at least one entry if there is one.
+        The numbers are ids of the table ``moved``. The result stays within both limits, but has at
+        least one entry if there is one. A damaged entry is returned without content.
         """
         found: list[Moved] = []
         with self._snapshot() as db:

@@ -61,17 +61,20 @@ DAMAGED_REMEDY = (
 )
 MOVED_ROWS = 16_384
 MOVED_BYTES = 16 << 20
-"""Bytes of bodies in one commit to ``dead_letter_queue`` or ``journal_queue``; MOVED_ROWS is the
-limit of its rows. The rest follows in another commit.
+"""Bytes of bodies in one commit to ``dead_letter_queue`` or ``journal_queue``.
+
+MOVED_ROWS is the limit of its rows. The rest follows in another commit.
 """
 NUMBER_MAX = 2**62
 """A number above every number of the table ``moved``."""
 TABLES_LOOK_S = 60.0
-"""Interval in seconds at which the tables are compared with what was written, although nothing
-changes here: other programs may have restored them.
+"""Interval in seconds at which the tables are compared with what was written.
+
+The tables are compared although the outbox has not changed, because other programs may have
+restored them.
 """
 _ALL = LiveFile("", 0, 0, {}, {})
-"""Stands for a lost file that held every row that the outbox has."""
+"""Stands for a lost file that held all rows that the outbox has."""
 
 _FATES = {"dead": "dead_letter_queue", "journal": "journal_queue"}
 _COMMITS = "outgoing_queue"
@@ -80,7 +83,7 @@ _log = logging.getLogger(__name__)
 
 
 class OutgoingPublisher:
-    """Writes the tables of sending below ``state_uri``.
+    """Writes the Delta tables of sending below ``state_uri``, one cycle after another.
 
     The instance works for the queue manager that owns ``data_dir``.
     """
@@ -110,12 +113,13 @@ class OutgoingPublisher:
         """State of the outbox that the tables are known to show."""
         self._moved_at = 0.0
         self._look_at = 0.0
-        """Time of the next look at the tables even if nothing changed here, in seconds of the
-        monotonic clock.
+        """Time at which the tables are compared next even if the outbox has not changed.
+
+        The time is in seconds of the monotonic clock.
         """
         self._told: set[int] = set()
         self._as_of = time.time()
-        """Time of the outbox that is published, in seconds since 1970.
+        """Time at which the published state of the outbox was read, in seconds since 1970.
 
         At the start nothing waits longer than since the start.
         """
@@ -126,16 +130,17 @@ class OutgoingPublisher:
         )
 
     def as_of(self) -> float:
-        """Return when the outbox was read for what is published, in seconds since 1970.
+        """Return the time at which the published state was read, in seconds since 1970.
 
         Any thread may call the method.
         """
         return self._as_of
 
     def run(self, stop: threading.Event, notify: Notify) -> None:
-        """Publish every ``interval_s`` seconds until ``stop`` is set, then once more.
+        """Publish every ``interval_s`` seconds until ``stop`` is set, and then once more.
 
-        Only failures and recoveries are notified.
+        ``notify`` is called for failures and recoveries only (:func:`.run_cycles`). The method
+        returns earlier after damage that cannot be repaired.
         """
 
         def cycle() -> bool:
@@ -155,7 +160,7 @@ class OutgoingPublisher:
         run_cycles(SENDING, cycle, self._forget, self._interval_s, stop, notify)
 
     def publish_once(self) -> list[str]:
-        """Run one cycle, and return what of the outbox is damaged and therefore not published.
+        """Run one cycle; return texts about damaged messages, which are not published.
 
         Raises the errors of the store.
         """
@@ -205,8 +210,8 @@ class OutgoingPublisher:
     def _check_not_restored(self) -> None:
         """Raise :class:`OlderCopyError` if the tables show the outbox of a restored queue manager.
 
-        This thread may look before the publisher of the inbox does: at the start, and once more at
-        the end.
+        This thread may see the restore before the publisher of the inbox does: at the start, and
+        once more at the end.
         """
         if self._restores is None:
             self._restores = restores_of(self._data_dir)
@@ -244,7 +249,7 @@ class OutgoingPublisher:
             self._held = self._read_held()
 
     def _look_at_tables(self, look: OutboxLook) -> None:
-        """Find what other programs changed in the tables, and write again what they took out.
+        """Compare the tables with what was written, and write again what other programs took out.
 
         The programs may have used RESTORE, DELETE or OPTIMIZE.
         """
@@ -265,9 +270,9 @@ class OutgoingPublisher:
                 self._publish_again(table, look)
 
     def _publish_again(self, table: StateTable, look: OutboxLook) -> None:
-        """Append dead letters or journal copies that other programs took out.
+        """Append dead letters or journal copies that other programs took out of ``table``.
 
-        The outbox has them for DEAD_LETTER_DAYS.
+        The outbox has these messages for DEAD_LETTER_DAYS. The loss of older ones is logged.
         """
         gone, left = table.rows_gone, set[str]()
         for each in table.own_columns(["message_id"]):
@@ -371,9 +376,10 @@ class OutgoingPublisher:
         return damaged
 
     def _restore(self, table: StateTable, lost: LiveFile, look: OutboxLook) -> None:
-        """Write the rows of a lost file again.
+        """Replace a lost data file by a file with its rows, as far as the outbox has them.
 
-        A power loss may have taken the file. The outbox has the rows for DEAD_LETTER_DAYS.
+        A power loss may have taken the file. The outbox has the rows for DEAD_LETTER_DAYS. The
+        number of restored rows is logged.
         """
         assert self._source is not None, "there is a look"
         left = {
@@ -476,7 +482,7 @@ class OutgoingPublisher:
         sizes: Mapping[int, Size],
         written: list[tuple[DataFile, tuple[HeldGroup, ...]]],
     ) -> list[str]:
-        """Write the files of a step and add each to ``written``; return what is damaged."""
+        """Write the files of a step, add each to ``written``, and return texts about damage."""
         assert self._source is not None, "there is a look"
         spec, table = table_specs.outgoing_queue(), self._tables["outgoing_queue"]
         damaged: list[str] = []
@@ -519,7 +525,7 @@ class OutgoingPublisher:
 
 
 def _spans(look: OutboxLook) -> Iterator[tuple[str, int, int]]:
-    """Yield the numbers of ``moved`` that belong to each incarnation, as (name, after, to).
+    """Yield (name, after, to) of each incarnation: the ids of ``moved`` that belong to it.
 
     The range is (after, to].
     """

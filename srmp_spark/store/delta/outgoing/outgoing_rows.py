@@ -59,7 +59,7 @@ Rows that an older version wrote with fewer columns are written again.
 
 _NEVER = -1
 _NEVER_LEFT = ("expired", "dropped", "no-room", *REASONS.values())
-"""Reasons of messages that were never sent, unless they are in doubt."""
+"""Reasons of moved messages that were never sent, unless they are in doubt."""
 _CONTENT = {
     "label": pa.string(),
     "body": pa.binary(),
@@ -79,9 +79,9 @@ class Standing(NamedTuple):
 
     row: OutgoingQueueRow
     held_to: int
-    """The peer has accepted all messages up to this serial; they wait for its receipt."""
+    """Serial up to which the peer has accepted all messages, which wait for its receipt."""
     doubt_to: int
-    """All messages up to this serial may have been sent, and nothing more is known."""
+    """Serial up to which all messages may have been sent, and nothing more is known."""
     doubtful: np.ndarray
     """Serials of further messages in doubt, ascending."""
     sent: Sequence[SentRun]
@@ -89,7 +89,7 @@ class Standing(NamedTuple):
 
 
 def standing_of(row: OutgoingQueueRow, live: LiveQueue | None) -> Standing:
-    """Return the standing of a queue.
+    """Return the numbers from which the states of a queue's messages follow.
 
     While no sender process reports more, every message that may have been sent is in doubt.
     """
@@ -106,7 +106,7 @@ def standing_of(row: OutgoingQueueRow, live: LiveQueue | None) -> Standing:
 def stamp(group: WaitingGroup, standing: Standing) -> str:
     """Return a digest of the values from which a group's rows are made, without the content.
 
-    A different stamp means different rows.
+    Equal stamps mean equal rows, so a file whose groups have their stamps stays unchanged.
     """
     row = standing.row
     first, last = group.base + group.row.first, group.base + group.row.last
@@ -147,7 +147,7 @@ def stamp(group: WaitingGroup, standing: Standing) -> str:
 def waiting_rows(
     group: WaitingGroup, batch: pa.RecordBatch, standing: Standing, queue_manager: str
 ) -> dict[str, pa.Array]:
-    """Return the rows of a group that are still there, by column."""
+    """Return the columns of ``outgoing_queue`` for the unfinished rows of a group."""
     indices = group.offsets
     serials = group.serials(indices)
     row = standing.row
@@ -201,7 +201,7 @@ def waiting_rows(
 
 
 def moved_rows(moved: MovedRow, batch: pa.RecordBatch, queue_manager: str) -> dict[str, pa.Array]:
-    """Return dead letters or journal copies, by column."""
+    """Return the columns of ``dead_letter_queue`` or ``journal_queue`` for moved messages."""
     serials = np.array(moved.serials, np.int64)
     rows = len(serials)
     sent = _sendings(serials, unpack_sent(moved.sent))
@@ -234,7 +234,10 @@ def moved_rows(moved: MovedRow, batch: pa.RecordBatch, queue_manager: str) -> di
 
 
 def reason_of(moved: MovedRow) -> str:
-    """Return the HTTP status of a moved message, or the name of its message class."""
+    """Return the text for the column ``reason`` of a moved message.
+
+    The text is the HTTP status, else the name of the message class, else the stored reason.
+    """
     if moved.status is not None:
         return str(moved.status)
     number = class_of_end(moved)
@@ -251,7 +254,7 @@ def _state_at_the_end(moved: MovedRow) -> str | None:
 
 
 def finish(columns: dict[str, pa.Array], spec: TableSpec, position: int) -> pa.Table:
-    """Return columns as rows of a table, with ``position`` and ``written_at``."""
+    """Return the columns as a table for ``spec``, with ``position`` and ``written_at`` added."""
     rows = len(columns["message_id"])
     now = pa.scalar(datetime.now(timezone.utc), pa.timestamp("us", tz="UTC"))
     own = {"position": _repeated(position, pa.int64(), rows), "written_at": pa.repeat(now, rows)}
@@ -260,9 +263,10 @@ def finish(columns: dict[str, pa.Array], spec: TableSpec, position: int) -> pa.T
 
 
 def stream_rows(look: OutboxLook, queue_manager: str, spec: TableSpec) -> pa.Table:
-    """Return one row per destination: its stream, or its queue of other messages.
+    """Return the rows of ``outgoing_streams``: one for each destination.
 
-    The latter is used where no stream ever began.
+    The row shows the stream of the destination, or its queue of other messages where no stream ever
+    began.
     """
     chosen: dict[str, OutgoingQueueRow] = {}
     for key, row in look.queues.items():
@@ -324,7 +328,7 @@ def _columns(
     ordinal: int,
     base: int,
 ) -> dict[str, pa.Array]:
-    """Return the columns that waiting messages and moved messages share."""
+    """Return the columns that waiting messages and moved messages both have, by name."""
     rows = len(serials)
     found: dict[str, pa.Array] = {}
     for name, type_ in _CONTENT.items():
@@ -364,7 +368,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 
 
 def _column(batch: pa.RecordBatch, name: str, type_: pa.DataType) -> pa.Array:
-    """Return a column of a packed group. A column that is null in every row is not stored."""
+    """Return a column of a packed group, all null if the group does not store the column."""
     index = batch.schema.get_field_index(name)
     return pa.nulls(batch.num_rows, type_) if index < 0 else batch.column(index).cast(type_)
 

@@ -25,12 +25,16 @@ class LiveFile(NamedTuple):
 
 
 def application_id(queue_manager: str, epoch: str, queue: str) -> str:
-    """Return the Delta application whose version is the last published sequence of a queue."""
+    """Return the name of the Delta application for the published rows of a queue.
+
+    Its version, in an application transaction, is the last published sequence of the queue in
+    ``epoch``.
+    """
     return f"{queue_manager}:{epoch}:{queue}"
 
 
 def restores_id(queue_manager: str) -> str:
-    """Return the Delta application (of ``inbox``) whose version counts the restores.
+    """Return the name of the Delta application (of ``inbox``) whose version counts restores.
 
     The version is how often this queue manager was restored.
     """
@@ -38,7 +42,7 @@ def restores_id(queue_manager: str) -> str:
 
 
 def asked_id(queue_manager: str) -> str:
-    """Return the Delta application (of ``inbox``) whose version counts the questions.
+    """Return the name of the Delta application (of ``inbox``) whose version counts questions.
 
     A restore asks whether the queue manager is alive.
     """
@@ -46,33 +50,36 @@ def asked_id(queue_manager: str) -> str:
 
 
 def answered_id(queue_manager: str) -> str:
-    """Return the Delta application (of ``inbox``) whose version is the last answered question.
+    """Return the name of the Delta application (of ``inbox``) for the last answered question.
 
-    The queue manager answers the questions of a restore.
+    Its version is the number of the question. The queue manager answers the questions of a restore.
     """
     return f"{queue_manager}:answered"
 
 
 def answers_id(queue_manager: str) -> str:
-    """Return the Delta application (of ``inbox``) that marks a queue manager that answers.
+    """Return the name of the Delta application (of ``inbox``) that states that it answers.
 
-    Its version is 1 once a version of srmp-spark that answers questions has started.
+    Its version is 1 once the queue manager has run with a version of srmp-spark that answers
+    questions of restores.
     """
     return f"{queue_manager}:answers"
 
 
 def appends_id(queue_manager: str) -> str:
-    """Return the Delta application (of ``inbox``) that every append and every restore moves.
+    """Return the name of the Delta application (of ``inbox``) that counts appends and restores.
 
-    If two commits move it at the same time, one is refused.
+    Every append and every restore raises its version. If two commits do so at the same time, one is
+    refused.
     """
     return f"{queue_manager}:appends"
 
 
 def overlap(one: LiveFile, other: LiveFile, column: str) -> bool:
-    """Return whether both files may hold equal values of a column.
+    """Return whether the value ranges of ``column`` in the two files overlap.
 
-    Return ``True`` if the log does not state the values.
+    Then both files may hold equal values. Return ``True`` if the Delta log does not state the
+    ranges.
     """
     first, last, other_first, other_last = (
         one.least[column],
@@ -86,7 +93,7 @@ def overlap(one: LiveFile, other: LiveFile, column: str) -> bool:
 
 
 def add_action(file: DataFile, queue_manager: str, *, data_change: bool = True) -> AddAction:
-    """Return the action that adds a written file.
+    """Return the Delta action that adds a written file to the table.
 
     Streaming readers ignore the file if ``data_change`` is ``False``.
     """
@@ -97,14 +104,17 @@ def add_action(file: DataFile, queue_manager: str, *, data_change: bool = True) 
 
 
 def remove_action(file: LiveFile, queue_manager: str, *, data_change: bool = False) -> RemoveAction:
-    """Return the action that removes a live file."""
+    """Return the action that removes a live file from the table.
+
+    Streaming readers ignore the removal if ``data_change`` is ``False``.
+    """
     return RemoveAction(
         file.path, data_change, time.time_ns() // 1_000_000, file.size, {PARTITION: queue_manager}
     )
 
 
 def digest_of(tables: Iterable[pa.Table], ignore: tuple[str, ...]) -> str:
-    """Return a digest of the rows, without the columns that change at every write."""
+    """Return a digest (SHA-256, hexadecimal) of the rows, without the columns ``ignore``."""
     digest = hashlib.sha256()
     for table in tables:
         for batch in table.drop_columns([*ignore]).to_batches():

@@ -36,7 +36,7 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 class Checkpoints:
-    """The checkpoints of one table.
+    """Makes the checkpoints of one local Delta table durable, and drops doubtful ones.
 
     ``folder`` is the folder of the table's shadow, ``log`` its ``_delta_log``.
     """
@@ -49,7 +49,7 @@ class Checkpoints:
         return f"<Checkpoints {self.versions()} in {self._log}>"
 
     def versions(self) -> list[int]:
-        """Return the versions of the existing checkpoints, ascending."""
+        """Return the table versions that have a checkpoint file, ascending."""
         if not self._log.is_dir():
             return []
         return sorted(
@@ -59,14 +59,15 @@ class Checkpoints:
         )
 
     def begins(self, version: int) -> None:
-        """Note that a checkpoint is about to be written.
+        """Store the note that the checkpoint of ``version`` is about to be written.
 
-        The checkpoint must not be trusted until :meth:`ended` is called.
+        Call this before ``deltalake`` writes it. The checkpoint must not be trusted until
+        :meth:`ended` is called.
         """
         self._tell(version, synced=False)
 
     def ended(self, version: int) -> bool:
-        """Make the checkpoint that was just written durable.
+        """Sync the checkpoint of ``version`` that was just written, and store the note of that.
 
         Return ``False`` if another process that repaired the table has dropped it meanwhile.
         """
@@ -85,7 +86,7 @@ class Checkpoints:
     def repair(self) -> list[int]:
         """Drop the checkpoints that a power loss may have damaged, and return their versions.
 
-        Call the method before the table is opened.
+        They are deleted from the disk. Call the method before the table is opened.
         """
         doubtful = self._unsynced()
         dropped = []

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 class TableGoneError(StoreError):
     """A table was deleted while the publisher ran.
 
-    The next cycle opens it, and so creates it, again.
+    The next cycle opens the table, and so creates the table again.
     """
 
 
@@ -73,7 +73,8 @@ def run_cycles(
     The last cycle is there so that a clean end leaves no lag. ``cycle`` returns whether everything
     is published. ``forget`` drops all handles after an error of the store or the network. ``of``
     names the publisher in its events, which :class:`.publisher.Publisher` describes. The function
-    returns earlier if the damage cannot be repaired.
+    returns earlier if the damage cannot be repaired. After a failure of the store the wait doubles,
+    up to RETRY_WAIT_S_MAX.
     """
 
     def fail(error: str, remedy: str, **more: Any) -> None:  # noqa: ANN401  # JSON values

@@ -49,7 +49,7 @@ class DataFile(NamedTuple):
 
 
 class Storage(Protocol):
-    """The place where the files of one table lie."""
+    """Reads and writes the files of one table, in a local folder or on an object store."""
 
     uri: str
     local: Path | None
@@ -58,13 +58,13 @@ class Storage(Protocol):
     """Storage options of deltalake; they may hold secrets."""
 
     def open_output(self, path: str) -> IO[bytes]:
-        """Open a binary stream for a new file, which is durable after :meth:`finish`."""
+        """Return a binary stream for a new file, which is durable after :meth:`finish`."""
 
     def finish(self, path: str) -> int:
-        """Make the closed file durable and return its size in bytes."""
+        """Make the file ``path``, which was closed, durable, and return its size in bytes."""
 
     def open_input(self, path: str) -> IO[bytes]:
-        """Open a seekable file for reading."""
+        """Return a seekable file, open for reading."""
 
     def discard(self, path: str) -> None:
         """Delete a file that no commit names, if that is possible now.
@@ -73,7 +73,7 @@ class Storage(Protocol):
         """
 
     def spare(self) -> int:
-        """Return how many bytes may be written."""
+        """Return how many bytes may be written now. Without a limit it is ``sys.maxsize``."""
 
 
 class LocalStorage:
@@ -91,7 +91,10 @@ class LocalStorage:
         return f"<LocalStorage {self.uri}>"
 
     def open_output(self, path: str) -> IO[bytes]:
-        """Create a new file below the folder and open it for writing."""
+        """Create a new file below the folder, and return it open for writing.
+
+        Raises :class:`.NoRoomError` on a write for which the room does not suffice.
+        """
         target = self._folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         if self._room is None:
@@ -107,16 +110,16 @@ class LocalStorage:
         return target.stat().st_size
 
     def open_input(self, path: str) -> IO[bytes]:
-        """Open the file for reading."""
+        """Return the file below the folder, open for reading."""
         return (self._folder / path).open("rb")
 
     def discard(self, path: str) -> None:
-        """Delete the file, if it can be deleted."""
+        """Delete the file; an error of the disk is ignored."""
         with contextlib.suppress(OSError):
             (self._folder / path).unlink()
 
     def spare(self) -> int:
-        """Return how many bytes may be written.
+        """Return how many bytes may be written now; without a limit it is ``sys.maxsize``.
 
         The room of the volume is the limit, if there is one.
         """
@@ -144,23 +147,26 @@ class ObjectStorage:
         return pyarrow.fs.PyFileSystem(DeltaStorageHandler(self.uri, self.options))
 
     def open_output(self, path: str) -> IO[bytes]:
-        """Open a multi-part put for a new file."""
+        """Return a stream that puts a new file in parts."""
         return cast("IO[bytes]", self._filesystem().open_output_stream(path))
 
     def finish(self, path: str) -> int:
-        """Return the size in bytes that the store reports."""
+        """Return the size of the file in bytes, as the store reports it; the put is durable."""
         size: int = self._filesystem().get_file_info(path).size
         return size
 
     def open_input(self, path: str) -> IO[bytes]:
-        """Open the file for reading by ranges."""
+        """Return a file that reads ranges of the object."""
         return cast("IO[bytes]", self._filesystem().open_input_file(path))
 
     def discard(self, path: str) -> None:
-        """Leave the file to the vacuum, because a store that failed gets no further requests."""
+        """Do nothing, because a store that failed gets no further requests.
+
+        The vacuum deletes the file.
+        """
 
     def spare(self) -> int:
-        """Return the largest number, because an object store has no limit here."""
+        """Return ``sys.maxsize``: the room of an object store is not limited or measured."""
         return sys.maxsize
 
 
@@ -184,9 +190,10 @@ def write_file(
     tables: Iterator[pa.Table],
     notes: Mapping[str, str] | None = None,
 ) -> DataFile | None:
-    """Write one durable Parquet file of ``tables``, with row groups in that order.
+    """Write and sync one Parquet file with the rows of ``tables``, in their order.
 
-    Return ``None`` if there was no row. ``notes`` are stored in the footer of the file
+    No commit names the file yet. Return ``None`` if there was no row. If writing fails, the file is
+    discarded and the error is raised. ``notes`` are stored in the footer of the file
     (:func:`read_notes`).
     """
     path = f"{PARTITION}={queue_manager}/{uuid.uuid4()}.parquet"
@@ -226,7 +233,7 @@ def read_notes(storage: Storage, path: str) -> dict[str, str]:
 def looks_whole(path: Path, size: int) -> bool:
     """Return whether a local data file has its length and both of Parquet's marks.
 
-    A power loss destroys these first.
+    A power loss destroys these first. The pages between the marks are not checked.
     """
     try:
         if path.stat().st_size != size or size < 2 * len(PARQUET_MAGIC):
@@ -270,9 +277,10 @@ class _Statistics:
 
 
 def _plain(value: object, *, up: bool = False) -> object:
-    """Return a value as the Delta log writes it.
+    """Return a value as the Delta log writes it, for JSON.
 
-    Timestamps have milliseconds there, so a greatest value is rounded up.
+    Timestamps have milliseconds in the Delta log. So a timestamp is rounded down, and rounded up
+    with ``up``, for a greatest value.
     """
     if isinstance(value, datetime):
         micros = value.microsecond

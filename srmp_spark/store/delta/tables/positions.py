@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class Positions:
-    """The versions of the applications of one open table whose names begin with ``prefix``."""
+    """Keeps the versions of the table's applications whose names begin with ``prefix``."""
 
     def __init__(self, table: DeltaTable, storage: Storage, prefix: str) -> None:
         self._table = table
@@ -46,9 +46,9 @@ class Positions:
 
     @property
     def moves(self) -> int:
-        """Return how often these versions were written, as far as the handle has seen.
+        """Return how often these versions were written, up to the version of the table's handle.
 
-        If the number is not the one before, some versions may differ.
+        If the number is the same as before, no version has changed. The call reads new commits.
         """
         version = self._table.version()
         if version != self._read_to:
@@ -56,7 +56,7 @@ class Positions:
         return self._moves
 
     def get(self, application: str) -> int | None:
-        """Return the version of ``application`` as the table's handle has seen it, or ``None``."""
+        """Return the version of ``application`` in the table as the handle sees it, or ``None``."""
         version = self._table.version()
         if version != self._read_to:
             self._catch_up(version)
@@ -94,7 +94,7 @@ class Positions:
         self._read_to = version
 
     def _read_all(self, version: int) -> dict[str, int]:
-        """Return the versions from the newest checkpoint and the commits after it.
+        """Return the version of each application from the newest checkpoint and later commits.
 
         Raises :class:`ValueError` if the checkpoint has a form that this module does not read.
         """

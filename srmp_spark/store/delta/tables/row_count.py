@@ -15,14 +15,14 @@ from deltalake import DeltaTable
 ROWS_KEY = "srmp.rows"
 """Key in the information of a commit: rows of its queue manager in the table from then on."""
 LOOKBACK = 50
-"""Commits that are searched for the note.
+"""Number of newest commits that are searched for the note under ROWS_KEY.
 
 If there is no note in them, the rows that exist are taken as correct.
 """
 
 
 class RowCount:
-    """Counts the rows of one queue manager in one table."""
+    """Compares the number of rows of one queue manager in one table with the expected number."""
 
     def __init__(
         self,
@@ -42,15 +42,15 @@ class RowCount:
         """Version of the table at which no row was missing."""
         noted = self._noted()
         self.expected = count() if noted is None else noted
-        """Rows that the newest commit of this queue manager left."""
+        """Number of rows that the newest commit of this queue manager left."""
         self.found = self.expected
-        """Rows that existed at the last look."""
+        """Number of rows that existed when they were counted last."""
 
     def __repr__(self) -> str:
         return f"<RowCount expected={self.expected} found={self.found}>"
 
     def committed(self, rows: int | None, before: int) -> None:
-        """Note that a commit of this queue manager left ``rows`` rows.
+        """Record that a commit of this queue manager left ``rows`` rows in the table.
 
         ``None`` means that it changed none. ``before`` is the version on which the commit was made.
         """
@@ -60,7 +60,7 @@ class RowCount:
             self._looked_at = before + 1
 
     def lacks(self) -> bool:
-        """Return whether others took rows out.
+        """Return whether rows are missing because others took them out, and update the counts.
 
         After a commit of others this costs a listing of the files, otherwise nothing.
         """

@@ -39,8 +39,9 @@ SHADOW_COMMITS_MAX = 200
 Older copies are deleted, because older damage does not come from a power loss.
 """
 SHADOW_COMMITS_MIN = 10
-"""Copies kept although a checkpoint already covers them, because streaming readers still read those
-commits.
+"""Number of newest copies that are kept although a checkpoint already covers them.
+
+Streaming readers still read those commits.
 """
 ACTIONS_KEY = "srmp.actions"
 """Key in the information of a commit: how many actions follow.
@@ -53,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 class Repair(NamedTuple):
-    """The changes of :meth:`Shadow.repair`, by commit number."""
+    """The changes that :meth:`Shadow.repair` made, as commit numbers."""
 
     rewritten: tuple[int, ...] = ()
     voided: tuple[int, ...] = ()
@@ -66,9 +67,11 @@ def commit_name(version: int) -> str:
 
 
 def is_whole(data: bytes, *, creates: bool = False) -> bool:
-    """Return whether a commit file holds everything that its writer wrote.
+    """Return whether the content of a commit file is complete, as far as that can be seen.
 
-    ``creates`` means that it is the first commit of a table.
+    Every line must be a JSON object, and the number of actions must be that under ACTIONS_KEY, if
+    it is there. ``creates`` means that it is the first commit of a table, which must have its
+    metadata.
     """
     if not data.strip():
         return False
@@ -93,7 +96,10 @@ def is_whole(data: bytes, *, creates: bool = False) -> bool:
 
 
 class Shadow:
-    """The copies of one table's commits; ``log`` is the table's ``_delta_log``."""
+    """Keeps the copies of one table's commits, and repairs the table's log with them.
+
+    ``folder`` holds the copies, and ``log`` is the table's ``_delta_log``.
+    """
 
     def __init__(self, folder: Path, log: Path) -> None:
         self._folder = folder
@@ -107,13 +113,14 @@ class Shadow:
 
     @property
     def last(self) -> int:
-        """Return the newest commit that is known to be synced; −1 if there is none."""
+        """Return the version of the newest commit that is known to be synced, or −1."""
         return self._versions[-1] if self._versions else -1
 
     def record(self, newest: int) -> None:
         """Sync the commits up to ``newest`` in the table's log and keep copies of their bytes.
 
-        After this call the commits may be reported.
+        ``newest`` is a version of the table. At most SHADOW_COMMITS_MAX copies are kept. After this
+        call the commits may be reported. Raises :class:`OSError` if the disk refuses.
         """
         if newest <= self.last:
             return
@@ -139,13 +146,14 @@ class Shadow:
         self._drop([v for v in self._versions if v < version and v not in recent])
 
     def checkpoint_begins(self, version: int) -> None:
-        """Note that a checkpoint of ``version`` is about to be written."""
+        """Store the note that a checkpoint of ``version`` is about to be written."""
         self._checkpoints.begins(version)
 
     def checkpoint_ended(self, version: int) -> bool:
-        """Make the checkpoint durable and delete the copies of the commits that it covers.
+        """Sync the checkpoint of ``version``, and delete copies of commits that it covers.
 
-        Return ``False`` if the checkpoint is gone again; then all copies stay.
+        The newest SHADOW_COMMITS_MIN copies stay. Return ``False`` if the checkpoint is gone again;
+        then all copies stay.
         """
         if not self._checkpoints.ended(version):
             return False
@@ -153,9 +161,9 @@ class Shadow:
         return True
 
     def repair(self) -> Repair:
-        """Restore the table's log to what was synced, and return what was changed.
+        """Repair the table's log with the copies, as the module explains, and return the changes.
 
-        Call the method before the table is opened.
+        Changes are logged. Call the method before the table is opened.
         """
         if not self._read_names(self._table_log) and not self._checkpoints.versions():
             self._forget("the table is new")
@@ -228,7 +236,7 @@ class Shadow:
         return found is None or noted.get("id") is None or noted["id"] == found
 
     def _identity(self) -> str | None:
-        """Return the table's id from its first commit, or ``None``.
+        """Return the table's Delta id from its first commit, or ``None`` if it is unknown.
 
         The id is known only while that commit exists and is whole.
         """

@@ -47,9 +47,10 @@ def state_folder(state: str) -> Path | None:
 
 
 def check_state(state: str) -> None:
-    """Check that the value of ``--state`` can be a folder.
+    """Check that no file is in the way of the folder that ``--state`` names.
 
-    Raises :class:`ConfigurationError` if a file is in its way. Such a file does not go away by
+    Nothing is created, and the value may name an object store. Raises :class:`ConfigurationError`
+    if a file is in the way, or if Delta cannot use the folder. Such a file does not go away by
     itself, unlike the failure of a store.
     """
     folder = state_folder(state)

@@ -78,10 +78,12 @@ class PublishConflictError(StoreError):
 
 
 class StateTable:
-    """One of the tables below ``--state``, written for one queue manager.
+    """Reads and writes one of the tables below ``--state`` for one queue manager.
 
     Opening it raises :class:`StoreDamagedError` if the table has a newer format, is not a state
     table, or cannot be read.
+
+    An instance (the handle) sees the table as of its last commit or :meth:`refresh`.
     """
 
     def __init__(
@@ -141,12 +143,12 @@ class StateTable:
 
     @property
     def version(self) -> int:
-        """Return the newest commit that this handle has seen."""
+        """Return the number of the newest commit that this handle has seen."""
         version: int = self._table.version()
         return version
 
     def published(self, epoch: str, queue: str) -> int:
-        """Return the last sequence of a queue that the table claims to hold; 0 if none."""
+        """Return the last sequence of a queue up to which rows were published; 0 if none."""
         return self._positions.get(application_id(self._queue_manager, epoch, queue)) or 0
 
     @property
@@ -167,9 +169,9 @@ class StateTable:
         return self._positions.get(appends_id(self._queue_manager)) or 0
 
     def ask(self) -> int:
-        """Ask whether the queue manager is alive, and return the number of the question.
+        """Commit the question whether the queue manager is alive, and return its number.
 
-        See :mod:`.restore_watch`.
+        The answer is seen in :attr:`answered` after :meth:`refresh`. See :mod:`.restore_watch`.
         """
         name = asked_id(self._queue_manager)
         number = (self._positions.get(name) or 0) + 1
@@ -178,16 +180,16 @@ class StateTable:
 
     @property
     def answered(self) -> int:
-        """Return the last question that the queue manager has answered; 0 if none."""
+        """Return the number of the last question that the queue manager has answered; 0 if none."""
         return self._positions.get(answered_id(self._queue_manager)) or 0
 
     @property
     def answers(self) -> bool:
-        """Return whether the queue manager has a version that answers questions."""
+        """Return whether the queue manager has stated that its version answers questions."""
         return bool(self._positions.get(answers_id(self._queue_manager)))
 
     def note_restore(self, number: int, appends: int) -> None:
-        """Give up every data directory from before restore ``number``.
+        """Commit that restore ``number`` was made, which gives up every earlier data directory.
 
         The publisher of such a directory ends as soon as it sees this commit. ``appends`` is the
         value of :attr:`appends` when the rows were read. If an append happens at the same moment,
@@ -219,7 +221,7 @@ class StateTable:
         self._commit([], transactions, {RESTORE_KEY: str(number)})
 
     def note_restores(self, number: int) -> None:
-        """Note how often this queue manager was restored, if the table has a smaller number.
+        """Commit how often this queue manager was restored, if the table has a smaller number.
 
         A table has a smaller number if it was deleted since. Otherwise the next restore would get a
         number that was used already, and no data directory would be given up by it.
@@ -228,7 +230,7 @@ class StateTable:
             self._commit([], {restores_id(self._queue_manager): number}, {})
 
     def refresh(self) -> None:
-        """Read the commits that others made.
+        """Read the commits that others made, so that this handle shows the newest version.
 
         Raises :class:`TableGoneError` if others deleted the table.
         """
@@ -241,7 +243,7 @@ class StateTable:
         self._look_at_newest()
 
     def _is_log_of_ours(self) -> bool:
-        """Return whether the log has the newest commit that this handle has seen.
+        """Return whether the table's log still has the newest commit that this handle has seen.
 
         A table that was created again may have a commit of the same number.
         """
@@ -292,29 +294,29 @@ class StateTable:
 
     @property
     def moves(self) -> int:
-        """Return a number that changes when a position of this queue manager was written.
+        """Return a number that changes when a published position of this queue manager was written.
 
         The notes of restores about the queue manager count, too.
         """
         return self._positions.moves
 
     def lacks_rows(self) -> bool:
-        """Return whether rows of this queue manager are gone, as of the last :meth:`refresh`."""
+        """Return whether other programs removed rows of this queue manager."""
         return self._rows.lacks()
 
     @property
     def rows_gone(self) -> int:
-        """Return how many rows were gone at the last :meth:`lacks_rows`."""
+        """Return how many rows other programs had removed at the last :meth:`lacks_rows`."""
         return self._rows.expected - self._rows.found
 
     def is_as_put(self) -> bool:
-        """Return whether the rows are those of the last :meth:`put`, as of :meth:`refresh`."""
+        """Return whether the table still has the file of the last :meth:`put` alone."""
         if self._put_path is None:
             return not self._rows.lacks()
         return [file.path for file in self.own_files()] == [self._put_path]
 
     def append_again(self, tables: Iterator[pa.Table]) -> int:
-        """Add rows that were in the table before, and return their number.
+        """Append rows that other programs had removed, in one durable commit; return their number.
 
         Positions and the expected count do not change.
         """
@@ -331,7 +333,7 @@ class StateTable:
         return file.rows
 
     def accept_count(self) -> None:
-        """Expect from now on the number of rows that exist.
+        """Commit the number of existing rows as the expected one, so that none counts as missing.
 
         The missing rows cannot be recovered, and were reported.
         """
@@ -340,7 +342,7 @@ class StateTable:
         self._commit([], {name: number}, {}, rows=self._count_rows())
 
     def append(self, tables: Iterator[pa.Table], positions: Mapping[tuple[str, str], int]) -> int:
-        """Add rows and move the positions in one durable commit; return the number of rows.
+        """Append rows and move the positions in one durable commit; return the number of rows.
 
         ``positions`` has the last sequence by (epoch, queue). Raises :class:`PublishConflictError`
         if another process moved one of the positions.
@@ -372,14 +374,16 @@ class StateTable:
     def replace(self, tables: Iterator[pa.Table], position: int, digest: str) -> int:
         """Replace all rows of this queue manager in one durable commit.
 
-        Return the number of rows.
+        Return the number of new rows. ``position`` is the commit of the queue manager that the rows
+        show, and ``digest`` that of the rows (:func:`.digest_of`). Raises
+        :class:`PublishConflictError` if another process published for this queue manager.
         """
         return self.put(self.write(tables), position, digest)
 
     def put(self, file: DataFile | None, position: int, digest: str) -> int:
         """Replace all rows of this queue manager by a file that :meth:`write` has written.
 
-        Return the number of rows.
+        ``None`` removes all rows. Otherwise this is :meth:`replace`.
         """
         actions: list[AddAction | RemoveAction] = [
             remove_action(old, self._queue_manager, data_change=True) for old in self.own_files()
@@ -517,9 +521,10 @@ class StateTable:
     # Housekeeping
 
     def maintain(self, now: float) -> None:
-        """Run compaction, checkpoint, log clean-up and vacuum, each when its limit is reached.
+        """Run compaction, checkpoint with log clean-up, and vacuum, each when it is due.
 
-        ``now`` is in seconds of the monotonic clock.
+        The limits are in :mod:`.state_table_limits`. ``now`` is in seconds of the monotonic clock.
+        Raises the errors of the store.
         """
         if self._spec.append_only and self._appends >= COMPACT_FILES_MIN:
             self._compact()
@@ -533,8 +538,8 @@ class StateTable:
     def vacuum(self, now: float) -> None:
         """Delete files that no version within the time-travel span names.
 
-        Files are deleted at most once in VACUUM_INTERVAL_S. ``now`` is in seconds of the monotonic
-        clock.
+        Files are deleted at most once in VACUUM_INTERVAL_S seconds; the first call only starts that
+        interval. ``now`` is in seconds of the monotonic clock.
         """
         if self._vacuumed_at is None:
             # No vacuum at the start, because publishing is more urgent then.
@@ -554,7 +559,7 @@ class StateTable:
             _log.info("delta.vacuumed table=%s files=%d", self._spec.name, len(removed))
 
     def _compact(self) -> None:
-        """Join small files, in commit order, into one.
+        """Join up to COMPACT_FILES_MAX small files, in commit order, into one.
 
         The rows do not change (``dataChange`` is false). Raises :class:`StoreDamagedError` if the
         number of read rows differs from the log.
@@ -620,7 +625,7 @@ class StateTable:
         *,
         rows: int | None = None,
     ) -> None:
-        """Make one commit, durable when this returns.
+        """Make one commit, which is durable when the method returns.
 
         Commits of other queue managers meanwhile are no conflict. ``rows`` is how many rows of this
         queue manager the commit leaves; ``None`` means as many as before. Raises
@@ -665,10 +670,10 @@ class StateTable:
         self._settle()
 
     def discard(self, files: Iterable[DataFile]) -> None:
-        """Delete files that were written for a commit that failed, or was never tried.
+        """Delete written data files whose commit failed or was never tried.
 
         After an error it is unknown whether the commit exists. So the table is read first, and
-        files that it names stay.
+        files that it names stay. If the table cannot be read, nothing is deleted.
         """
         paths = {file.path for file in files}
         try:
@@ -683,7 +688,7 @@ class StateTable:
 
     @contextlib.contextmanager
     def discarding(self, *files: DataFile | None) -> Iterator[None]:
-        """Delete ``files`` if the ``with`` block fails."""
+        """Delete ``files`` if the ``with`` block raises an error (:meth:`discard`)."""
         try:
             yield
         except BaseException:
@@ -767,7 +772,7 @@ class StateTable:
         return [name for name in self._spec.schema.names if name not in present]
 
     def _add_new_columns(self) -> None:
-        """Add the columns that are newer than the version that created the table.
+        """Add the specified columns that the table lacks, because an older version created it.
 
         Existing rows have no value in them, which reads as null.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 COMMIT_RETRIES = 20
 """Attempts of one commit while other queue managers commit to the same table.
 
-Each attempt looks at the newest version. After the last one :class:`PublishConflictError` is
+Each attempt reads the newest version first. After the last one :class:`PublishConflictError` is
 raised.
 """
 COMMIT_RETRY_WAIT_S = 0.01

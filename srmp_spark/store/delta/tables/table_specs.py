@@ -61,7 +61,7 @@ class TableSpec:
 
     @property
     def configuration(self) -> dict[str, str]:
-        """Return the table properties at creation."""
+        """Return the Delta table properties that the table gets when it is created."""
         kept = f"interval {self.kept_hours} hours"
         return {
             FORMAT_PROPERTY: str(FORMAT),

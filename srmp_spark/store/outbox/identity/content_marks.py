@@ -55,7 +55,7 @@ _NUMBER_DEFAULTS: dict[str, int] = {
 
 
 def _powers(base: int) -> np.ndarray:
-    """Return the powers 0 to ``_SEGMENT - 1`` of ``base``, modulo ``2**64``."""
+    """Return an array of the powers 0 to ``_SEGMENT - 1`` of ``base``, modulo ``2**64``."""
     found = np.ones(_SEGMENT, np.uint64)
     count = 1
     while count < _SEGMENT:
@@ -73,7 +73,7 @@ _CONSTANTS = {
 
 
 def content_marks(columns: Mapping[str, pa.Array], rows: int) -> np.ndarray:
-    """Return the mark of each row's content, an unsigned number of 64 bits."""
+    """Return an array with the mark of each row's content: unsigned numbers of 64 bits."""
     marks = np.zeros(rows, np.uint64)
     texts: list[pa.Array] = []
     for name, letter in (*CONTENT, ("body", _BODY)):
@@ -101,7 +101,7 @@ def content_marks(columns: Mapping[str, pa.Array], rows: int) -> np.ndarray:
 
 
 def _pieces(texts: Sequence[pa.Array], rows: int) -> Iterator[tuple[int, int]]:
-    """Yield spans of rows whose texts are copied at once.
+    """Yield spans (start, end before) of rows whose texts are copied at once.
 
     A span has one row, or rows of at most ``COPY_BYTES``. So the copy of a span takes no more
     memory than the slice itself.
@@ -121,7 +121,7 @@ def _pieces(texts: Sequence[pa.Array], rows: int) -> Iterator[tuple[int, int]]:
 
 
 def _text(array: pa.Array, name: str) -> tuple[pa.Array, np.ndarray]:
-    """Return the values of a column, empty for a null, and one number for each row.
+    """Return the values of a column, empty for a null, and an array of one number for each row.
 
     The number depends on the length of the value, and differs between an empty value and a null
     where the two differ in meaning.
@@ -143,7 +143,7 @@ def _text(array: pa.Array, name: str) -> tuple[pa.Array, np.ndarray]:
 
 
 def _numbers(array: pa.Array, name: str) -> np.ndarray:
-    """Return the values of a column as unsigned numbers.
+    """Return the values of a column as an array of unsigned 64-bit numbers.
 
     A value that means the same as a missing value becomes 0. No other value becomes 0.
     """
@@ -170,7 +170,7 @@ def _zeros(lengths: np.ndarray) -> pa.Array:
 
 
 def _add_words(sums: np.ndarray, words: np.ndarray, starts: np.ndarray) -> None:
-    """Add the words of each row to the row's sum.
+    """Add the words of each row to the row's element of ``sums``, weighted as the module says.
 
     The words of row n lie between ``starts[n]`` and ``starts[n + 1]``.
     """
@@ -201,7 +201,7 @@ def _offsets(array: pa.Array) -> np.ndarray:
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """Scramble each number so that every bit of the result depends on every bit of the number.
+    """Return the numbers scrambled: every bit of a result depends on every bit of its number.
 
     The function is one to one. MurmurHash3 ends with the same function.
     """

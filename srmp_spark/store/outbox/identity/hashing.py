@@ -65,7 +65,7 @@ DEFAULTS = {
 
 
 def key_hashes(keys: pa.Array) -> np.ndarray:
-    """Return the hash of each key: one row of two unsigned 64-bit numbers.
+    """Return an array with the hash of each key: one line of two unsigned 64-bit numbers.
 
     A null has the hash of an empty key.
     """
@@ -81,7 +81,10 @@ def key_hashes(keys: pa.Array) -> np.ndarray:
 
 
 def content_hashes(columns: Mapping[str, pa.Array], rows: int, size: int) -> np.ndarray:
-    """Return the digest of each row's content, ``size`` bytes as ``size // 8`` unsigned numbers."""
+    """Return an array with the digest of each row's content: one line of ``size // 8`` numbers.
+
+    A digest has ``size`` bytes. The numbers are unsigned and have 64 bits.
+    """
     heads = _heads(columns, rows)
     body = columns.get("body")
     if body is None:
@@ -104,7 +107,7 @@ def content_hashes(columns: Mapping[str, pa.Array], rows: int, size: int) -> np.
 
 
 def again(digest: bytes | bytearray, count: int) -> bytes:
-    """Return the identity of a row that follows ``count`` equal rows in its batch.
+    """Return the identity (16 bytes) of a row that follows ``count`` equal rows in its batch.
 
     The identity of the first of them is its digest.
     """
@@ -145,7 +148,10 @@ _MEMO_MAX = 1_000
 
 
 def _bytes_of(array: pa.Array) -> tuple[memoryview, list[int]]:
-    """Return the bytes of a binary column, and the offsets between its rows. A null is empty."""
+    """Return all bytes of a binary column, and the offsets at which its rows begin and end.
+
+    A null is an empty value.
+    """
     _, offsets, data = array.buffers()
     spans = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
     # Arrow does not define what the span of a null contains.

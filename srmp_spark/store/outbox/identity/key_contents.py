@@ -24,7 +24,7 @@ from srmp_spark.errors import StoreDamagedError
 from srmp_spark.store.outbox.identity.hashing import CONTENT_BYTES
 
 MARKED = 1
-"""The first byte of a mark in its stored form."""
+"""First byte of a content mark (:mod:`.content_marks`) in its stored form."""
 STORED_BYTES = 1 + CONTENT_BYTES
 _STORED = np.dtype([("form", "u1"), ("mark", ">u8")])
 
@@ -38,14 +38,14 @@ class KeyContent(NamedTuple):
 
 
 def encode(marks: np.ndarray) -> bytes:
-    """Return the stored form of marks, :data:`STORED_BYTES` for each."""
+    """Return the stored forms of content marks one after another, :data:`STORED_BYTES` for each."""
     stored = np.empty(len(marks), _STORED)
     stored["form"], stored["mark"] = MARKED, marks
     return stored.tobytes()
 
 
 def decode(stored: bytes) -> KeyContent:
-    """Parse the content that is stored with a key.
+    """Return the content that is stored with a key, and whether it is a hash or a mark.
 
     Raises :class:`StoreDamagedError` if it has neither form.
     """

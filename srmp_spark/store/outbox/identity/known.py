@@ -18,12 +18,14 @@ from srmp_spark.srmp.sending.outgoing_effects import QueueKey
 from srmp_spark.store.outbox.identity.hashing import key_hashes
 
 SEND_APPLICATION = "srmp-spark send"
-"""The application of ``srmp-spark send``. Only in its batches does each key stand for one message.
+"""The application of ``srmp-spark send``.
+
+Only in the batches of this application does each key stand for one message.
 """
 
 
 class Known(NamedTuple):
-    """A message that has a key and was committed alone."""
+    """A message that has a key and was committed alone, and is still in the outbox."""
 
     fate: Literal["waiting", "dead", "journal"]
     serial: int
@@ -34,11 +36,11 @@ class Known(NamedTuple):
 def find_known(
     connection: sqlite3.Connection, application: str, wanted: Sequence[tuple[QueueKey, str]]
 ) -> list[Known | None]:
-    """Find the message of each (queue, key). The batches of ``application`` must have one row each.
+    """Return the message of each (queue, key) in ``wanted``, in the same order.
 
-    An element of the result is ``None`` if the message was delivered or the key is unknown. The
-    function reads the parts that wait in these queues, and the moved rows of the application, once
-    for all keys.
+    The batches of ``application`` must have one row each. An element of the result is ``None`` if
+    the message was delivered or the key is unknown. The function reads the parts that wait in these
+    queues, and the moved rows of the application, once for all keys.
     """
     batches = [_batch_of(connection, application, queue.destination, key) for queue, key in wanted]
     found: dict[int, Known] = {}

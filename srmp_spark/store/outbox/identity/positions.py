@@ -23,7 +23,10 @@ BLOCK = 1 << BLOCK_BITS
 """Number of sequences in one block, whose bitmap has 512 bytes."""
 _LIST, _BITMAP = b"L", b"B"
 _LIST_MAX = BLOCK // 16
-"""Number of offsets, two bytes each, that take as much room as a bitmap."""
+"""Number of offsets (two bytes each) from which on a bitmap is stored instead of a list.
+
+A list of this many offsets takes as much room as a bitmap.
+"""
 
 
 _log = logging.getLogger(__name__)
@@ -40,7 +43,10 @@ def encode_contents(marks: np.ndarray) -> bytes:
 def stored_contents(
     connection: sqlite3.Connection, scope: int, source: int, block: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a mask of the offsets of a block whose content is stored, and the marks by offset."""
+    """Return two arrays: a mask of the offsets whose content is stored, and the marks by offset.
+
+    Both have one element for each sequence of the block. A damaged record is logged and skipped.
+    """
     there, marks = np.zeros(BLOCK, bool), np.zeros(BLOCK, np.uint64)
     for known, contents in connection.execute(
         "SELECT known, contents FROM position_contents WHERE scope_id = ? AND source_id = "
@@ -62,7 +68,7 @@ def stored_contents(
 
 
 def decode(known: bytes) -> np.ndarray:
-    """Return the offsets in a stored block, as a mask."""
+    """Return the stored form of a block as a mask: True at each known offset."""
     mask = np.zeros(BLOCK, bool)
     if known[:1] == _LIST:
         mask[np.frombuffer(known, "<u2", offset=1)] = True
@@ -74,12 +80,12 @@ def decode(known: bytes) -> np.ndarray:
 
 
 def encode(mask: np.ndarray) -> bytes:
-    """Return the stored form of a mask of offsets."""
+    """Return the stored form of ``mask``, which is True at the known offsets of a block."""
     return encode_at(np.flatnonzero(mask))
 
 
 def encode_at(offsets: np.ndarray) -> bytes:
-    """Return the stored form of these offsets, which are ascending."""
+    """Return the stored form of a block whose known offsets are ``offsets`` (ascending)."""
     if len(offsets) < _LIST_MAX:
         return _LIST + offsets.astype("<u2").tobytes()
     mask = np.zeros(BLOCK, bool)

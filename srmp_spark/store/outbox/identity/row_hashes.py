@@ -2,8 +2,8 @@
 
 A hash takes a call for each row, and each call holds Python's global lock. So a commit that hashes
 its rows would use one core. The process that checks a stage
-(``queue_manager/sender/staging/stage_reader.py``) reads every row before the stage is answered, and two
-stages at the same time have a process each. This process also hashes the rows, and writes the
+(``queue_manager/sender/staging/stage_reader.py``) reads every row before the stage is answered, and
+two stages at the same time have a process each. This process also hashes the rows, and writes the
 hashes next to the stage. The commit then reads 24 bytes for each row in place of the row.
 
 The file is optional. If the file does not exist, ends early or does not match, the commit hashes
@@ -58,7 +58,7 @@ ENDING = ".hashes"
 """Ending of the name of a file of hashes. The name of the stage precedes it."""
 
 _FORM = "srmp row hashes 1"
-"""Names the form of the blocks.
+"""Name of the form of the blocks in the file.
 
 Another form gets another number. A stage that an earlier version checked is then hashed at its
 commit.
@@ -74,7 +74,7 @@ _log = logging.getLogger(__name__)
 class RowHashes(NamedTuple):
     """The identities of some rows.
 
-    The numbers of source positions are assigned by the database, and are not here.
+    The numbers of source positions are assigned by the database, and are not included.
     """
 
     how: np.ndarray
@@ -91,9 +91,9 @@ class RowHashes(NamedTuple):
 
 
 def whole_positions(columns: Mapping[str, pa.Array], rows: int) -> np.ndarray | None:
-    """Return which rows have a complete source position.
+    """Return a mask that is True for each row whose source position has no null.
 
-    Return ``None`` if a column of the position is missing.
+    Return ``None`` if a column of the position (:data:`.POSITION`) is missing.
     """
     if not all(name in columns for name in POSITION):
         return None
@@ -104,7 +104,7 @@ def whole_positions(columns: Mapping[str, pa.Array], rows: int) -> np.ndarray | 
 
 
 def row_hashes(columns: Mapping[str, pa.Array], rows: int) -> RowHashes:
-    """Compute the identities of rows."""
+    """Return the identities of ``rows`` rows (:class:`RowHashes`), computed from their columns."""
     how = _how(columns, rows)
     high, low, content = np.zeros(rows, np.uint64), np.zeros(rows, np.uint64), None
     if "key" in columns:
@@ -138,7 +138,7 @@ def _is_valid(column: pa.Array) -> np.ndarray:
 
 
 def hashes_of(stage: Path) -> Path:
-    """Return the path of the hashes of a stage, whether or not the file exists."""
+    """Return the path of the file of hashes of a stage, whether or not the file exists."""
     return stage.with_name(stage.name + ENDING)
 
 
@@ -156,7 +156,10 @@ class HashesWriter:
     """Writes the hashes of one stage next to it, while the stage is read for the first time."""
 
     def __init__(self, stage: Path, size: int) -> None:
-        """Begin without a file. ``size`` is the size of the stage in bytes."""
+        """Begin without a file; :meth:`add` creates the file when it is due.
+
+        ``size`` is the size of the stage in bytes.
+        """
         self._path = hashes_of(stage)
         self._rows = 0
         self._waiting: list[bytes] = [_head(stage, size)]
@@ -165,9 +168,11 @@ class HashesWriter:
         self._seconds = 0.0
 
     def add(self, piece: Slice) -> None:
-        """Hash the next rows of the stage.
+        """Hash the next rows of the stage, and write the hashes to the file.
 
-        If the file cannot be written, the file is deleted and no more rows are hashed.
+        The file is made only from HASHED_ROWS_MIN rows on. Beyond HASHED_ROWS_MAX rows or
+        HASHING_SECONDS_MAX seconds no more rows are hashed. If the file cannot be written, the file
+        is deleted and no more rows are hashed.
         """
         self._rows += piece.rows
         if self._is_over or self._rows > HASHED_ROWS_MAX or self._seconds > HASHING_SECONDS_MAX:
@@ -237,7 +242,8 @@ class StoredHashes:
     def of(self, piece: Slice) -> RowHashes | None:
         """Return the hashes of the next slice of the stage.
 
-        Return ``None`` if the file does not have them. All later calls then return ``None`` too.
+        Return ``None`` if the file does not have them. All later calls then return ``None`` too. A
+        damaged file is logged. The slices must be given in their order.
         """
         if self._file is None:
             return None

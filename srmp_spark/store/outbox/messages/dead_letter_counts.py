@@ -38,10 +38,10 @@ class DeadLetterCounts:
     """
 
     def count(self, connection: sqlite3.Connection) -> None:
-        """Count the rows that were moved since the last call, in the caller's transaction.
+        """Add the dead letters since the last call to :attr:`rows`, and store the counts.
 
-        If that transaction fails, the process ends, so the counts in memory are never ahead of the
-        disk.
+        The counts are stored in the caller's transaction. If that transaction fails, the process
+        ends, so the counts in memory are never ahead of the disk.
         """
         (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM moved").fetchone()
         if last <= self._to:
@@ -59,7 +59,7 @@ class DeadLetterCounts:
 
 
 def _read(value: object) -> tuple[int, Mapping[str, int]]:
-    """Parse the stored counts, and return the last number counted and the counts by reason.
+    """Return the last counted id of ``moved`` and the counts by reason, from the stored value.
 
     Return (0, no counts) if the value cannot be parsed. All rows of ``moved`` are then counted
     again.

@@ -40,7 +40,7 @@ class SentRun(NamedTuple):
 
 
 class LiveQueue(NamedTuple):
-    """The state of one outgoing queue in memory."""
+    """The state of one outgoing queue that only the memory of the sender process has."""
 
     state: str
     """The state as ``status`` shows it."""
@@ -69,12 +69,16 @@ def pack_sent(runs: Sequence[SentRun], first: int, last: int) -> str | None:
 
 
 def unpack_sent(text: str | None) -> tuple[SentRun, ...]:
-    """Parse the stored form that :func:`pack_sent` returned."""
+    """Return the runs from the stored form that :func:`pack_sent` returned; empty for ``None``."""
     return tuple(SentRun(*run) for run in json.loads(text or "[]"))
 
 
 def write_live(directory: Path, fence: int, queues: Mapping[QueueKey, LiveQueue]) -> None:
-    """Replace the file with the state of these queues. Raises :class:`OSError`."""
+    """Replace the file :data:`LIVE_FILE` with the state of ``queues``.
+
+    ``fence`` is the number of the present owner of the outbox. The file is not synced. Raises
+    :class:`OSError` if the file cannot be written.
+    """
     found = [[*key, queue] for key, queue in queues.items()]
     temporary = directory / f".{LIVE_FILE}"
     with os.fdopen(replace_private(temporary), "w", encoding="utf-8") as file:
@@ -83,7 +87,7 @@ def write_live(directory: Path, fence: int, queues: Mapping[QueueKey, LiveQueue]
 
 
 def read_live(directory: Path, fence: int) -> dict[QueueKey, LiveQueue]:
-    """Return the queues that owner ``fence`` wrote last.
+    """Return the state of the queues that the outbox's owner ``fence`` wrote last.
 
     Return an empty mapping if this owner has written no file yet, or the file is incomplete.
     """

@@ -62,7 +62,10 @@ PRIORITY_DEFAULT = 3
 
 
 class Part(NamedTuple):
-    """The rows of a batch that are sent to one outgoing queue."""
+    """A description of rows of a batch that are sent to one outgoing queue.
+
+    Large queues have several parts. ``number`` is the id of the part in the table ``parts``.
+    """
 
     number: int
     key: QueueKey
@@ -72,7 +75,10 @@ class Part(NamedTuple):
     dead_letter_queue: str | None = None
     """The application's queue for the dead letters of a stream, if it named one."""
     origin: str = ""
-    """Who gave the rows, if it is not who commits them (:mod:`srmp_spark.srmp.sending.outgoing_room`)."""
+    """Sender that gave the rows, if the committer only passes them on.
+
+    See :mod:`srmp_spark.srmp.sending.outgoing_room`.
+    """
 
 
 class Shared(NamedTuple):
@@ -96,14 +102,17 @@ _SLACK_BYTES = 256
 
 
 class Packed(NamedTuple):
-    """A group in its stored form."""
+    """A group of waiting rows as it is stored: an Arrow IPC stream of one batch, and its crc32."""
 
     crc: int
     data: pa.Buffer
 
 
 def pack_group(batch: pa.RecordBatch) -> Packed:
-    """Return the stored form of the rows of ``batch``, whose columns are some of :data:`STORED`."""
+    """Return the stored form of the rows of ``batch``, without columns that are all null.
+
+    The columns are some of :data:`STORED`, and those of forwarded messages.
+    """
     keep = [
         index for index, column in enumerate(batch.columns) if column.null_count < batch.num_rows
     ]
@@ -142,9 +151,10 @@ def unpack_group(crc: int, data: bytes, where: str) -> pa.RecordBatch:
 def messages_of(
     batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable[int], shared: Shared
 ) -> list[StoredMessage]:
-    """Return the rows ``indices`` of a group as the messages that are sent.
+    """Return the rows ``indices`` of the group ``batch`` as the messages that are sent.
 
-    Raises :class:`StoreDamagedError` if one of the rows is no message.
+    ``serials`` has the serial of each of these rows. Raises :class:`StoreDamagedError` if one of
+    the rows is no message.
     """
     taken = batch if len(indices) == batch.num_rows else batch.take(pa.array(indices, pa.int32()))
     columns: dict[str, list[Any]] = {}
@@ -251,8 +261,9 @@ def _forwarded(
 ) -> Message:
     """Return a message that is forwarded as it was received.
 
-    A message without an identity gets ours, so that its next receiver detects a repeat. Raises
-    :class:`StoreDamagedError` if the message cannot be parsed again.
+    A message without a message identifier gets one of this queue manager (``identity``,
+    ``uniquifier``), so that its next receiver detects a repeat. Raises :class:`StoreDamagedError`
+    if the message cannot be parsed again.
     """
     try:
         message = restored(envelope, body, extension)
@@ -266,9 +277,9 @@ def _forwarded(
 
 
 def _list(text: str | None) -> tuple[str, ...]:
-    """Return the names for a ``<…Mqf>`` element.
+    """Return the names for a ``<…Mqf>`` element, or an empty tuple for fewer than two queues.
 
-    Return nothing for one queue, because SRMP has another element for one queue.
+    SRMP has another element for one queue.
     """
     if text is None or "," not in text:
         return ()

@@ -52,7 +52,7 @@ DEADLETTER, DEADXACT, JOURNAL = "deadletter$", "deadxact$", "journal$"
 
 
 class PartRow(NamedTuple):
-    """A row of the table ``parts`` whose batch is committed."""
+    """A database row of the table ``parts``: the rows of one committed batch for one queue."""
 
     id: int
     queue_id: int
@@ -79,7 +79,7 @@ class WaitingRow(NamedTuple):
 
 
 class GroupRow(NamedTuple):
-    """A row of the table ``groups``."""
+    """A database row of the table ``groups``: up to 256 rows of a part, packed together."""
 
     id: int
     first: int
@@ -95,7 +95,10 @@ class GroupRow(NamedTuple):
         return self.id & ((1 << OFFSET_BITS) - 1)
 
     def live(self, first: int, last: int) -> np.ndarray:
-        """Return the indices of the rows between two offsets that are not finished."""
+        """Return the unfinished rows with offsets ``first`` to ``last``, as indices in the group.
+
+        Both offsets are included. They count from the first row of the part.
+        """
         span = np.arange(max(first, self.first), min(last, self.last) + 1) - self.first
         return span if self.gone is None else span[np.frombuffer(self.gone, np.uint8)[span] == 0]
 
@@ -107,17 +110,20 @@ _PART = (
 
 
 class Waiting:
-    """The tables ``parts``, ``groups`` and ``data``.
+    """Reads and changes the waiting messages in the tables ``parts``, ``groups`` and ``data``.
 
     Methods that write do so in the caller's transaction.
+
+    A serial is the number of a message in its outgoing queue. ``at`` is the wall clock in
+    microseconds since 1970, UTC.
     """
 
     def __init__(
         self, connection: sqlite3.Connection, identity: str, next_data_id: Callable[[], int]
     ) -> None:
-        """Remember the connection, and read the notes of damage.
+        """Read the stored notes of damage (:mod:`.damage`).
 
-        ``identity`` is the GUID of our queue manager. ``next_data_id`` is called only by methods
+        ``identity`` is the GUID of this queue manager. ``next_data_id`` is called only by methods
         that write.
         """
         self.damage = Damage(connection)
@@ -127,7 +133,7 @@ class Waiting:
         self.takes_dead_letters: Callable[[str], bool] = lambda queue: False
         """Function that returns whether a local transactional queue of a name exists.
 
-        The process sets it.
+        The sender process sets this attribute.
         """
         self.letters_for: set[str] = set()
         """Queues of applications for which dead letters were moved.
@@ -137,7 +143,7 @@ class Waiting:
         self._cache: OrderedDict[int, pa.RecordBatch] = OrderedDict()
 
     def parts(self, queue_id: int, first: int, last: int) -> Iterator[PartRow]:
-        """Yield the parts that have serials between ``first`` and ``last``, ascending."""
+        """Yield the parts that have any serial from ``first`` to ``last`` (included), ascending."""
         rows = self._connection.execute(
             f"SELECT {_PART} FROM parts WHERE queue_id = ? AND last >= ? ORDER BY last",  # noqa: S608  # our own text
             (queue_id, first),
@@ -149,7 +155,10 @@ class Waiting:
             yield part
 
     def groups(self, part: int, first: int, last: int) -> Iterator[GroupRow]:
-        """Yield the groups that have offsets between ``first`` and ``last``, ascending."""
+        """Yield the groups of a part with any offset from ``first`` to ``last`` (both included).
+
+        The groups are ascending.
+        """
         rows = self._connection.execute(
             "SELECT id, first, bytes, data_id, gone FROM groups WHERE id >= ? AND id < ? "
             "ORDER BY id",
@@ -162,7 +171,7 @@ class Waiting:
             yield group
 
     def rows_of(self, group: GroupRow) -> pa.RecordBatch:
-        """Return the content of a group.
+        """Return the rows of a group as a record batch, including finished ones.
 
         Raises :class:`StoreDamagedError` if the group is damaged.
         """
@@ -195,9 +204,10 @@ class Waiting:
     # --- reading ----------------------------------------------------------------------------------
 
     def load(self, load: Load, queue_id: int) -> list[StoredMessage]:
-        """Return the messages that the engine asks for.
+        """Return the waiting messages of a queue that the sending engine asks for with ``load``.
 
-        If a group is damaged, the messages before it are returned first. The next call then raises
+        The limits of ``load`` count, except that one message is returned however large it is. If a
+        group is damaged, the messages before it are returned first. The next call then raises
         :class:`UnreadableRowsError`.
         """
         found: list[StoredMessage] = []
@@ -245,10 +255,10 @@ class Waiting:
         return found
 
     def page(self, key: QueueKey, queue_id: int, after: int, rows_max: int) -> list[WaitingRow]:
-        """Return about ``rows_max`` waiting messages above serial ``after``, ascending.
+        """Return at least ``rows_max`` waiting messages above serial ``after``, or all of them.
 
-        The page is for ``status`` and the Delta state. Raises :class:`StoreDamagedError` if a group
-        is damaged.
+        The messages are ascending. The page ends with a whole group. The page is for ``status`` and
+        the Delta state. Raises :class:`StoreDamagedError` if a group is damaged.
         """
         found: list[WaitingRow] = []
         for part in self.parts(queue_id, after + 1, SERIAL_MAX):
@@ -288,10 +298,10 @@ class Waiting:
     def runs(
         self, queue_id: int, *, final: bool, low: int = 0, high: int = SERIAL_MAX
     ) -> list[tuple[int, int]]:
-        """Return the waiting serials as ascending runs.
+        """Return the waiting serials of a queue as ascending closed ranges.
 
-        The runs are of all parts that have a serial between ``low`` and ``high``. ``final`` selects
-        the parts that request final stream receipts.
+        The ranges are of all parts that have a serial from ``low`` to ``high``, both included. With
+        ``final`` only the parts that request final stream receipts count.
         """
         runs: list[tuple[int, int]] = []
         for part in self.parts(queue_id, low, high):
@@ -317,7 +327,7 @@ class Waiting:
         position: int,
         sent: Sequence[SentRun] = (),
     ) -> None:
-        """Delete finished messages, and keep journal copies of those that request one.
+        """Delete the finished messages of ``run``, and keep the journal copies that they request.
 
         [MC-MQSRM] 3.1.5.2.2 describes the journal.
 
@@ -369,7 +379,7 @@ class Waiting:
         position: int,
         sent: Sequence[SentRun] = (),
     ) -> None:
-        """Move these messages to the dead letters.
+        """Move the messages that ``letter`` names to the dead letters (table ``moved``).
 
         The target is the queue that their application named, if it is a local transactional queue.
         Otherwise it is the system's dead-letter queue ([MC-MQSRM] 3.1.5.2.1.2). The other arguments
@@ -419,7 +429,7 @@ class Waiting:
         reason: str,
         first: int | None = None,
     ) -> None:
-        """Move a part that never entered a queue to the dead letters.
+        """Move the rows of a part that never entered an outgoing queue to the dead letters.
 
         The target is the queue that the application named, or the system's. The messages have
         identifiers from ``ids_first`` on, and no place in a stream. The serials of the messages
@@ -453,7 +463,7 @@ class Waiting:
     def _readable(
         self, key: QueueKey, group: GroupRow, part: PartRow, live: np.ndarray, what: What
     ) -> pa.RecordBatch | None:
-        """Return the content of a group, or note the damage and return ``None``.
+        """Return the rows of a group; if it is damaged, store a note and return ``None``.
 
         The other data of the transaction must not wait for ever for a damaged group.
         """
@@ -478,10 +488,10 @@ class Waiting:
         sent: Sequence[SentRun],
         batch: pa.RecordBatch | None,
     ) -> None:
-        """Write the rows ``live`` of a group to the table ``moved``.
+        """Write the rows ``live`` (indices) of a group to the table ``moved``.
 
-        ``batch`` is the group's content if the rows are copied out, or ``None`` if the group moves
-        as a whole.
+        The rows of the group itself are not deleted. ``batch`` is the group's content if the rows
+        are copied out, or ``None`` if the group moves as a whole.
         """
         if letter.target not in (DEADLETTER, DEADXACT, JOURNAL):
             self.letters_for.add(letter.target)
@@ -553,10 +563,10 @@ class Waiting:
             self._connection.execute("DELETE FROM parts WHERE id = ?", (part.id,))
 
     def moved(self, after: int, rows_max: int) -> Iterator[Moved]:
-        """Yield dead letters and journal copies with numbers above ``after``, ascending.
+        """Yield dead letters and journal copies with ids above ``after`` in ``moved``, ascending.
 
-        About ``rows_max`` of them are yielded. A damaged one is yielded without its messages, and
-        logged. So it stops neither the process nor the rows after it.
+        The generator ends once ``rows_max`` messages were yielded. A damaged one is yielded without
+        its messages, and logged. So it stops neither the process nor the rows after it.
         """
         names = ", ".join(MovedRow._fields[:-1]).replace("size", "bytes")
         found = 0
@@ -597,7 +607,10 @@ class Waiting:
 
 
 class UnreadableRowsError(StoreDamagedError):
-    """Waiting rows are damaged. Nothing of their queue can be sent until an operator decides."""
+    """Waiting rows are damaged.
+
+    Nothing of their queue is sent until an operator restores a backup or drops the queue.
+    """
 
     def __init__(self, rows: int, serials: tuple[int, int], reason: str) -> None:
         super().__init__(
@@ -618,7 +631,7 @@ class _Letter(NamedTuple):
 
 
 class MovedRow(NamedTuple):
-    """Some dead letters or journal copies that were moved together."""
+    """A database row of ``moved``: dead letters or journal copies that were moved together."""
 
     id: int
     fate: str
@@ -627,7 +640,7 @@ class MovedRow(NamedTuple):
     kind: Kind
     stream_ordinal: str
     base: int
-    """The position of a message in the stream is its serial minus ``base``."""
+    """Number that is subtracted from a serial to get the position in the stream."""
     ids_base: int
     application: str
     batch: str
@@ -650,7 +663,7 @@ class MovedRow(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """One row of ``moved``, with its messages and keys."""
+    """One database row of ``moved``, with its messages and their keys."""
 
     row: MovedRow
     messages: list[StoredMessage] | None
@@ -659,7 +672,7 @@ class Moved(NamedTuple):
 
 
 def keys_of(batch: pa.RecordBatch) -> list[str | None]:
-    """Return the ``key`` of each row as text, or ``None`` for a row without a key."""
+    """Return a list with the ``key`` of each row as text, or ``None`` for a row without a key."""
     index = batch.schema.get_field_index("key")
     if index < 0:
         return [None] * int(batch.num_rows)
@@ -680,7 +693,7 @@ def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 def _until_damaged(
     batch: pa.RecordBatch, indices: list[int], base: int, shared: Shared, *, alone: bool
 ) -> list[StoredMessage]:
-    """Return the messages before the first one that cannot be read.
+    """Return the messages of the rows ``indices`` before the first one that cannot be read.
 
     Raises :class:`UnreadableRowsError` if there are no such messages and nothing else was found
     (``alone``).

@@ -17,7 +17,7 @@ from srmp_spark.store.outbox.preparing.scan import Scan
 
 
 class BatchOrder:
-    """Knows in which order the rows of one batch are sent."""
+    """Computes the order in which the rows of one batch are sent."""
 
     def __init__(self, scan: Scan) -> None:
         self._scan = scan
@@ -30,7 +30,11 @@ class BatchOrder:
         """The inverse of ``_order``: the place of each row in the order of the batch."""
 
     def work(self) -> Generator[None]:
-        """Put the rows of a large batch in order. Do this work in steps, before any other call."""
+        """Compute the order of a large batch in steps, before any other method is called.
+
+        Iterate over the generator until it ends. A small batch is ordered later, by the other
+        methods.
+        """
         scan = self._scan
         if not is_large(scan.rows):
             return
@@ -58,7 +62,7 @@ class BatchOrder:
             self._place = place
 
     def rank(self, rows: np.ndarray) -> np.ndarray:
-        """Return the places of the given rows in the order of the whole batch."""
+        """Return an array with the place of each of ``rows`` in the order of the whole batch."""
         if self._place is None:
             if is_large(self._scan.rows):
                 return rows
@@ -69,9 +73,10 @@ class BatchOrder:
         return ranked
 
     def of(self, new: np.ndarray) -> Generator[None, None, np.ndarray]:
-        """Return the numbers of the rows in ``new`` (a mask), in the order of sending.
+        """Return the numbers of the rows that the mask ``new`` selects, in the order of sending.
 
-        The work is done in steps. Call this method once and last, because it releases the order.
+        The work is done in steps, and the array is the result of the generator. Call this method
+        once and last, because it releases the order.
         """
         self._place = None
         if not is_large(self._scan.rows):

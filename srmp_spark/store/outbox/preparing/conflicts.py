@@ -56,27 +56,27 @@ The text is for error messages. The call may read a file.
 
 
 class Identified(Protocol):
-    """Rows, each with its identity."""
+    """Rows of a batch, each with its identity (:mod:`.identities`), in ascending order."""
 
     @property
     def rows(self) -> np.ndarray:
-        """Return the numbers of the rows in the batch."""
+        """Return an array with the number of each row in the batch."""
 
     @property
     def high(self) -> np.ndarray:
-        """Return the first half of each row's identity."""
+        """Return an array with the first half of each row's identity."""
 
     @property
     def low(self) -> np.ndarray:
-        """Return the second half of each row's identity."""
+        """Return an array with the second half of each row's identity."""
 
     @property
     def same(self) -> np.ndarray:
-        """Return, for each row, whether it has the identity of the row before it."""
+        """Return a mask that is True for each row with the identity of the row before it."""
 
 
 class Conflicting(NamedTuple):
-    """The conflicts of one destination whose rows are identified in one way.
+    """The conflicting rows of one destination that are all identified in one way.
 
     The rows are identified by key or by position.
     """
@@ -89,7 +89,7 @@ class Conflicting(NamedTuple):
     content: np.ndarray
 
     def hashes(self, start: int, end: int) -> np.ndarray:
-        """Return the identities of the dead letters of the rows ``start`` to before ``end``.
+        """Return the identities of the dead letters for the rows from ``start`` to before ``end``.
 
         Each identity is two unsigned numbers, made of the row's key or position and its content.
         """
@@ -106,7 +106,7 @@ class Conflicting(NamedTuple):
 
 
 class Conflicts:
-    """Collects the conflicts of one batch."""
+    """Collects the conflicts of one batch, which the module explains."""
 
     def __init__(self, mask: np.ndarray, *, keeps: bool) -> None:
         """Begin without conflicts.
@@ -115,7 +115,7 @@ class Conflicts:
         :meth:`take`.
         """
         self.mask = mask
-        """Marks the rows that are conflicts, by row number."""
+        """Mask of the rows that are conflicts, by row number."""
         self.count = 0
         """Number of rows that are conflicts."""
         self._keeps = keeps
@@ -135,10 +135,10 @@ class Conflicts:
         found: np.ndarray,
         scan: Scan,
     ) -> None:
-        """Note the rows of ``part`` that are conflicts.
+        """Record the rows of ``part`` that are conflicts.
 
-        ``differs`` marks these rows. ``found`` says, for each row, whether its identity was known
-        before the batch.
+        ``differs`` is a mask of these rows. ``content`` has the content mark of each row. ``found``
+        is a mask of rows whose identity was known before the batch.
         """
         rows = part.rows[differs]
         self.mask[rows] = True
@@ -157,16 +157,17 @@ class Conflicts:
             self._first = first, None if found[index] else int(part.rows[lead])
 
     def note_twice(self, part: Identified, twice: np.ndarray, scan: Scan) -> None:
-        """Note the first two rows of the batch that share one source position and one content.
+        """Record the first two rows of the batch that share one source position and one content.
 
-        ``twice`` marks rows that repeat the row before them. :meth:`refuse` refuses such rows too.
+        ``twice`` is a mask of rows that repeat the row before them. Rows that are identified
+        otherwise are ignored. :meth:`refuse` refuses such rows too.
         """
         found = np.flatnonzero(twice)
         if self._twice is None and len(found) and scan.how[part.rows[found[0]]] == BY_POSITION:
             self._twice = int(part.rows[found[0] - 1]), int(part.rows[found[0]])
 
     def refuse(self, scan: Scan, name: NameRow) -> None:
-        """Raise :class:`BatchError` if the batch has a conflict.
+        """Raise :class:`BatchError` (409 or 400) if the batch has a conflict.
 
         Two rows of the batch with one source position and one content are refused too.
         """
@@ -196,7 +197,7 @@ class Conflicts:
             )
 
     def take(self) -> Iterator[Conflicting]:
-        """Yield the conflicts that were found since the last call, by destination.
+        """Yield the conflicts since the last call, grouped by destination, and forget them.
 
         Conflicts by key and conflicts by position are yielded separately.
         """

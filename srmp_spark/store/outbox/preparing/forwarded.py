@@ -10,9 +10,9 @@ A row that cannot become outgoing, for whatever reason, delays no other row. The
 letter (:data:`UNREADABLE`) in the same transaction. The body of the dead letter is the POST as it
 was received.
 
-A message is kept as the envelope that is sent (:func:`~srmp_spark.srmp.forward.redirection.forwarded`),
-without body and extension, which are columns as in every group. The other columns of a group are
-filled too, for the Delta state.
+A message is kept as the envelope that is sent
+(:func:`~srmp_spark.srmp.forward.redirection.forwarded`), without body and extension, which are
+columns as in every group. The other columns of a group are filled too, for the Delta state.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ class Incoming(NamedTuple):
     post: bytes = b""
     """The POST as it was received."""
     origin: str = ""
-    """Sender of the message (:func:`~srmp_spark.srmp.sending.outgoing_room.origin_of_forwarded`)."""
+    """Sender of the message.
+
+    See :func:`~srmp_spark.srmp.sending.outgoing_room.origin_of_forwarded`.
+    """
 
 
 class Unsendable(NamedTuple):
@@ -95,7 +98,7 @@ class Unsendable(NamedTuple):
 class CursorMovedError(SrmpSparkError):
     """The log was read from a place that is not the stored cursor.
 
-    Continue reading at :attr:`stored`.
+    The caller continues reading at :attr:`stored`.
     """
 
     def __init__(self, stored: Cursor | None, read_from: Cursor | None) -> None:
@@ -104,7 +107,7 @@ class CursorMovedError(SrmpSparkError):
 
 
 _OF_A_ROW = (SrmpSparkError, ArithmeticError, ValueError, TypeError, pa.ArrowException)
-"""Errors of a row that cannot become a message here.
+"""Errors of a row that cannot become a message of the outbox.
 
 Examples are a number or a text that does not fit into its column, or an envelope that cannot be
 parsed.
@@ -114,7 +117,10 @@ _log = logging.getLogger(__name__)
 
 
 class ForwardedBatch:
-    """Some rows of the log that become outgoing together; a :class:`~.preparation.Prepared`."""
+    """Stores some rows of the log as outgoing messages, together with the cursor of the log.
+
+    The class has the interface of :class:`~.preparation.Prepared`.
+    """
 
     stages: Sequence[StageRow] = ()
     lost: Sequence[StageRow] = ()
@@ -147,9 +153,10 @@ class ForwardedBatch:
         self._unsendable: list[Unsendable] = []
 
     def step(self) -> bool:
-        """Pack all rows at once, because the log is read in pieces of few messages. Return True.
+        """Pack all rows, and return True, because there is no further step.
 
-        Raises :class:`BatchError` (503) if the disk is full.
+        The log is read in pieces of few messages. Raises :class:`BatchError` (503) if the disk is
+        full.
         """
         self._check_room()
         for key, rows in self._queues().items():
@@ -201,9 +208,10 @@ class ForwardedBatch:
         return queues
 
     def _batch(self, group: Sequence[Incoming]) -> tuple[Sequence[Incoming], pa.RecordBatch]:
-        """Return the rows of ``group`` that can be messages here, and their record batch.
+        """Return the rows of ``group`` that can be messages of the outbox, and their record batch.
 
-        Usually these are all rows. The other rows are noted for a dead letter.
+        Usually these are all rows. The other rows are collected, and become dead letters with the
+        commit.
         """
         try:
             return group, _batch(group)
@@ -224,7 +232,7 @@ class ForwardedBatch:
     def numbered(
         self, ids_first: int, enqueued: Sequence[Enqueued], unsent: AbstractSet[int] = frozenset()
     ) -> Numbered:
-        """Return the batch with its serials and identifiers, as for a batch of a sink.
+        """Return the batch with its serials and message identifiers, for :meth:`.Outbox.write`.
 
         Raises :class:`LocalProtocolError` if the serials were assigned to other rows, or if a part
         found no room.
@@ -244,7 +252,10 @@ class ForwardedBatch:
     def write_last(
         self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
     ) -> None:
-        """Write the messages, the dead letters and the cursor, in the last transaction."""
+        """Write messages, dead letters and the cursor of the log, in the caller's transaction.
+
+        Raises :class:`CursorMovedError` if the stored cursor is not ``since`` any longer.
+        """
         ids_first = numbered.ids_first
         for part, given in zip(self.parts, numbered.enqueued, strict=True):
             connection.execute(
@@ -275,7 +286,10 @@ class ForwardedBatch:
             raise_format(connection, FORMAT_FORWARDED)
 
     def _bury(self, connection: sqlite3.Connection, row: Unsendable, number: int) -> None:
-        """Store a row of the log as a dead letter. ``number`` is its message identifier."""
+        """Store a row of the log as a dead letter, and log the reason.
+
+        ``number`` is the number of its message identifier.
+        """
         why = f"row {row.sequence} of {FORWARD_QUEUE} cannot be forwarded: {row.why}"
         _log.error(
             'forward.unreadable queue=%s sequence=%d to=%s reason="%s": kept as a dead letter',
@@ -310,7 +324,7 @@ class ForwardedBatch:
         )
 
     def _move_cursor(self, connection: sqlite3.Connection) -> None:
-        """Move the stored cursor from ``since`` to ``to``.
+        """Replace the stored cursor ``since`` by ``to``.
 
         Raises :class:`CursorMovedError` if the stored cursor is not ``since``. So a batch that is
         tried twice becomes outgoing once.
@@ -339,7 +353,7 @@ class ForwardedBatch:
 
     @property
     def unwritten_bytes(self) -> int:
-        """Return how many bytes the last transaction must write."""
+        """Return about how many bytes the last transaction must write."""
         return self._writes.bytes
 
     def abort(self) -> None:

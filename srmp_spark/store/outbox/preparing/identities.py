@@ -93,10 +93,10 @@ class _Span(NamedTuple):
     high: np.ndarray
     low: np.ndarray
     same: np.ndarray
-    """Whether a row has the identity of the row before it."""
+    """Mask that is True for each row with the identity of the row before it."""
 
     def cut(self, start: int, end: int) -> _Span:
-        """Return the rows from index ``start`` to before index ``end``."""
+        """Return a span of the rows from index ``start`` to before index ``end``."""
         span = slice(start, end)
         return _Span(
             self.scope,
@@ -108,7 +108,7 @@ class _Span(NamedTuple):
         )
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """Return the bounds of pieces of about a chunk, as pairs of indices.
+        """Return (start, end before) of pieces of about a chunk of rows, as indices.
 
         All rows with one identity are in the same piece.
         """
@@ -121,14 +121,14 @@ class _Span(NamedTuple):
 
 
 class Identities:
-    """Decides which rows of a scanned batch are known."""
+    """Decides which rows of a batch are new, repeats or conflicts, and stores the new ones."""
 
     known: np.ndarray
-    """Marks the rows that are repeats, by row number. Set by :meth:`decide`."""
+    """Mask of the rows that are repeats, by row number. Set by :meth:`decide`."""
     conflicts: Conflicts
     """The rows with the key or position of other content. Set by :meth:`decide`."""
     letters: np.ndarray
-    """Marks the conflicts that are no dead letters yet, by row number.
+    """Mask of the conflicts that are no dead letters yet, by row number.
 
     Set by :meth:`decide`, only if ``wants_letters``.
     """
@@ -162,9 +162,10 @@ class Identities:
         """Whether the batch has new keys, which are stored with marks."""
 
     def decide(self, scan: Scan, rank: Callable[[np.ndarray], np.ndarray]) -> Generator[None]:
-        """Decide about all rows, in steps.
+        """Decide for all rows, in steps, whether each is new, a repeat or a conflict.
 
-        Afterwards :attr:`known` and :attr:`conflicts` are complete.
+        The module says when a row is new, a repeat or a conflict. Afterwards :attr:`known` and
+        :attr:`conflicts` are complete.
 
         ``rank`` returns the places of rows in the order of the batch.
         """
@@ -187,7 +188,7 @@ class Identities:
     def _decide(
         self, scan: Scan, rows: np.ndarray, rank: Callable[[np.ndarray], np.ndarray]
     ) -> Iterator[None]:
-        """Decide about the given rows, which include all rows with the same identities."""
+        """Decide about ``rows`` (row numbers), which include all rows with the same identities."""
         # A slice of all rows makes no copy.
         of = rows if is_large(scan.rows) else slice(None)
         kind = scan.scope[of].astype(np.uint32) * 4 + scan.how[of]
@@ -220,7 +221,7 @@ class Identities:
             ](span, scan)
 
     def new(self, scan: Scan) -> np.ndarray:
-        """Mark the rows that are neither known nor conflicts, by row number.
+        """Return a mask, by row number, of the rows that are neither repeats nor conflicts.
 
         Call this method after :meth:`decide`.
         """
@@ -230,7 +231,10 @@ class Identities:
         return new
 
     def find_letters(self) -> Iterator[None]:
-        """Find which conflicts since the last call are no dead letters yet. Work in steps."""
+        """Mark the conflicts since the last call that are no dead letters yet in :attr:`letters`.
+
+        The work is done in steps.
+        """
         for part in self.conflicts.take():
             count = len(part.rows)
             hashes = np.zeros((count, 2), np.uint64)
@@ -255,7 +259,10 @@ class Identities:
                 yield
 
     def seen(self, scan: Scan, rows: int) -> bool:
-        """Return whether any of the first ``rows`` rows, at most a chunk, was sent before."""
+        """Return whether any of the first ``rows`` rows has a key or digest that is already stored.
+
+        Source positions are not looked up. ``rows`` is at most a chunk.
+        """
         for how, batch in ((BY_KEY, ""), (BY_DIGEST, self._batch)):
             of = np.flatnonzero(scan.how[:rows] == how)
             for destination in np.unique(scan.scope[:rows][of]).tolist():
@@ -275,7 +282,10 @@ class Identities:
         return False
 
     def store(self) -> Iterator[None]:
-        """Write the new identities, one chunk in each step. Call after :meth:`decide`."""
+        """Add the new identities to the writes of the batch, one chunk in each step.
+
+        Call the method after :meth:`decide`.
+        """
         for scope, high, low, content in self._fresh:
             hashes = _packed(high, low)
             chunk = {
@@ -297,7 +307,10 @@ class Identities:
         self._fresh = []
 
     def store_contents(self, scan: Scan) -> Iterator[None]:
-        """Write the content marks of the new positions, after the rows have their marks."""
+        """Add the content marks of the new positions to the writes of the batch, in steps.
+
+        Call the method after the rows have their marks (:meth:`.Scan.mark_all`).
+        """
         for turn, (scope, source, block, places, rows) in enumerate(self._unmarked, 1):
             added, marks = positions.encode_at(places), positions.encode_contents(scan.marks[rows])
             self._writes.add(
@@ -315,7 +328,7 @@ class Identities:
         self._unmarked = []
 
     def _scope(self, destination: str, batch: str) -> tuple[int, bool]:
-        """Return the number of a scope, and whether the scope is certainly empty.
+        """Return the number of a scope (see the module), and whether the scope is certainly empty.
 
         ``batch`` is empty for keys and positions. A scope that does not exist is made.
         """
@@ -387,7 +400,7 @@ class Identities:
     def _stored(
         self, span: _Span, upper: np.ndarray, lower: np.ndarray
     ) -> list[tuple[int, bytes | None]]:
-        """Return which of these hashes are stored in the scope, as pairs (index, content)."""
+        """Return a pair (index, content) for each of these hashes that is stored in the scope."""
         if span.is_new:
             return []
         asked = {"scope": span.scope, "hashes": _packed(upper, lower), "count": len(upper)}
@@ -410,7 +423,7 @@ class Identities:
     def _block(
         self, part: _Span, source: int, block: int, offsets: np.ndarray, scan: Scan
     ) -> Iterator[None]:
-        """Decide about the rows whose positions are in one block."""
+        """Decide about rows whose source positions are all in one block of :mod:`.positions`."""
         row = self._connection.execute(
             "SELECT known FROM positions WHERE scope_id = ? AND source_id = ? AND block = ?",
             (part.scope, source, block),
@@ -466,7 +479,7 @@ class Identities:
 
 
 def _rows_of_share(scan: Scan, share: int) -> Generator[None, None, np.ndarray]:
-    """Return the numbers of the rows of one share, ascending. Work in steps.
+    """Return the row numbers of one share of the batch, ascending, in steps.
 
     Rows with the same identity, and source positions of one block, are in the same share. A share
     has about :data:`~.limits.ROWS_AT_ONCE` rows. A share has more rows if the batch repeats one
@@ -489,7 +502,7 @@ def _rows_of_share(scan: Scan, share: int) -> Generator[None, None, np.ndarray]:
 
 
 def _ascending(kind: np.ndarray, high: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """Return the order by kind and identity. Among equal rows, the first stays first.
+    """Return the indices that sort the rows by kind and identity; equal rows keep their order.
 
     The first half of the hash is enough to sort hashes of one kind, unless two of them are equal.
     Sorting by the first half alone takes a fifth of the time.
@@ -503,7 +516,7 @@ def _ascending(kind: np.ndarray, high: np.ndarray, low: np.ndarray) -> np.ndarra
 
 
 def _packed(high: np.ndarray, low: np.ndarray) -> bytes:
-    """Return the hashes one after another, in their stored form."""
+    """Return the hashes one after another as bytes, in their stored form."""
     return np.stack([high, low], axis=1).astype(">u8").tobytes()
 
 
@@ -513,7 +526,7 @@ def _content(scan: Scan) -> np.ndarray:
 
 
 def source_numbers(database: OutboxDatabase, last: Writes) -> Callable[[str, str, str], int]:
-    """Return a function that gives each (queue_manager, epoch, queue) its number.
+    """Return a function that returns the number of a source (queue_manager, epoch, queue).
 
     The function adds new sources to ``last``, which is written in the last transaction.
     """

@@ -22,9 +22,9 @@ CONTENTS_AT_ONCE = 256
 
 
 def delete_leftovers(database: OutboxDatabase, sorting: Path) -> int:
-    """Delete everything that no committed batch owns.
+    """Delete what uncommitted batches wrote, and the folder ``sorting``.
 
-    Return how many batches had left something.
+    Return the number of these batches. All work is done before the function returns.
     """
     shutil.rmtree(sorting, ignore_errors=True)
     numbers = database.connection.execute("SELECT no FROM batches WHERE NOT committed").fetchall()
@@ -56,9 +56,9 @@ def delete_batch_in_steps(database: OutboxDatabase, number: int) -> Generator[No
 
 
 def delete_groups(database: OutboxDatabase, part: int) -> bool:
-    """Delete some groups of a part that does not count. Return whether the part may have more.
+    """Delete up to GROUPS_AT_ONCE groups of a part; return whether the part may have more.
 
-    The part itself is deleted with the last groups.
+    The part is one of an uncommitted batch, and is itself deleted with the last groups.
     """
     low, high = part << OFFSET_BITS, (part + 1) << OFFSET_BITS
     groups = database.connection.execute(
@@ -75,9 +75,10 @@ def delete_groups(database: OutboxDatabase, part: int) -> bool:
 
 
 def forget_contents(database: OutboxDatabase, number: int) -> bool:
-    """Delete some of the contents of positions that batch ``number`` stored.
+    """Delete up to CONTENTS_AT_ONCE records of contents that batch ``number`` stored.
 
-    Return whether there may be more of them.
+    The contents are those of source positions (:mod:`.positions`). Return whether there may be
+    more.
     """
     rows = database.connection.execute(
         "SELECT scope_id, source_id, block, batch_no FROM position_contents WHERE "
@@ -95,7 +96,7 @@ def forget_contents(database: OutboxDatabase, number: int) -> bool:
 
 
 def forget_identities(database: OutboxDatabase, number: int) -> bool:
-    """Delete a chunk of the keys and digests that batch ``number`` stored.
+    """Delete one chunk of the keys and digests that batch ``number`` stored, in a transaction.
 
     Return whether there was a chunk to delete.
     """
@@ -121,7 +122,7 @@ def forget_identities(database: OutboxDatabase, number: int) -> bool:
 
 
 def forget_scope(connection: sqlite3.Connection, scope: int) -> None:
-    """Delete a scope if it has no more identities and positions.
+    """Delete a scope (:mod:`.identities`) if it has no more identities and positions.
 
     Scopes must not pile up, because each batch write of Spark may have an application of its own.
     """

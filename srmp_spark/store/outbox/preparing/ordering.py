@@ -30,9 +30,11 @@ _SIGN = np.int64(-(2**63))
 
 
 def sortable(array: pa.Array) -> pa.Array:
-    """Return a copy of a column that Arrow sorts as Spark does.
+    """Return an array that Arrow sorts in the order in which Spark sorts ``array``.
 
-    In this order -0.0 equals 0.0, and NaN exceeds every number.
+    Floats become int64 keys, in whose order -0.0 equals 0.0 and NaN exceeds every number. A
+    dictionary is decoded, a column of type null becomes int8 nulls, and any other column is copied.
+    Nulls stay null.
     """
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
@@ -50,9 +52,9 @@ def sortable(array: pa.Array) -> pa.Array:
 
 
 def places(queue: np.ndarray, order: Sequence[Sequence[pa.Array]], new: np.ndarray) -> np.ndarray:
-    """Return the numbers of the rows in ``new`` (a mask), in the order of sending.
+    """Return the numbers of the rows that the mask ``new`` selects, in the order of sending.
 
-    The queues follow one another.
+    Rows are sorted by ``queue`` (indices of queues), then by the columns ``order``, then by number.
     """
     keys = [pa.array(queue)] if queue.any() else []
     for chunks in order:
@@ -74,14 +76,14 @@ def places(queue: np.ndarray, order: Sequence[Sequence[pa.Array]], new: np.ndarr
 
 
 def is_in_order(rows: np.ndarray) -> bool:
-    """Return whether the rows are sent in the order in which they were staged."""
+    """Return whether the row numbers ``rows`` ascend: the order of sending is the staged order."""
     return all(
         bool((rows[span][1:] > rows[span][:-1]).all()) for span in blocks(len(rows))
     ) and all(rows[span.start - 1] < rows[span.start] for span in blocks(len(rows)) if span.start)
 
 
 class Buckets:
-    """Files of neighbouring places, which put the rows of a batch in order.
+    """Puts the rows of a batch in order with buckets: files of neighbouring places.
 
     ``rows`` is the result of :func:`places`, and ``size`` has the bytes of each row of the batch.
     """
@@ -113,7 +115,8 @@ class Buckets:
     def add(self, numbers: np.ndarray, batch: pa.RecordBatch) -> bool:
         """Add rows of the batch, given by their numbers.
 
-        Return whether all added rows are written now.
+        Rows are collected up to DEAL_BYTES and then written (:meth:`deal`). Return whether all
+        added rows are written now.
         """
         self._waiting.append((self._place[numbers], batch))
         self._waiting_bytes += batch.nbytes
@@ -123,7 +126,7 @@ class Buckets:
         return True
 
     def deal(self) -> None:
-        """Write the rows that were added and are not written yet."""
+        """Write the rows that were added and are not written yet, each to its bucket."""
         if not self._waiting:
             return
         place = np.concatenate([place for place, _ in self._waiting])
@@ -149,7 +152,10 @@ class Buckets:
         self._files[bucket][1].write_batch(part)
 
     def in_order(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows in order, bucket after bucket."""
+        """Yield all rows in the order of sending, one record batch for each bucket.
+
+        Call :meth:`deal` before. The file of each bucket is deleted when it was read.
+        """
         for file, writer in self._files.values():
             writer.close()
             file.close()

@@ -28,7 +28,10 @@ STORED_SCHEMA = pa.schema(list(_TYPES.items()))
 
 
 class Group(NamedTuple):
-    """Consecutive rows of one part that are stored together."""
+    """Consecutive rows of one part, packed to be stored together.
+
+    ``first`` and ``last`` are their offsets in the part, both included.
+    """
 
     part: int
     first: int
@@ -39,9 +42,11 @@ class Group(NamedTuple):
 
 
 class Transactions:
-    """Where MSMQ transactions begin and end in a batch.
+    """Masks of the rows of a batch at which MSMQ transactions begin and end.
 
     Consecutive rows with one value and one queue, in the order of sending, are one transaction.
+
+    The masks are ``first`` and ``last``, by row number.
     """
 
     def __init__(
@@ -52,10 +57,11 @@ class Transactions:
         is_stream: Sequence[bool],
         folder: Path,
     ) -> None:
-        """Mark the first and the last row of each transaction.
+        """Compute the masks of the first and the last row of each transaction.
 
-        ``rows`` has the numbers of the rows in the order of sending. ``folder`` is for the files of
-        a large batch (:mod:`.row_numbers`).
+        ``rows`` has the numbers of the rows in the order of sending. ``queue`` and ``value`` have
+        the queue and the transaction of each row, by row number; 0 is no transaction. ``folder`` is
+        for the files of a large batch (:mod:`.row_numbers`).
         """
         self.first, self.last = zeros(len(value), bool, folder), zeros(len(value), bool, folder)
         streams = np.array(is_stream, bool)
@@ -76,7 +82,11 @@ class Transactions:
 def stored_rows(
     piece: Piece, new: np.ndarray, addresses: Addresses, transactions: Transactions | None
 ) -> pa.RecordBatch:
-    """Return those rows of a slice that are in the mask ``new``, in the columns that are stored."""
+    """Return the rows of ``piece`` that the mask ``new`` selects, as they are stored.
+
+    The columns are those of :data:`.STORED`. ``new`` has one value for each row of the piece.
+    ``transactions`` fills the columns ``first`` and ``last``.
+    """
     columns, rows = piece.slice.columns, piece.slice.rows
     arrays: dict[str, pa.Array] = {
         name: columns[name] for name in STORED if name in columns and name != "destination"
@@ -104,7 +114,10 @@ def _bare(address: str) -> str:
 
 
 class Packer:
-    """Cuts rows into groups. ``parts`` are in the order of their queues in the batch."""
+    """Cuts the rows of a batch, given in the order of sending, into groups.
+
+    ``parts`` are in the order of their queues in the batch.
+    """
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._ends = np.cumsum([part.rows for part in parts])
@@ -112,7 +125,7 @@ class Packer:
         self._at = 0
 
     def pack(self, batch: pa.RecordBatch) -> list[Group]:
-        """Pack the next rows of the batch, and return their groups."""
+        """Pack the next rows of the batch, and return their groups; nothing is written."""
         groups: list[Group] = []
         sizes = (
             pc.fill_null(pc.binary_length(batch.column("body")), 0)

@@ -71,7 +71,7 @@ T = TypeVar("T")
 
 
 class CommitResult(NamedTuple):
-    """The result of a commit: numbers of rows."""
+    """The result of a commit: how many rows became messages, and how many did not."""
 
     new: int
     known: int
@@ -82,14 +82,14 @@ class CommitResult(NamedTuple):
 
 
 class Prepared(Protocol):
-    """Something that becomes outgoing in one transaction.
+    """Rows that become outgoing messages in one transaction.
 
     Examples are a batch of a sink, and messages that are forwarded (:mod:`.forwarded`).
     """
 
     @property
     def parts(self) -> Sequence[Part]:
-        """Return the rows that are sent, as one or more parts for each queue."""
+        """Return the descriptions of the rows that are sent, one or more parts for each queue."""
 
     @property
     def result(self) -> CommitResult | None:
@@ -113,15 +113,15 @@ class Prepared(Protocol):
 
     @property
     def unwritten_bytes(self) -> int:
-        """Return how many bytes the last transaction must write."""
+        """Return about how many bytes the last transaction must write."""
 
     def step(self) -> bool:
-        """Do one step of the work. Return whether it was the last step."""
+        """Do one step of the preparation; return whether it was the last step."""
 
     def numbered(
         self, ids_first: int, enqueued: Sequence[Enqueued], unsent: AbstractSet[int] = frozenset()
     ) -> Numbered:
-        """Return the batch with its serials and message identifiers.
+        """Return the batch with its serials and message identifiers, for :meth:`.Outbox.write`.
 
         ``unsent`` has the numbers of parts that found no room, and enter no queue.
         """
@@ -129,17 +129,20 @@ class Prepared(Protocol):
     def write_last(
         self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
     ) -> None:
-        """Write what makes the batch count, in the last transaction."""
+        """Write what makes the batch count, in the caller's transaction.
+
+        ``queue_ids`` has the ids of the outgoing queues in the table ``queues``.
+        """
 
     def abort_step(self) -> bool:
-        """Delete one piece of what the batch wrote. Return whether it was the last step."""
+        """Delete one piece of what the batch wrote; return whether it was the last step."""
 
     def end(self) -> None:
         """Release what the preparation holds, because the batch counts now or never will."""
 
 
 class Numbered(NamedTuple):
-    """A prepared batch with its numbers. Hand it to :meth:`.outbox.Outbox.write`."""
+    """A prepared batch with its serials and identifiers, for :meth:`.outbox.Outbox.write`."""
 
     preparation: Prepared
     ids_first: int
@@ -170,12 +173,12 @@ def shown_batch(batch: str) -> str:
 
 
 def stage_set(stages: Sequence[str]) -> bytes:
-    """Return a digest that stands for exactly these stages, in whatever order."""
+    """Return a digest (16 bytes) of these stage identifiers, which is the same in any order."""
     return hashlib.blake2b("\n".join(sorted(stages)).encode(), digest_size=16).digest()
 
 
 class Preparation:
-    """Prepares one commit.
+    """Prepares one batch of a sink for its commit, in the steps that the module explains.
 
     ``lost`` are stages of the same batch whose attempts did not win. Call :meth:`step` until it
     returns True. Other work may be done between two steps.
@@ -241,9 +244,9 @@ class Preparation:
         return self.result is not None
 
     def step(self) -> bool:
-        """Work on about one chunk, with at most one transaction.
+        """Work on about one chunk of rows, and write what is collected if it is much.
 
-        Return whether it was the last step.
+        Return whether all steps are done.
 
         Raises :class:`BatchError` if the batch is refused. Call :meth:`abort` then.
         """
@@ -257,7 +260,7 @@ class Preparation:
         return False
 
     def run(self) -> Preparation:
-        """Do all steps at once, and return this object."""
+        """Call :meth:`step` until all steps are done, and return this object."""
         while not self.step():
             pass
         return self
@@ -385,14 +388,16 @@ class Preparation:
         _only([stage.dead_letter for stage in self.stages], "dead_letter")
 
     def _beside(self, chunks: Generator[list[Group]]) -> Generator[list[Group]]:
-        """Make the chunks of a large batch in another thread.
+        """Return a generator of the chunks; another thread makes those of a large batch.
 
         The chunks of a small batch are made in this thread.
+
+        See :func:`.ahead`.
         """
         return ahead(chunks, "packing") if self._is_large else chunks
 
     def _scan(self, scan: Scan, identities: Identities) -> Generator[None, None, Part | None]:
-        """Look at every row. Return the part that was packed early, if any.
+        """Collect the numbers about every row; return the part that was packed early, or ``None``.
 
         A large batch that can probably be sent in its staged order is packed and written during the
         scan, as if all rows were new and for one queue. :meth:`_prepare` finds out whether this was
@@ -434,7 +439,7 @@ class Preparation:
                 yield []
 
     def _discard(self, part: Part) -> Generator[None]:
-        """Delete the part that was packed early, because the assumption was wrong."""
+        """Delete the part that was packed early, in steps, because the assumption was wrong."""
         self._flush()
         while delete_groups(self._database, part.number):
             yield
@@ -521,9 +526,10 @@ class Preparation:
         *,
         alone: bool = False,
     ) -> Generator[list[Group]]:
-        """Yield the rows that are sent, one chunk of groups at a time.
+        """Yield packed groups of the rows in ``order``, one chunk of groups at a time.
 
-        This generator runs in another thread, so it must not use the database.
+        ``new`` is a mask of the same rows. With ``alone`` no transactions are marked. This
+        generator runs in another thread, so it must not use the database.
         """
         transactions = None
         if scan.transaction is not None and not alone:
@@ -583,7 +589,7 @@ class Preparation:
     def numbered(
         self, ids_first: int, enqueued: Sequence[Enqueued], unsent: AbstractSet[int] = frozenset()
     ) -> Numbered:
-        """Return the batch with its numbers, ready to be written.
+        """Return the batch with its serials and message identifiers, for :meth:`.Outbox.write`.
 
         ``ids_first`` is the first reserved message identifier; as many identifiers are reserved as
         :attr:`identifiers` says. ``enqueued`` has the engine's answer for each of :attr:`parts`, in
@@ -610,7 +616,7 @@ class Preparation:
     def write_last(
         self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
     ) -> None:
-        """Write what makes the batch count, in the transaction of :meth:`.outbox.Outbox.write`."""
+        """Write what makes the batch count, in the caller's transaction (:meth:`.Outbox.write`)."""
         assert self.result is not None, "numbered() has seen it"
         if self._has_marked:
             # The format is raised with the rest of the transaction or not at all.
@@ -664,9 +670,9 @@ class Preparation:
         )
 
     def abort(self) -> None:
-        """Delete everything that the batch wrote. The stages stay.
+        """Delete what the batch wrote before it counted. The stages stay.
 
-        This method may be called more than once, and after the end.
+        After the batch was committed, or a first call, the method does nothing.
         """
         while not self.abort_step():
             pass
@@ -691,7 +697,10 @@ class Preparation:
         return False
 
     def end(self) -> None:
-        """Release what the preparation holds, because the batch counts now or never will."""
+        """Release what the preparation holds, because the batch counts now or never will.
+
+        The files below ``sorting`` are deleted. Rows in the database are not.
+        """
         if self._flushed and not self._ended:
             self._database.keep_log(is_long=False)
         self._ended = True
@@ -715,7 +724,7 @@ class Preparation:
 
     @property
     def unwritten_bytes(self) -> int:
-        """Return how many bytes the last transaction must write."""
+        """Return about how many bytes the last transaction must write."""
         return self._writes.bytes + self._last.bytes
 
     def __repr__(self) -> str:
@@ -726,7 +735,7 @@ class Preparation:
 
 
 def _name(scan: Scan, number: int) -> str:
-    """Describe where a row stands in the batch and what identifies it, for an error's text."""
+    """Return a text that names a row by its place and its key or position, for an error."""
     for piece in scan.pieces():
         if piece.first <= number < piece.first + piece.slice.rows:
             row = number - piece.first

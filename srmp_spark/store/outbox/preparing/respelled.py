@@ -21,9 +21,9 @@ _log = logging.getLogger(__name__)
 def respell(connection: sqlite3.Connection) -> None:
     """Give each destination its canonical spelling of today, in the caller's transaction.
 
-    An outgoing queue that is stored under both spellings keeps both, because their messages have
-    their places in two streams. Known keys and positions of both spellings are merged, because a
-    repeated row names its destination in today's spelling.
+    Each changed or kept queue is logged. An outgoing queue that is stored under both spellings
+    keeps both, because their messages have their places in two streams. Known keys and positions of
+    both spellings are merged, because a repeated row names its destination in today's spelling.
     """
     for number, destination, spelled in _spelled_otherwise(connection, "queues"):
         done = connection.execute(
@@ -51,7 +51,7 @@ def respell(connection: sqlite3.Connection) -> None:
 def _spelled_otherwise(
     connection: sqlite3.Connection, table: str
 ) -> Iterator[tuple[int, str, str]]:
-    """Yield the rows whose destination has another spelling today.
+    """Yield the rows of ``table`` whose IPv6 destination has another canonical spelling today.
 
     Each is a triple of number, stored destination and today's spelling.
     """
@@ -69,7 +69,7 @@ def _spelled_otherwise(
 
 
 def _put_together(connection: sqlite3.Connection, scope: int, into: int) -> None:
-    """Merge the known keys and positions of ``scope`` into the scope ``into``.
+    """Move the known keys and positions of ``scope`` to the scope ``into``; delete ``scope``.
 
     If both scopes know an identity, the entry of ``into`` stays.
     """

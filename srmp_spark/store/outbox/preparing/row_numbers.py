@@ -24,12 +24,15 @@ from srmp_spark.store.outbox.limits import ROWS_AT_ONCE
 
 
 def is_large(rows: int) -> bool:
-    """Return whether a batch of ``rows`` rows is worked on in pieces, with its numbers in files."""
+    """Return whether ``rows`` exceeds ROWS_AT_ONCE, so that the batch is worked on in pieces.
+
+    The numbers about each row are then in files.
+    """
     return rows > ROWS_AT_ONCE
 
 
 def zeros(rows: int, dtype: type, folder: Path) -> np.ndarray:
-    """Return an array of zeros, which is a file below ``folder`` if it is large.
+    """Return an array of ``rows`` zeros, in a mapped file below ``folder`` if it is large.
 
     Raises :class:`BatchError` if the disk is full.
     """
@@ -52,7 +55,7 @@ def zeros(rows: int, dtype: type, folder: Path) -> np.ndarray:
 
 
 def shares(rows: int) -> int:
-    """Return in how many shares a batch is worked on.
+    """Return the number of shares in which a batch of ``rows`` rows is worked on.
 
     A share has about :data:`~.limits.ROWS_AT_ONCE` rows.
     """
@@ -60,6 +63,6 @@ def shares(rows: int) -> int:
 
 
 def blocks(rows: int) -> Iterator[slice]:
-    """Yield the spans of rows that are worked on at once."""
+    """Yield slices of up to ROWS_AT_ONCE row numbers, which cover all ``rows``."""
     for start in range(0, rows, ROWS_AT_ONCE):
         yield slice(start, min(start + ROWS_AT_ONCE, rows))

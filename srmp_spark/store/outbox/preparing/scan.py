@@ -52,7 +52,7 @@ class Piece(NamedTuple):
 
 
 class Scan:
-    """Collects numbers about the rows of a batch."""
+    """Collects numbers about each row of a batch, in arrays by row number."""
 
     def __init__(
         self,
@@ -130,9 +130,10 @@ class Scan:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether the rows can be sent in the order in which they are read.
+        """Return whether nothing but the destinations can change the staged order of the rows.
 
-        The scan of such rows also makes no query to the database.
+        This is so without ``orderBy``, without a column ``transaction`` and without source
+        positions. The scan of such rows also makes no query to the database.
         """
         return not self.order_by and not any(
             "transaction" in stage.schema.columns or set(POSITION) <= set(stage.schema.columns)
@@ -140,7 +141,7 @@ class Scan:
         )
 
     def forget(self) -> None:
-        """Release what only identities and order need, after both are decided."""
+        """Release the arrays that only identities and order need, after both are computed."""
         self.high = self.low = np.zeros(0, np.uint64)
         self.hashed = np.zeros(0, np.uint64)
         self.how, self.scope, self.content, self.order = (
@@ -151,7 +152,7 @@ class Scan:
         )
 
     def pieces(self, *, hashed: bool = False) -> Iterator[Piece]:
-        """Yield all rows, in the order of their numbers.
+        """Yield all rows as slices of the stages (:class:`Piece`), in the order of their numbers.
 
         ``hashed`` adds the stored hashes of the stages, except of a stage with lists of
         destinations.
@@ -171,12 +172,15 @@ class Scan:
                     at += piece.rows
 
     def release(self) -> None:
-        """Return the memory of the mapped files to the kernel."""
+        """Return the memory of the stages' mapped files to the kernel."""
         for _, stage in self._stages:
             stage.release()
 
     def take(self, piece: Piece) -> None:
-        """Collect the numbers about the rows of ``piece``."""
+        """Store the numbers about the rows of ``piece`` in the arrays of this object.
+
+        Raises :class:`BatchError` if the batch has more than BATCH_DESTINATIONS_MAX destinations.
+        """
         columns, rows = piece.slice.columns, piece.slice.rows
         span = slice(piece.first, piece.first + rows)
         self._queues(columns, span, rows)
@@ -202,7 +206,10 @@ class Scan:
             chunks.append(column)
 
     def mark(self, piece: Piece) -> None:
-        """Compute the marks of these rows, unless all marks are computed."""
+        """Compute the content marks of the rows of ``piece``, unless all marks are computed.
+
+        Without source positions there are no marks.
+        """
         if self.is_marked or not self.has_positions:
             return
         if not len(self.marks):
@@ -211,7 +218,7 @@ class Scan:
         self.marks[piece.first : piece.first + rows] = content_marks(piece.slice.columns, rows)
 
     def mark_all(self) -> Iterator[None]:
-        """Compute the marks of all rows, in steps."""
+        """Compute the content marks of all rows, in steps, unless that is done."""
         if not self.is_marked:
             for piece in self.pieces():
                 self.mark(piece)
@@ -219,7 +226,7 @@ class Scan:
             self.is_marked = True
 
     def hash_all(self) -> Iterator[None]:
-        """Hash the contents of all rows, in steps, unless that is done."""
+        """Compute :attr:`hashed`, the content hashes of all rows, in steps, unless that is done."""
         if len(self.hashed):
             return
         hashed = self.zeros(np.uint64)

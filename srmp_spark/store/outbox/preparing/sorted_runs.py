@@ -40,7 +40,7 @@ class SortedRuns:
         self._paths: list[Path] = []
 
     def add(self, first: int, columns: Sequence[pa.Array]) -> None:
-        """Add the values of some rows. ``first`` is the number of the first of these rows."""
+        """Add the values of consecutive rows, of which the first one has the number ``first``."""
         keys: list[pa.Array] = []
         for column in columns:
             # Validity is the first key, so nulls come first, as in Spark.
@@ -69,7 +69,7 @@ class SortedRuns:
             writer.write_table(table.combine_chunks(), max_chunksize=rows)
 
     def merged(self) -> Generator[np.ndarray]:
-        """Yield the numbers of all rows, in order, a piece at a time."""
+        """Yield the numbers of all added rows in sorted order, as arrays of some rows."""
         self._write()
         files = [pa.OSFile(str(path)) for path in self._paths]
         try:
@@ -100,7 +100,7 @@ class SortedRuns:
 
 
 def _first_of(held: list[pa.Table], there: Sequence[int], at_end: Sequence[bool]) -> np.ndarray:
-    """Take the next rows in order from the blocks, and return their numbers.
+    """Remove the next rows in order from the blocks in ``held``, and return their numbers.
 
     These rows precede everything that was not read yet. If there are very many, only some of them
     are taken.
@@ -117,7 +117,7 @@ def _first_of(held: list[pa.Table], there: Sequence[int], at_end: Sequence[bool]
 
 
 def _counts(blocks: Sequence[pa.Table], at_end: Sequence[bool], most: int) -> list[int]:
-    """Return how many rows of each block precede everything else.
+    """Return for each block how many of its rows precede all rows that were not read yet.
 
     At most ``most`` rows of each block are counted.
     """

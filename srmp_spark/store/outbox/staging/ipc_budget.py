@@ -36,7 +36,7 @@ def check_sizes(open_messages: Callable[[], pa.ipc.MessageReader]) -> None:
     """Raise :class:`BatchError` if a record batch, or all dictionaries together, are too large.
 
     The limit ``RECORD_BATCH_BYTES_MAX`` counts uncompressed bytes. A stream that cannot be parsed
-    is refused too.
+    is refused too. ``open_messages`` opens the stream; its Arrow errors reach the caller.
     """
     dictionaries: dict[int, int] = {}
     try:
@@ -67,7 +67,11 @@ def _check(what: str, size: int) -> None:
 
 
 def _unpacked(batch: _Table, body: pa.Buffer | None) -> int:
-    """Return how many bytes the buffers of a record batch have without compression."""
+    """Return how many bytes the buffers of a record batch declare without compression.
+
+    Raises :class:`BatchError` for too many rows, and :class:`IndexError` or :class:`struct.error`
+    if the metadata are invalid.
+    """
     rows = batch.scalar(_LENGTH, "<q", 0)
     if not 0 <= rows <= RECORD_BATCH_ROWS_MAX:
         message = (
@@ -93,7 +97,10 @@ def _unpacked(batch: _Table, body: pa.Buffer | None) -> int:
 
 
 class _Table:
-    """A table of FlatBuffers: its vtable says where each field, by number, is stored."""
+    """Reads a table of FlatBuffers, whose vtable says where each field, by number, is stored.
+
+    Every read raises :class:`struct.error` or :class:`IndexError` if it leads out of the message.
+    """
 
     def __init__(self, data: memoryview, at: int) -> None:
         self._data, self._at = data, at
@@ -139,7 +146,7 @@ class _Table:
         return _Table(self._data, place + self._read("<I", place))
 
     def pairs(self, field: int) -> list[tuple[int, int]]:
-        """Return a vector of structs of two 64-bit numbers. Return an empty list without the field.
+        """Return a field that is a vector of pairs of 64-bit numbers; empty if it is missing.
 
         Raises :class:`IndexError` if the vector is longer than its message.
         """

@@ -28,7 +28,7 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwnQueues:
-    """Finds out which destinations are queues of this queue manager."""
+    """Maps destinations to the queues of this queue manager that they lead to."""
 
     queue_manager: str = ""
     """GUID of this queue manager. If it is empty, no destination counts as local."""
@@ -71,10 +71,12 @@ class Loops:
         sources: Sequence[Source],
         of: np.ndarray,
     ) -> None:
-        """Check the rows from number ``first`` on.
+        """Record the rows from number ``first`` on that would return to their own queue.
 
         For each row, ``scope`` has an index into ``destinations``. ``of`` has an index into
         ``sources``, or -1 for a row without a source position.
+
+        :meth:`refuse` reports them.
         """
         for number in range(self._looked, len(destinations)):
             queue = self._own.queue_of(destinations[number])
@@ -91,9 +93,9 @@ class Loops:
                     self._first = first + int(rows[0]), destinations[destination]
 
     def refuse(self, name: Callable[[int], str]) -> None:
-        """Raise :class:`BatchError` if a row would return to its own queue.
+        """Raise :class:`BatchError` if :meth:`look` found a row that would return to its own queue.
 
-        ``name`` says where a row of the batch stands.
+        ``name`` returns a text that names a row by its number.
         """
         if self._first is None:
             return

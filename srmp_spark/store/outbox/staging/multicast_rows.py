@@ -39,7 +39,7 @@ def check_multicast_rows(
     *,
     served: bool,
 ) -> None:
-    """Call ``refuse`` for the first row that breaks a rule.
+    """Call ``refuse``, which raises, for the first row that breaks a rule of this module.
 
     ``served`` says whether this queue manager sends multicast.
     """

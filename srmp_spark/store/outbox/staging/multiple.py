@@ -20,9 +20,10 @@ from srmp_spark.store.outbox.stage_file import Slice
 
 
 def expanded(piece: Slice, addresses: Addresses) -> Slice:
-    """Expand the rows of a slice to messages with one destination each.
+    """Return the rows of ``piece`` as messages with one destination each.
 
-    The messages are in the order (row, element of its list).
+    A row with several destinations becomes several rows. Without such rows ``piece`` itself is
+    returned. The messages are in the order (row, element of its list).
     """
     if not has_lists(piece.columns["destination"]):
         return piece

@@ -38,7 +38,7 @@ Its arguments are the row number, the problem and a hint.
 
 
 def only_reliable(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-    """Return the columns, with those of reliable sessions null in each row for another destination.
+    """Return the columns, with RELIABLE_COLUMNS null in each row that is not for a service.
 
     If no row is for a service, the columns of reliable sessions are left out.
     """
@@ -60,7 +60,7 @@ def only_reliable(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
 def check_reliable_rows(
     columns: Mapping[str, pa.Array], addresses: Addresses, refuse: Refuse
 ) -> None:
-    """Call ``refuse`` for the first row that breaks a rule."""
+    """Call ``refuse``, which raises, for the first row that breaks a rule of this module."""
     spelled = columns["destination"].dictionary_encode()
     names = spelled.dictionary.to_pylist()
     services = np.array([addresses.is_reliable(name) for name in names], bool)

@@ -79,7 +79,7 @@ def check_rows(
     *,
     multicast: bool = False,
 ) -> None:
-    """Raise :class:`BatchError` for the first rule that a row breaks.
+    """Raise :class:`BatchError` for the first rule that any of the rows breaks.
 
     The error's text has the number of the row, counted from ``first_row``. ``multicast`` says
     whether this queue manager sends multicast.
@@ -176,10 +176,10 @@ def check_rows(
 
 
 class _Rule(NamedTuple):
-    """A condition that no row of a column may fulfil."""
+    """A condition that no row of a column may fulfil, with the texts of the refusal."""
 
     bad: pa.Array
-    """Marks the rows that fulfil the condition."""
+    """Mask of the rows that fulfil the condition; a null means that the row does not."""
     what: str
     hint: str
     shown: pa.Array | None = None

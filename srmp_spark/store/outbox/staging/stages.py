@@ -27,14 +27,14 @@ _log = logging.getLogger(__name__)
 
 
 class Staged(NamedTuple):
-    """The answer to the client that staged rows."""
+    """The answer to the client that staged rows: identifier and number of rows of the stage."""
 
     stage_id: str
     rows: int
 
 
 class CheckedStage(NamedTuple):
-    """A file whose rows can all become messages."""
+    """A file of rows that :meth:`Stages.check` has checked: all can become messages."""
 
     file: str
     partition: int
@@ -44,7 +44,7 @@ class CheckedStage(NamedTuple):
 
 
 class StageRow(NamedTuple):
-    """A row of the table ``stages``."""
+    """A database row of the table ``stages``: one file of rows that a task wrote."""
 
     id: str
     application: str
@@ -66,7 +66,7 @@ class StageRow(NamedTuple):
 
 
 class Stages:
-    """The table ``stages`` and the folder of the files."""
+    """Registers, finds and deletes stages: rows of the table ``stages`` and their files."""
 
     def __init__(self, database: OutboxDatabase, folder: Path) -> None:
         self._database = database
@@ -146,9 +146,10 @@ class Stages:
         return Staged(number, checked.rows)
 
     def get(self, application: str, batch: str, stages: Sequence[str]) -> list[StageRow]:
-        """Return the rows of these stages in the table ``stages``.
+        """Return the stages with these identifiers; each must belong to the batch.
 
-        Raises :class:`BatchError` if a stage does not exist, or belongs to another batch.
+        An identifier that is given twice counts once. Raises :class:`BatchError` (404) if a stage
+        does not exist, or belongs to another batch.
         """
         found = []
         for number in dict.fromkeys(stages):
@@ -188,13 +189,13 @@ class Stages:
         return StageRow(*row, self.folder)  # type: ignore[call-arg]  # mypy does not count a star
 
     def drop(self, application: str, batch: str) -> int:
-        """Delete the uncommitted stages of a batch. Return how many there were."""
+        """Delete the uncommitted stages of a batch, and return how many there were."""
         return self._delete("application = ? AND batch = ?", (application, batch))
 
     def drop_old(self, at: int) -> int:
         """Delete stages that were not committed within :data:`STAGE_HOURS`.
 
-        Return how many there were.
+        ``at`` is the wall clock in microseconds. Return how many there were.
         """
         return self._delete("staged_at < ?", (at - STAGE_HOURS * _HOUR_US,))
 
@@ -214,7 +215,8 @@ class Stages:
     def unlink(self, files: Sequence[str]) -> None:
         """Delete the files of stages, after the commit that deleted their rows.
 
-        Files that a crash or an error leaves are deleted by :meth:`sweep_files`.
+        An error of the disk is logged. :meth:`sweep_files` deletes the files that a crash or an
+        error leaves.
         """
         for file in files:
             try:
@@ -223,7 +225,7 @@ class Stages:
                 _log.warning('outbox.stage_file_left file=%s reason="%s"', file, error)
 
     def sweep_files(self) -> int:
-        """Delete files that no row names and that were not written lately. Return how many."""
+        """Delete unregistered files that were not written for STAGE_FILE_HOURS; return how many."""
         named = {file for (file,) in self._connection.execute("SELECT file FROM stages")}
         oldest = time.time() - STAGE_FILE_HOURS * 3600
         count = 0

@@ -22,7 +22,7 @@ from srmp_spark.store.outbox.tables.schema import OUTBOX
 
 
 class Checkpoints:
-    """Copies the WAL into the database.
+    """Copies the WAL of the outbox into the database, in two threads by turns.
 
     The one thread that writes calls it after each transaction.
     """
@@ -30,9 +30,10 @@ class Checkpoints:
     def __init__(
         self, path: Path, connection: sqlite3.Connection, on_error: Callable[[Exception], object]
     ) -> None:
-        """Remember the connection that writes, and the function to call after an error.
+        """Begin without a copy in progress. ``connection`` is the one that writes.
 
-        ``on_error`` is called in either thread. After an error nothing more is copied.
+        ``on_error`` is called with an error of a copy, in either thread. After an error nothing
+        more is copied.
         """
         self._path = path
         self._connection = connection
@@ -52,7 +53,11 @@ class Checkpoints:
         )
 
     def wrote(self, size: int) -> None:
-        """Count a committed transaction of ``size`` bytes, and copy the WAL if a copy is due."""
+        """Count a committed transaction of ``size`` bytes, and begin to copy the WAL if it is due.
+
+        A thread copies most of the WAL. The caller copies the rest, and waits if the WAL has
+        WAL_BYTES_MAX bytes.
+        """
         self._written += size
         if self._pass is not None:
             if self._pass.is_alive() and self._written < WAL_BYTES_MAX:
@@ -71,9 +76,10 @@ class Checkpoints:
             self._pass.start()
 
     def finish(self) -> None:
-        """Copy the whole WAL into the database. Call this method between two transactions.
+        """Copy the whole WAL into the database, and return when that is done.
 
-        Afterwards the file of the database ends with its last page.
+        Call this method between two transactions. Afterwards the file of the database ends with its
+        last page. A reader with an open snapshot, a full disk or an earlier error may prevent that.
         """
         if self._pass is not None:
             self._pass.join()

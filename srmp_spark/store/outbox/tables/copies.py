@@ -26,10 +26,11 @@ _WAITS = "id IN (SELECT queue_id FROM parts WHERE queue_id IS NOT NULL)"
 def begin_anew(
     connection: sqlite3.Connection, last_stream_ordinal: int, at: int
 ) -> tuple[list[QueueKey], int]:
-    """Hold all waiting messages of a copied outbox, and begin new streams.
+    """Hold all waiting messages of a copied outbox, and begin new streams for later ones.
 
-    Run in the caller's transaction. Return the queues that are held, and the highest stream ordinal
-    in use afterwards. ``at`` is the wall clock in microseconds.
+    Sequences of WS-ReliableMessaging are deleted. The function runs in the caller's transaction.
+    Return the queues that are held, and the highest stream ordinal in use afterwards. ``at`` is the
+    wall clock in microseconds.
     """
     held = [
         QueueKey(*row)

@@ -46,7 +46,7 @@ class Unreadable(NamedTuple):
 
 
 def noted_damage(value: str) -> dict[What, Unreadable]:
-    """Parse a note as it was stored.
+    """Return the damage of one queue, by kind, from ``value``, a note as it was stored.
 
     Raises :class:`TypeError` or :class:`ValueError` if ``value`` is no note.
     """
@@ -79,7 +79,8 @@ class Damage:
     ) -> None:
         """Store and log a note about damaged rows, in the caller's transaction.
 
-        The counts of lost rows add up. For rows that wait, only the newest note is kept.
+        A note that is equal to the stored one is neither stored nor logged. The counts of lost rows
+        add up. For rows that wait, only the newest note is kept.
         """
         noted = dict(self._found.get(key, {}))
         before = noted.get(what)
@@ -101,10 +102,10 @@ class Damage:
         )
 
     def ended(self, key: QueueKey, first: int, last: int) -> None:
-        """Note that the serials ``first`` to ``last`` wait no longer, in the caller's transaction.
+        """Delete the note about waiting rows if the serials ``first`` to ``last`` include them all.
 
-        If these serials include all waiting rows that cannot be read, the note about the waiting
-        rows is deleted.
+        Call this method in the transaction after which these serials (both included) wait no
+        longer.
         """
         found = self._found.get(key, {}).get("waiting")
         if found is not None and first <= found.serials[0] and found.serials[1] <= last:
@@ -130,7 +131,7 @@ class Damage:
         return "waiting" in self._found.get(key, {})
 
     def text(self, key: QueueKey) -> str | None:
-        """Describe the damage of a queue for people, with what to do next.
+        """Return a text for people about the damage of a queue, with what to do next.
 
         Return ``None`` if no damage is known. Any thread may call this method.
         """
@@ -144,7 +145,8 @@ class Damage:
         ]
         give_up = f"`srmp-spark streams drop --destination {key.destination}`"
         hint = (
-            f"restore a backup of the data directory, or discard all messages that wait there: {give_up}"
+            "restore a backup of the data directory, or discard all messages that wait "
+            f"there: {give_up}"
             if "waiting" in found
             else f"send them again from their source, then delete this note: {give_up}"
         )

@@ -47,7 +47,7 @@ from srmp_spark.store.outbox.tables.which_file import (
 )
 
 COUNTED = ("batches", "parts", "data", "scopes", "sources", "identity_log")
-"""Tables whose row ids are assigned here.
+"""Tables whose row ids this module assigns (:meth:`OutboxDatabase.next_id`).
 
 So rows can refer to each other before they are written.
 """
@@ -62,7 +62,10 @@ def _reserve(volume: Volume) -> int:
 
 
 class OutboxDatabase:
-    """The open database of the outbox. Only one thread may use it at a time."""
+    """Owns the open database of the outbox, and runs its transactions.
+
+    Only one thread may use the object at a time.
+    """
 
     def __init__(
         self, path: Path, connection: sqlite3.Connection, lock: IO[str], foreign: str | None = None
@@ -107,10 +110,11 @@ class OutboxDatabase:
 
     @classmethod
     def open(cls, directory: Path, *, lock_wait_s: float = LOCK_WAIT_S) -> OutboxDatabase:
-        """Take ownership of the outbox in ``directory``, which belongs to a running queue manager.
+        """Open the outbox in ``directory`` as its owner, and create it if it does not exist.
 
-        Raises :class:`StoreInUseError` (exit code 5), :class:`StoreDamagedError` (6),
-        :class:`StoreSyncError` (1) or :class:`StoreError`.
+        The directory belongs to a running queue manager. If another process has the lock, the call
+        waits up to ``lock_wait_s`` seconds. Raises :class:`StoreInUseError` (exit code 5),
+        :class:`StoreDamagedError` (6), :class:`StoreSyncError` (1) or :class:`StoreError`.
         """
         try:
             lock = take_lock(directory / LOCK_FILE, lock_wait_s)
@@ -142,7 +146,7 @@ class OutboxDatabase:
         return self._fence
 
     def note_position(self) -> None:
-        """Record which database this is, and its position.
+        """Write the file that identifies this database (:mod:`.which_file`), with its position.
 
         An older database in its place is then detected.
 
@@ -160,7 +164,7 @@ class OutboxDatabase:
             self._noted = self.position
 
     def next_id(self, table: str) -> int:
-        """Return a row id of ``table`` that is not in use.
+        """Return the next unused row id of ``table``, one of :data:`COUNTED`.
 
         This process assigns each row id once.
         """
@@ -172,8 +176,9 @@ class OutboxDatabase:
         """Run the block as one transaction, which is on stable storage when the block has ended.
 
         ``unsynced_bytes`` is about the number of bytes written, which decides when the WAL is
-        copied. An error that the block raises undoes the transaction and is raised again. Raises
-        :class:`StoreSyncError` when SQLite fails, and from then on in every call.
+        copied. An error that the block raises undoes the transaction and is raised again. An SQLite
+        error or a :class:`StoreError` is final: then :class:`StoreSyncError` is raised, now and in
+        every later call.
         """
         if self._failure is not None:
             raise self._failure
@@ -219,9 +224,9 @@ class OutboxDatabase:
             raise self.fail("a setting", error) from error
 
     def proof(self) -> Committed:
-        """Return the proof that everything up to :attr:`position` is stored.
+        """Return the proof (:class:`.Committed`) that everything up to :attr:`position` is stored.
 
-        Call it only between transactions.
+        Call the method only between transactions. Raises :class:`StoreSyncError` after a failure.
         """
         assert not self.connection.in_transaction, "what is under way is not synced"
         if self._failure is not None:
@@ -232,8 +237,9 @@ class OutboxDatabase:
         """Raise :class:`BatchError` (503) unless the disk has room for the given bytes.
 
         ``files`` bytes are written to the WAL or to files next to the database. ``inside`` bytes
-        are written to the database, where free pages count as room (``store/database/disk_room.py``).
-        ``doing`` names the work in the error's text. Call this method only between transactions.
+        are written to the database, where free pages count as room
+        (``store/database/disk_room.py``). ``doing`` names the work in the error's text. Call this
+        method only between transactions.
         """
         volume = Volume.look(self.path.parent)
         counted = max(0, self._free_bytes() - FREE_PAGES_KEPT)
@@ -251,9 +257,9 @@ class OutboxDatabase:
             )
 
     def give_back(self) -> bool:
-        """Return some of the free pages to a volume that is nearly full.
+        """Give one slice of the free pages back to a volume that is nearly full.
 
-        Return whether more can be returned.
+        Return whether there is more to give back now. With enough room nothing is given back.
         """
         volume = Volume.look(self.path.parent)
         if (
@@ -274,7 +280,10 @@ class OutboxDatabase:
         return int(pages) * PAGE_SIZE_BYTES
 
     def fail(self, doing: str, error: Exception) -> StoreSyncError:
-        """Stop all writing, and return the error to raise. The process must end."""
+        """Make every later write fail, and return the error that the caller must raise.
+
+        The process must end. The first failure counts; later calls return its error.
+        """
         if self._failure is None:
             self._failure = StoreSyncError(
                 f"{doing} of the outbox failed after commit {self.position}: {error}"
@@ -289,7 +298,7 @@ class OutboxDatabase:
             self.fail("an undo", error)
 
     def assert_durable(self) -> None:
-        """Raise :class:`StoreError` unless each commit syncs the disk."""
+        """Raise :class:`StoreError` unless the settings make each commit sync the disk."""
         assert_durable(self.connection, OUTBOX)
 
     def belongs_to(self, queue_manager: str) -> None:

@@ -33,7 +33,7 @@ class Cursor(NamedTuple):
 
 
 def cursor_of(value: Any) -> Cursor:  # noqa: ANN401  # a value of SQLite
-    """Parse a cursor as it was stored.
+    """Return the cursor that was stored as ``value``.
 
     Raises :class:`TypeError` or :class:`ValueError` if ``value`` is no cursor.
     """
@@ -45,25 +45,28 @@ def cursor_of(value: Any) -> Cursor:  # noqa: ANN401  # a value of SQLite
 
 
 def read_to(database: OutboxDatabase) -> Cursor | None:
-    """Return the stored cursor, or ``None`` before the first message."""
+    """Return the stored forwarding cursor, or ``None`` before the first message.
+
+    Raises :class:`TypeError` or :class:`ValueError` if the stored value is no cursor.
+    """
     row = database.connection.execute("SELECT value FROM meta WHERE key = ?", (READ_TO,)).fetchone()
     return None if row is None else cursor_of(row[0])
 
 
 def hold_forwarding(connection: sqlite3.Connection, why: str) -> None:
-    """Hold forwarding until :func:`held_because` finds the queue empty.
+    """Store that forwarding is held until :func:`held_because` finds the queue empty.
 
-    ``why`` is stored in the caller's transaction.
+    ``why`` is the reason, for an operator. The function runs in the caller's transaction.
     """
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_HELD, why))
 
 
 def held_because(database: OutboxDatabase, end: Cursor, waiting: int) -> str | None:
-    """Return why forwarding is held and what to do, or ``None`` if forwarding is not held.
+    """Return a text why forwarding is held, or ``None`` if forwarding is not held.
 
-    ``end`` is the end of the log. ``waiting`` is the number of messages in the queue that no
-    consumer has received. If no message waits, this call stores ``end`` as the cursor, and
-    forwarding is no longer held.
+    The text also says what to do. ``end`` is the end of the log. ``waiting`` is the number of
+    messages in the queue that no consumer has received. If no message waits, this call stores
+    ``end`` as the cursor, and forwarding is no longer held.
     """
     row = database.connection.execute("SELECT value FROM meta WHERE key = ?", (_HELD,)).fetchone()
     if row is None:

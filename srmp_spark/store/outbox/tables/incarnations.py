@@ -13,20 +13,23 @@ import sqlite3
 from typing import NamedTuple
 
 PREFIX = "incarnation:"
-"""Beginning of a key in the table ``meta``. The name of the incarnation follows."""
+"""Beginning of a key in the table ``meta``; the name of an :class:`Incarnation` follows."""
 
 
 class Incarnation(NamedTuple):
-    """One life of the outbox, from one beginning to the next."""
+    """One life of the outbox: the time in which its numbers are not used again.
+
+    A new life begins with an empty outbox, and when a copy is opened.
+    """
 
     name: str
     """Random text that names this life."""
     moved_before: int
-    """The highest number of ``moved`` that earlier incarnations assigned."""
+    """The highest id of ``moved`` that earlier lives assigned."""
 
 
 def begin_incarnation(connection: sqlite3.Connection) -> None:
-    """Begin a new incarnation, in the caller's transaction."""
+    """Begin a new life of the outbox with a random name, in the caller's transaction."""
     name = secrets.token_hex(8)
     connection.executemany(
         "INSERT OR REPLACE INTO meta VALUES (?, ?)",
@@ -35,7 +38,7 @@ def begin_incarnation(connection: sqlite3.Connection) -> None:
 
 
 def incarnations(connection: sqlite3.Connection) -> list[Incarnation]:
-    """Return all incarnations in their order, the present one last."""
+    """Return all lives of the outbox in their order, the present one last."""
     facts = dict(connection.execute("SELECT key, value FROM meta"))
     found = [
         Incarnation(key.removeprefix(PREFIX), int(value))
@@ -48,6 +51,6 @@ def incarnations(connection: sqlite3.Connection) -> list[Incarnation]:
 
 
 def last_moved(connection: sqlite3.Connection) -> int:
-    """Return the highest number that ``moved`` ever assigned, or 0."""
+    """Return the highest id that the table ``moved`` ever assigned, or 0."""
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'moved'").fetchone()
     return 0 if row is None else int(row[0])

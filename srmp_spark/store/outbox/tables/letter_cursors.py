@@ -18,7 +18,9 @@ from collections.abc import Iterator
 from srmp_spark.store.outbox.tables.database import OutboxDatabase
 
 ALL_HANDED_TO = "dead_letters_handed_to"
-"""Key in the table ``meta``: rows of ``moved`` up to this number are handed over, for every queue.
+"""Key in the table ``meta``: id of ``moved`` up to which all letters are handed over.
+
+The id counts for every queue.
 """
 QUEUES_MAX = 1_000
 """Largest number of queues that one call of :meth:`LetterCursors.queues` returns.
@@ -35,13 +37,16 @@ With this condition a query never reads the dead letters of the system.
 
 
 class LetterCursors:
-    """The cursors of all queues. Only the thread of the outbox may use them."""
+    """Keeps the cursors of all queues, which the module explains, and stores their changes.
+
+    Only the thread of the outbox may use the object.
+    """
 
     def __init__(self, database: OutboxDatabase, died: set[str]) -> None:
         """Read the stored cursors.
 
         ``died`` has the queues for which letters were moved (:attr:`.waiting.Waiting.letters_for`).
-        Each look empties ``died``.
+        Each call of :meth:`queues` empties ``died``.
         """
         self._database = database
         self._died = died
@@ -53,13 +58,16 @@ class LetterCursors:
             database.connection.execute("SELECT queue, handed_to FROM letter_cursors")
         )
         self._left: set[str] | None = None
-        """Queues that may have letters left; ``None`` before the first look."""
+        """Queues that may have letters left; ``None`` before the first call of :meth:`queues`."""
 
     def __repr__(self) -> str:
         return f"<LetterCursors all={self._all} queues={len(self._of)}>"
 
     def handed(self, queue: str, to: int) -> None:
-        """Store that the letters up to number ``to`` were stored in ``queue``."""
+        """Store the cursor: the letters up to id ``to`` of ``moved`` are stored in ``queue``.
+
+        A cursor never goes back.
+        """
         if to <= self._after(queue):
             return
         with self._database.transaction() as connection:
@@ -67,7 +75,7 @@ class LetterCursors:
         self._of[queue] = to
 
     def next(self, queue: str) -> int | None:
-        """Return the number of the first letters of ``queue`` that are not handed over.
+        """Return the id in ``moved`` of the first letters of ``queue`` that are not handed over.
 
         Return ``None`` if the queue has no such letters.
         """
@@ -79,10 +87,11 @@ class LetterCursors:
         return None if row is None else int(row[0])
 
     def queues(self, after: str) -> list[str]:
-        """Return the queues that have letters to hand over, by name, from after the name ``after``.
+        """Return the names above ``after`` of queues with letters to hand over, sorted.
 
-        At most :data:`QUEUES_MAX` queues are returned. If the list is empty, no queue after
-        ``after`` has letters left.
+        At most :data:`QUEUES_MAX` queues are returned. If no queue at all has letters left, the
+        cursors are replaced by one number. If the list is empty, no queue after ``after`` has
+        letters left.
         """
         left = self._look()
         found: list[str] = []
@@ -98,7 +107,7 @@ class LetterCursors:
         return found
 
     def _look(self) -> set[str]:
-        """Return the queues that may have letters left."""
+        """Return the set of queues that may have letters left, and empty ``died``."""
         if self._left is None:
             self._left = set(self._named())
         self._left |= self._died

@@ -67,7 +67,7 @@ def _columns_of(connection: sqlite3.Connection, table: str) -> set[str]:
 
 
 def load_queues(connection: sqlite3.Connection) -> list[OutgoingQueueRow]:
-    """Return the rows of all queues, in the order in which the queues were made.
+    """Return the stored state of all outgoing queues, in the order in which they were made.
 
     Raises :class:`StoreDamagedError` for a row that cannot be read. The next start of the sender
     process sets such rows aside (:mod:`.unreadable`).
@@ -82,9 +82,10 @@ def load_queues(connection: sqlite3.Connection) -> list[OutgoingQueueRow]:
 
 
 def row_of_queue(values: Sequence[Any]) -> OutgoingQueueRow:
-    """Return the queue with these values of :data:`COLUMNS`.
+    """Return the state of an outgoing queue from the values of its :data:`COLUMNS`.
 
-    Raises :class:`TypeError` or :class:`ValueError` if the values are no valid row.
+    Raises :class:`TypeError` or :class:`ValueError` if the values are no valid row, and
+    :class:`RecursionError` if their JSON is nested too deeply.
     """
     typed(values, _TYPES)
     row, urls = OutgoingQueueRow(*values[:-1]), json.loads(values[-1])
@@ -122,7 +123,10 @@ def row_of_queue(values: Sequence[Any]) -> OutgoingQueueRow:
 
 
 def save_queue(connection: sqlite3.Connection, row: OutgoingQueueRow, number: int | None) -> int:
-    """Write a row under ``number``, or as a new row for ``None``. Return its number."""
+    """Write the state of an outgoing queue, and return its id in the table ``queues``.
+
+    ``number`` is the id of a stored queue, or ``None`` for a new one.
+    """
     earlier = json.dumps([each[:3] for each in row.earlier])
     receipts = json.dumps({each.ordinal: each.receipts_url for each in row.earlier})
     values = (*row[:2], str(row.stream_ordinal), *row[3:-1], earlier, receipts)

@@ -77,23 +77,30 @@ The numbers are enough for a thousand parts a second during 17 years.
 
 DDL = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE head(only_row INTEGER PRIMARY KEY CHECK (only_row = 1), position INTEGER NOT NULL, fence INTEGER NOT NULL);
+CREATE TABLE head(only_row INTEGER PRIMARY KEY CHECK (only_row = 1), position INTEGER NOT NULL, \
+fence INTEGER NOT NULL);
 -- OutgoingQueueRow of the sending engine: stream_ordinal is unsigned 64 bit, as text.
 CREATE TABLE queues(
-    id INTEGER PRIMARY KEY AUTOINCREMENT, destination TEXT NOT NULL, kind TEXT NOT NULL, stream_ordinal TEXT NOT NULL,
-    base INTEGER NOT NULL, end INTEGER NOT NULL, acknowledged_to INTEGER NOT NULL, released_to INTEGER NOT NULL,
-    receipts_url TEXT NOT NULL, resend_interval_index INTEGER NOT NULL, paused INTEGER NOT NULL, started_at INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY AUTOINCREMENT, destination TEXT NOT NULL, kind TEXT NOT NULL, \
+stream_ordinal TEXT NOT NULL,
+    base INTEGER NOT NULL, end INTEGER NOT NULL, acknowledged_to INTEGER NOT NULL, \
+released_to INTEGER NOT NULL,
+    receipts_url TEXT NOT NULL, resend_interval_index INTEGER NOT NULL, paused INTEGER NOT NULL, \
+started_at INTEGER NOT NULL,
     last_acknowledged_at INTEGER NOT NULL, UNIQUE (destination, kind)
 );
 CREATE TABLE batches(
     no INTEGER PRIMARY KEY, application TEXT NOT NULL, batch TEXT NOT NULL, stages BLOB NOT NULL,
     new INTEGER NOT NULL, known INTEGER NOT NULL, at INTEGER NOT NULL,
-    committed INTEGER NOT NULL  -- 0: in preparation, nothing of it counts, and the next open deletes it
+    committed INTEGER NOT NULL  -- 0: in preparation, nothing of it counts, and the next open \
+deletes it
 );
 CREATE UNIQUE INDEX batches_by_stages ON batches(application, batch, stages) WHERE committed;
 CREATE TABLE parts(
-    id INTEGER PRIMARY KEY, batch_no INTEGER NOT NULL, rows INTEGER NOT NULL, final INTEGER NOT NULL, journal INTEGER NOT NULL,
-    queue_id INTEGER, first INTEGER, last INTEGER, ids_first INTEGER, application TEXT, batch TEXT, enqueued_at INTEGER
+    id INTEGER PRIMARY KEY, batch_no INTEGER NOT NULL, rows INTEGER NOT NULL, \
+final INTEGER NOT NULL, journal INTEGER NOT NULL,
+    queue_id INTEGER, first INTEGER, last INTEGER, ids_first INTEGER, application TEXT, \
+batch TEXT, enqueued_at INTEGER
 );
 CREATE INDEX parts_by_serial ON parts(queue_id, last) WHERE queue_id IS NOT NULL;
 CREATE INDEX parts_in_preparation ON parts(batch_no) WHERE queue_id IS NULL;
@@ -106,13 +113,17 @@ CREATE TABLE groups(
 );
 CREATE TABLE data(id INTEGER PRIMARY KEY, crc INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE TABLE stages(
-    id TEXT PRIMARY KEY, application TEXT NOT NULL, batch TEXT NOT NULL, partition INTEGER NOT NULL, attempt TEXT NOT NULL,
-    file TEXT NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL, order_by TEXT NOT NULL, dead_letter INTEGER NOT NULL,
+    id TEXT PRIMARY KEY, application TEXT NOT NULL, batch TEXT NOT NULL, \
+partition INTEGER NOT NULL, attempt TEXT NOT NULL,
+    file TEXT NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL, order_by TEXT NOT NULL, \
+dead_letter INTEGER NOT NULL,
     staged_at INTEGER NOT NULL, UNIQUE (application, batch, partition, attempt)
 ) WITHOUT ROWID;
--- Within what an identity counts: an application and a destination, for digests a batch too, else ''.
+-- Within what an identity counts: an application and a destination, for digests a batch too, \
+else ''.
 CREATE TABLE scopes(
-    id INTEGER PRIMARY KEY, application TEXT NOT NULL, destination TEXT NOT NULL, batch TEXT NOT NULL,
+    id INTEGER PRIMARY KEY, application TEXT NOT NULL, destination TEXT NOT NULL, \
+batch TEXT NOT NULL,
     batch_no INTEGER NOT NULL,  -- which made it
     UNIQUE (application, destination, batch)
 );
@@ -122,7 +133,8 @@ CREATE TABLE identities(
     batch_no INTEGER NOT NULL, PRIMARY KEY (scope_id, hash)
 ) WITHOUT ROWID;
 -- The same hashes by batch: what to delete when the batch is given up, or its time is over.
-CREATE TABLE identity_log(id INTEGER PRIMARY KEY, batch_no INTEGER NOT NULL, scope_id INTEGER NOT NULL, hashes BLOB NOT NULL);
+CREATE TABLE identity_log(id INTEGER PRIMARY KEY, batch_no INTEGER NOT NULL, \
+scope_id INTEGER NOT NULL, hashes BLOB NOT NULL);
 CREATE INDEX identity_log_by_batch ON identity_log(batch_no);
 CREATE TABLE sources(
     id INTEGER PRIMARY KEY, queue_manager TEXT NOT NULL, epoch TEXT NOT NULL, queue TEXT NOT NULL,
@@ -130,15 +142,20 @@ CREATE TABLE sources(
 );
 -- Source positions that are known: see positions.py.
 CREATE TABLE positions(
-    scope_id INTEGER NOT NULL, source_id INTEGER NOT NULL, block INTEGER NOT NULL, known BLOB NOT NULL, at INTEGER NOT NULL,
+    scope_id INTEGER NOT NULL, source_id INTEGER NOT NULL, block INTEGER NOT NULL, \
+known BLOB NOT NULL, at INTEGER NOT NULL,
     PRIMARY KEY (scope_id, source_id, block)
 ) WITHOUT ROWID;
 -- Dead letters and journal copies, with their content: never changed, numbers never used again.
 CREATE TABLE moved(
-    id INTEGER PRIMARY KEY AUTOINCREMENT, fate TEXT NOT NULL, destination TEXT NOT NULL, kind TEXT NOT NULL,
-    stream_ordinal TEXT NOT NULL, base INTEGER NOT NULL, serials BLOB NOT NULL, ids_base INTEGER NOT NULL,
-    application TEXT NOT NULL, batch TEXT NOT NULL, enqueued_at INTEGER NOT NULL, reason TEXT NOT NULL, status INTEGER,
-    message_class INTEGER, in_doubt INTEGER NOT NULL, moved_at INTEGER NOT NULL, target TEXT NOT NULL, rows INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY AUTOINCREMENT, fate TEXT NOT NULL, destination TEXT NOT NULL, \
+kind TEXT NOT NULL,
+    stream_ordinal TEXT NOT NULL, base INTEGER NOT NULL, serials BLOB NOT NULL, \
+ids_base INTEGER NOT NULL,
+    application TEXT NOT NULL, batch TEXT NOT NULL, enqueued_at INTEGER NOT NULL, \
+reason TEXT NOT NULL, status INTEGER,
+    message_class INTEGER, in_doubt INTEGER NOT NULL, moved_at INTEGER NOT NULL, \
+target TEXT NOT NULL, rows INTEGER NOT NULL,
     bytes INTEGER NOT NULL, position INTEGER NOT NULL, data_id INTEGER NOT NULL,
     sent TEXT  -- how often and when they left, as far as the sender process knew (live.py)
 );
@@ -149,8 +166,10 @@ ADDED = (
     # The contents of the rows at source positions, by batch: the marks of the offsets in ``known``,
     # ascending.
     """CREATE TABLE IF NOT EXISTS position_contents(
-        scope_id INTEGER NOT NULL, source_id INTEGER NOT NULL, block INTEGER NOT NULL, batch_no INTEGER NOT NULL,
-        known BLOB NOT NULL, contents BLOB NOT NULL, PRIMARY KEY (scope_id, source_id, block, batch_no)
+        scope_id INTEGER NOT NULL, source_id INTEGER NOT NULL, block INTEGER NOT NULL, \
+batch_no INTEGER NOT NULL,
+        known BLOB NOT NULL, contents BLOB NOT NULL, PRIMARY KEY (scope_id, source_id, block, \
+batch_no)
     ) WITHOUT ROWID""",
     "CREATE INDEX IF NOT EXISTS position_contents_by_batch ON position_contents(batch_no)",
     # The number of rows of a committed batch that were refused, because other content has their

@@ -25,8 +25,10 @@ from srmp_spark.wsrm.codec.versions import Versions
 
 DDL = """
 CREATE TABLE IF NOT EXISTS reliable_sessions(
-    queue_id INTEGER PRIMARY KEY, create_id TEXT NOT NULL, identifier TEXT NOT NULL, versions TEXT NOT NULL,
-    assigned INTEGER NOT NULL, numbers TEXT NOT NULL, buffer_remaining INTEGER NOT NULL, ending INTEGER NOT NULL,
+    queue_id INTEGER PRIMARY KEY, create_id TEXT NOT NULL, identifier TEXT NOT NULL, \
+versions TEXT NOT NULL,
+    assigned INTEGER NOT NULL, numbers TEXT NOT NULL, buffer_remaining INTEGER NOT NULL, \
+ending INTEGER NOT NULL,
     lost TEXT NOT NULL, begun_at INTEGER NOT NULL
 )
 """
@@ -41,7 +43,7 @@ class NumberRun(NamedTuple):
 
 
 class SessionRow(NamedTuple):
-    """One sequence of a destination, as stored."""
+    """The outgoing sequence of one destination (WS-ReliableMessaging), as stored."""
 
     create_id: str
     """MessageID of its CreateSequence.
@@ -71,7 +73,8 @@ class SessionRow(NamedTuple):
     lost: str = ""
     """Why the destination no longer knows the sequence; empty if it knows the sequence.
 
-    The messages of a lost sequence are in doubt, and an operator decides about them.
+    The messages of a lost sequence are in doubt, and are held until an operator resends or drops
+    them.
     """
     begun_at: int = 0
     """Time when the sequence began, in microseconds since 1970, UTC."""
@@ -83,7 +86,7 @@ class SessionRow(NamedTuple):
 
 
 def runs_of(serials: Mapping[int, int]) -> tuple[NumberRun, ...]:
-    """Return numbers and their serials as runs."""
+    """Return runs of message numbers and serials from a mapping of number to serial."""
     runs: list[NumberRun] = []
     for number in sorted(serials):
         serial, last = serials[number], runs[-1] if runs else None
@@ -95,7 +98,7 @@ def runs_of(serials: Mapping[int, int]) -> tuple[NumberRun, ...]:
 
 
 def serials_of(runs: Iterable[NumberRun]) -> dict[int, int]:
-    """Return the serial of each number in the runs. This is the inverse of :func:`runs_of`."""
+    """Return the serial of each message number in the runs: the inverse of :func:`runs_of`."""
     return {run.number + each: run.serial + each for run in runs for each in range(run.length)}
 
 
@@ -106,7 +109,7 @@ COLUMNS = (
 
 
 def load_sessions(connection: sqlite3.Connection) -> dict[QueueKey, SessionRow]:
-    """Return all sequences, by outgoing queue.
+    """Return all stored sequences, by outgoing queue.
 
     Raises :class:`StoreDamagedError` for a row that cannot be read (:mod:`.unreadable`).
     """
@@ -127,7 +130,7 @@ def load_sessions(connection: sqlite3.Connection) -> dict[QueueKey, SessionRow]:
 
 
 def row_of_session(values: Sequence[Any]) -> SessionRow:
-    """Return the sequence with these values of :data:`COLUMNS`.
+    """Return the stored sequence from the values of its :data:`COLUMNS`.
 
     Raises :class:`TypeError`, :class:`ValueError` or :class:`ConfigurationError` if the values are
     no valid row.
@@ -143,7 +146,10 @@ def row_of_session(values: Sequence[Any]) -> SessionRow:
 
 
 def save_session(connection: sqlite3.Connection, queue_id: int, row: SessionRow | None) -> None:
-    """Store the sequence of a queue, in the caller's transaction. ``None`` deletes it."""
+    """Store the sequence of a queue, or delete it if ``row`` is ``None``.
+
+    The function runs in the caller's transaction. ``queue_id`` is the id in the table ``queues``.
+    """
     if row is None:
         connection.execute("DELETE FROM reliable_sessions WHERE queue_id = ?", (queue_id,))
         return

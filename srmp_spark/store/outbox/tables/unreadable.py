@@ -53,7 +53,8 @@ from srmp_spark.store.outbox.tables.sessions import row_of_session
 
 DDL = """
 CREATE TABLE IF NOT EXISTS set_aside(
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL, reason TEXT NOT NULL, content TEXT NOT NULL,
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL, reason TEXT NOT NULL, \
+content TEXT NOT NULL,
     destination TEXT, kind TEXT, at INTEGER NOT NULL
 )
 """
@@ -156,7 +157,7 @@ _COUNTERS = ("last_stream_ordinal", "serials_after")
 
 
 class Problem(NamedTuple):
-    """One row that cannot be read."""
+    """One database row that cannot be read, and the reason."""
 
     table: str
     where: Mapping[str, Any]
@@ -167,10 +168,11 @@ class Problem(NamedTuple):
 
 
 def set_unreadable_aside(connection: sqlite3.Connection, at: int) -> list[SetAside]:
-    """Set aside each row that cannot be read. Return the newest rows that were ever set aside.
+    """Move each database row that cannot be read aside; return the newest rows moved so far.
 
-    All changes are made in the caller's transaction. ``at`` is the wall clock, in microseconds
-    since 1970, UTC.
+    The result includes rows of earlier starts, newest first, at most TOLD_MAX. The rows are also
+    logged. Destinations are held as the module's table says. All changes are made in the caller's
+    transaction. ``at`` is the wall clock, in microseconds since 1970, UTC.
     """
     connection.execute(DDL)
     add_is_utf8(connection)
@@ -191,7 +193,7 @@ def set_unreadable_aside(connection: sqlite3.Connection, at: int) -> list[SetAsi
 
 
 def rows_set_aside(connection: sqlite3.Connection) -> list[SetAside]:
-    """Return the rows that were set aside, newest first, at most :data:`TOLD_MAX`."""
+    """Return the database rows that were set aside, newest first, at most :data:`TOLD_MAX`."""
     rows = connection.execute(
         "SELECT name, key, reason FROM set_aside ORDER BY id DESC LIMIT ?", (TOLD_MAX,)
     )
@@ -204,9 +206,9 @@ def set_fact_aside(connection: sqlite3.Connection, key: str, reason: str, at: in
 
 
 def forget(connection: sqlite3.Connection, key: QueueKey) -> list[SetAside]:
-    """Delete what was set aside of a forgotten destination. Return the rows that remain.
+    """Delete the set-aside rows of a forgotten destination, and return the rows that remain.
 
-    The change is made in the caller's transaction.
+    At most TOLD_MAX remaining rows are returned. The change is made in the caller's transaction.
     """
     connection.execute("DELETE FROM set_aside WHERE destination = ? AND kind = ?", key)
     return rows_set_aside(connection)
@@ -253,7 +255,7 @@ def _queue_of(
 
 
 def _of_moved(connection: sqlite3.Connection) -> Iterator[Problem]:
-    """Find moved rows whose list of serials has the wrong length."""
+    """Yield the rows of the table ``moved`` whose list of serials has the wrong length."""
     for (number,) in connection.execute(
         "SELECT id FROM moved WHERE length(serials) IS NOT 8 * rows"
     ).fetchall():
@@ -261,7 +263,10 @@ def _of_moved(connection: sqlite3.Connection) -> Iterator[Problem]:
 
 
 def _of_meta(connection: sqlite3.Connection) -> Iterator[Problem]:
-    """Find notes of damage (:mod:`.damage`), cursors and incarnations that cannot be read."""
+    """Yield the rows of the table ``meta`` that cannot be read.
+
+    They are notes of damage (:mod:`.damage`), cursors and incarnations (:mod:`.incarnations`).
+    """
     facts = dict(connection.execute("SELECT key, value FROM meta"))
     for key, value in facts.items():
         reason = None
@@ -323,7 +328,10 @@ def _class_of(value: Any) -> str:  # noqa: ANN401  # a value of SQLite
 
 
 def _move(connection: sqlite3.Connection, problem: Problem, at: int) -> dict[str, Any]:
-    """Move a row into ``set_aside``. Return its values, or none if it was moved before."""
+    """Move a database row into ``set_aside``; return its values by column.
+
+    The result is empty if the row was moved before.
+    """
     condition = " AND ".join(f"{name} = ?" for name in problem.where)
     place = (*problem.where.values(),)
     cursor = connection.execute(f"SELECT * FROM {problem.table} WHERE {condition}", place)  # noqa: S608  # our own names
@@ -370,12 +378,15 @@ def _as_base64(value: bytes) -> dict[str, str]:
 
 
 def _hold(connection: sqlite3.Connection, queue_id: int) -> None:
-    """Hold a destination. All of its waiting messages count as in doubt."""
+    """Stop sending to a destination until an operator decides; its messages are in doubt."""
     connection.execute("UPDATE queues SET paused = 1, released_to = end WHERE id = ?", (queue_id,))
 
 
 def _make_anew(connection: sqlite3.Connection, values: Mapping[str, Any], at: int) -> None:
-    """Make a row of ``queues`` from the serials that wait, if its destination is still known."""
+    """Insert a row of ``queues`` in place of one that was set aside, from the serials that wait.
+
+    ``values`` has the columns of the unreadable row. Without a readable destination no row is made.
+    """
     number, destination, kind = values["id"], values["destination"], values["kind"]
     if not isinstance(destination, str) or kind not in KINDS:
         return
@@ -422,7 +433,7 @@ def _make_anew(connection: sqlite3.Connection, values: Mapping[str, Any], at: in
 
 
 def _serial_beyond(connection: sqlite3.Connection, number: int) -> int:
-    """Return a serial above all serials that the queue assigned, as far as the tables show."""
+    """Return a serial SERIAL_GAP above all serials that the tables show for the queue."""
     (last,) = connection.execute(
         "SELECT coalesce(max(last), 0) FROM parts WHERE queue_id = ?", (number,)
     ).fetchone()
@@ -433,7 +444,7 @@ def _serial_beyond(connection: sqlite3.Connection, number: int) -> int:
 
 
 def _repair_counters(connection: sqlite3.Connection, at: int) -> None:
-    """Set aside each counter that is no number, and begin it again beyond every number in use."""
+    """Set aside each counter that is no number, and store a number beyond all in use."""
     for key in _COUNTERS:
         row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         if row is None or str(row[0]).isdecimal():

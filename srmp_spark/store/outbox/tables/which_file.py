@@ -29,13 +29,13 @@ class Which(NamedTuple):
     born: int | None
     """Creation time in nanoseconds since 1970, or ``None`` if the file system does not store it."""
     fence: int
-    """Smallest number of times that the outbox was opened."""
+    """Number of times that the outbox was opened, at least."""
     position: int
-    """Smallest number of commits that the outbox has had."""
+    """Number of commits that the outbox has had, at least."""
 
 
 def read_which(directory: Path) -> Which | None:
-    """Return the content of the file, or ``None`` if there is no file.
+    """Return the content of the file ``outbox.identity``, or ``None`` if there is no file.
 
     Raises :class:`StoreDamagedError` if the file cannot be read, or if the file exists and the
     outbox does not.
@@ -66,7 +66,7 @@ def read_which(directory: Path) -> Which | None:
 def foreign_because(
     which: Which | None, directory: Path, *, fence: int, position: int
 ) -> str | None:
-    """Return why the outbox in ``directory`` is not the one that was used here last.
+    """Return a text why the outbox in ``directory`` is not the one that was used there last.
 
     Return ``None`` if it is the same outbox, or a new one.
     """
@@ -86,7 +86,11 @@ def foreign_because(
 
 
 def write_which(directory: Path, *, fence: int, position: int) -> None:
-    """Note that the outbox in ``directory`` is ours, and its fence and position."""
+    """Write the file ``outbox.identity`` for the present ``outbox.db`` in ``directory``.
+
+    ``fence`` is how often the outbox was opened, and ``position`` the number of its commits. Raises
+    :class:`OSError` if the file cannot be written.
+    """
     path = directory / DATABASE_FILE
     which = Which(path.stat().st_ino, birth_of(path), fence, position)
     write_durably(directory / WHICH_FILE, (json.dumps(which._asdict(), indent=1) + "\n").encode())

@@ -32,14 +32,18 @@ class Writes:
     def many(
         self, statement: str, rows: Sequence[Sequence[Any] | Mapping[str, Any]], size: int
     ) -> None:
-        """Add a statement with some rows. ``size`` is their approximate size, in bytes."""
+        """Add a statement that is executed for each of ``rows``.
+
+        ``size`` is the approximate size of all rows, in bytes.
+        """
         self._statements.append((statement, rows))
         self.bytes += size
 
     def rows(self, insert: str, rows: Sequence[Sequence[Any]], size: int) -> None:
-        """Add some rows as one statement ``INSERT INTO … VALUES``.
+        """Add one statement that inserts all ``rows``. ``insert`` is ``INSERT INTO … VALUES``.
 
-        So the thread waits for Python's global lock once, and not once for each row.
+        ``size`` is the approximate size of all rows, in bytes. With one statement the thread waits
+        for Python's global lock once, and not once for each row.
         """
         assert 0 < len(rows) * len(rows[0]) <= PARAMETERS_MAX, f"{len(rows)} rows in one statement"
         marks = f"({', '.join('?' * len(rows[0]))})"
@@ -51,23 +55,23 @@ class Writes:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the statements are enough for a transaction."""
+        """Return whether at least :data:`.CHUNK_BYTES` are collected, enough for a transaction."""
         return self.would_be_full(self.bytes)
 
     @staticmethod
     def would_be_full(size: int) -> bool:
-        """Return whether ``size`` bytes are enough for a transaction."""
+        """Return whether ``size`` is at least :data:`.CHUNK_BYTES`, enough for a transaction."""
         return size >= CHUNK_BYTES
 
     def execute(self, connection: sqlite3.Connection) -> None:
-        """Execute all statements in the caller's transaction, and forget them."""
+        """Execute all statements in the caller's transaction, and remove them from this object."""
         for statement, rows in self._statements:
             connection.executemany(statement, rows)
         self._statements = []
         self.bytes = 0
 
     def flush(self, database: OutboxDatabase) -> None:
-        """Execute all statements in a transaction of their own, and forget them."""
+        """Execute all statements in a synced transaction of their own, and remove them."""
         with database.transaction(unsynced_bytes=self.bytes) as connection:
             self.execute(connection)
 

@@ -1,7 +1,8 @@
-"""Planted bugs: repaired faults, broken again in the process that is attacked, to show that the attack finds them.
+"""Planted bugs: repaired faults that are broken again in the attacked process.
 
-``sitecustomize.py`` in this folder is loaded by Python itself when the folder stands in ``PYTHONPATH``; it plants the bug that
-:data:`VARIABLE` names. Nothing else loads this package, and without both variables nothing is changed.
+The bugs show that the attack finds such faults. Python itself loads ``sitecustomize.py`` of this
+folder when the folder is in ``PYTHONPATH``. The module plants the bug that :data:`VARIABLE` names.
+No other code loads this package. Without both variables nothing is changed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ VARIABLE = "ATTACK_PLANTED_BUG"
 
 
 def environment_for(bug: str) -> dict[str, str]:
-    """Return the environment in which a Python process has ``bug``, or an empty one if ``bug`` is empty."""
+    """Return the environment variables that plant ``bug`` in a Python process.
+
+    The result is empty if ``bug`` is empty.
+    """
     if not bug:
         return {}
     folder = str(Path(__file__).parent)

@@ -1,4 +1,4 @@
-"""The bugs by name, each a repaired function as it was before, or a limit that is lifted."""
+"""The planted bugs by name; each one restores a faulty function or removes a limit."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import Any
 
 
 def sequence_of_another_version() -> None:
-    """A sequence of RM 1.0 may be closed by RM 1.1: its own version lacks the fault that follows."""
+    """Let RM 1.1 close a sequence of RM 1.0, whose own version lacks the fault that follows."""
     from srmp_spark.wsrm.receiving import destination
 
     _put(destination.Destination, "_other_version", lambda *_: None)
 
 
 def endpoint_that_cannot_be_read() -> None:
-    """An endpoint is stored with every prefix in scope, more than its reader takes at the next start."""
+    """Store an endpoint with every prefix in scope.
+
+    The stored endpoint has more prefixes than its reader accepts at the next start.
+    """
     from srmp_spark.wsrm.codec import xml_writer
     from srmp_spark.wsrm.receiving import destination
 
@@ -26,7 +29,7 @@ def endpoint_that_cannot_be_read() -> None:
 
 
 def search_for_each_prefix() -> None:
-    """One regular expression for each prefix over the whole body."""
+    """Search the whole body with one regular expression for each prefix."""
     from srmp_spark.wsrm.codec import xml_tree
 
     def prefixes_used(body: bytes, known: Iterable[str]) -> set[str]:
@@ -38,7 +41,7 @@ def search_for_each_prefix() -> None:
 
 
 def sequences_for_one_client() -> None:
-    """One address may use up all sequences of a queue."""
+    """Let one address use up all sequences of a queue."""
     from srmp_spark.wsrm.receiving import destination
 
     def no_room_for(self: Any, _owner: str, _now: float) -> int | None:  # noqa: ANN401  # a Destination
@@ -49,7 +52,7 @@ def sequences_for_one_client() -> None:
 
 
 def connections_of_the_api() -> None:
-    """The API port takes connections without end, and no deadline ends them."""
+    """Let the API port accept any number of connections, without a deadline that ends them."""
     from srmp_spark.queue_manager.api.port_side import port
     from srmp_spark.queue_manager.srmp_port import port_limits
 
@@ -58,7 +61,7 @@ def connections_of_the_api() -> None:
 
 
 def sequences_in_status() -> None:
-    """A token for one queue sees the sequences of all in ``status``."""
+    """Let a token for one queue see the sequences of all queues in ``status``."""
     from srmp_spark.queue_manager.api.port_side import http
 
     _put(http.Request, "allows", lambda *_: True)
@@ -66,7 +69,7 @@ def sequences_in_status() -> None:
 
 
 def bodies_of_the_api() -> None:
-    """Every call of the API may have a body of 64 MiB with any number of values."""
+    """Let every call of the API have a body of 64 MiB with any number of values."""
     from srmp_spark.queue_manager.api.port_side import http
 
     body = http.Request.body
@@ -76,7 +79,10 @@ def bodies_of_the_api() -> None:
 
 
 def cancels_of_nobody() -> None:
-    """Cancels of calls that never were are passed over, as many as reads bring, in one turn of the loop."""
+    """Ignore cancels of calls that never existed.
+
+    All cancels that one read brings are handled in one turn of the loop.
+    """
     from srmp_spark.mqrr.rpc import server_connection
     from srmp_spark.queue_manager.remote_read import endpoint
 
@@ -86,14 +92,17 @@ def cancels_of_nobody() -> None:
 
 
 def answers_that_nobody_reads() -> None:
-    """Messages are read for a reader who takes no answer, also all at once while the gateway is behind."""
+    """Read messages for a reader that does not receive its answers.
+
+    The messages are read even while the gateway cannot keep up.
+    """
     from srmp_spark.queue_manager.remote_read import readers
 
     _put(readers.Reader, "has_room", lambda _: True)
 
 
 def connections_of_rpc() -> None:
-    """Connections that hold nothing keep their places in a full RPC port."""
+    """Let connections that hold nothing keep their places in a full RPC port."""
     from srmp_spark.queue_manager.remote_read import endpoint
 
     _put(endpoint.RpcConnection, "is_signed_in", property(lambda _: True))
@@ -101,7 +110,7 @@ def connections_of_rpc() -> None:
 
 
 def gap_of_one_client() -> None:
-    """What one client's sequence holds behind a gap counts against the room of all clients of the queue."""
+    """Count messages that one client's sequence holds after a gap against all clients' room."""
     from srmp_spark.wsrm.receiving import destination
 
     set_room = destination.Destination.set_room
@@ -113,7 +122,7 @@ def gap_of_one_client() -> None:
 
 
 def fragments_without_end() -> None:
-    """Each connection of the RPC port may have 4 MiB of fragments assembled before it has signed in."""
+    """Let each connection of the RPC port hold 4 MiB of fragments before it has signed in."""
     from srmp_spark.mqrr.rpc import limits, server_connection
 
     first = server_connection.ServerConnection.__init__
@@ -127,7 +136,7 @@ def fragments_without_end() -> None:
 
 
 def first_section_alone() -> None:
-    """Of a message in two sections the first alone is stored, which is no packet."""
+    """Store only the first section of a message in two sections, which is no packet."""
     from srmp_spark.mqrr.packets.sections import whole_packet
     from srmp_spark.queue_manager.puller.gateway_side import remote
 
@@ -139,7 +148,10 @@ def first_section_alone() -> None:
 
 
 def empty_fragments() -> None:
-    """A response may have fragments without end, and everything that a read brings is handled in one turn of the gateway."""
+    """Let a response have any number of fragments.
+
+    Everything that one read brings is handled in one turn of the gateway.
+    """
     from srmp_spark.mqrr.rpc import calls
     from srmp_spark.queue_manager.puller.gateway_side import connection
 
@@ -148,14 +160,17 @@ def empty_fragments() -> None:
 
 
 def unreadable_at_the_head() -> None:
-    """Where more cannot be read than a batch holds, what stands behind it is not looked at."""
+    """Skip no more unreadable messages than a batch holds.
+
+    If the head of the queue has more unreadable messages, the messages after them are not read.
+    """
     from srmp_spark.queue_manager.puller.moving_and_copying import passing
 
     _put(passing, "UNREADABLE_WALKED_MAX", 200)
 
 
 def cursor_that_loops() -> None:
-    """A walk goes on with whatever its cursor shows."""
+    """Continue a walk with whatever the cursor returns."""
     from srmp_spark.mqrr.actions import Action
     from srmp_spark.mqrr.status import Status
     from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled
@@ -166,7 +181,8 @@ def cursor_that_loops() -> None:
         while not isinstance(found := await queue.read(action, cursor=cursor), Status):
             action = Action.PEEK_NEXT
             if isinstance(found, Pulled) and found.key not in self.seen:
-                await self._copy((found,))  # as the method does that it stands for
+                # The original method copies the message in the same way.
+                await self._copy((found,))
         await queue.close_cursor(cursor)
         return int(self.moved - before)
 
@@ -174,7 +190,7 @@ def cursor_that_loops() -> None:
 
 
 def stages_in_the_sender_process() -> None:
-    """The sender process reads stages itself, and believes their offsets."""
+    """Let the sender process read stages itself, without a check of their offsets."""
     from srmp_spark.queue_manager.sender.staging import stage_reader, stage_readers
 
     _put(stage_readers.StageReaders, "_verdict", lambda _, question: stage_reader.judge(question))
@@ -182,7 +198,7 @@ def stages_in_the_sender_process() -> None:
 
 
 def readers_without_end() -> None:
-    """A stage that ended its reader is given to another one, again and again."""
+    """Give a stage that ended its reader to another reader, again and again."""
     from srmp_spark.queue_manager.sender.staging import stage_readers
 
     _put(stage_readers, "TRIES", 1 << 40)
@@ -190,7 +206,7 @@ def readers_without_end() -> None:
 
 
 def sizes_of_stages() -> None:
-    """The sender process reads stages itself, and believes what compressed buffers become."""
+    """Let the sender process read stages itself, without a check of decompressed sizes."""
     from srmp_spark.queue_manager.sender.staging import stage_reader, stage_readers
     from srmp_spark.store.outbox import stage_file
 
@@ -199,7 +215,11 @@ def sizes_of_stages() -> None:
 
 
 def _believe_offsets(*, is_fatal: bool = False) -> None:
-    """Take the check of offsets out; ``is_fatal``: what numpy sees of them ends the process, as what Arrow does not see."""
+    """Remove the check of offsets.
+
+    With ``is_fatal`` the process ends when numpy finds a wrong offset. The end of the process
+    imitates the effect of a wrong offset that Arrow does not find.
+    """
     from srmp_spark.store.outbox import stage_file
 
     slices = stage_file.StageFile.slices
@@ -209,14 +229,15 @@ def _believe_offsets(*, is_fatal: bool = False) -> None:
             yield from slices(self)
         except IndexError:
             if is_fatal:
-                os._exit(139)  # a traceback in the log would be found first, and is another bug
+                # A traceback in the log would be found first, as another bug.
+                os._exit(139)
             raise
 
     _put(stage_file.StageFile, "slices", believing)
 
 
 def answers_without_end() -> None:
-    """An answer of a destination may have any length, and there is all the time for it."""
+    """Let an answer of a destination have any length and take any time."""
     from srmp_spark.queue_manager.posting import http_answer
     from srmp_spark.queue_manager.sender.http import connections
 
@@ -226,7 +247,7 @@ def answers_without_end() -> None:
 
 
 def destinations_in_trouble() -> None:
-    """Destinations that do not answer may have all connections of the sender process, for as long as they like."""
+    """Let destinations that do not answer hold all connections of the sender process forever."""
     from srmp_spark.queue_manager.sender.http import connections, places
 
     _put(connections, "CONNECTIONS_MAX", 100)
@@ -237,15 +258,18 @@ def destinations_in_trouble() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A planted bug, and how the attack must find it."""
+    """A planted bug, with the findings by which the attack must find it."""
 
     break_it: Callable[[], None]
     port: str
-    """The walks that find it, for ``--port``."""
+    """The walks that find the bug, as a name for ``--port``."""
     kinds: frozenset[str]
-    """The kinds of finding that are this bug; another kind is another fault, or a mistake of the attack."""
+    """The kinds of finding that belong to this bug.
+
+    Another kind is another fault, or a mistake of the attack.
+    """
     faults: tuple[int, ...] = ()
-    """Numbers in :data:`.faults.FAULTS`; none if no review proved the fault that it breaks again."""
+    """Numbers in :data:`.faults.FAULTS`; empty if no review proved the fault."""
 
 
 BUGS: dict[str, Bug] = {
@@ -282,11 +306,11 @@ BUGS: dict[str, Bug] = {
     "out-troubled": Bug(destinations_in_trouble, "out", frozenset({"stuck"})),
     "rpc-fragments": Bug(fragments_without_end, "rpc", frozenset({"memory", "log"}), (6,)),
 }
-"""By the name for ``--plant``."""
+"""The bugs by their name for ``--plant``."""
 
 
 def plant(name: str) -> None:
-    """Break what ``name`` names. Raises :class:`LookupError` if that is no longer there to be broken."""
+    """Plant the bug ``name``. Raises :class:`LookupError` if the code to break no longer exists."""
     BUGS[name].break_it()
 
 

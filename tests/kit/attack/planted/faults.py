@@ -1,7 +1,8 @@
-"""The faults proved by two reviews of version 0.1 that requests over a network show, by the reviews' numbers.
+"""The faults that two reviews of version 0.1 proved, by the reviews' numbers.
 
-Each was repaired, and each has planted bugs that name it (:attr:`tests.kit.attack.planted.bugs.Bug.faults`), so that
-the attack is shown to find it. Numbers that are missing are faults of files, documents and builds.
+The list holds the faults that requests over a network show. Each fault was repaired. Each fault has
+planted bugs that name it (:attr:`tests.kit.attack.planted.bugs.Bug.faults`), which show that the
+attack finds it. Missing numbers are faults of files, documents and builds.
 """
 
 from __future__ import annotations
@@ -29,4 +30,4 @@ FAULTS: dict[int, str] = {
     "after them.",
     21: "A remote cursor that shows the same messages again and again is walked without end.",
 }
-"""What went wrong, by number."""
+"""Descriptions of the faults, by number."""

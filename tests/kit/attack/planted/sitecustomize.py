@@ -1,6 +1,7 @@
-"""Plant the bug that the environment names; Python loads this module by its name at each start.
+"""Plants the bug that the environment names; Python loads this module at each start.
 
-Python passes over the errors of such a module. A bug that was not planted would be one that nobody finds, so the process ends.
+Python ignores the errors of a module with this name. A bug that was not planted would never be
+found, so the process ends on an error.
 """
 
 import os
@@ -11,6 +12,7 @@ if os.environ.get("ATTACK_PLANTED_BUG"):
         from tests.kit.attack.planted.bugs import plant
 
         plant(os.environ["ATTACK_PLANTED_BUG"])
-    except Exception:  # whatever it is, the process must not run without its bug
+    # After any error the process must end, because it must not run without its bug.
+    except Exception:
         traceback.print_exc()
         os._exit(70)

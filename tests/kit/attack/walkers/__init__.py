@@ -1,1 +1,1 @@
-"""The walkers: one module for each port, and one for each place where the process talks to strangers by itself."""
+"""The walkers: one module for each port, and for each server to which the process connects."""

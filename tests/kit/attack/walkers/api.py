@@ -1,4 +1,4 @@
-"""Walks at the API port: restricted tokens and none, other routes' bodies, large JSON, names of others."""
+"""Walks at the API port: restricted and missing tokens, wrong and large bodies, foreign names."""
 
 from __future__ import annotations
 
@@ -72,7 +72,10 @@ NUMBERS = ("0", "1", "2", "-1", "9" * 19, "9" * 40, "x", "1e3", "")
 SHAPES = ("none", "register", "messages", "list", "deep", "large", "long", "keys", "nan")
 """Kinds of bodies; :func:`body_of` writes them."""
 LARGE = 7_900_000
-"""Bytes of a large body: under the limit of one request, and dear to whoever makes objects of it."""
+"""Bytes of a large body.
+
+The size is below the limit of one request, and expensive for a reader that makes objects of it.
+"""
 ALLOWED = HttpPlayer.allowed | {201, 204, 409, 410, 421, 422, 507}
 
 
@@ -84,7 +87,7 @@ class ApiWalker:
     is_awaited = False
 
     def plan(self, rng: Random) -> Sequence[Step]:
-        """Return calls of a few tokens."""
+        """Return calls with a few tokens."""
         home = rng.choice(("reader", "reader", "writer", "none"))
         return [self._step(rng, home) for _ in range(rng.choice((4, 10, 30)))]
 
@@ -114,12 +117,13 @@ class ApiWalker:
                 "shape": rng.choice(("large", "long", "keys")),
                 "target": "/v1/queues/{queue}/consumers/{name}/register",
             }
+            # The port reads the body only of a request that is allowed.
             served = {
                 "token": "reader",
                 "origin": "",
                 "host": HOSTS[0],
                 "type": "json",
-            }  # else nobody reads its body
+            }
             return Step(
                 "many",
                 {
@@ -148,7 +152,7 @@ class ApiPlayer(HttpPlayer):
     allowed = ALLOWED
 
     async def play(self, step: Step) -> None:
-        """Do one step."""
+        """Play one step. Raises :class:`FoundError` for a finding."""
         given = step.given
         if step.kind == "idle":
             await self.stay_idle(given)
@@ -183,11 +187,15 @@ class ApiPlayer(HttpPlayer):
 
     @staticmethod
     def _check_rights(target: str, answer: Answer, sent: str) -> None:
-        """Judge the answer to a call that names a queue which no token of the walk may see."""
+        """Check the answer to a call for a queue that no token of the walk may see.
+
+        Raises :class:`FoundError` if the call was allowed.
+        """
         if answer.status not in (200, 201, 204) or "{queue}" not in target:
             return
+        # The name is only a filter there. A page without the queue reveals nothing.
         if "queues={queue}" in target and SECRET.encode() not in answer.content:
-            return  # the name is a filter there: a page without the queue tells nothing of it
+            return
         raise FoundError(Finding("rights", f"{sent} was allowed for {SECRET}"))
 
     def _raw(self, given: Any) -> bytes:  # noqa: ANN401  # a mapping of JSON values
@@ -214,7 +222,7 @@ class ApiPlayer(HttpPlayer):
 
 
 def body_of(shape: str) -> bytes:
-    """Write a body of one kind."""
+    """Return a body of one kind."""
     if shape == "register":
         return json.dumps({"epoch": "e", "from": 1, "holder": "attack"}).encode()
     if shape == "messages":

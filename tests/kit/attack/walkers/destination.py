@@ -1,4 +1,7 @@
-"""Walks of a hostile destination: it answers our sender as no queue manager does, while a good one is sent to as well."""
+"""Walks of a hostile destination, while our sender also sends to a good one.
+
+The hostile destination answers as no queue manager does.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,15 @@ from tests.kit.attack.steps import Step
 from tests.kit.attack.walkers.outgoing import OutgoingPlayer
 
 HOLDING = ("silent", "slow", "unread")
-"""Behaviours that hold a connection for as long as the sender lets them: many queues at once, more often than others."""
+"""Behaviours that hold a connection as long as the sender allows.
+
+The walker draws them more often than others, for many queues at the same time.
+"""
 SIZES = (0, 10, 10, 1_000, 60_000, 1_000_000)
 MESSAGES_MAX = 24_000_000
-"""Bytes of the messages of one step."""
+"""Most bytes of the messages of one step."""
 GOOD_MAX = 20
-"""Good messages of one step: each has a commit of its own."""
+"""Most good messages of one step, because each message has its own commit."""
 
 
 class DestinationWalker:
@@ -32,7 +38,11 @@ class DestinationWalker:
     is_awaited = True
 
     def plan(self, rng: Random) -> Sequence[Step]:
-        """Return messages to both, one behaviour after the other, and what must have arrived meanwhile."""
+        """Return the steps of a walk.
+
+        The steps change the behaviour, send messages to both destinations, and check which messages
+        arrived.
+        """
         steps: list[Step] = []
         for _ in range(rng.choice((1, 1, 2))):
             what = rng.choice((*BEHAVIOURS, *HOLDING, *HOLDING))
@@ -77,7 +87,7 @@ class DestinationPlayer(OutgoingPlayer):
         self._used: set[str] = set()
 
     async def play(self, step: Step) -> None:
-        """Do one step. Raises :class:`FoundError`."""
+        """Play one step. Raises :class:`FoundError` for a finding."""
         given = step.given
         if step.kind == "wait":
             await asyncio.sleep(given["seconds"])
@@ -121,7 +131,7 @@ class DestinationPlayer(OutgoingPlayer):
             await self.post(messages[begin : begin + step])
 
     async def _end(self) -> None:
-        """Drop what waits for the hostile destination, as an operator does."""
+        """Discard the messages that wait for the hostile destination, as an operator does."""
         await asyncio.to_thread(self.destinations.bad.behave, "", 0)
         for url in sorted(self._used):
             await self.call("POST", f"/v1/outgoing/{quote(url, safe='')}/drop", b"")

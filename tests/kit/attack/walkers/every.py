@@ -1,4 +1,4 @@
-"""Every walker by its name."""
+"""Lists every walker by its name."""
 
 from __future__ import annotations
 
@@ -24,4 +24,4 @@ _EVERY: tuple[Walker, ...] = (
     DestinationWalker(),
 )
 WALKERS: dict[str, Walker] = {walker.port: walker for walker in _EVERY}
-"""By the name for ``--port``."""
+"""The walkers by their name for ``--port``."""

@@ -1,4 +1,7 @@
-"""Walks at the multicast listener: sources that somebody makes up, windows that jump, paths to third parties, noise."""
+"""Walks at the multicast listener.
+
+The walks have invented sources, windows that jump, paths to third parties, and random bytes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class MulticastWalker:
     is_awaited = False
 
     def plan(self, rng: Random) -> Sequence[Step]:
-        """Return packets of a few sources."""
+        """Return steps with packets of a few sources."""
         return [self._step(rng) for _ in range(rng.choice((5, 30)))]
 
     def _step(self, rng: Random) -> Step:
@@ -63,7 +66,7 @@ class MulticastPlayer:
         self._spms = 0
 
     async def close(self) -> None:
-        """Drop the socket."""
+        """Close the socket of this player."""
         self._socket.close()
 
     async def play(self, step: Step) -> None:

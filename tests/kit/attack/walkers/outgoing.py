@@ -1,4 +1,7 @@
-"""What players of outgoing messages share: calls with all rights, good messages, and what must have become of them."""
+"""The common part of players that send messages out of the target.
+
+The module has calls with all rights, good messages, and the check that the messages arrived.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,20 @@ from tests.kit.attack.walkers.playing import http_request
 from tests.kit.attack.wire import Answer, ClosedError, Connection, SilentError
 
 WHO = "127.0.0.5"
-"""Address of the calls: no other attacker's, so that nobody's connections are counted with it."""
+"""Address of the calls. No attacker uses it, so no other connections count against it."""
 ASK_SECONDS = 0.5
-"""Between two looks at what arrived."""
+"""Seconds between two checks of the arrived messages."""
 AGAIN_SECONDS = 0.3
-"""Before a call is made again that was not answered, or 503."""
+"""Seconds before a call is repeated that was not answered, or was answered 503."""
 CALL_SECONDS = 60.0
-"""How long a call is made again. It competes with the attack of the API port for connections."""
+"""Seconds for which a call is repeated.
+
+The call competes with the attack of the API port for connections.
+"""
 
 
 class OutgoingPlayer:
-    """Speaks to the API with all rights."""
+    """A player that calls the API with all rights."""
 
     port = ""
 
@@ -36,13 +42,13 @@ class OutgoingPlayer:
 
     @property
     def destinations(self) -> Destinations:
-        """Where the target sends to."""
+        """Return the destinations of the target."""
         found = self.scene.destinations
         assert found is not None, "the target has destinations"
         return found
 
     async def close(self) -> None:
-        """Drop the connection."""
+        """Close the connection to the API."""
         if self._connection is not None:
             self._connection.abort()
             self._connection = None
@@ -50,7 +56,11 @@ class OutgoingPlayer:
     async def call(
         self, method: str, target: str, content: bytes, mime: str = "application/json"
     ) -> Answer:
-        """Return the answer to a call, made again while it has none or 503. Raises :class:`FoundError`."""
+        """Return the answer to a call, which is repeated while it is unanswered or answered 503.
+
+        Raises :class:`FoundError` if the call fails for too long, or if an open connection stays
+        silent.
+        """
         headers = {
             "Host": "127.0.0.1",
             "Authorization": f"Bearer {ADMIN_TOKEN}",
@@ -84,7 +94,7 @@ class OutgoingPlayer:
         )
 
     async def post(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Send messages. Raises :class:`FoundError` if they are refused."""
+        """Send messages through the API. Raises :class:`FoundError` if they are refused."""
         answer = await self.call("POST", "/v1/outgoing/messages", json.dumps(messages).encode())
         if answer.status != 200:
             raise FoundError(
@@ -95,7 +105,10 @@ class OutgoingPlayer:
             )
 
     async def post_good(self, queue: str, count: int, delivery: str) -> None:
-        """Send messages to the good destination; each is known by a key, so that a call may be made again."""
+        """Send ``count`` messages to the good destination.
+
+        Each message has a key, so that the call may be repeated.
+        """
         numbers = self.destinations.ask(queue, count)
         await self.post(
             [
@@ -111,7 +124,11 @@ class OutgoingPlayer:
         self.destinations.taken(queue, numbers)
 
     async def see_arrived(self) -> None:
-        """Wait until everything has arrived that must. Raises :class:`FoundError`."""
+        """Wait until every accepted message has arrived.
+
+        Raises :class:`FoundError` if a message is missing for too long, doubled, disordered or
+        unexpected.
+        """
         patience = Patience(SENT_MAX)
         while (found := await asyncio.to_thread(self.destinations.problem)) is not None:
             if found.kind != "stuck" or patience.is_over:

@@ -1,4 +1,7 @@
-"""What all walkers and players share: drawing steps, connections by name, requests of HTTP and the answers to them."""
+"""The common part of all walkers and players.
+
+The module draws steps, keeps connections by name, and sends requests of HTTP.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,29 @@ from tests.kit.attack.wire import Answer, ClosedError, Connection, SilentError, 
 from tests.kit.fuzz.mutators import HTTP, JSON, MARKUP, Mutator
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
-"""Loopback addresses of the attackers. Good clients have others (:mod:`tests.kit.attack.witness`)."""
+"""Loopback addresses of the attackers.
+
+Good clients have other addresses (:mod:`tests.kit.attack.witness`).
+"""
 EVICTED_SECONDS = 3.0
-"""Steps whose connections stay that long ask whether the port has closed what is too much."""
+"""Seconds for which a step must keep connections before the step checks their number.
+
+The check expects that the port has closed the excess connections.
+"""
 CLOSED_SECONDS = 10.0
-"""Within that time a full port has closed what is too much. A connection in the backlog of the kernel looks open from outside
-until the port accepts it, and a port that is attacked by others accepts late."""
+"""Seconds within which a full port must have closed the excess connections.
+
+A connection in the kernel's backlog looks open until the port accepts it. A port that other walkers
+attack accepts late.
+"""
 CLOSED_POLL_SECONDS = 0.25
 IDLE_MAX = 1_500
-"""Connections that one step opens and leaves idle."""
+"""Most connections that one step opens and leaves idle."""
 MUTANT_SECONDS = 0.3
-"""Patience with a mutant: its length may promise more than was sent, and then nobody answers."""
+"""Seconds to wait for the answer to a mutated request.
+
+The length in a mutated request may be larger than the content. Then the port sends no answer.
+"""
 MUTATOR = Mutator([b"<a/>", b'{"a":1}', b"POST / HTTP/1.1\r\n"], [*MARKUP, *HTTP, *JSON])
 
 
@@ -34,31 +49,35 @@ class Player(Protocol):
     """Plays the steps of one walk."""
 
     async def play(self, step: Step) -> None:
-        """Do one step. Raises :class:`FoundError` for what must not happen."""
+        """Play one step. Raises :class:`FoundError` for an event that must not happen."""
 
     async def close(self) -> None:
-        """Drop every connection."""
+        """Close every connection of the player."""
 
 
 class Walker(Protocol):
     """Plans walks for one port."""
 
     port: str
-    """Its name: in the summary, in files of findings, and for ``--port``."""
+    """The walker's name in the summary, in files of findings, and for ``--port``."""
     at_once: int
-    """Walks of it that are played at the same time."""
+    """Number of this walker's walks that are played at the same time."""
     is_awaited: bool
-    """Whether its walks wait for what must come of them; the others go on meanwhile."""
+    """Whether the walks wait for their results; the other walks continue meanwhile."""
 
     def plan(self, rng: Random) -> Sequence[Step]:
-        """Return the steps of a walk; they follow from ``rng`` alone."""
+        """Return the steps of a walk, which depend only on ``rng``."""
 
     def player(self, scene: Scene) -> Player:
         """Return a player for one walk."""
 
 
 def how(rng: Random) -> dict[str, Any]:
-    """Draw how a request is sent: from where, on which connection, in which pieces, and whether its answer is read."""
+    """Draw how a request is sent.
+
+    The values name the source address, the connection and the pieces, and say whether the answer is
+    read.
+    """
     drawn: dict[str, Any] = {"conn": rng.choice("abc"), "who": rng.choice(ADDRESSES)}
     if rng.random() < 0.2:
         drawn["cut"] = rng.randrange(1 << 30)
@@ -73,7 +92,7 @@ def how(rng: Random) -> dict[str, Any]:
 
 
 def idle(rng: Random) -> Step:
-    """Draw connections that say nothing, or half of a head, for a while."""
+    """Draw a step that opens connections which send nothing, or an incomplete request."""
     count = rng.choice((5, 50, 300, IDLE_MAX, IDLE_MAX))
     said = rng.choice(
         ("", "POST / HT", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999\r\n\r\nx")
@@ -85,7 +104,10 @@ def idle(rng: Random) -> Step:
 
 
 async def check_open(port: str, opened: Sequence[Connection], most: int) -> None:
-    """Raise :class:`FoundError` if more connections than the port's limit stay open; those on their way are an eighth."""
+    """Raise :class:`FoundError` if more connections stay open than the port's limit allows.
+
+    An eighth more is tolerated, for connections that are being opened or closed.
+    """
     ends_at = time.monotonic() + CLOSED_SECONDS
     while len(opened) > most + most // 8 and most:
         closed = await asyncio.gather(*(each.is_closed(CLOSED_POLL_SECONDS) for each in opened))
@@ -105,7 +127,7 @@ class HttpPlayer:
 
     port = ""
     connections_max = 0
-    """Connections that the port promises to hold at most; 0 if one step cannot go beyond it."""
+    """Most connections that the port holds; 0 if one step cannot exceed the limit."""
     allowed = frozenset(
         (200, 202, 400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 417, 429, 431, 501, 503, 505)
     )
@@ -117,14 +139,14 @@ class HttpPlayer:
         self._idle: list[Connection] = []
 
     async def close(self) -> None:
-        """Drop every connection."""
+        """Close every connection of the player."""
         for each in (*self._connections.values(), *self._idle):
             each.abort()
         self._connections.clear()
         self._idle.clear()
 
     async def stay_idle(self, given: Mapping[str, Any]) -> None:
-        """Open connections that say nothing of use, keep them for a while, and drop them."""
+        """Open connections that send nothing useful, keep them for a while, and close them."""
         address, said = self.scene.ports[self.port], str(given["said"]).encode()
         for _ in range(int(given["count"])):
             self.scene.requests[self.port] += 1
@@ -143,7 +165,11 @@ class HttpPlayer:
         self._idle.clear()
 
     async def request(self, raw: bytes, given: Mapping[str, Any], sent: str) -> Answer | None:
-        """Send a request as ``given`` says; return its answer, or None if it was not waited for or the connection ended."""
+        """Send a request as ``given`` says and return its answer.
+
+        The result is None if the answer is not awaited, or if the connection ended. Raises
+        :class:`FoundError` if the port stays silent or answers a status that is not allowed.
+        """
         self.scene.requests[self.port] += 1
         name = f"{given['conn']} {given['who']}"
         if given.get("new") and name in self._connections:
@@ -159,7 +185,8 @@ class HttpPlayer:
                 self._connections[name] = connection
             await connection.send(pieces, float(given.get("pause", 0.0)))
             if is_part or given.get("ignore"):
-                # What the connection answers later belongs to no step: it is not used again.
+                # A later answer on this connection belongs to no step, so the connection is not
+                # used again.
                 await asyncio.sleep(0)
                 self._connections.pop(name).abort()
                 return None
@@ -170,12 +197,13 @@ class HttpPlayer:
         except SilentError as error:
             self._drop(name)
             if "mutated" in given:
-                return None  # a length that promises more than was sent
+                # The length in the mutated request is probably larger than its content.
+                return None
             raise FoundError(Finding("silent", f"{self.port}: {error} to {sent}")) from None
         if "mutated" in given or answer.headers.get("connection", "").lower() == "close":
-            self._drop(
-                name
-            )  # a mutant may have promised more than was sent: what follows would be its body
+            # The length in a mutated request may be larger than its content. The next request on
+            # the connection would become part of its body.
+            self._drop(name)
         check_status(self.port, answer.status, self.allowed, sent)
         return answer
 
@@ -187,7 +215,10 @@ class HttpPlayer:
     async def pipeline(
         self, raws: Sequence[bytes], given: Mapping[str, Any], *, reads: bool = True
     ) -> None:
-        """Send requests one behind the other on a connection of its own, and read the answers meanwhile, or never."""
+        """Send requests one after the other on a separate connection.
+
+        If ``reads`` is true, the answers are read meanwhile, else never.
+        """
         connection = await self._try_open(given["who"], reads=reads)
         if connection is None:
             return
@@ -227,7 +258,7 @@ class HttpPlayer:
 
 
 def http_request(method: str, target: str, content: bytes, headers: Mapping[str, str]) -> bytes:
-    """Write a request of HTTP with a true length."""
+    """Return a request of HTTP with the right length."""
     lines = [
         f"{method} {target} HTTP/1.1",
         *(f"{name}: {value}" for name, value in headers.items()),

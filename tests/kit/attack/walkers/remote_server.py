@@ -1,4 +1,4 @@
-"""Walks of hostile remote queue managers, which the target's subscriptions read from."""
+"""Walks of hostile remote queue managers, from which the target's subscriptions read."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from tests.kit.attack.steps import Step
 from tests.kit.remote.forms import READABLE_FORMS, UNREADABLE_FORMS
 
 BEHAVIOURS_BY_MODE = {"move": BEHAVIOURS, "copy": (*BEHAVIOURS, "loops", "loops", "loops")}
-"""A cursor that loops is seen by a copy alone, and a walk takes ten seconds: drawn as the others it is rare."""
+"""The behaviours to draw from, by the subscription's mode.
+
+Only a copy meets a cursor that loops. A walk takes ten seconds, so this behaviour is drawn more
+often than the others.
+"""
 ASK_SECONDS = 0.5
-"""Between two looks at what became rows."""
+"""Seconds between two checks of the rows."""
 
 
 class RemoteServerWalker:
@@ -28,14 +32,19 @@ class RemoteServerWalker:
     is_awaited = True
 
     def plan(self, rng: Random) -> Sequence[Step]:
-        """Return messages and bad manners, and in the end an honest hour in which everything must come."""
+        """Return steps with messages and hostile behaviours, and at the end an honest time.
+
+        In the honest time every readable message must arrive.
+        """
         which = rng.choice(("move", "copy"))
         steps: list[Step] = []
         for _ in range(rng.choice((1, 2, 4))):
             steps += [self._put(rng, which) for _ in range(rng.randrange(3))]
             what = rng.choice(BEHAVIOURS_BY_MODE[which])
             is_told = what == "loops" and which == "copy"
-            if is_told:  # an unreadable head is told of after UNREADABLE_WALKED_MAX reads: minutes on a busy machine
+            # The target reports an unreadable head of the queue only after UNREADABLE_WALKED_MAX
+            # reads, which take minutes on a busy machine. Therefore the queue is emptied first.
+            if is_told:
                 steps.append(Step("clear", {"at": which}))
             steps.append(
                 Step("behave", {"at": which, "what": what, "seed": rng.randrange(1 << 30)})
@@ -77,10 +86,10 @@ class RemoteServerPlayer:
         self.scene = scene
 
     async def close(self) -> None:
-        """Leave both as they are: the next walk goes on from there."""
+        """Leave both remote queue managers as they are, because the next walk uses them."""
 
     async def play(self, step: Step) -> None:
-        """Do one step. Raises :class:`FoundError`."""
+        """Play one step. Raises :class:`FoundError` for a finding."""
         given = step.given
         if step.kind == "wait":
             await asyncio.sleep(given["seconds"])
@@ -101,7 +110,10 @@ class RemoteServerPlayer:
             await self._settle(given["at"])
 
     async def _see_told(self, which: str, what: str) -> None:
-        """Wait until the operator can read why what the server does was ended. Raises :class:`FoundError`."""
+        """Wait until the target's status names the behaviour.
+
+        Raises :class:`FoundError` if the status does not name it in time.
+        """
         host, port = self.scene.ports["api"]
         patience = Patience(PULL_MAX)
         while not await asyncio.to_thread(

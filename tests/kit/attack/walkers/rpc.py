@@ -1,4 +1,7 @@
-"""Walks at the RPC port and the endpoint mapper: PDUs in any order, calls of nobody, fragments, answers that nobody reads."""
+"""Walks at the RPC port and the endpoint mapper.
+
+The walks have PDUs in any order, calls that do not exist, fragments, and answers that are not read.
+"""
 
 from __future__ import annotations
 
@@ -51,25 +54,28 @@ PDUS = (
     "octets",
 )
 PEEKS = 60
-"""Calls under way at once: CALLS_MAX is 64."""
+"""Calls in progress at the same time: CALLS_MAX is 64."""
 IDLE_MAX = 2_300
-"""Connections that one step opens: more than the port has room for."""
+"""Most connections that one step opens: more than the port has room for."""
 LINES = (0, 1, 8, 40)
-"""Connections, each with a bind, that one step floods at once."""
+"""Numbers of connections, each with a bind, that one step floods at the same time."""
 TOGETHER = 64
-"""PDUs of a flood that are written at once."""
+"""PDUs of a flood that are written together."""
 FLOOD_BYTES = 32_000_000
-"""Bytes of one flood over one connection: 2 million cancels."""
+"""Most bytes of one flood over one connection: 2 million cancels."""
 FLOODS_BYTES = 320_000_000
-"""Bytes of one flood over all its connections."""
+"""Most bytes of one flood over all its connections."""
 FLOOD_SECONDS = OPTIONAL_MAX + 5.0
-"""How long a flood over connections of its own lasts at most: longer than a good client waits."""
+"""Longest time, in seconds, of a flood over separate connections.
+
+The time is longer than a good client waits.
+"""
 CUT_PIECES = 64
-"""Pieces of a flood that are cut; the rest comes as it is."""
+"""Pieces of a flood that are cut into smaller ones; the other pieces are sent whole."""
 HELD_FRAGMENT = 60_000
-"""Bytes of a request in each of the fragments whose last never comes."""
+"""Bytes of each fragment of a request whose last fragment is never sent."""
 UNREAD_SECONDS = 1.5
-"""How long a reader asks and does not read."""
+"""Seconds for which a reader sends requests and reads no answers."""
 
 
 class RpcWalker:
@@ -79,11 +85,11 @@ class RpcWalker:
     is_awaited = False
 
     def __init__(self, port: str) -> None:
-        """``port``: ``rpc`` or ``mapper``."""
+        """Make the walker for ``port``: ``rpc`` or ``mapper``."""
         self.port = port
 
     def plan(self, rng: Random) -> Sequence[Step]:
-        """Return PDUs on a few connections; most begin with a bind."""
+        """Return steps with PDUs on a few connections; most walks begin with a bind."""
         steps = [self._pdu(rng, "bind")] if rng.random() < 0.9 else []
         return steps + [self._step(rng) for _ in range(rng.choice((3, 10, 40)))]
 
@@ -160,13 +166,13 @@ class RpcPlayer:
         self._calls = 1
 
     async def close(self) -> None:
-        """Drop every connection."""
+        """Close every connection of the player."""
         for each in self._connections.values():
             each.abort()
         self._connections.clear()
 
     async def play(self, step: Step) -> None:
-        """Do one step."""
+        """Play one step of the walk."""
         given = step.given
         if step.kind == "idle":
             await self._idle(given)
@@ -208,7 +214,7 @@ class RpcPlayer:
             each.abort()
 
     async def _hold(self, given: Any) -> None:  # noqa: ANN401  # a mapping of JSON values
-        """Send the fragments of a request on each of many connections, and never the last one."""
+        """Send fragments of a request on each of many connections, but never the last fragment."""
         opened: list[Connection] = []
         (piece,) = request_pieces(0, 1, bytes(HELD_FRAGMENT), fragment=65_535)
         middle = piece.body
@@ -230,7 +236,7 @@ class RpcPlayer:
             each.abort()
 
     async def _flood(self, given: Any) -> None:  # noqa: ANN401  # a mapping of JSON values
-        """Send one PDU again and again over a connection of its own that has its bind."""
+        """Send one PDU again and again over a separate connection, after a bind."""
         count = given["count"]
         together = min(count, TOGETHER)
         piece = self._raw(given) * together
@@ -245,7 +251,10 @@ class RpcPlayer:
                 connection.abort()
 
     def _counted(self, pieces: Iterable[bytes], together: int) -> Iterator[bytes]:
-        """Count the PDUs that are written, ``together`` in each piece: most connections of a flood end before it."""
+        """Yield ``pieces`` and count the PDUs that are really written, ``together`` in each piece.
+
+        Most connections end before the flood does.
+        """
         for piece in pieces:
             self.scene.requests[self._port] += together
             yield piece
@@ -304,7 +313,7 @@ class RpcPlayer:
         return encode_pdu(PduType.REQUEST, flags, call, piece.body)
 
     def _unread(self, peeks: int) -> None:
-        """Ask for a large message again and again, and read no answer."""
+        """Request a large message again and again, and read no answer."""
         import time
 
         with (
@@ -329,12 +338,19 @@ class RpcPlayer:
 
 
 def _flood_of(raw: bytes, count: int, most: int) -> list[bytes]:
-    """Return ``count`` PDUs, of which ``raw`` holds up to TOGETHER, or as many as ``most`` bytes hold."""
+    """Return the pieces of a flood of ``count`` PDUs.
+
+    ``raw`` holds up to TOGETHER PDUs. If ``most`` bytes are too few for all PDUs, the flood is
+    shorter.
+    """
     return [raw] * max(1, min(count // TOGETHER, most // max(1, len(raw))))
 
 
 def bind_pdu(level: int, auth: int, kind: PduType = PduType.BIND) -> bytes:
-    """Write a bind of remote read with the token of no sign-in."""
+    """Return a bind of remote read, with a sign-in token that is invalid if ``level`` is not 0.
+
+    If ``level`` is 0, the bind has no token.
+    """
     contexts = tuple(offers(REMOTE_READ, (NDR, NDR64), 3))
     trailer = AuthTrailer(auth, level, 0, b"NTLMSSP\0" + bytes(24)) if level else None
     body = Bind(FRAGMENT_MAX, FRAGMENT_MAX, 0, contexts).encode()

@@ -1,4 +1,4 @@
-"""Walks at the SRMP port: messages, streams, receipts and what is none of them, in any order."""
+"""Walks at the SRMP port: messages, streams, receipts and other bytes, in any order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ QUEUES = (
 )
 SENT_AT = 1_790_000_000
 BAD = "http://{bad}/msmq/private$/order_queue$"
-"""Where receipts go to the hostile server (:mod:`tests.kit.attack.hostile_http`); the player knows its port."""
+"""URL for receipts to the hostile server (:mod:`tests.kit.attack.hostile_http`).
+
+The player puts the server's address in place of ``{bad}``.
+"""
 SIZES = (0, 1, 10, 1_000, 60_000, 1_000_000, 4_000_000)
 
 
@@ -41,7 +44,7 @@ class SrmpWalker:
     is_awaited = False
 
     def plan(self, rng: Random) -> Sequence[Step]:
-        """Return messages of few identities with few identifiers, so that they meet."""
+        """Return messages of few identities with few identifiers, so that messages collide."""
         return [self._step(rng) for _ in range(rng.choice((3, 10, 30)))]
 
     def _step(self, rng: Random) -> Step:
@@ -122,7 +125,7 @@ class SrmpPlayer(HttpPlayer):
     port = "srmp"
 
     async def play(self, step: Step) -> None:
-        """Do one step."""
+        """Play one step. Raises :class:`FoundError` for a finding."""
         given = step.given
         if step.kind == "idle":
             await self.stay_idle(given)

@@ -1,7 +1,7 @@
-"""Walks at the stages of the API: Arrow bytes that are good, changed, or made to harm whoever reads them.
+"""Walks at the stages of the API, with Arrow bytes that are good, changed or hostile.
 
-Each answer is judged from outside: what is hostile is refused, good stages are taken and their rows arrive, and the sender
-process does not end (its end stands in the log).
+Each answer is judged from outside. Hostile stages must be refused. Good stages must be accepted,
+and their rows must arrive. The sender process must not end; its end would be in the log.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tests.kit.attack.steps import Step
 from tests.kit.attack.walkers.outgoing import OutgoingPlayer
 
 REFUSALS = frozenset({400, 404, 409, 413, 422})
-"""Statuses of a stage or a commit that is refused for good."""
+"""Statuses of a stage or a commit that is refused permanently."""
 AT_ONCE_MAX = 6
-"""Stages of one step that are sent at the same time."""
+"""Most stages of one step that are sent at the same time."""
 
 
 class StageWalker:
@@ -35,7 +35,10 @@ class StageWalker:
     is_awaited = True
 
     def plan(self, rng: Random) -> Sequence[Step]:
-        """Return stages of one batch after the other, good messages between them, and what must have arrived."""
+        """Return stages of one batch after the other, with good messages between them.
+
+        The last steps check which messages arrived.
+        """
         steps: list[Step] = []
         for _ in range(rng.choice((2, 4, 8))):
             kind = rng.choices(("stage", "honest", "good", "commit", "delete"), (12, 3, 2, 1, 1))[0]
@@ -84,7 +87,7 @@ class StagePlayer(OutgoingPlayer):
         self._number = 0
 
     async def play(self, step: Step) -> None:
-        """Do one step. Raises :class:`FoundError`."""
+        """Play one step. Raises :class:`FoundError` for a finding."""
         given = step.given
         if step.kind == "stage":
             await self._stage_hostile(given)
@@ -132,7 +135,7 @@ class StagePlayer(OutgoingPlayer):
         self.destinations.taken(STAGED, numbers)
 
     async def stage(self, content: bytes, partition: int, form: str) -> str:
-        """Return the name that a stage got, or nothing if it is refused."""
+        """Send a stage and return its name, or an empty text if it is refused."""
         target = (
             f"/v1/outbox/attack/{self._batch}-{self._number}/stage?partition={partition}&attempt=0"
         )
@@ -143,7 +146,10 @@ class StagePlayer(OutgoingPlayer):
         return ""
 
     async def _commit(self, names: list[str]) -> int:
-        """Return how many rows a commit made messages; none if it is refused."""
+        """Commit the stages and return the number of committed rows.
+
+        The result is 0 if the commit is refused.
+        """
         target = f"/v1/outbox/attack/{self._batch}-{self._number}/commit"
         answer = await self.call("POST", target, json.dumps({"stages": names}).encode())
         if answer.status == 200:

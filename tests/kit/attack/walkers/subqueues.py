@@ -1,7 +1,8 @@
-"""A remote reader that makes subqueues without end: it opens, moves, receives and purges in any order, and often just goes.
+"""A remote reader that makes subqueues without end.
 
-Whoever opens ``queue;name`` makes that subqueue, and what nobody uses goes again. The calls are drawn from a seed, so a walk
-that found something is played again from its file.
+The reader opens, moves, receives and purges in any order, and often disconnects without a close. A
+client that opens ``queue;name`` creates that subqueue, and unused subqueues are removed. The calls
+are drawn from a seed, so a walk with a finding can be played again from its file.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from tests.kit.attack.scene import OWN
 
 CALLS = ("open", "open", "open", "receive", "move", "move", "back", "purge", "close", "close")
 OPENED_MAX = 40
-"""Handles of one reader; the oldest is closed then."""
+"""Most handles of one reader; at the limit the oldest handle is closed."""
 NAMES = (1, 4, 300, 100_000)
-"""How many subqueues the names are drawn from: up to far more than there may be."""
+"""Numbers of subqueue names to draw from, up to far more than the limit of subqueues."""
 SEQUENCES = 200
 PRIORITIES = (0, 3, 3, 7)
 
 
 def drawn(rng: Random) -> dict[str, Any]:
-    """Return what one reader does."""
+    """Return the drawn values of one step."""
     return {
         "seed": rng.randrange(1 << 30),
         "calls": rng.choice((10, 60, 300)),
@@ -50,7 +51,10 @@ def drawn(rng: Random) -> dict[str, Any]:
 def read(
     port: tuple[str, int], given: Mapping[str, Any], reader: int, count: Callable[[], None]
 ) -> None:
-    """Play one reader of a step; ``count`` is called for each call. Refusals are answers like any other."""
+    """Play one reader of a step and call ``count`` for each call.
+
+    A refusal is an answer like any other.
+    """
     rng = Random(f"{given['seed']} {reader}")
     opened: list[RemoteQueue] = []
     with contextlib.suppress(SrmpSparkError, OSError), RemoteMachine.connect(*port) as machine:

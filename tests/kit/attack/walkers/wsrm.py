@@ -1,4 +1,8 @@
-"""Walks at the port of WS-ReliableMessaging: versions mixed, sequences of others, prefixes by the hundred, gaps."""
+"""Walks at the port of WS-ReliableMessaging.
+
+The walks mix versions, name sequences of other clients, declare hundreds of prefixes, and leave
+gaps.
+"""
 
 from __future__ import annotations
 
@@ -22,22 +26,31 @@ from tests.kit.attack.walkers.playing import (
 )
 
 AT_ONCE = 4
-"""One walk alone would wait for its floods and its silence, and its gateway has a process of its own."""
+"""Number of walks that are played at the same time.
+
+One walk alone would mostly wait for its floods and idle times. The gateway has a separate process.
+"""
 QUEUES = (SHARED,) * 8 + ("private$/ordered", SECRET, "private$/nobody")
 NAMES = ("s1", "s2", "s3")
-"""Sequences of a walk; steps name one, whether or not it has begun."""
+"""Sequences of a walk; a step names one of them, even if the sequence has not begun."""
 FLOOD_MAX = 4_500
 """Requests of the largest flood: more than a queue has room for sequences (4,096)."""
 GAP_MAX = 80
-"""Messages behind a gap: more than the queue has room for (:data:`tests.kit.attack.target.WSRM_BUFFER`)."""
+"""Most messages after a gap.
+
+The queue has room for fewer messages (:data:`tests.kit.attack.target.WSRM_BUFFER`).
+"""
 GAP_SECONDS = OPTIONAL_MAX + 2.0
-"""How long a gap stays open, so that a client that it keeps out is seen to be kept out."""
+"""Seconds for which a gap stays open, so that the witness notices a client that is kept out."""
 NUMBERS = (1, 1, 1, 2, 2, 3, 4, 5, 9, 40, 2**31, 2**63 - 1, 2**63, 0)
 _IDENTIFIER = re.compile(rb"CreateSequenceResponse.*?Identifier>\s*([^<\s]+)", re.DOTALL)
 
 
 class Usual:
-    """What most requests of one walk share, so that they meet: the version, the queue, the names of sequences."""
+    """The values that most requests of one walk share, so that the requests meet.
+
+    The values are the version, the queue and the names of sequences.
+    """
 
     def __init__(self, rng: Random) -> None:
         self._version = rng.randrange(len(VERSIONS))
@@ -46,13 +59,16 @@ class Usual:
         self.names = NAMES[: rng.choice((1, 2, 3))]
 
     def version(self, rng: Random) -> int:
-        """Draw a version: a stray differs in WS-ReliableMessaging alone, which most readers do not see, or in anything."""
+        """Draw a version: mostly the walk's own one, sometimes another one.
+
+        Half of the others differ only in WS-ReliableMessaging, which most readers do not notice.
+        """
         if rng.random() >= self._strays:
             return self._version
         return self._version ^ 1 if rng.random() < 0.5 else rng.randrange(len(VERSIONS))
 
     def queue(self, rng: Random) -> str:
-        """Draw a queue."""
+        """Draw a queue: mostly the walk's own one."""
         return rng.choice(QUEUES) if rng.random() < self._strays / 2 else self._queue
 
 
@@ -64,7 +80,10 @@ class WsrmWalker:
     is_awaited = False
 
     def plan(self, rng: Random) -> Sequence[Step]:
-        """Return requests about a few sequences; most have one version and one queue, the others any."""
+        """Return requests about a few sequences.
+
+        Most requests have one version and one queue; the others have any.
+        """
         usual = Usual(rng)
         steps = [self._say(rng, usual, "CreateSequence")]
         return steps + [self._step(rng, usual) for _ in range(rng.choice((3, 8, 25)))]
@@ -94,7 +113,8 @@ class WsrmWalker:
                 "op": rng.choice(("CreateSequence", "CreateSequence", "Sequence")),
                 "count": rng.choice((20, 300, FLOOD_MAX, FLOOD_MAX)),
             }
-            if given["count"] == FLOOD_MAX:  # a flood that fills a table must be one that is served
+            # Only requests that are accepted can fill the table of sequences.
+            if given["count"] == FLOOD_MAX:
                 given["acks"] = "anonymous"
                 given.pop("prefixes", None)
             return Step("flood", given)
@@ -142,9 +162,9 @@ class WsrmWalker:
             ]
         if operation == "CreateSequence" and rng.random() < 0.4:
             given["parameter"] = rng.choice(("text", "nested", "large"))
-            if (
-                rng.random() < 0.5
-            ):  # each element has as many declarations as it may, and together they are more
+            # Each element has the most declarations that it may have. Together there are more
+            # declarations than one element may have.
+            if rng.random() < 0.5:
                 given["prefixes"] = [rng.choice((33, 55, 60)), rng.choice((1, 2, 20)), False]
         if rng.random() < 0.1:
             given["size"] = rng.choice((1_000, 60_000, 1_000_000))
@@ -169,7 +189,7 @@ class WsrmPlayer(HttpPlayer):
         self._sent = 0
 
     async def play(self, step: Step) -> None:
-        """Do one step."""
+        """Play one step. Raises :class:`FoundError` for a finding."""
         given = step.given
         if step.kind == "idle":
             await self.stay_idle(given)
@@ -203,7 +223,7 @@ class WsrmPlayer(HttpPlayer):
             self._identifiers[given["seq"]] = begun[1].decode("ascii", "replace")
 
     async def _hold_gap(self, given: Any) -> None:  # noqa: ANN401  # a mapping of JSON values
-        """Send the messages of a sequence of its own but the first, and keep it so for a while."""
+        """Send all messages of a sequence except the first, and keep the gap open for a while."""
         asked = {**given, "conn": "gap", "seq": "gap", "op": "CreateSequence"}
         self._identifiers["gap"] = "urn:uuid:nobody-gap"
         answer = await self.request(self._raw(asked), asked, "CreateSequence")
