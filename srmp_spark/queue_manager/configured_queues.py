@@ -13,9 +13,12 @@ log = logging.getLogger(__name__)
 
 
 async def ensure_queues(manager: QueueManager) -> None:
-    """Create the queues of the configuration, our order queue and, if needed, our forward queue.
+    """Create the queues that the configuration names and this queue manager's own queues.
 
-    Raises :class:`ConfigurationError` if a queue exists with another kind or cannot be created.
+    The own queues are the order queue and, if forwarding is on, the forward queue. A queue that
+    exists keeps its messages. Empty subqueues that a kill left behind are removed, and doubtful
+    settings of forwarding are logged. Raises :class:`ConfigurationError` if a queue exists with
+    another kind or cannot be created.
     """
     wanted = [
         (ORDER_QUEUE, False),

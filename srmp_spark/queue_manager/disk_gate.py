@@ -1,10 +1,12 @@
 """Stop accepting messages before the disk is full, and accept them again when there is room.
 
-**Theory of operation.** Room is the free space of the volume, and the free space inside the
-database (store/database/disk_room.py). The gate closes before a write can fail. It opens when there
-is room again: rows were purged or trimmed, and their pages take the next rows. While the volume is
-tight, unused pages of the database are given back to the volume (store/database/giving_back.py).
-Then sealing and the publisher, which write files of their own, have room too.
+**Theory of operation.** The gate (:class:`.acceptor.Gate`) is closed while messages are refused.
+Room is the free space of the volume, and the free space inside the database
+(store/database/disk_room.py). The gate closes before a write can fail. It opens when there is room
+again: rows were purged or trimmed, and their pages take the next rows. While the volume is tight,
+unused pages of the database are given back to the volume (store/database/giving_back.py). Then
+sealing (rows are copied to segment files, store/stored_rows/sealing.py) and the publisher of the
+Delta state, which write files of their own, have room too.
 """
 
 from __future__ import annotations
@@ -37,30 +39,33 @@ if TYPE_CHECKING:
     from srmp_spark.store.database.transaction import Transaction
 
 DISK_FULL = "disk-full"
-"""Reason of the gate when the disk is full."""
+"""Reason that the gate states while it is closed because the disk is full."""
 DISK_LOOK_SECONDS = 0.5
 DISK_LOOK_BYTES = DISK_FREE_FLOOR // 4
-"""Accepted bytes after which the disk is looked at, if DISK_LOOK_SECONDS have not passed before.
+"""Accepted bytes after which the free space is measured, even before DISK_LOOK_SECONDS are over.
 
 A fast sender can fill a small volume in less time.
 """
 DISK_TIGHT_FACTOR = 2
-"""The volume is tight below this many times the least free space.
+"""The volume is tight while less than this many times the least free space is free.
 
 Then rows that are received and durable elsewhere are deleted before their time, and free pages of
 the database are given back.
 """
 SEAL_ROOM_BYTES = SEAL_BYTES_MAX + GROUP_BYTES_MAX
-"""Most bytes of the files of one segment: its posts, and one group more.
+"""Most bytes of the files of one segment (sealed rows): its posts, and one group more.
 
-With less spare room rows stay unsealed.
+With less spare room rows stay unsealed in the database.
 """
 
 log = logging.getLogger(__name__)
 
 
 class DiskGate:
-    """Watches the free space of one data directory, and opens and closes the gate."""
+    """Measures the free space of one data directory. Opens and closes the acceptor's gate.
+
+    "The log" in this class is the write-ahead log of the database (SQLite's WAL file).
+    """
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
@@ -73,29 +78,32 @@ class DiskGate:
             else 1
         )
         self._cut_due = False
-        """Set when pages were given back and the file is not shorter yet, because a reader looks at
-        an older state.
+        """True when pages were given back and the file is not shorter yet, because a reader of the
+        database uses an older state.
         """
         self._log_shuts = False
-        """Set when the length of the log's file is what keeps the gate closed, or what keeps pages
-        from being given back.
+        """True when the length of the write-ahead log's file is what keeps the gate closed, or what
+        keeps pages from being given back.
         """
         self.is_tight = False
-        """Whether there is so little room that whatever can make room should do so."""
+        """Whether the volume has so little room that all code that can make room should do so."""
         self.spare = sys.maxsize
-        """Bytes of the volume that files other than the databases may take."""
+        """Bytes of the volume that files other than the databases may take, as measured last."""
 
     def __repr__(self) -> str:
         return f"<DiskGate tight={self.is_tight} spare={self.spare}>"
 
     @property
     def is_closed(self) -> bool:
-        """Return whether messages are refused because there is no room."""
+        """Return whether the gate is closed because the disk is full."""
         gate = self._manager.acceptor.gate
         return gate is not None and gate.reason == DISK_FULL
 
     def look_again(self) -> None:
-        """Look at the disk while a message is being accepted. Raise nothing."""
+        """Call :meth:`look` while a message is being accepted, without its errors.
+
+        Called when the acceptor has accepted as many bytes as the last measurement allowed.
+        """
         self._manager.acceptor.room = DISK_LOOK_BYTES
         with suppress(OSError):  # The next regular look raises the error.
             self.look()
@@ -103,7 +111,8 @@ class DiskGate:
     def look(self) -> None:
         """Measure the free space, and open or close the gate.
 
-        Raises :class:`OSError` if the volume cannot be asked.
+        Also sets how many bytes may be accepted until the next measurement, and logs a change.
+        Raises :class:`OSError` if the volume cannot be measured.
         """
         manager, acceptor = self._manager, self._manager.acceptor
         volume = Volume.look(manager.directory.path)
@@ -148,12 +157,17 @@ class DiskGate:
 
     @property
     def gives_back(self) -> bool:
-        """Return whether pages of the database should become room of the volume."""
+        """Return whether free pages of the database should be given back to the volume now."""
         journal = self._manager.journal
         return self.is_tight and journal.can_give_back and journal.free_bytes > FREE_PAGES_KEPT
 
     async def give_back(self) -> bool:
-        """Give a slice of the free pages back to the volume. Return whether there is more to do."""
+        """Give some free pages back to the volume, and return whether more should be given back.
+
+        One call moves at most GIVE_BACK_BYTES, a quarter of that if little is free, and nothing if
+        the volume has less than WAL_EDGE bytes. Raises :class:`OSError` if the volume cannot be
+        measured, and the errors of the journal.
+        """
         free = Volume.look(self._manager.directory.path).free
         # A page that is moved is written to the log first.
         if not self.gives_back or free < WAL_EDGE:
@@ -168,7 +182,11 @@ class DiskGate:
         return left > 0
 
     async def cut(self) -> None:
-        """Make the database file as short as it can be, if pages were given back."""
+        """Shorten the database file to its used pages, if pages were given back since the last cut.
+
+        If a reader of the database uses an older state, the file stays longer, and the next call
+        tries again.
+        """
         manager = self._manager
         if not self._cut_due:
             return
@@ -177,11 +195,12 @@ class DiskGate:
         self.look()
 
     async def cut_log(self) -> None:
-        """Give the file of the log back to the volume, if the room is needed.
+        """Give the file of the write-ahead log back to the volume, if its room is needed.
 
-        That is so if it opens the gate, or if it is the room in which pages are given back. The log
-        is written from its beginning again after each checkpoint, and its file keeps the greatest
-        length. It grows again with the messages that arrive then: the gate must open for them.
+        Its room is needed if it opens the gate, or if it is the room in which pages are given back.
+        The log is written from its beginning again after each checkpoint, and its file keeps the
+        greatest length. It grows again with later messages, so this call helps only if the gate
+        opens for them.
         """
         if not self._log_shuts:
             return

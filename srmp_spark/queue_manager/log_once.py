@@ -1,4 +1,4 @@
-"""Write each log line about one thing once, so that another machine cannot fill our disk."""
+"""Limit the log lines about one thing, so that another machine cannot fill the disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import OrderedDict
 REASONS_MAX = 32
 """Most reasons that are remembered for one thing.
 
-At the limit the reason that was given longest ago is forgotten.
+At the limit the reason that was reported longest ago is forgotten, and may be logged again early.
 """
 LINES_MAX = 10
 """Most lines about one thing in :data:`PERIOD_SECONDS`.
@@ -26,22 +26,28 @@ A longer reason, which another machine may have made, is cut.
 
 
 class LogOnce:
-    """Decides which reasons about one thing are logged.
+    """Decides which reasons about one thing are logged, for example about one destination.
 
     It has no clock: the time is an argument.
     """
 
     def __init__(self) -> None:
         self._written: OrderedDict[str, float] = OrderedDict()
-        """When each reason was written, by reason. The reason that was given last is at the end."""
+        """For each reason the time at which it was written.
+
+        The reason that was reported last is at the end.
+        """
         self._began = float("-inf")
-        """Start of the period whose lines :attr:`_lines` counts."""
+        """Start of the period in which :attr:`_lines` counts, on the caller's clock."""
         self._lines = self._left_out = 0
 
     def line(self, reason: str, now: float) -> str | None:
         """Return the text to log for ``reason``, or ``None`` to log nothing.
 
-        The text is safe for one line. ``now`` is in seconds.
+        A reason is logged once in PERIOD_SECONDS, and all reasons together at most LINES_MAX times.
+        The text is escaped to one line, cut to TEXT_MAX characters, and states how many lines were
+        left out before. The returned text counts as written. ``now`` is in seconds of any clock
+        that never goes back.
         """
         written_at = self._written.get(reason)
         if written_at is not None:

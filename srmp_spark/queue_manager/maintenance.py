@@ -1,10 +1,13 @@
 """Run the background jobs of a queue manager.
 
-These are sealing, retention, sweeping, the disk gate, and the end of an unused queue manager. Each
-job does one bounded step at a time and lets messages come first. A step that needs the journal is a
-small transaction in its pipeline. The reader process does the heavy work (decoding and writing
-segments) at low priority. Sealing stops while messages arrive at full speed, because then both
-would compete for the same disk.
+These are: sealing (the rows of a queue are copied from the database to segment files,
+:mod:`srmp_spark.store.stored_rows.sealing`), retention (old rows are deleted), sweeping (deleted
+rows and files are removed in slices, :mod:`srmp_spark.store.database.sweeper`), the disk gate
+(:mod:`.disk_gate`), and the end of an unused queue manager. Each job does one bounded step at a
+time and lets messages come first. A step that needs the journal is a small transaction in its
+pipeline. The reader process does the heavy work (decoding and writing segments) at low priority.
+Sealing stops while messages arrive at full speed, because then both would compete for the same
+disk.
 """
 
 from __future__ import annotations
@@ -32,23 +35,23 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
 
 OLDER_COPY = "older-copy"
-"""Reason of the gate when the data directory is an older copy."""
+"""Reason of the closed gate when the data directory is an older copy."""
 SEAL_LOOK_SECONDS = 1.0
 SEAL_BUSY_ROWS_PER_SECOND = 1_000
-"""Rows per second above which sealing waits."""
+"""Rows committed per second above which sealing waits for a quieter time."""
 SEAL_BACKLOG_ROWS_MAX = 500_000
 """Unsealed rows of a queue at which sealing does not wait, whatever arrives.
 
 A second of catching up is better than a database that grows for hours.
 """
 SEAL_SEGMENTS_WHILE_BUSY = 8
-"""Most segments that one look seals of a queue with SEAL_BACKLOG_ROWS_MAX unsealed rows while many
-messages arrive: some 65,000 rows a second, more than can arrive.
+"""Most segments that one run of sealing writes for a queue with SEAL_BACKLOG_ROWS_MAX unsealed rows
+while many messages arrive: some 65,000 rows a second, more than can arrive.
 """
 SEAL_IDLE_SECONDS = 600.0
-"""Seconds between two looks at all queues for rows that have become old.
+"""Seconds between two checks of all queues for rows that have become old enough to seal.
 
-In between only queues that got rows are looked at.
+In between only queues that got rows are checked.
 """
 QUEUE_RETRY_SECONDS = 60.0
 """Seconds for which a queue is left alone after its step failed, for example on a damaged row.
@@ -57,19 +60,19 @@ Its rows stay, and the other queues continue.
 """
 RETENTION_LOOK_SECONDS = 30.0
 RETENTION_FULL_SECONDS = 2.0
-"""Longest time between two looks of retention while messages are refused because the disk is full,
-in seconds. A publication causes a look too. The rows that retention may delete are all the room
-there may ever be.
+"""Longest time between two runs of retention while messages are refused because the disk is full,
+in seconds. A publication of the Delta state causes a run too. The rows that retention may delete
+are all the room there may ever be.
 """
 RETENTION_PAUSE_SECONDS = 0.1
-"""Least seconds between two looks of retention while the disk is full, whatever is published."""
+"""Least seconds between two runs of retention while the disk is full, whatever is published."""
 DUE_SECONDS = 60.0
-"""Longest time of a look at all queues, in seconds.
+"""Longest time of a check of all queues by the reader process, in seconds.
 
 With 10,000 queues it takes 20 ms on a machine that has nothing else to do.
 """
 SUBQUEUES_LOOK_SECONDS = 5.0
-"""Seconds between two looks at subqueues that nobody declared.
+"""Seconds between two checks of the subqueues that no client declared.
 
 A subqueue that its last reader leaves empty is removed at once.
 """
@@ -103,13 +106,13 @@ log = logging.getLogger(__name__)
 
 
 class Maintenance:
-    """Runs the background jobs of one queue manager."""
+    """Runs the background jobs of one queue manager. Handles the events of its reader process."""
 
     def __init__(self, manager: QueueManager, *, on_unused: Callable[[], object]) -> None:
         """Prepare the background jobs without starting them.
 
         ``on_unused`` must stop the process. It is called when no client needs the process, or when
-        :attr:`fatal` says why it may not continue.
+        :attr:`fatal` states why the process may not continue.
         """
         self._manager = manager
         self._on_unused = on_unused
@@ -121,35 +124,44 @@ class Maintenance:
         self._jump = 0
         self._rows_seen = 0
         self._sealed: dict[str, int] = {}
-        """For each queue its end at the time when there was nothing more to seal."""
+        """For each queue the last sequence up to which nothing more was to seal, when that was
+        checked.
+        """
         self._to_seal: set[str] = set()
-        """Queues in which sealing may find something, whatever their backlog, until sealing has
-        looked at them.
+        """Names of the queues in which sealing may find rows, until the reader process has found
+        none.
         """
         self._old_rows_at = -SEAL_IDLE_SECONDS
-        """Time of the last look at all queues for old rows, in seconds since :attr:`_begin`."""
+        """Time of the last check of all queues for old rows, in seconds since :attr:`_begin`."""
         self.disk = DiskGate(manager)
         self._retaining = asyncio.Lock()
         self._published = asyncio.Event()
-        """Set when rows have become durable elsewhere."""
+        """Set when the Delta state has got more rows, so that retention may delete them from the
+        log.
+        """
         self._synced: dict[str, int] = {}
-        """For each queue the last row that the Delta state holds durably."""
+        """For each queue the sequence of the last row that the Delta state holds durably."""
         self._failed: dict[tuple[str, str], tuple[float, str]] = {}
-        """For each (step, queue) that failed the time and the reason of the failure."""
+        """For each (step, queue name) that failed the time, in seconds of the monotonic clock, and
+        the reason.
+        """
         self._state_failure = ""
-        """The last error of the publisher, so that it is logged once."""
+        """The last error of a publisher that was logged, so that each is logged once."""
         self._unpublished: set[str] = set()
-        """Queues that the publisher called damaged since its last report."""
+        """Names of the queues that the publisher called damaged since its last report."""
         self._unpublished_before: set[str] = set()
-        """Queues that the publisher called damaged before its last report."""
+        """Names of the queues that the publisher called damaged before its last report."""
         self._compared = asyncio.Event()
         self.fatal: StoreDamagedError | None = None
-        """The reason why the process must end: the data directory is older than the Delta state."""
+        """The error with which the process must end, or ``None``: the data directory is older than
+        the Delta state.
+        """
 
     def start_reader(self) -> None:
-        """Clean up after a crash, then start the reader process.
+        """Remove the files that a crash left behind, then start the reader process.
 
-        The reader process loads while this process continues.
+        Segments that are missing are logged as errors. The reader process loads while this process
+        continues.
         """
         manager = self._manager
         directory = manager.directory
@@ -170,10 +182,11 @@ class Maintenance:
         manager.reader.start()
 
     async def compare_state(self) -> None:
-        """Wait until it is known that the Delta state is not ahead of the log.
+        """Wait until the Delta state was compared with the log, for at most STATE_COMPARE_SECONDS.
 
-        If the Delta state cannot be asked within STATE_COMPARE_SECONDS, log a warning and return.
-        Raises :class:`StoreDamagedError` (exit code 6) if the data directory is an older copy.
+        Without ``--state`` nothing is compared. If the Delta state cannot be read in that time, log
+        a warning and return. Raises :class:`StoreDamagedError` (exit code 6) if the data directory
+        is an older copy, so that the Delta state is ahead of it.
         """
         if self._manager.config.state is None:
             return
@@ -188,7 +201,10 @@ class Maintenance:
             raise self.fatal
 
     def start(self) -> None:
-        """Start the background jobs of the queue manager."""
+        """Start the background jobs of the queue manager, each as a task that repeats.
+
+        Raises :class:`OSError` if the free space of the volume cannot be measured.
+        """
         self._manager.acceptor.look = self.disk.look_again
         self.disk.look()
         self._every(DISK_LOOK_SECONDS, self._disk)
@@ -204,7 +220,10 @@ class Maintenance:
             self._every(UNUSED_LOOK_SECONDS, self._unused)
 
     async def stop(self) -> None:
-        """End the background jobs. A step in progress is abandoned."""
+        """Cancel the background jobs, and wait until they have ended.
+
+        A step in progress is abandoned.
+        """
         await end(self._tasks)
 
     def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
@@ -234,10 +253,11 @@ class Maintenance:
     # --- sealing and deleting ---------------------------------------------------------------------
 
     async def _queues_due(self, command: dict[str, Any]) -> list[str]:
-        """Return the queues that have something to do, as the reader process reports.
+        """Return the names of the queues for which ``command`` finds work in the reader process.
 
-        If the reader process cannot tell, return all queues. A damaged page of one queue must not
-        keep the others from being sealed, so each queue is then asked separately.
+        ``command`` is "to-seal" or "to-trim". If the reader process fails on a damaged page, return
+        the names of all queues, so that each queue is then asked separately. Raises
+        :class:`ApiError` for other failures, and if the reader process does not answer.
         """
         manager = self._manager
         try:
@@ -251,10 +271,11 @@ class Maintenance:
     async def _each_queue(
         self, step: str, names: Iterable[str], job: Callable[[Queue], Awaitable[None]]
     ) -> None:
-        """Do ``job`` for these queues, and for those whose last ``step`` failed.
+        """Do ``job`` for the queues ``names``, and for those whose last ``step`` failed.
 
-        A failure is logged once. The queue is left alone for a while, and no other queue is
-        affected. Raises :class:`ApiError` (503) if the reader process is being restarted.
+        A failure is logged, but the same reason only once. The failed queue is left alone for
+        QUEUE_RETRY_SECONDS, and no other queue is affected. Raises :class:`ApiError` (503) if the
+        reader process is being restarted.
         """
         manager = self._manager
         for name in sorted(
@@ -325,7 +346,11 @@ class Maintenance:
         return queue.unsealed_bytes >= sealing.SEAL_BYTES_MIN
 
     async def _seal_queue(self, queue: Queue, segments_max: int) -> None:
-        """Seal segments of a queue until nothing is left to seal or ``segments_max`` are sealed."""
+        """Seal segments of a queue until nothing is left to seal or ``segments_max`` are sealed.
+
+        Stop early if the disk has no room for a segment. Raises :class:`ApiError` if the reader
+        process refuses or does not answer.
+        """
         manager = self._manager
         while manager.catalogue.get(queue.name) is queue and segments_max > 0:
             if self.disk.spare < SEAL_ROOM_BYTES:
@@ -401,7 +426,10 @@ class Maintenance:
         await self._each_queue("retain", {*due, *retention.RECEIVED_BY_NOBODY}, look)
 
     def _limits_of(self, queue: Queue) -> dict[str, int | None]:
-        """Return the limits of :class:`.retention.Limits` other than age, for ``queue``."""
+        """Return the limits of :class:`.retention.Limits` for ``queue``, without the age.
+
+        The result has the names of the limits as keys.
+        """
         synced, bytes_max = self._synced.get(queue.name, 0), 0 if self.disk.is_tight else None
         if queue.name not in retention.RECEIVED_BY_NOBODY:
             return {"synced_to": synced, "bytes_max": bytes_max, "read_to": 0, "unsynced_max": None}
@@ -420,9 +448,10 @@ class Maintenance:
         }
 
     def _count_left_out(self, queue: Queue, to: int) -> None:
-        """Count receipts of our order queue that are deleted before the Delta state has them.
+        """Count and log receipts that are deleted before the Delta state has them.
 
-        The rows up to ``to`` are about to be deleted.
+        The rows of the order queue up to ``to`` (included) are about to be deleted. For other
+        queues, and without a Delta state, nothing is done.
         """
         lag = self._manager.state_lag
         if queue.name not in retention.RECEIVED_BY_NOBODY or lag.uri is None:
@@ -439,7 +468,7 @@ class Maintenance:
             lag.receipts_left_out += count
 
     def _trusted_utc(self) -> int:
-        """Return a time that neither an operator's ``date`` nor a wrong clock can push forward.
+        """Return the time for retention, which neither ``date`` nor a wrong clock can push forward.
 
         It is the earliest of three clocks: the wall clock; the time of the start, moved on by the
         monotonic clock; and the clock that began at the newest message. It is in microseconds since
@@ -486,7 +515,11 @@ class Maintenance:
     # --- the reader -------------------------------------------------------------------------------
 
     def _on_event(self, event: Event) -> None:
-        """Handle an event of the reader process, which reports how far the Delta state is."""
+        """Handle an event of the reader process.
+
+        Events report which rows the Delta state holds, and failures and recoveries of its
+        publishers.
+        """
         lag = self._manager.state_lag
         kind = event["event"]
         if kind == "compared":
@@ -534,7 +567,10 @@ class Maintenance:
                 self._refuse_older_copy(event["error"])
 
     def _note_failure(self, event: Event) -> None:
-        """Keep the failure of a publisher for ``status``."""
+        """Keep the failure of a publisher of the Delta state for ``status``.
+
+        A failure that continues keeps the time at which it began.
+        """
         failures, of = self._manager.state_lag.failures, event["of"]
         since = failures[of].since if of in failures else self._manager.clock.utc()
         failures[of] = StateFailure(event["error"], event["remedy"], event["fatal"], since)
@@ -547,9 +583,10 @@ class Maintenance:
         self._unpublished_before, self._unpublished = self._unpublished, set()
 
     def _refuse_older_copy(self, reason: str) -> None:
-        """Accept nothing more, and end the process.
+        """Refuse all messages, and end the process, because the data directory is an older copy.
 
-        Every row that is accepted now would get a sequence that another message has in Delta.
+        Every row that is accepted from now on would get a sequence that another message has in
+        Delta.
         """
         self.fatal = StoreDamagedError(reason)
         self._manager.acceptor.gate = Gate(

@@ -29,7 +29,7 @@ Values that a client can vary must not fill memory.
 """
 
 SAMPLES_AT_ONCE = 200
-"""Samples that are written between two looks at the clock: a millisecond."""
+"""Samples that are written before other work gets its turn: about a millisecond."""
 
 BUCKETS_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 """Upper bounds of the buckets, in seconds.
@@ -39,7 +39,7 @@ The promises to watch are 1 ms (one connection) and 20 ms (p99 at 32).
 
 
 class Histogram:
-    """Observations in seconds, counted in :data:`BUCKETS_SECONDS`."""
+    """Observed durations in seconds, counted in the buckets of :data:`BUCKETS_SECONDS`."""
 
     __slots__ = ("counts", "total")
 
@@ -53,7 +53,7 @@ class Histogram:
         self.total += seconds
 
     def family(self, name: str, text: str) -> HistogramMetricFamily:
-        """Return the histogram for a scrape, with cumulative buckets."""
+        """Return the histogram as a metric of ``prometheus_client``, with cumulative buckets."""
         buckets: list[tuple[str, float]] = []
         count = 0
         for bound, n in zip((*map(str, BUCKETS_SECONDS), "+Inf"), self.counts, strict=True):
@@ -63,11 +63,11 @@ class Histogram:
 
 
 Samples = Iterable[tuple[Sequence[str], float]]
-"""Pairs of label values and a value."""
+"""The samples of one metric: pairs of label values and a value."""
 
 
 class Gauge:
-    """One metric that is read at each scrape, as pairs of labels and value."""
+    """One metric that is read at each scrape. It may be a gauge or a counter."""
 
     __slots__ = ("is_long", "labels", "name", "read", "text")
 
@@ -80,10 +80,10 @@ class Gauge:
         *,
         is_long: bool = False,
     ) -> None:
-        """Describe a metric that ``read`` reads.
+        """Describe a metric. ``read`` is called at each scrape and returns its samples.
 
-        ``is_long`` says that there is a sample for each queue, and that the result of ``read`` may
-        be read in several turns of the loop.
+        ``is_long`` states that there is a sample for each queue, and that the result of ``read``
+        may be iterated in several turns of the loop.
         """
         self.name = name
         self.text = text
@@ -93,24 +93,26 @@ class Gauge:
 
 
 class Metrics:
-    """All metrics of one queue manager."""
+    """All metrics of one queue manager: counters that code increments, and functions to read."""
 
     def __init__(self) -> None:
         self.accepted: dict[tuple[str, str], int] = defaultdict(int)
-        """For each (queue, transport) the messages that were answered 200 as new rows."""
+        """For each (queue, transport) the number of messages that were answered 200 as new rows."""
         self.refused: dict[tuple[str, str], int] = defaultdict(int)
-        """For each (status, reason) the refused requests.
+        """For each (status, reason) the number of refused requests.
 
         With status 200 the message was answered 200 and discarded.
         """
         self.duplicates: dict[tuple[str, str], int] = defaultdict(int)
-        """For each (queue, kind) the messages that were answered 200 without a new row."""
+        """For each (queue, kind) the number of messages that were answered 200 without a new row.
+        """
         self.signatures: dict[tuple[str, str], int] = defaultdict(int)
-        """For each (status, how it was determined) the signed messages that were checked."""
+        """For each (status, how it was determined) the number of signed messages that were checked.
+        """
         self.sink_rows: dict[tuple[str, ...], int] = defaultdict(int)
-        """For "new", "known" and "conflicts" the rows of answered commits."""
+        """For each of "new", "known" and "conflicts" the number of rows of answered commits."""
         self.tls_refused: dict[str, int] = defaultdict(int)
-        """For each reason the handshakes that failed at the SRMP port."""
+        """For each reason the number of handshakes that failed at the SRMP port."""
         self.receipts_sent: dict[str, int] = defaultdict(int)
         self.receipts_blocked = 0
         self.receipts_dropped = 0
@@ -118,16 +120,20 @@ class Metrics:
         self.sync_seconds = Histogram()
         self.history_evicted: Callable[[], int] = int
         self.streams_forgotten: Callable[[], int] = int
-        """Returns how many resting streams were evicted from a full table.
+        """Returns the number of idle streams that were evicted from a full table.
 
-        ``history_evicted`` returns how many runs of identifiers were forgotten before their time.
+        ``history_evicted`` returns the number of runs of identifiers that were forgotten before
+        their time.
         """
         self.gauges: list[Gauge] = []
         self.counters: list[Gauge] = []
-        """Counters that are counted elsewhere and read like gauges."""
+        """Counters that other code counts and that are read like gauges."""
 
     def refuse(self, status: int, reason: str) -> None:
-        """Count one refusal with its status and reason."""
+        """Count one refusal with its HTTP status and reason.
+
+        If LABELS_MAX pairs are counted already, a new pair counts with the reason "other".
+        """
         key = (str(status), reason)
         if key not in self.refused and len(self.refused) >= LABELS_MAX:
             key = (str(status), "other")
@@ -138,9 +144,10 @@ class Metrics:
         self.tls_refused[why] += 1
 
     async def text(self, work: Work) -> bytes:
-        """Return the whole exposition, in :data:`CONTENT_TYPE`.
+        """Return all metrics in the text format of Prometheus (:data:`CONTENT_TYPE`).
 
-        With 10,000 queues it has 2 MB and takes 50 slices.
+        Other work gets its turn after each SAMPLES_AT_ONCE samples. With 10,000 queues the text has
+        2 MB and takes 50 turns.
         """
         pieces = []
         for family in self._families():
@@ -247,7 +254,7 @@ class Metrics:
 
 
 class _Labelled(NamedTuple):
-    """A metric with labels, as it is read."""
+    """A metric with labels, and its samples. ``kind`` is the class in ``prometheus_client``."""
 
     kind: type[CounterMetricFamily | GaugeMetricFamily]
     name: str
@@ -256,7 +263,7 @@ class _Labelled(NamedTuple):
     samples: Samples
 
     def of(self, samples: Samples) -> Metric:
-        """Return a metric with the given samples."""
+        """Return the metric of ``prometheus_client`` with ``samples`` in place of all samples."""
         family = self.kind(self.name, self.text, labels=self.labels)
         for values, value in samples:
             family.add_metric(list(values), value)

@@ -1,6 +1,6 @@
 """Run a queue manager process: open, serve, drain, close (INTERFACE.md section 2).
 
-    lock the directory ▶ bind both ports ▶ load ▶ start the reader ▶ listen
+    lock the directory ▶ bind all ports ▶ load ▶ start the reader ▶ listen
     ▶ one JSON line on stdout ▶ …
     … SIGTERM ▶ not ready ▶ stop listening ▶ answer what was received ▶ commit ▶ close ▶ exit 0
 
@@ -74,11 +74,12 @@ API_KEEP_ALIVE_SECONDS = 75
 This is longer than the pause between two renewals of a lease.
 """
 API_SHUTDOWN_SECONDS = 2
-"""Seconds that API calls in progress get at the end. Long polls are cut off."""
+"""Seconds that API calls in progress get at the end. Longer ones, such as long polls, are cut off.
+"""
 GARBAGE_THRESHOLD = 50_000
-"""New objects until Python looks for reference cycles.
+"""New objects until Python searches for reference cycles.
 
-The accepting code makes no cycles, and each look costs a pause.
+The accepting code makes no cycles, and each search costs a pause.
 """
 
 if TYPE_CHECKING:
@@ -87,14 +88,14 @@ if TYPE_CHECKING:
 EXPAT_WANTED = (2, 6, 0)
 """First version of expat that does not read a long token again and again.
 
-:mod:`srmp_spark.srmp.codec.xml_tree` explains why an older one suffices.
+An older one is only logged: :mod:`srmp_spark.srmp.codec.xml_tree` explains why it suffices.
 """
 
 log = logging.getLogger(__name__)
 
 
 def server_tls(config: ServeConfig) -> ServerTls:
-    """Return the TLS settings of ``--listen-https`` and ``--listen-wsrm``.
+    """Load the certificate of ``--listen-https`` and ``--listen-wsrm``. Return the TLS settings.
 
     Raises :class:`ConfigurationError` for files that cannot be used.
     """
@@ -109,7 +110,7 @@ def server_tls(config: ServeConfig) -> ServerTls:
 
 
 def _groups(config: ServeConfig) -> dict[str, MulticastAddress]:
-    """Return the multicast address of each queue that has one.
+    """Return the multicast address of each queue that has one, by queue name.
 
     Raises :class:`ConfigurationError` if multicast is configured and this process cannot use it,
     even if no queue listens.
@@ -122,7 +123,7 @@ def _groups(config: ServeConfig) -> dict[str, MulticastAddress]:
 
 
 class _ApiServer(uvicorn.Server):
-    """A uvicorn server that leaves signals to this process."""
+    """A uvicorn server that installs no handlers for signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -130,9 +131,10 @@ class _ApiServer(uvicorn.Server):
 
 
 def serve(config: ServeConfig) -> int:
-    """Run a queue manager until SIGTERM or SIGINT. Return the exit code.
+    """Run a queue manager until SIGTERM or SIGINT, or until it is unused. Return 0.
 
-    Raises errors that the command line turns into exit codes.
+    Raises :class:`ConfigurationError`, :class:`StoreError` and other errors of srmp-spark, which
+    the command line turns into exit codes. A failed write ends the process with code 1.
     """
     log_to_stderr()
     logging.Formatter.converter = time.gmtime
@@ -182,7 +184,7 @@ def serve(config: ServeConfig) -> int:
 
 
 class _Process:
-    """Holds the parts of one queue manager from the first commit to the last."""
+    """Builds, runs and ends the parts of one queue manager."""
 
     def __init__(
         self,
@@ -222,7 +224,11 @@ class _Process:
         rpc_sockets: tuple[socket.socket | None, socket.socket | None],
         descriptors: Descriptors,
     ) -> None:
-        """Serve until a signal arrives, then drain and close."""
+        """Start all parts, serve until a signal arrives or the process is unused, drain and close.
+
+        Raises :class:`ConfigurationError` if a part cannot start, and :class:`StoreDamagedError` if
+        the data directory is an older copy.
+        """
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -366,7 +372,7 @@ class _Process:
     async def _serve_wsrm(
         self, reliable: ReliablePort, wsrm_socket: socket.socket | None, descriptors: Descriptors
     ) -> None:
-        """Start the port of WS-ReliableMessaging, if there is one."""
+        """Start the port of WS-ReliableMessaging, if ``--listen-wsrm`` was given."""
         if wsrm_socket is not None and self._wsrm is not None:
             listen(wsrm_socket, self._wsrm.endpoint, "--listen-wsrm")
             await reliable.start(self._config, wsrm_socket, descriptors.wsrm)
@@ -380,7 +386,7 @@ class _Process:
     ) -> RpcPort | None:
         """Start the RPC port of remote read, and return it, or ``None`` without ``--rpc``.
 
-        Its modules are loaded only if it is needed.
+        Its modules are loaded only if it is needed. Raises as :meth:`.RpcPort.start`.
         """
         if rpc_socket is None:
             return None
@@ -450,7 +456,10 @@ class _Process:
         return server, task, port
 
     def _announce(self, manager: QueueManager) -> None:
-        """Print the ready line, and write the endpoint file for other processes of this host."""
+        """Print the ready line as JSON, and write the endpoint file.
+
+        The file is for other processes of this host.
+        """
         ready: interface.ReadyLine = {
             "listening": self._listening.url(),
             "api": self._api_url,
@@ -481,7 +490,7 @@ class _Process:
 
 
 def _write_file(path: Path, text: str) -> None:
-    """Write a file so that readers see either the old content or the new one."""
+    """Replace a private file so that readers see either the old content or the new one."""
     new = path.with_suffix(".new")
     with os.fdopen(replace_private(new), "w", encoding="utf-8") as file:
         file.write(text)
@@ -489,7 +498,7 @@ def _write_file(path: Path, text: str) -> None:
 
 
 def _die(error: ProcessMustEndError) -> Any:  # noqa: ANN401  # it does not return
-    """End the process at once, and print the reason and a hint.
+    """End the process at once with code 1, after printing the error and a hint.
 
     A normal end would write and sync again, on top of data that may be missing.
     """

@@ -93,25 +93,25 @@ from srmp_spark.store.tables import decisions, queues, state
 from srmp_spark.store.tables.epochs import end_of
 
 LEASE_LOOK_SECONDS = 0.5
-"""Seconds between two looks of a waiting receiver at whether the holder's process is gone."""
+"""Seconds after which a waiting receiver checks again whether the holder's process is gone."""
 
 HOLES_OF_A_COMMIT = 1_000
-"""Most holes of one commit of a purge. More holes need more commits, of some milliseconds each."""
+"""Most holes that one commit of a purge makes. More need more commits, of some ms each."""
 
 log = logging.getLogger(__name__)
 
 
 class _Purged(NamedTuple):
-    """The rows that one commit of a purge removed."""
+    """The rows that one commit of a purge has deleted, and the last sequence it reached."""
 
     rows: int
     to: int
     end: int
-    """The last sequence of the whole purge."""
+    """The last sequence that the whole purge deletes."""
 
 
 class QueueManager:
-    """Serves one data directory. Create it inside the running loop."""
+    """Combines the parts of the main process. Create it in the running loop."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class QueueManager:
         on_fatal: Callable[[ProcessMustEndError], object],
         client_tls: ClientTls | None = None,
     ) -> None:
-        """Load the state of the data directory.
+        """Load the state of the data directory, and build the parts without starting them.
 
         ``on_fatal`` is called when a write or sync failed, and must end the process. ``client_tls``
         is for receipts over HTTPS; without it the authorities of the system are trusted.
@@ -140,9 +140,9 @@ class QueueManager:
         # Nothing can have waited longer than since the start.
         self.state_lag = StateLag(config.state, as_of=clock.utc() / 1e6)
         self.rows_committed = 0
-        """Rows committed since the start. Sealing sees by it whether many messages arrive."""
+        """Rows committed since the start. Sealing learns by it whether many messages arrive."""
         self.garbage = asyncio.Event()
-        """Set when there are rows to delete (store/database/sweeper.py)."""
+        """Set when there are deleted rows or files to remove (store/database/sweeper.py)."""
         self.read_at = clock.monotonic()
         """Monotonic time of the last call for rows. A reader that only peeks has no lease."""
         self._admin = asyncio.Lock()
@@ -219,7 +219,7 @@ class QueueManager:
         )
         self.tokens = config.all_tokens()
         self.set_aside: list[SetAside] = [*tell_set_aside(unreadable)]
-        """Rows of the store that were unreadable at the start, for ``status`` and ``doctor``."""
+        """Database rows that were unreadable at the start, for ``status`` and ``doctor``."""
         self.acceptor = Acceptor(
             self.receiver,
             self.journal,
@@ -235,9 +235,9 @@ class QueueManager:
             writers=Writers(config.writer, self.tokens) if config.writer else None,
         )
         self.receipts_came: Callable[[], object] = lambda: None
-        """Called when our order queue has new rows. The process notifies the sender process."""
+        """Called when the order queue has new rows: the process notifies the sender process."""
         self.forward_came: Callable[[], object] = lambda: None
-        """Called when the forward queue has new rows. The process notifies the sender process."""
+        """Called when the forward queue has new rows: the process notifies the sender process."""
         self.remote_queues: RemoteQueues | None = None
         """The pullers, which read remote queues. The process sets it."""
         self.reader: ReaderLink
@@ -248,7 +248,7 @@ class QueueManager:
         self.incoming_sequences: Callable[[Callable[[str], bool]], list[dict[str, object]]] = (
             lambda sees: []
         )
-        """Returns incoming sequences for ``status``, of allowed queues. The process sets it."""
+        """Returns the incoming sequences of allowed queues for ``status``. The process sets it."""
         for queue in stored.queues:
             self._open_queue(queue)
         for consumer in stored.consumers:
@@ -268,7 +268,7 @@ class QueueManager:
         self._owed_at_start = stored.owed
 
     def start_sending(self) -> None:
-        """Begin to send receipts, first those that the last run still owed."""
+        """Begin to send receipts, first those that the last run has left in the store."""
         self.receipts.owe(self._owed_at_start, found=True)
         self._owed_at_start = []
         self.receipts.arm()
@@ -308,12 +308,12 @@ class QueueManager:
         journal: bool | None = None,
         is_restricted: bool = False,
     ) -> bool:
-        """Create a queue if there is none of that name. Return whether it was created.
+        """Create a queue if none has this canonical name. Return whether it was created.
 
         ``journal`` switches the queue's journal on or off; ``None`` leaves it as it is.
-        ``is_restricted`` says that the caller's token is not for all queues. A subqueue that a
-        remote reader created is declared by this call, and stays. Raises :class:`ApiError`: 409 for
-        another kind or too many queues, 400 if name or kind is not possible.
+        ``is_restricted`` states that the caller's API token is not for all queues. A subqueue that
+        a remote reader created is declared by this call, and stays. Raises :class:`ApiError`: 409
+        for another kind or too many queues, 400 if name or kind is not possible.
         """
         async with self._admin:
             if base_of_journal(name) is not None:
@@ -420,7 +420,7 @@ class QueueManager:
             return self._open_queue(stored)
 
     async def remove_subqueue(self, queue: Queue, is_over: Callable[[Queue], bool]) -> None:
-        """Delete an undeclared subqueue if ``is_over`` is true just before the deletion."""
+        """Delete an undeclared subqueue if ``is_over`` returns True just before the deletion."""
         async with self._admin:
             if is_over(queue):
                 await self._delete(queue)
@@ -442,9 +442,9 @@ class QueueManager:
         log.info("queue.journal name=%s on=%s", queue.name, journal)
 
     async def delete_queue(self, name: str) -> str:
-        """Delete a queue and its rows. Return its canonical name.
+        """Delete a queue with its rows and its undeclared subqueues. Return its canonical name.
 
-        The subqueues that nobody declared are deleted with it. Returns when the deletion is stored.
+        ``name`` may have any allowed form. The call waits until the deletion is on stable storage.
         Raises :class:`ApiError`: 404 if there is no such queue, 400 if it cannot be deleted.
         """
         async with self._admin:
@@ -480,12 +480,13 @@ class QueueManager:
                 self.subqueues.tell("queue.deleted", each.name)
 
     async def purge_queue(self, name: str, spared: SequenceSet | None = None) -> int:
-        """Delete the rows that wait in a queue. Return how many they were.
+        """Delete the rows that wait in a queue or journal. Return the number of these rows.
 
-        The rows of ``spared``, which remote readers have, stay. Many rows that were received out of
-        turn, or are spared, make many holes: each commit makes a slice of them. No remote reader is
-        served until the last one is stored. After a kill in between, the rows after the last slice
-        still wait.
+        The rows of ``spared``, which remote readers have locked, stay. A journal's rows are only
+        marked. Many rows that were received out of turn, or are spared, make many holes: each
+        commit makes a slice of them. No remote reader is served until the last one is stored. After
+        a kill in between, the rows after the last slice still wait. Raises :class:`ApiError` (404,
+        400).
         """
         async with self._admin:
             queue, left = self.catalogue.find(name), SequenceSet() if spared is None else spared
@@ -540,9 +541,10 @@ class QueueManager:
     def decide(
         self, transaction: Transaction, queue: Queue, runs: Iterable[Range], reason: Reason
     ) -> None:
-        """Note that rows leave the queue, in the transaction that removes them.
+        """Record in ``transaction`` that ``runs`` leave the queue ([MC-MQSRM] 3.1.7.3).
 
-        [MC-MQSRM] 3.1.7.3. Decisions of the marks are stored first: no received row is purged.
+        The transaction removes them. Decisions of marks are stored first: no received row is
+        purged.
         """
         asked = queue.deciding.save(transaction, queue.id, queue.name)
         asked = (
@@ -553,7 +555,7 @@ class QueueManager:
             transaction.after_commit.append(self.decision_receipts.wake)
 
     async def pause_queue(self, name: str, *, paused: bool) -> None:
-        """Pause a queue, or end its pause. Messages for a paused queue are answered 503."""
+        """Pause a queue durably, or end its pause. A paused queue's messages are answered 503."""
         async with self._admin:
             queue = self.catalogue.find(name)
             queue.state.paused = paused
@@ -569,7 +571,7 @@ class QueueManager:
             self.forward_came()
 
     def _told_without_row(self, row: Undecided, store: Callable[[Transaction], None]) -> None:
-        """Store how a message without a row changes receipts, in the commit of its 200."""
+        """Store what a message without a row changes in receipts, in the commit of its 200."""
 
         def stored(result: None, error: BaseException | None) -> None:
             if error is None:
@@ -584,7 +586,7 @@ class QueueManager:
     # --- consumers --------------------------------------------------------------------------------
 
     async def delete_consumer(self, queue: Queue, name: str) -> None:
-        """Delete a consumer with its marks.
+        """Delete a consumer with its marks, and wait until that is on stable storage.
 
         Raises :class:`ApiError`: 404 if there is none, 409 while a receiver holds its lease, and
         400 for the default consumer, whose marks decide about rows.
@@ -613,7 +615,7 @@ class QueueManager:
         )
 
     async def _make_room_for(self, queue: Queue, name: str) -> None:
-        """Make room for a new consumer: delete the unused one whose lease ended first."""
+        """Delete the unused consumer whose lease ended first, if ``name`` finds no room."""
         if name in queue.consumers or not queue.consumers_full:
             return
         now = self.clock.monotonic()
@@ -640,11 +642,12 @@ class QueueManager:
         *,
         ranged: bool = False,
     ) -> Consumer:
-        """Take or renew the lease of a consumer, and return the consumer.
+        """Give ``holder`` the lease of a consumer, or renew it, and return the consumer.
 
-        Waits while another receiver has the lease. ``gone`` is set when the caller disconnects.
-        Raises :class:`ApiError`: 409 as soon as the present holder renews, 404 when the queue is
-        deleted meanwhile. Raises :class:`ConnectionResetError` if the caller has disconnected.
+        Waits while another receiver has the lease, and until the change is stored.
+        :meth:`.Consumer.grant` explains ``planned`` and ``ranged``. ``gone`` is set when the caller
+        disconnects. Raises :class:`ApiError`: 409 as soon as the present holder renews, 404 if the
+        queue is deleted meanwhile; :class:`ConnectionResetError` if the caller has disconnected.
         """
         known, seen = None, 0
         await self._make_room_for(queue, name)
@@ -685,12 +688,13 @@ class QueueManager:
         first: int | None = None,
         reason: Reason = Reason.RECEIVED,
     ) -> Consumer:
-        """Add marks of a consumer, and return the consumer when they are stored.
+        """Mark rows as received by a consumer, wait until that is stored, and return the consumer.
 
         Marks of the default consumer decide about the rows, for ``reason``. The marked rows are
-        ``sequences``, or ``first`` to ``to``, or, without ``first``, everything up to ``to`` from
-        the holder's plan. Raises :class:`ApiError`: 409 if ``holder`` does not have the lease or a
-        mark is past the end of its epoch; 404 or 409 if queue or consumer are deleted meanwhile.
+        ``sequences``, or ``first`` to ``to`` (included), or, without ``first``, everything up to
+        ``to`` from the holder's plan. Raises :class:`ApiError`: 409 if ``holder`` does not have the
+        lease or a mark is past the end of its epoch; 404 or 409 if queue or consumer are deleted
+        meanwhile.
         """
         consumer = queue.consumer(name)
         self.check_holder(consumer, holder)
@@ -719,7 +723,7 @@ class QueueManager:
     async def _marked(
         self, queue: Queue, consumer: Consumer, marked: Marked, reason: Reason
     ) -> None:
-        """Apply the consequences of marks, in memory and then on disk.
+        """Apply the consequences of new marks in memory, and wait until they are stored.
 
         If the default consumer marks rows before its queue is deleted, the commit of the deletion
         decides them at the latest, and their senders get receipts. A mark of another consumer that
@@ -739,7 +743,7 @@ class QueueManager:
             self._check_there(queue, consumer)
 
     async def forwarded(self, epoch: str, to: int) -> None:
-        """Mark forwarded messages up to ``to`` as received: the sender process has them."""
+        """Mark the forward queue up to ``to`` as received: the sender process has the messages."""
         queue = self.catalogue.get(FORWARD_QUEUE)
         if queue is None or epoch not in [each.epoch for each in queue.epochs]:
             return
@@ -750,14 +754,14 @@ class QueueManager:
             await self.saves.save(queue, queue.default)
 
     def forward_holding(self, holding: dict[str, str], empty: list[str], begins: bool) -> None:
-        """Note the sender of each outgoing queue that holds forwarded messages.
+        """Record the sender of each outgoing queue that holds forwarded messages, by queue.
 
         ``empty`` are queues that hold none now. ``begins``: the sender process has just started.
         """
         self.receiver.forward_room.told(holding, empty, begins=begins)
 
     async def release(self, queue: Queue, name: str, holder: HolderValue) -> None:
-        """Release the lease of ``holder``, or do nothing if it is over: a query may end twice."""
+        """Release the lease of ``holder`` durably. Only log it if ``holder`` has none."""
         consumer = queue.consumers.get(name)
         if consumer is not None and consumer.holder == holder:
             consumer.release()
@@ -781,7 +785,7 @@ class QueueManager:
             await self.saves.settle(queue, consumer)
 
     def check_holder(self, consumer: Consumer, holder: HolderValue) -> None:
-        """Raise :class:`ApiError` (409) unless ``holder`` has the lease."""
+        """Raise :class:`ApiError` (409) if ``holder`` is not the holder of the lease."""
         if consumer.holder == holder:
             return
         if consumer.is_held(self.clock.monotonic()):
@@ -789,7 +793,7 @@ class QueueManager:
         raise not_registered(consumer)
 
     def _check_there(self, queue: Queue, consumer: Consumer) -> None:
-        """Raise :class:`ApiError` (404 or 409) if the call's queue or consumer was deleted."""
+        """Raise :class:`ApiError` (404 or 409) if queue or consumer was deleted meanwhile."""
         if self.catalogue.get(queue.name) is not queue:
             raise UnknownQueueError(queue.name)
         if queue.consumers.get(consumer.name) is not consumer:

@@ -1,9 +1,9 @@
-"""Share places between callers, such as threads of the reader process or stages that arrive.
+"""Share places between callers, such as threads of the reader or staged writes of the sink.
 
-A caller is known by the name of its token. ``None`` is the user of this process on this host, or
-the process itself, and has no limit of its own. Waiting callers get free places in turns, one place
-each. So a caller with many calls delays a caller with one call by one place. The class has no lock
-and no timer: its owner calls it from one thread at a time.
+A caller is known by the name of its API token. ``None`` is the user of this process on this host,
+or the process itself, and has no limit of its own. Waiting callers get free places in turns, one
+place each. So a caller with many calls delays a caller with one call by one place. The class has no
+lock and no timer: its owner calls it from one thread at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 class Shares(Generic[_T]):
-    """Decides which of the waiting things get a place."""
+    """Decides which of the waiting things, such as jobs, get one of the places."""
 
     def __init__(self, places: int, share: int) -> None:
         """Create free ``places``, of which one named caller may hold at most ``share`` at once."""
@@ -34,24 +34,27 @@ class Shares(Generic[_T]):
 
     @property
     def waiting(self) -> int:
-        """Return how many things wait."""
+        """Return the number of things that wait for a place."""
         return sum(map(len, self._waiting.values()))
 
     def waiting_of(self, caller: str | None) -> int:
-        """Return how many things of ``caller`` wait."""
+        """Return the number of things of ``caller`` that wait for a place."""
         return len(self._waiting.get(caller, ()))
 
     def held_by(self, caller: str | None) -> int:
-        """Return how many places ``caller`` has."""
+        """Return the number of places that ``caller`` holds."""
         return self._held[caller]
 
     def enter(self, caller: str | None, thing: _T) -> list[_T]:
-        """Let ``thing`` wait for a place. Return all things that get one now."""
+        """Let ``thing`` wait for a place. Return a list of all things that get a place now.
+
+        It may contain ``thing`` or be empty.
+        """
         self._waiting.setdefault(caller, deque()).append(thing)
         return self._admit()
 
     def leave(self, caller: str | None) -> list[_T]:
-        """Give a place of ``caller`` back. Return all things that get a place now."""
+        """Give a place of ``caller`` back. Return a list of all things that get a place now."""
         self._held[caller] -= 1
         self._held_in_all -= 1
         if not self._held[caller]:
@@ -59,7 +62,7 @@ class Shares(Generic[_T]):
         return self._admit()
 
     def withdraw(self, caller: str | None, thing: _T) -> bool:
-        """Let ``thing`` wait no longer. Return whether it waited."""
+        """Remove ``thing`` from the waiting things. Return whether it waited."""
         queue = self._waiting.get(caller)
         if queue is None or thing not in queue:
             return False
@@ -69,11 +72,14 @@ class Shares(Generic[_T]):
         return True
 
     def others_wait(self, caller: str | None) -> bool:
-        """Return whether another caller waits for a place, and not for the end of its own call."""
+        """Return whether another caller waits for a place that it may have.
+
+        A caller that holds its whole share waits for the end of its own calls, and does not count.
+        """
         return any(each != caller and self._may_have_more(each) for each in self._waiting)
 
     def is_wanted(self, caller: str | None) -> bool:
-        """Return whether a place of ``caller`` would go to a thing that waits now."""
+        """Return whether a waiting thing would get a place if ``caller`` gave one back now."""
         return any(each == caller or self._may_have_more(each) for each in self._waiting)
 
     def _may_have_more(self, caller: str | None) -> bool:
@@ -95,7 +101,7 @@ class Shares(Generic[_T]):
 
 
 class _Nobody:
-    """Type of the value that means no caller, because ``None`` is a caller."""
+    """Type of the value that stands for no caller, because ``None`` stands for a caller."""
 
 
 _NOBODY = _Nobody()

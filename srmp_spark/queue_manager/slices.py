@@ -11,29 +11,28 @@ import time
 from types import TracebackType
 
 SLICE_SECONDS = 0.004
-"""Seconds that one slice takes of a turn of the loop.
+"""Seconds of a turn of the loop after which :meth:`Work.turn` ends the slice.
 
-The step in progress is finished after that; for a message of the largest size it takes some
-milliseconds more.
+The step in progress is finished first; for a message of the largest size it takes some milliseconds
+more.
 """
 
 
 class Slices:
-    """Gives slices to all pieces of work in turn."""
+    """Lets all pieces of long work run in slices, one after the other."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
     def work(self) -> Work:
-        """Begin a piece of work: ``async with slices.work() as work``."""
+        """Return a new piece of work, for use as ``async with slices.work() as work``."""
         return Work(self._lock)
 
 
 class Work:
-    """One piece of work, which runs in slices.
+    """One piece of long work, which runs in slices.
 
-    It must wait for nothing but :meth:`turn`. Other work stands still until this work, or its
-    slice, ends.
+    It must wait for nothing but :meth:`turn`. Other work waits until this work, or its slice, ends.
     """
 
     def __init__(self, lock: asyncio.Lock) -> None:
@@ -54,9 +53,9 @@ class Work:
         self._end()
 
     async def turn(self) -> None:
-        """Let the loop and other work have their turns if this slice is over.
+        """If this slice is over, let the loop and other work run, and wait for the next slice.
 
-        Call it between two steps.
+        Call this between two steps of the work.
         """
         if time.perf_counter() < self._until:
             return

@@ -1,6 +1,6 @@
-"""Keep how far the Delta state is, and what stops it.
+"""Keep how far the Delta state is behind the log, and which failure stops it.
 
-The publishers in the reader process report it.
+The publishers of the Delta state in the reader process report both.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class StateFailure:
-    """The reason why the Delta state does not continue."""
+    """A failure of a publisher, because of which the Delta state does not continue."""
 
     reason: str
     remedy: str
     ended: bool
-    """Whether the publisher has ended. Then the Delta state continues only after a restart."""
+    """Whether the publisher has ended. If so, the Delta state continues only after a restart."""
     since: int
     """Time of the first failure, in microseconds since 1970, UTC."""
 
@@ -29,7 +29,12 @@ The log has the first hundred of each report.
 
 @dataclass(slots=True)
 class StateLag:
-    """How far the Delta state is behind the log, as its publishers report it."""
+    """How far the Delta state is behind the log, as its publishers report it.
+
+    ``uri`` is None without a Delta state. ``position`` is the number of the last published commit.
+    ``receipts_left_out`` counts receipts of the order queue that were deleted before the Delta
+    state had them, since the start.
+    """
 
     uri: str | None
     position: int = 0
@@ -37,8 +42,8 @@ class StateLag:
     """Time at which the published state was read from the log, in seconds since 1970, UTC."""
     receipts_left_out: int = 0
     rows_gone: list[dict[str, object]] = field(default_factory=list)
-    """Ranges of rows that another program removed from ``inbox`` and that the log no longer has,
-    since the start.
+    """Ranges of rows that another program removed from the Delta table ``inbox`` and that the log
+    no longer has, since the start.
     """
     failures: dict[str, StateFailure] = field(default_factory=dict)
     """The present failure of each publisher, by its name: ``inbox``, ``sending``."""

@@ -17,13 +17,13 @@ from typing import Any, BinaryIO
 from srmp_spark.queue_manager.child.packets import DATA, END, HEAD, PACKET_MAX, REFUSAL
 
 STALL_SECONDS = 120.0
-"""Longest time for which a caller may accept no byte, in seconds.
+"""Longest time for which the caller (the HTTP client) may accept no byte, in seconds.
 
-Such a caller is disconnected after that, because its thread is needed.
+It is disconnected after that, because its thread is needed.
 """
 STALL_LOOK_SECONDS = 1.0
-"""Seconds between two looks of a waiting thread at :attr:`AnswerWriter.patience`, which may have
-become shorter.
+"""Seconds after which a waiting thread reads :attr:`AnswerWriter.patience` again, because the
+patience may have become shorter.
 """
 DATA_MAX = PACKET_MAX - 1
 SEND_MAX = 1024 * 1024
@@ -40,9 +40,11 @@ below PACKET_MAX.
 
 
 class AnswerWriter:
-    """The child's end of one answer.
+    """The child's end of the answer to one command.
 
-    Methods that use a connection raise :class:`OSError` when the caller has disconnected.
+    A packet (:mod:`.packets`) goes to the main process. "The caller" is the HTTP client that waits
+    for the answer. Methods that send raise :class:`OSError` if the other end is closed, and
+    :class:`TimeoutError` (an OSError too) if it accepts no byte for :attr:`patience` seconds.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -58,11 +60,18 @@ class AnswerWriter:
         self._pending = bytearray()
 
     def head(self, value: dict[str, Any]) -> None:
-        """Send the head of the answer, which for some commands is the whole answer."""
+        """Send the head packet of the answer: ``value`` as JSON.
+
+        For some commands it is the whole answer. Raises :class:`OSError` if the other end is closed
+        or accepts nothing.
+        """
         self._put(HEAD + json.dumps(value).encode())
 
     def whole(self, value: dict[str, Any]) -> None:
-        """Send the whole answer, whatever its length (see :meth:`.link.ChildLink.ask_long`)."""
+        """Send the whole answer: as its head, or, from PACKET_MAX bytes on, as data packets.
+
+        The main process reads both forms with :meth:`.link.ChildLink.ask_long`.
+        """
         text = json.dumps(value).encode()
         if len(text) < PACKET_MAX:
             self.head(value)
@@ -72,9 +81,11 @@ class AnswerWriter:
         self.end()
 
     def take_caller(self) -> None:
-        """Wait for the caller's own connection, into which data is then written as chunks of HTTP.
+        """Wait for the socket of the caller's own connection, which the main process sends.
 
-        Raises :class:`BrokenPipeError` if the caller has disconnected.
+        From then on, :meth:`write` writes the data into this socket as chunks of HTTP. Raises
+        :class:`BrokenPipeError` if the main process closed its end instead, because the caller has
+        disconnected. Raises :class:`TimeoutError` if nothing arrives for :attr:`patience` seconds.
         """
         # The main process first writes the head of the answer, which may wait for the caller.
         self._wait_for(self._connection, select.POLLIN)
@@ -85,9 +96,10 @@ class AnswerWriter:
         self._caller.setblocking(False)
 
     def write(self, data: Any) -> int:  # noqa: ANN401  # bytes, or a buffer of Arrow
-        """Send data of the answer, collected into full packets.
+        """Add bytes to the data of the answer, and return their number.
 
-        Return the number of bytes of ``data``.
+        Bytes are sent as full packets. The rest is kept until more bytes are written or
+        :meth:`flush` is called.
         """
         view = memoryview(data).cast("B")
         size = len(view)
@@ -109,11 +121,11 @@ class AnswerWriter:
         return size
 
     def write_file(self, file: BinaryIO, begin: int, end: int) -> None:
-        """Send the bytes of ``file`` from offset ``begin`` up to offset ``end``.
+        """Send the bytes of ``file`` from offset ``begin`` (included) to offset ``end`` (excluded).
 
-        If there is a connection of the caller, the kernel copies the bytes into it (``sendfile``),
-        and they do not pass through this process. Raises :class:`EOFError` if the file has fewer
-        bytes.
+        If :meth:`take_caller` has received the caller's connection, the kernel copies the bytes
+        into it (``sendfile``), and they do not pass through this process. Raises :class:`EOFError`
+        if the file ends before ``end``.
         """
         if self._caller is None:
             left = end - begin
@@ -142,7 +154,7 @@ class AnswerWriter:
         self._send_all(memoryview(b"\r\n"))
 
     def flush(self) -> None:
-        """Send the data that was collected for the next packet."""
+        """Send the bytes that are kept for the next packet, if there are any."""
         if self._pending:
             self._send(memoryview(self._pending))
             self._pending = bytearray()
@@ -156,9 +168,10 @@ class AnswerWriter:
             self._send_all(part)
 
     def _send_all(self, data: memoryview) -> None:
-        """Send ``data`` into the caller's connection.
+        """Send all of ``data`` into the caller's connection.
 
-        Each part has a wait of its own, so a slow caller is not treated as a stalled caller.
+        :attr:`patience` applies to each call of the kernel, so a slow caller is not treated as a
+        stalled caller. Raises :class:`TimeoutError` if the caller accepts no byte for that long.
         """
         assert self._caller is not None
         while data:
@@ -170,9 +183,9 @@ class AnswerWriter:
         self._connection.send(packet)
 
     def _wait_for(self, connection: socket.socket, event: int) -> None:
-        """Wait until ``connection`` is ready for ``event`` of ``poll``.
+        """Wait until ``poll`` reports ``event`` (POLLIN or POLLOUT) for ``connection``.
 
-        Raises :class:`TimeoutError` when :attr:`patience` is over.
+        Raises :class:`TimeoutError` after :attr:`patience` seconds without the event.
         """
         poll = select.poll()
         poll.register(connection, event)
@@ -182,12 +195,19 @@ class AnswerWriter:
                 raise TimeoutError("the caller accepts no data")
 
     def end(self) -> None:
-        """Send the collected data and the end packet, which states that the answer is complete."""
+        """Send the bytes that are kept, and then the end packet.
+
+        It states that the answer is complete.
+        """
         self.flush()
         self._put(END)
 
     def refuse(self, status: int, code: str, message: str, hint: str = "") -> None:
-        """Send a refusal, which states why there is no answer or why the answer breaks off."""
+        """Send a refusal: an HTTP status, a code, a message and a hint for the caller.
+
+        It states why there is no answer, or why the answer breaks off. Message and hint are cut to
+        REFUSAL_TEXT_MAX characters each.
+        """
         refusal = {
             "status": status,
             "code": code,
@@ -197,7 +217,11 @@ class AnswerWriter:
         self._put(REFUSAL + json.dumps(refusal).encode())
 
     def receive(self, size: int) -> bytes:
-        """Return one packet of a long command from the main process, at most ``size`` bytes."""
+        """Return the next packet of a long command from the main process, cut to ``size`` bytes.
+
+        Return no bytes if the main process has closed its end. Raises :class:`TimeoutError` if no
+        packet arrives for STALL_SECONDS.
+        """
         return self._connection.recv(size)
 
     def close(self) -> None:

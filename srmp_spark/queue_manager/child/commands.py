@@ -1,4 +1,4 @@
-"""Receive the commands that :class:`.link.ChildLink` sends, at the child's end of the socket.
+"""Receive the commands of :class:`.link.ChildLink` at the child's end of the socket.
 
 Each command begins with one packet.
 """
@@ -14,7 +14,7 @@ from srmp_spark.queue_manager.child.packets import COMMAND_MAX, END_OF_COMMAND, 
 
 
 class Command(NamedTuple):
-    """One packet from the main process."""
+    """One command packet from the main process, and the writer of its answer."""
 
     packet: bytes
     """The command as JSON, or LONG_COMMAND.
@@ -26,9 +26,10 @@ class Command(NamedTuple):
 
 
 def receive_command(control: socket.socket) -> Command | None:
-    """Return the next command, or ``None`` if the main process has closed its end or has ended.
+    """Receive the next command packet, and return it with the writer of its answer.
 
-    Raises :class:`BlockingIOError` if ``control`` does not block and no command is there yet.
+    Return ``None`` if the main process has closed its end or has ended. Blocks if ``control``
+    blocks; otherwise raises :class:`BlockingIOError` if no packet has arrived yet.
     """
     try:
         packet, descriptors, _, _ = socket.recv_fds(control, COMMAND_MAX, 1)
@@ -44,9 +45,10 @@ def receive_command(control: socket.socket) -> Command | None:
 
 
 def read_long_command(answer: AnswerWriter) -> dict[str, Any]:
-    """Read the command that follows LONG_COMMAND, and return it. Blocks until it is complete.
+    """Read the packets that follow LONG_COMMAND, parse them and return the command.
 
-    Raises :class:`OSError` if the main process closes its end before that.
+    Blocks until END_OF_COMMAND arrives. Raises :class:`OSError` if the main process closes its end
+    before that, or sends nothing for :data:`.answer.STALL_SECONDS`.
     """
     text = bytearray()
     while (packet := answer.receive(PACKET_MAX)) != END_OF_COMMAND:

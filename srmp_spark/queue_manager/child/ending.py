@@ -17,11 +17,12 @@ A task needs less time than this for its clean-up.
 
 
 async def end(tasks: Iterable[asyncio.Task[Any] | None]) -> None:
-    """Cancel ``tasks``, and return when all of them are over. Their exceptions are discarded.
+    """Cancel ``tasks`` and wait until all of them have ended. Their exceptions are discarded.
 
-    ``asyncio.wait_for`` before Python 3.12 loses a cancellation that arrives at the moment when the
-    awaited thing is done, so a loop around ``wait_for`` continues. Therefore a task that is not
-    over after AGAIN_SECONDS is cancelled again. ``None`` in ``tasks`` is skipped.
+    There is no time-out. ``asyncio.wait_for`` before Python 3.12 loses a cancellation that arrives
+    at the moment when the awaited thing is done, so a loop around ``wait_for`` continues. Therefore
+    a task that has not ended after AGAIN_SECONDS is cancelled again. ``None`` in ``tasks`` is
+    skipped.
     """
     all_of_them = [task for task in tasks if task is not None]
     left = set(all_of_them)

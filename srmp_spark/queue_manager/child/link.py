@@ -58,9 +58,9 @@ Event = dict[str, Any]
 
 
 class ReadRefusedError(ConnectionResetError):
-    """The child could not continue in the middle of an answer.
+    """Raised when the child breaks off an answer after the head packet, and states why.
 
-    ``refusal`` is the reason that it gave.
+    ``refusal`` is the error that the child reported.
     """
 
     def __init__(self, refusal: ApiError) -> None:
@@ -77,7 +77,7 @@ class ChildLink:
     module: str
     """The module that the child runs with ``python -m``. It calls :func:`.process.run_child`."""
     noun: str
-    """The name of the child in logs and errors."""
+    """The name of the child in log lines and error messages."""
     environment: Mapping[str, str] = {}
     """Environment variables for the child. A variable that is already set keeps its value."""
     restart_seconds: Sequence[float] = RESTART_SECONDS
@@ -105,16 +105,25 @@ class ChildLink:
 
     @property
     def is_up(self) -> bool:
-        """Return whether commands can be sent."""
+        """Return whether there is a child to which commands can be sent.
+
+        It is False while a child that died is being restarted.
+        """
         return self._control is not None
 
     def start(self) -> None:
-        """Start the child and keep it running."""
+        """Start the child, and a task that starts it again whenever it has died.
+
+        If the first start fails, an error is logged and the task tries again.
+        """
         self._try_to_spawn()
         self._keeper = self._loop.create_task(self._keep())
 
     async def stop(self) -> None:
-        """End the child. Kill it if it still runs after STOP_SECONDS."""
+        """End the child, and wait until it has ended.
+
+        The child is killed if it still runs STOP_SECONDS after its command socket was closed.
+        """
         self._stopping = True
         if self._control is not None:
             self._control.close()  # The child ends when its command socket is closed.
@@ -129,9 +138,11 @@ class ChildLink:
                 await self._loop.run_in_executor(None, process.wait)
 
     def _try_to_spawn(self) -> None:
-        """Start the child. Log an error if memory, processes or descriptors are lacking for it.
+        """Start the child.
 
-        There is no child then until the keeper tries again.
+        Log an error if the operating system refuses, such as for lack of memory.
+
+        There is no child then until :meth:`_keep` tries again.
         """
         try:
             self._spawn()
@@ -150,7 +161,7 @@ class ChildLink:
             with os.fdopen(os.memfd_create("settings"), "w+", encoding="utf-8") as file:
                 file.write(settings)
                 file.seek(0)
-                # Standard output carries one JSON line of ours alone.
+                # Standard output carries only the ready line of this process.
                 self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
                     [sys.executable, "-m", self.module, str(theirs.fileno())],
                     env={**self.environment, **os.environ},
@@ -167,14 +178,17 @@ class ChildLink:
         self._spawned()
 
     def _inherited(self) -> Mapping[str, socket.socket]:
-        """Return the sockets that a new child inherits, by name.
+        """Return the sockets that a new child inherits, by name. A subclass overrides this method.
 
-        This process must close its own copies.
+        The subclass must close this process's copies of the sockets.
         """
         return {}
 
     def _spawned(self) -> None:
-        """Do the work that follows the start of a new child. A subclass overrides this method."""
+        """Do nothing.
+
+        A subclass overrides this method, which is called after the start of a new child.
+        """
 
     async def _keep(self) -> None:
         failures = 0
@@ -205,7 +219,10 @@ class ChildLink:
         return process.pid, await self._loop.run_in_executor(None, process.wait)
 
     async def _listen(self) -> None:
-        """Handle the events of the child until the child closes the command socket."""
+        """Call ``on_event`` with each event from the child.
+
+        Return when the child closes the command socket. An exception of ``on_event`` is logged.
+        """
         control = self._control
         assert control is not None
         while True:
@@ -226,7 +243,7 @@ class ChildLink:
     # --- commands ---------------------------------------------------------------------------------
 
     def _send(self, command: bytes) -> socket.socket:
-        """Send a command, and return this process's end of the socket for its answer.
+        """Send a command packet, and return this process's end of the socket for its answer.
 
         Raises :class:`ApiError` (503) if the child is being restarted or is overloaded.
         """
@@ -248,10 +265,10 @@ class ChildLink:
         return ours
 
     def tell(self, command: dict[str, Any]) -> bool:
-        """Send a command that has no answer. Return whether it could be sent.
+        """Send a command that has no answer, and return whether it could be sent.
 
-        The command is lost if the child is started again: a new child does not get the commands of
-        the old one.
+        The result says nothing about its execution: the command is lost if the child dies first,
+        because a new child does not get the commands of the old one.
         """
         control = self._control
         if control is None:
@@ -273,8 +290,8 @@ class ChildLink:
     async def _post(self, command: dict[str, Any], extra: LongList | None = None) -> socket.socket:
         """Send a command of any length, and return this process's end of the socket for its answer.
 
-        ``extra`` is a list that belongs to the command. Raises :class:`ApiError` (503) if the child
-        is not there or does not accept the command.
+        ``extra`` is a list that belongs to the command. Raises :class:`ApiError` (503) if there is
+        no child, or if the child accepts no packet of a long command for ANSWER_SECONDS.
         """
         packets = long_command(command, extra)
         first = next(packets)
@@ -294,10 +311,10 @@ class ChildLink:
         return answer
 
     async def ask(self, command: dict[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
-        """Send a command whose whole answer is its head, and return the head.
+        """Send a command that the child answers with one packet, the head; return the head.
 
-        ``seconds`` is the longest wait, by default ANSWER_SECONDS. Raises :class:`ApiError`: the
-        child's refusal, or 503 if the child does not answer.
+        ``seconds`` is the longest wait for the answer, by default ANSWER_SECONDS. Raises
+        :class:`ApiError`: the child's refusal, or 503 if the child does not answer.
         """
         answer = await self._post(command)
         try:
@@ -313,10 +330,11 @@ class ChildLink:
         return self._head(packet)
 
     async def ask_long(self, command: dict[str, Any], *, seconds: float) -> dict[str, Any]:
-        """Send a command whose answer may be longer than one packet, and return the answer.
+        """Send a command that the child answers at any length, and return the answer.
 
-        ``seconds`` is the longest wait. Raises as :meth:`ask`, and :class:`ConnectionResetError` if
-        the answer is cut off.
+        The child writes the answer with :meth:`.AnswerWriter.whole`. ``seconds`` is the longest
+        wait for the whole answer. Raises as :meth:`ask`, and :class:`ConnectionResetError` if the
+        answer is cut off.
         """
         try:
             return await asyncio.wait_for(self._ask_long(command), seconds)
@@ -326,10 +344,11 @@ class ChildLink:
     async def ask_for_list(
         self, command: dict[str, Any], extra: LongList, *, seconds: float
     ) -> bytes:
-        """Send a command with a long list. Return the list of the same name in the answer, as JSON.
+        """Send a command with the list ``extra``, and return the answer's list of the same name.
 
-        The main process does not parse the list. ``seconds`` is the longest wait. Raises as
-        :meth:`ask_long`.
+        The list is returned as JSON text, which the main process does not parse. ``seconds`` is the
+        longest wait for the whole answer. Raises as :meth:`ask_long`, and :class:`ValueError` if a
+        long answer has no such list.
         """
         try:
             return await asyncio.wait_for(self._ask_for_list(command, extra), seconds)
@@ -361,14 +380,14 @@ class ChildLink:
     async def open(
         self, command: dict[str, Any], extra: LongList | None = None
     ) -> tuple[dict[str, Any], AsyncGenerator[bytes, None]]:
-        """Send a command that is answered with data.
+        """Send a command that the child answers with a head and data; return both.
 
-        Return the head of the answer, and the pieces of data.
+        The data is an iterator of byte strings. It raises :class:`ConnectionResetError` if the
+        answer is cut off: :class:`ReadRefusedError` if the child gave a reason. Close the iterator
+        to abandon the answer.
 
-        The iterator of pieces raises :class:`ConnectionResetError` if the answer is cut off:
-        :class:`ReadRefusedError` if the child gave a reason. Close the iterator to abandon the
-        answer. ``extra`` is a list that belongs to the command. Raises :class:`ApiError`: the
-        child's refusal, or 503 if the child does not answer.
+        ``extra`` is a list that belongs to the command. Raises :class:`ApiError`: the child's
+        refusal, or 503 if the child does not answer.
         """
         answer = await self._post(command, extra)
         try:
@@ -379,10 +398,11 @@ class ChildLink:
         return head, self._pieces(answer)
 
     async def open_direct(self, command: dict[str, Any]) -> DirectAnswer:
-        """Send a command whose data the child will write into the caller's connection itself.
+        """Send a command whose data the child will write into the connection of the HTTP client.
 
-        Return the answer, which waits for the caller's connection (:meth:`DirectAnswer.write_to`).
-        Raises :class:`ApiError`: the child's refusal, or 503 if the child does not answer.
+        Return the answer after its head was received. It waits for the client's connection
+        (:meth:`DirectAnswer.write_to`). Raises :class:`ApiError`: the child's refusal, or 503 if
+        the child does not answer.
         """
         answer = await self._post(command)
         try:
@@ -425,7 +445,7 @@ class ChildLink:
 
 
 class DirectAnswer:
-    """An answer whose head was received and whose data is still to be written.
+    """An answer of which the child has sent the head packet, and no data yet.
 
     Close it when done.
     """
@@ -435,12 +455,13 @@ class DirectAnswer:
         self._noun = noun
 
     async def write_to(self, descriptor: int) -> None:
-        """Let the child write all data into a socket, as chunks of HTTP without the last chunk.
+        """Wait while the child writes all data into a socket, as chunks of HTTP.
 
-        No other code may write into ``descriptor`` meanwhile. Raises :class:`ConnectionResetError`
-        if the answer is incomplete: :class:`ReadRefusedError` if the child gave a reason. There is
-        no time limit here, because a caller may accept its data slowly. The child disconnects a
-        caller that accepts no data.
+        The last, empty chunk is left to the caller. ``descriptor`` is the file descriptor of the
+        socket. No other code may write into it meanwhile. Raises :class:`ConnectionResetError` if
+        the answer is incomplete: :class:`ReadRefusedError` if the child gave a reason. This wait
+        has no time limit, because an HTTP client may accept its data slowly. The child disconnects
+        a client that accepts no data for :data:`.answer.STALL_SECONDS` or less.
         """
         try:
             socket.send_fds(self._answer, [b"S"], [descriptor])

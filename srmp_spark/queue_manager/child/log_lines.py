@@ -27,7 +27,7 @@ class OneLineFormatter(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Send the log of this process to its standard error."""
+    """Send the log of this process, from level INFO on, to its standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -33,13 +33,13 @@ packet does not matter.
 COMMAND_MAX = 64 * 1024
 """Bytes below which a command is sent as one packet.
 
-A longer command follows in packets on the socket of its answer.
+Packets of a longer command follow on the socket of its answer.
 """
 LONG_COMMAND = b"{}"
 END_OF_COMMAND = b"\n"
-"""Packets that announce a long command (LONG_COMMAND) and that end it.
+"""The packets that begin a long command (LONG_COMMAND, ``{}``) and end it (END_OF_COMMAND).
 
-No JSON that we write is equal to either of them.
+No JSON that the main process writes is equal to either of them.
 """
 
 HEAD = b"H"
@@ -50,17 +50,18 @@ REFUSAL = b"X"
 
 
 class LongList(NamedTuple):
-    """A list that belongs to a command. Its items are JSON already."""
+    """A list that is sent as the field ``name`` of a command. Its items are JSON texts already."""
 
     name: str
     items: list[bytes]
 
 
 def long_command(command: dict[str, Any], extra: LongList | None) -> Iterator[bytes]:
-    """Yield the packets of a long command, without the packet that ends it.
+    """Yield the JSON of a command in packets of at most PACKET_MAX bytes.
 
-    Items are copied packet by packet, because a command of 64 MiB as one text would block the loop
-    for tens of milliseconds. ``extra`` is a list that belongs to the command.
+    ``extra`` is a list that becomes a field of the command. Neither LONG_COMMAND nor END_OF_COMMAND
+    is yielded. Items are copied packet by packet, because a command of 64 MiB as one text would
+    block the loop for tens of milliseconds.
     """
     begin = json.dumps(command).encode()
     parts = [begin]

@@ -42,10 +42,11 @@ def end_with_parent(parent: int) -> None:
 
 
 def run_child(serve: Callable[[socket.socket, dict[str, Any]], object]) -> NoReturn:
-    """Run a child process until its parent closes the command socket, then exit.
+    """Run a child process until ``serve`` returns, then exit with code 0.
 
-    ``serve`` gets the command socket and the settings. It must return when the parent has closed
-    its end of the socket.
+    The settings are read from standard input. ``serve`` gets the command socket and the settings,
+    and must return when the parent has closed its end of the socket. SIGTERM and SIGINT are
+    ignored, pandas is left out (:mod:`.without_pandas`), and the log goes to standard error.
     """
     settings = json.load(sys.stdin)
     end_with_parent(settings["parent"])

@@ -21,7 +21,7 @@ class _Absent(MetaPathFinder):
 
 
 def leave_out_pandas() -> None:
-    """Make pandas impossible to import in this whole process.
+    """Make every later ``import pandas`` of this process fail with :class:`ModuleNotFoundError`.
 
     Call this before Arrow is used, and only in a process where no other code needs pandas. If
     pandas is already loaded, nothing is changed.

@@ -64,28 +64,28 @@ else:
 
 ENVIRONMENT_PREFIX = "SRMP_SPARK_"
 CLIENT_KEYS = frozenset({"api", "token"})
-"""Environment keys of other commands: ``SRMP_SPARK_API`` is a URL there, ``…_TOKEN`` the token."""
+"""Keys that other commands use too: ``SRMP_SPARK_API`` is a URL, ``…_TOKEN`` the API token."""
 
 DEFAULT_LISTEN = "127.0.0.1:8080"
 STATE_INTERVAL_SECONDS = 5.0
 """Default of ``--state-interval``: seconds that the Delta state may lag (docs/INTERFACE.md)."""
 QUEUES_OF_TOKENS_MAX = 1_000
-"""At this many queues a token for some queues can create none. Operators may use the rest."""
+"""From this many queues on, an API token for some queues creates none; operators still may."""
 QUEUES_MAX = 10_000
 """Most queues; a further one is refused. Each costs memory and a line in ``status``."""
 RETENTION_HOURS = 168.0
-"""Default of ``--retention-hours``: a week, longer than a long week-end in which nobody reads."""
+"""Default of ``--retention-hours``: a week, longer than a long week-end without a reader."""
 RETRANSMISSION_TIMEOUT_SECONDS = 20.0
-"""Seconds after which a receipt that could not be delivered is due again ([MC-MQSRM] 3.1.3.1,
-appendix A <25>).
+"""Default of ``--retransmission-timeout``: seconds until an undelivered stream receipt is sent
+again ([MC-MQSRM] 3.1.3.1, appendix A <25>).
 """
 RESEND_TABLE_SECONDS = (30.0, 30.0, 30.0, 300.0, 300.0, 300.0, 1800.0, 1800.0, 1800.0, 21600.0)
-"""Seconds between attempts, as in Windows ([MC-MQSRM] appendix A <16>). The last repeats."""
+"""Default of ``--resend-table``, as in Windows ([MC-MQSRM] appendix A <16>). The last repeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeConfig:
-    """All options of one ``serve`` process. Only :func:`load` builds it."""
+    """All options of one ``serve`` process, checked. Only :func:`load` builds it."""
 
     data_dir: Path
     listen: Endpoint = field(default_factory=lambda: Endpoint.parse(DEFAULT_LISTEN))
@@ -116,27 +116,24 @@ class ServeConfig:
     resend_table: tuple[float, ...] = RESEND_TABLE_SECONDS
     retransmission_timeout: float = RETRANSMISSION_TIMEOUT_SECONDS
     token: str | None = field(default=None, repr=False)
-    """The token of ``token_file`` or ``SRMP_SPARK_TOKEN``. It is in no log and in no repr."""
+    """The API token of ``token_file`` or ``SRMP_SPARK_TOKEN``. It is in no log and in no repr."""
     tokens: tuple[Token, ...] = ()
-    """The tokens of ``[[token]]`` in the file."""
+    """The API tokens of ``[[token]]`` in the file."""
     api_cert: Path | None = None
     api_key: Path | None = None
     exit_when_unused: float | None = None
-    """Seconds after the last lease at which the process ends by itself.
+    """Seconds after the end of the last lease of a Spark query at which the process ends by itself.
 
-    Spark sets it for embedded queue managers.
+    Spark sets it for embedded queue managers. ``None`` means never.
     """
     rpc: Endpoint | None = None
     subscription: tuple[Subscription, ...] = ()
     rpc_endpoint_mapper: Endpoint | None = None
     rpc_accounts: Accounts | None = None
-    """Accounts of the file of ``--rpc-accounts``, which may do everything with every queue."""
+    """Accounts in the file of ``--rpc-accounts``. Each may do everything with every queue."""
     rpc_account: tuple[RpcAccount, ...] = ()
     rpc_min_auth: Literal["none", "connect", "integrity", "privacy"] | None = None
-    """The least protection of calls at the RPC port.
-
-    ``None`` means none on loopback, and privacy elsewhere.
-    """
+    """The least protection of calls at the RPC port as given; see :attr:`rpc_auth_level`."""
     store_and_forward: bool = False
     redirect: Redirects = NO_REDIRECTS
     receipt_url: ReceiptUrls = NO_RECEIPT_URLS
@@ -149,7 +146,7 @@ class ServeConfig:
 
     @property
     def forwarding(self) -> Forwarding:
-        """Return the rules for messages that are not for a queue of ours."""
+        """Return the rules for messages that are not for a queue of this queue manager."""
         policy = UrlPolicy(self.allow_url)
         return Forwarding(
             store_and_forward=self.store_and_forward,
@@ -159,7 +156,11 @@ class ServeConfig:
 
     @property
     def rpc_auth_level(self) -> str:
-        """Return the least protection of calls at the RPC port. Calls with less are refused."""
+        """Return the least protection of calls at the RPC port. Calls with less are refused.
+
+        The default is "none" without a port, and on loopback without ``[[rpc_account]]``, otherwise
+        "privacy". Raises :class:`ConfigurationError` if the host of the port has no address.
+        """
         if self.rpc_min_auth is not None:
             return self.rpc_min_auth
         return (
@@ -169,7 +170,7 @@ class ServeConfig:
         )
 
     def all_rpc_accounts(self) -> RpcAccounts:
-        """Return the accounts of the file and of ``[[rpc_account]]``.
+        """Return the accounts of ``--rpc-accounts`` and of ``[[rpc_account]]`` together.
 
         Raises :class:`ConfigurationError` if two accounts have the same name.
         """
@@ -177,7 +178,7 @@ class ServeConfig:
 
     @property
     def multicast(self) -> PgmSettings | None:
-        """Return the settings of multicast, or ``None`` if multicast is off."""
+        """Return the settings of multicast, or ``None`` if multicast is off (no ``--pgm``)."""
         if self.pgm is None:
             return None
         constants = self.pgm_constants
@@ -190,7 +191,7 @@ class ServeConfig:
         )
 
     def all_tokens(self) -> Tokens:
-        """Return the tokens of the file and the token of ``--token-file``.
+        """Return the API tokens of ``[[token]]`` and the token of ``--token-file`` together.
 
         Raises :class:`ConfigurationError` if two have the same name or the same secret.
         """
@@ -199,16 +200,17 @@ class ServeConfig:
         return Tokens(tokens)
 
     def public_base(self, listening: Endpoint) -> str:
-        """Return the base URL by which peers reach us.
+        """Return the base URL (scheme, host and port) by which peers reach this queue manager.
 
-        It is used in ``sendReceiptsTo`` and in the addresses of admin queues.
+        This is ``--public-url``, else the first ``--host-name`` with the port of ``listening``, the
+        bound SRMP port, else the address of ``listening``. Receipts and admin queues use it.
         """
         if self.public_url is not None:
             return self.public_url.rstrip("/")
         return (listening._replace(host=self.host_name[0]) if self.host_name else listening).url()
 
     def public_base_of(self, port: SchemedEndpoint | None, public_base: str) -> str:
-        """Return the base URL by which clients reach ``port``.
+        """Return the base URL by which clients reach ``port``, another bound port.
 
         Its host is that of ``public_base``, which an operator may have set. If ``port`` is
         ``None``, ``public_base`` is returned.
@@ -219,9 +221,10 @@ class ServeConfig:
         return port.endpoint._replace(host=split_url(public_base).host.strip("[]")).url(scheme)
 
     def local_hosts(self, listening: Endpoint, https: Endpoint | None = None) -> LocalHosts:
-        """Return the hosts and ports in a ``<to>`` that are ours ([MC-MQSRM] 3.1.5.1.3).
+        """Return the hosts and ports that name this queue manager in a ``<to>``.
 
-        The arguments are the endpoints that are bound.
+        [MC-MQSRM] 3.1.5.1.3. ``listening`` and ``https`` are the bound endpoints of SRMP. If one of
+        the ports listens on every address, all names and addresses of this machine are included.
         """
         listeners = [
             listening.host,
@@ -306,7 +309,7 @@ def _seconds_table(text: str) -> tuple[float, ...]:
 
 
 class Option(NamedTuple):
-    """One option. Its ``key`` is the name of the flag with ``_`` for ``-``."""
+    """One option of ``serve``. Its ``key`` is the name of the flag with ``_`` for ``-``."""
 
     key: str
     convert: Callable[[str], Any]
@@ -543,9 +546,9 @@ TABLES: Mapping[str, Callable[[str, Any], Any]] = {
     "subscription": parse_subscriptions,
     "pgm_constants": parse_pgm_constants,
 }
-"""Parsers for keys that only the file has, which are arrays of tables (``[[signer]]``).
+"""Parsers for the keys that only the TOML file has: tables such as ``[[signer]]``.
 
-A parser gets the place of the key and the TOML value, and returns the values of the option.
+A parser gets the place of the key, for errors, and the TOML value, and returns the option's value.
 """
 
 _BY_KEY = {option.key: option for option in OPTIONS}
@@ -553,9 +556,9 @@ _FIELD_OF = {"token_file": "token", "token": "tokens"}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add every option, and ``--config``, to the parser of ``serve``.
+    """Add every option, and ``--config``, to the argument parser of ``serve``.
 
-    Values stay text, and :func:`load` converts them.
+    The parsed values stay text, and :func:`load` converts them.
     """
     for option in OPTIONS:
         parser.add_argument(
@@ -575,10 +578,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> ServeConfig:
-    """Merge flags (``None`` = not given), environment and file into the configuration.
+    """Merge flags (``None`` = not given), environment and file into the checked options.
 
-    Raises :class:`ConfigurationError` for an unknown key, a wrong value, or options that do not go
-    together.
+    Raises :class:`ConfigurationError` for an unknown key, a wrong value, a file that cannot be
+    read, a missing ``--data-dir``, or options that contradict each other.
     """
     file_name = flags.get("config") or environment.get(ENVIRONMENT_PREFIX + "CONFIG")
     texts: dict[str, tuple[str, Any]] = {}
@@ -673,7 +676,7 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, An
 
 
 def _check(config: ServeConfig) -> None:
-    """Raise :class:`ConfigurationError` for options that do not go together or need another."""
+    """Raise :class:`ConfigurationError` for options that contradict each other or need others."""
     if (config.api_cert is None) != (config.api_key is None):
         raise ConfigurationError("--api-cert and --api-key belong together")
     tokens = config.all_tokens()
@@ -697,9 +700,9 @@ def _check(config: ServeConfig) -> None:
 
 
 def _check_ports(config: ServeConfig) -> None:
-    """Raise :class:`ConfigurationError` if two options name the same port.
+    """Raise :class:`ConfigurationError` if two options name the same host and port (not 0).
 
-    The kernel would let both listeners of one process have the port.
+    The check is needed because the kernel would let two listeners of one process share the port.
     """
     named = [
         ("--listen", config.listen),

@@ -37,8 +37,9 @@ class Endpoint(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Return whether only this host can connect. A name counts as its addresses.
+        """Return whether only clients on this host can connect to the endpoint.
 
+        A host name is looked up, which may block, and counts as loopback if all its addresses do.
         Raises :class:`ConfigurationError` if the name has no address.
         """
         try:
@@ -81,5 +82,5 @@ class SchemedEndpoint(NamedTuple):
         return cls(Endpoint.parse(rest.rstrip("/")), scheme == "https")
 
     def url(self) -> str:
-        """Return the URL of the port."""
+        """Return the URL of the port, ``http://HOST:PORT`` or ``https://HOST:PORT``."""
         return self.endpoint.url("https" if self.is_tls else "http")

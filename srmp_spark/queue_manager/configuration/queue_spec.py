@@ -21,7 +21,7 @@ ABBREVIATED = 3
 
 
 def _suffix_meant(word: str) -> str | None:
-    """Return the suffix that ``word`` abbreviates or misspells, or ``None``."""
+    """Return the suffix of QUEUE_SUFFIXES that ``word`` abbreviates or nearly spells, or None."""
     if len(word) >= ABBREVIATED:
         for suffix in QUEUE_SUFFIXES:
             if suffix.startswith(word):
@@ -30,12 +30,13 @@ def _suffix_meant(word: str) -> str | None:
 
 
 class QueueSpec(NamedTuple):
-    """One queue of the configuration. The name may hold colons."""
+    """One queue that ``--queue`` names. The name may hold colons."""
 
     name: str
     transactional: bool
     journal: bool = False
-    """Whether to keep a journal. ``False`` leaves the journal as it is."""
+    """Whether to give the queue a journal. ``False`` leaves an existing queue's journal as it is.
+    """
     multicast: MulticastAddress | None = None
     """The multicast address whose messages are put into the queue while this process runs."""
 
@@ -43,8 +44,9 @@ class QueueSpec(NamedTuple):
     def parse(cls, text: str) -> QueueSpec:
         """Parse ``NAME[:transactional][:journal][:multicast=IP:PORT]``.
 
-        Raises :class:`ConfigurationError` for a wrong text. A name that ends in what is nearly a
-        suffix is an error too, because that is probably a typing error.
+        Raises :class:`ConfigurationError` for an invalid text, and for a multicast address of a
+        transactional queue. A name that ends in what is nearly a suffix is an error too, because
+        that is probably a typing error.
         """
         name, suffixes = split_queue_suffixes(text)
         _, colon, ending = name.rpartition(":")

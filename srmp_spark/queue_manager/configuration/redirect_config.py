@@ -31,7 +31,7 @@ from srmp_spark.srmp.forward.redirection import (
 RULES_MAX = 1_000
 """Most entries of each table; more is a configuration error.
 
-All entries are looked through for each new spelling of a ``<to>``.
+All entries are compared with each new URL text in a ``<to>``.
 """
 
 
@@ -48,7 +48,8 @@ NO_REDIRECTS = Redirects()
 def parse_redirects(where: str, value: Any) -> Redirects:  # noqa: ANN401  # a TOML value may be anything
     """Parse the entries of ``[[redirect]]`` from their TOML values.
 
-    Raises :class:`ConfigurationError`, which names the wrong entry.
+    ``where`` names the key in errors. Raises :class:`ConfigurationError`, which names the wrong
+    entry, and for more than RULES_MAX entries.
     """
     directions: dict[str, list[Redirection]] = {"in": [], "out": []}
     for place, entry in _entries(where, "redirect", value):
@@ -79,7 +80,8 @@ def parse_redirects(where: str, value: Any) -> Redirects:  # noqa: ANN401  # a T
 def parse_receipt_urls(where: str, value: Any) -> ReceiptUrls:  # noqa: ANN401  # a TOML value may be anything
     """Parse the entries of ``[[receipt_url]]`` from their TOML values.
 
-    Raises :class:`ConfigurationError`, which names the wrong entry.
+    ``where`` names the key in errors. Raises :class:`ConfigurationError`, which names the wrong
+    entry, and for more than RULES_MAX entries or two defaults.
     """
     urls: list[tuple[UrlRule | None, str]] = []
     for place, entry in _entries(where, "receipt_url", value):

@@ -43,7 +43,7 @@ Passwords of Windows have at most 256 characters.
 
 
 class Subscription(NamedTuple):
-    """One subscription: an entry ``[[subscription]]``."""
+    """One entry ``[[subscription]]``: messages of a remote queue become messages of a local one."""
 
     host: RemoteHost
     queue: str
@@ -54,9 +54,10 @@ class Subscription(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the name under which the subscription is stored: host, port and queue.
+        """Return the name under which the subscription is stored: host, port if given, and queue.
 
-        A change of any other value does not read the queue anew.
+        The queue's part is in lower case. A change of any other value keeps the stored position, so
+        the remote queue is not read from its beginning again.
         """
         return _name(self.host, self.queue)
 
@@ -74,10 +75,10 @@ def _name(host: RemoteHost, queue: str) -> str:
 
 
 def subscription_name(where: str, host: object, queue: object) -> str:
-    """Return :attr:`Subscription.name` for this host and queue.
+    """Return the :attr:`Subscription.name` of the subscription with this host and queue.
 
-    Raises :class:`ConfigurationError` if one of them is missing or invalid. ``where`` names the
-    entry in its text.
+    Raises :class:`ConfigurationError` if host or queue is missing, or the host is invalid.
+    ``where`` names the entry in the error's text.
     """
     if not isinstance(host, str) or not isinstance(queue, str) or not queue:
         raise ConfigurationError(f"{where}: host and queue are missing")
@@ -85,10 +86,10 @@ def subscription_name(where: str, host: object, queue: object) -> str:
 
 
 def parse_subscriptions(where: str, value: Any) -> tuple[Subscription, ...]:  # noqa: ANN401
-    """Return the subscriptions in ``value``, as TOML has parsed it.
+    """Return the subscriptions in ``value``, the TOML value of the key ``subscription``.
 
-    Raises :class:`ConfigurationError` if an entry is invalid, two have the same queue or ``to``, or
-    there are more than ``SUBSCRIPTIONS_MAX``.
+    ``where`` names the key in errors. Raises :class:`ConfigurationError` if an entry is invalid,
+    two have the same queue or ``to``, or there are more than SUBSCRIPTIONS_MAX.
     """
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ConfigurationError(f"{where}: expected tables, [[subscription]] with host and queue")
@@ -112,8 +113,9 @@ def parse_subscription(
 ) -> Subscription:
     """Return the subscription that one entry describes.
 
-    ``password`` is used if given, instead of the entry's password file. Raises
-    :class:`ConfigurationError` if the entry is invalid.
+    If ``password`` is given, it is used instead of the entry's password file. ``where`` names the
+    entry in errors. Raises :class:`ConfigurationError` if the entry is invalid or its password file
+    cannot be read.
     """
     for key, value in entry.items():
         if key not in KEYS:
@@ -149,10 +151,11 @@ def parse_subscription(
 
 
 def _password(where: str, entry: dict[str, Any]) -> str | None:
-    """Return the password from the file that the entry names, or None.
+    """Return the password from the file that the entry names, or ``None`` if it names none.
 
-    The configuration holds no password itself, because it gets into backups and tickets. Raises
-    :class:`ConfigurationError` if the file cannot be read.
+    The configuration itself holds no password, because configuration files get into backups and
+    tickets. Raises :class:`ConfigurationError` if the file cannot be read, or if other users may
+    read it.
     """
     if "password_file" not in entry:
         return None
@@ -166,7 +169,7 @@ def _password(where: str, entry: dict[str, Any]) -> str | None:
 
 
 def _to(where: str, entry: dict[str, Any], host: RemoteHost, queue: str) -> str:
-    """Return the local queue of an entry.
+    """Return the name of the local queue of an entry, in canonical form.
 
     The default is ``private$/orders@HOST``, and ``private$/orders.journal@HOST`` for a journal.
     Raises :class:`ConfigurationError` if the name is invalid.

@@ -43,9 +43,10 @@ log = logging.getLogger(__name__)
 
 
 class Channel(asyncio.Protocol, Generic[_Out, _In]):
-    """Sends and receives typed messages, as an :class:`asyncio.Protocol`.
+    """One end of the channel, an :class:`asyncio.Protocol`: sends and receives typed messages.
 
-    Call all methods in the thread of the loop.
+    Call all methods in the thread of the loop. ``on_lost`` and ``on_room`` are callbacks of the
+    owner.
     """
 
     def __init__(
@@ -59,8 +60,8 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
 
         ``types`` is the union of the messages that may arrive. ``on_message`` is called for each of
         them, in order. An exception of ``on_message`` is logged, and the next message is handled.
-        ``on_lost`` is called once when the other end is gone. ``on_room`` is called when congestion
-        has ended.
+        ``on_lost`` is called once when the connection to the other end is lost, but not after
+        :meth:`close`. ``on_room`` is called when congestion has ended.
         """
         self._frames: FrameReader[_In] = FrameReader(types)
         self._on_message = on_message
@@ -69,11 +70,12 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._turn: asyncio.Handle | None = None
-        """The next turn, if messages are left over from the last one."""
+        """The call of the next turn in the loop, if messages are left over from the last turn."""
         self._is_held = False
         self._is_lost = False
         self.is_congested = False
-        """Whether the owner must stop producing messages that can wait."""
+        """Whether more than CONGESTED_BYTES wait, so that the owner must stop producing messages.
+        """
 
     def __repr__(self) -> str:
         state = "lost" if self._is_lost else "held" if self._is_held else "open"
@@ -81,15 +83,17 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
 
     @property
     def is_open(self) -> bool:
-        """Return whether messages can be sent."""
+        """Return whether the channel is connected and neither closed nor lost."""
         return self._transport is not None and not self._is_lost
 
     # --- sending ----------------------------------------------------------------------------------
 
     def send(self, message: _Out) -> bool:
-        """Send ``message`` after all earlier ones. Return whether the channel is open.
+        """Queue ``message`` after all earlier ones for the other end.
 
-        Raises :class:`LimitExceededError` for a message above FRAME_MAX, which is not sent.
+        Return False, without sending, if the channel is not open. True does not mean that the
+        message arrives. Raises :class:`LimitExceededError` for a message above FRAME_MAX, which is
+        not sent.
         """
         frame = encode_frame(message)
         if self._transport is None or self._is_lost:
@@ -98,7 +102,10 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
         return True
 
     def close(self) -> None:
-        """Send the messages that wait, then close the channel. ``on_lost`` is not called."""
+        """Close the channel after the messages that wait were sent, without waiting for that.
+
+        ``on_lost`` is not called, and no further message is handled.
+        """
         self._is_lost = True
         if self._turn is not None:
             self._turn.cancel()
@@ -108,7 +115,7 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
     # --- receiving --------------------------------------------------------------------------------
 
     def hold(self) -> None:
-        """Stop handling messages until :meth:`release` is called.
+        """Stop handling messages and reading the socket until :meth:`release` is called.
 
         The owner calls this method when it has no room for messages.
         """
@@ -116,7 +123,7 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
         self._pause()
 
     def release(self) -> None:
-        """Handle messages again after :meth:`hold`."""
+        """End the pause of :meth:`hold`. Messages are handled from the next turn of the loop on."""
         if self._is_held:
             self._is_held = False
             self._next_turn()
@@ -137,7 +144,7 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
                     return
                 self._handle(message)
         except RemoteProtocolError:
-            # This is a bug of ours. The bytes after the bad frame mean nothing.
+            # This is a bug of srmp-spark. The bytes after the bad frame mean nothing.
             log.exception("gateway.bad_frame")
             self._abort()
             return
@@ -179,22 +186,31 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
             self._pause()
 
     def data_received(self, data: bytes) -> None:
-        """Keep the received bytes, and handle the messages that are whole."""
+        """Keep the received bytes, and handle the messages that are whole for at most one turn.
+
+        asyncio calls this method.
+        """
         self._frames.feed(data)
         if self._turn is None and self._may_handle():
             self._handle_turn()
 
     def connection_lost(self, exc: Exception | None) -> None:  # The signature is asyncio's.
-        """Notify the owner that the other end is gone, unless the owner closed the channel."""
+        """Call ``on_lost``, unless the owner closed the channel. asyncio calls this method."""
         if not self._is_lost:
             self._is_lost = True
             self._on_lost()
 
     def pause_writing(self) -> None:
-        """Note that the other end is slower than this one."""
+        """Set ``is_congested``, because more than CONGESTED_BYTES wait to be sent.
+
+        asyncio calls this method.
+        """
         self.is_congested = True
 
     def resume_writing(self) -> None:
-        """Note that the other end has caught up, and call ``on_room``."""
+        """Clear ``is_congested``, because the other end has caught up, and call ``on_room``.
+
+        asyncio calls this method.
+        """
         self.is_congested = False
         self._on_room()

@@ -1,6 +1,6 @@
-"""Frame the messages between the main process and a gateway: MessagePack with a length before it.
+"""Frame the messages between main process and gateway: MessagePack after its length.
 
-Both ends are our own code, so a frame that cannot be decoded is a bug and not an attack. The
+Both ends are code of srmp-spark, so a frame that cannot be decoded is a bug and not an attack. The
 decoder nevertheless checks every field against its type: a gateway that went wrong must not pass
 wrong values on.
 """
@@ -58,9 +58,11 @@ class FrameReader(Generic[_In]):
         self._data += data
 
     def messages(self) -> Generator[_In, None, None]:
-        """Yield each whole message. Discard its bytes, also when the caller stops half-way.
+        """Yield each message that is whole, and discard its bytes.
 
-        Raises :class:`RemoteProtocolError` for a frame that is too long or is no message.
+        The bytes are also discarded when the caller stops half-way. Bytes of an incomplete message
+        are kept. Raises :class:`RemoteProtocolError` for a frame that is longer than FRAME_MAX or
+        is no message.
         """
         at = 0
         try:

@@ -28,14 +28,14 @@ are waiting.
 WATCH_SECONDS = 2.0
 """Seconds between two pings, which ask a gateway whether its loop still runs."""
 SILENCE_SECONDS = 20.0
-"""Seconds without an answer after which a gateway counts as hanging.
+"""Seconds without an answer to a ping after which a gateway counts as hanging.
 
 It is killed and started again.
 """
 LAST_WORDS_SECONDS = 1.0
-"""Seconds that a gateway that lost its channel gets to log the reason. After that it is killed."""
+"""Seconds that a gateway whose channel is lost gets to log the reason. After that it is killed."""
 LOOK_SECONDS = 0.05
-"""Seconds between two looks of :meth:`GatewayLink.started` at whether the gateway ended instead of
+"""Seconds between two checks of :meth:`GatewayLink.started` whether the gateway ended instead of
 listening.
 """
 START_SECONDS = 30.0
@@ -89,13 +89,14 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
         self._connecting: asyncio.Task[None] | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._heard_at = 0.0
-        """Time of the gateway's last answer, on the monotonic clock."""
+        """Time of the gateway's last event or answer to a ping, in seconds of the monotonic clock.
+        """
         self._listens = asyncio.Event()
         self.channel: Channel[_Out, _In] | None = None
         """The channel to the present gateway. ``None`` while there is no gateway."""
 
     async def started(self) -> None:
-        """Return once the gateway accepts connections.
+        """Wait until the first gateway accepts connections.
 
         Raises :class:`ConfigurationError` if the gateway ended instead, or does not listen after
         START_SECONDS.
@@ -112,7 +113,7 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
             await asyncio.sleep(LOOK_SECONDS)
 
     async def stop(self) -> None:
-        """End the gateway. ``on_lost`` is not called."""
+        """End the gateway and wait until it has ended. ``on_lost`` is not called."""
         if self._watch is not None:
             self._watch.cancel()
         if self._connecting is not None:
@@ -123,10 +124,11 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
         await super().stop()
 
     def send(self, message: _Out) -> bool:
-        """Send ``message`` to the gateway. Return whether there is a gateway to send it to.
+        """Send ``message`` to the gateway, and return whether the channel to a gateway is open.
 
-        A message for a gateway that is gone can be dropped, because ``on_lost`` ends its
-        connection.
+        True does not mean that the message arrives. A message for a gateway that is gone can be
+        dropped, because ``on_lost`` ends the connection to which the message belongs. Raises
+        :class:`LimitExceededError` for a message above :data:`.frames.FRAME_MAX`.
         """
         return self.channel is not None and self.channel.send(message)
 
@@ -182,7 +184,8 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
     def _kill(self, process: subprocess.Popen[bytes]) -> None:
         """Kill ``process`` if it is the present gateway and still runs.
 
-        A gateway that lost its channel is of no use. The keeper starts another one.
+        Called when its channel is lost, because such a gateway is of no use. Another one is started
+        then.
         """
         if process is self._process and process.poll() is None:
             process.kill()

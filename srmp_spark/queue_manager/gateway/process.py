@@ -1,4 +1,4 @@
-"""Run a gateway: receive its settings, its sockets and its channel, and end with the main process.
+"""Run a gateway: receive settings, sockets and channel, and end with the main process.
 
     python -m MODULE FD < SETTINGS
 
@@ -37,7 +37,7 @@ budget has a bug, the gateway dies with a MemoryError and is started again, and 
 its memory.
 """
 OOM_SCORE = 600
-"""Value of the gateway's ``oom_score_adj``.
+"""The value that a gateway writes to its ``/proc/self/oom_score_adj``.
 
 With it the kernel's out-of-memory killer ends the gateway before the main process.
 """
@@ -53,10 +53,10 @@ class Served(NamedTuple):
 
 
 class Gateway(NamedTuple):
-    """The objects that a transport gets when it starts."""
+    """The objects that a transport's ``serve`` function gets when it starts."""
 
     settings: Mapping[str, Any]
-    """The settings from the main process."""
+    """The settings from the main process, without the descriptors."""
     listening: Mapping[str, socket.socket]
     """Bound, listening sockets by name.
 
@@ -65,12 +65,12 @@ class Gateway(NamedTuple):
     channel: Channel[Any, Any]
     """The channel to the main process.
 
-    Messages may be sent from the start; the first message arrives after ``serve`` has returned.
+    Messages may be sent from the start. The first message arrives after ``serve`` has returned.
     """
 
 
 def run_gateway(types: Any, serve: Callable[[Gateway], Any]) -> NoReturn:  # noqa: ANN401  # a union of Struct types is no type to mypy
-    """Run a gateway until the main process ends it.
+    """Run a gateway until the main process ends it or has ended, then exit.
 
     ``types`` is the union of the messages that the main process sends. ``serve`` is a coroutine
     function: it gets a :class:`Gateway`, starts to listen, and returns a :class:`Served`.
@@ -129,9 +129,9 @@ async def _run(
 
 
 def _on_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log the exception of a connection's callback. Only that connection ends.
+    """Log an exception of a connection's callback, as asyncio's default handler does.
 
-    A :class:`MemoryError` ends the process instead.
+    The gateway continues. Only a :class:`MemoryError` ends the process.
     """
     if isinstance(context.get("exception"), MemoryError):
         _end_for_memory()
@@ -139,7 +139,7 @@ def _on_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
 
 
 def _end_for_memory() -> NoReturn:
-    """End this process at once, because it has reached MEMORY_MAX.
+    """End this process at once with code 1, because it has reached its limit of memory.
 
     Its memory becomes free, and the main process starts another gateway.
     """
@@ -148,10 +148,10 @@ def _end_for_memory() -> NoReturn:
 
 
 def _answer(control: socket.socket, over: asyncio.Event) -> None:
-    """Answer a ping of the main process, and end the gateway if the main process has ended.
+    """Receive a ping of the main process from ``control`` and answer it, or set ``over``.
 
     The answer proves that this loop runs. ``over`` is set when the main process has closed
-    ``control``.
+    ``control``, and the gateway then ends.
     """
     try:
         packet = control.recv(PACKET_MAX)

@@ -1,4 +1,4 @@
-"""PGM over sockets: multicast groups that queues listen on, and the sockets of the sender process.
+"""PGM over sockets: groups that queues listen on, and the sockets of the sender process.
 
 **Theory of operation.** Anybody who can send a datagram to a group makes its listener work, and PGM
 does not authenticate the source. Therefore the listener has a process of its own

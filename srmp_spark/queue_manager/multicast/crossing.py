@@ -26,9 +26,10 @@ from srmp_spark.srmp.codec.mime import Parts
 
 
 class Hearing(msgspec.Struct, tag=True, frozen=True):
-    """States whether the gateway can hear a group.
+    """States whether the gateway receives the packets of a group. Sent by the gateway.
 
-    The gateway sends this message for each group at the start, and whenever the state changes.
+    It is sent for each group at the start, and whenever the state changes. ``deaf_because`` is the
+    reason why the group cannot be received, or ``None``.
     """
 
     group: int
@@ -36,7 +37,10 @@ class Hearing(msgspec.Struct, tag=True, frozen=True):
 
 
 class Opened(msgspec.Struct, tag=True, frozen=True):
-    """States that a source is heard; packets before ``first`` are not requested."""
+    """States that the gateway receives the session of a source. Sent by the gateway.
+
+    Packets before the number ``first`` are not requested.
+    """
 
     group: int
     session: SessionKey
@@ -44,7 +48,10 @@ class Opened(msgspec.Struct, tag=True, frozen=True):
 
 
 class Arrived(msgspec.Struct, tag=True, frozen=True):
-    """A whole message of a source, decoded, and addressed to the group on which it was received."""
+    """A whole, decoded message of a source for the group on which it was received.
+
+    The gateway sends this. The message came in the packets ``first`` to ``last``, both included.
+    """
 
     group: int
     session: SessionKey
@@ -61,7 +68,11 @@ class Arrived(msgspec.Struct, tag=True, frozen=True):
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True):
-    """An APDU that is no message for its group. The APDU waits for no commit."""
+    """States that an APDU (one unit of data of a source) is no message for its group.
+
+    The gateway sends this. The APDU came in the packets ``first`` to ``last``, both included, and
+    it waits for no commit.
+    """
 
     group: int
     session: SessionKey
@@ -75,7 +86,10 @@ class Refused(msgspec.Struct, tag=True, frozen=True):
 
 
 class Lost(msgspec.Struct, tag=True, frozen=True):
-    """Packets that no source will repair."""
+    """States that packets in the range ``first`` to ``last``, both included, are lost for good.
+
+    ``packets`` is their number. The source no longer repairs them. Sent by the gateway.
+    """
 
     group: int
     session: SessionKey
@@ -87,7 +101,7 @@ class Lost(msgspec.Struct, tag=True, frozen=True):
 
 
 class Ended(msgspec.Struct, tag=True, frozen=True):
-    """States that a session is over and that its last number was reported."""
+    """States that a session is over and that its last number was reported. Sent by the gateway."""
 
     group: int
     session: SessionKey
@@ -114,7 +128,10 @@ class SourceFigures(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Figures(msgspec.Struct, tag=True, frozen=True):
-    """Figures of a group that have changed since the last message of this kind."""
+    """The figures of a group that have changed since the last message of this kind.
+
+    The gateway sends this. ``gone`` are sessions that have no figures any longer.
+    """
 
     group: int
     totals: dict[str, int]
@@ -128,28 +145,34 @@ class Left(msgspec.Struct, tag=True, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """The position where a session resumes: everything before ``next`` was reported."""
+    """The number at which a session resumes. Everything before ``next`` was reported."""
 
     session: SessionKey
     next: int
 
 
 class Begin(msgspec.Struct, tag=True, frozen=True):
-    """Makes the gateway read the groups from now on."""
+    """Orders the gateway to read from the groups. The main process sends this."""
 
     places: list[list[Place]]
     """For each group, the sessions that an earlier gateway had."""
 
 
 class Settled(msgspec.Struct, tag=True, frozen=True):
-    """States that ``octets`` of a group's APDUs no longer wait for their commit."""
+    """States that ``octets`` of a group's APDUs no longer wait for their commit.
+
+    The main process sends this, so that the gateway can read further packets.
+    """
 
     group: int
     octets: int
 
 
 class Leave(msgspec.Struct, tag=True, frozen=True):
-    """Makes the gateway leave all groups and answer :class:`Left`."""
+    """Orders the gateway to leave all groups and to answer :class:`Left`.
+
+    The main process sends this.
+    """
 
 
 ToMain = Hearing | Opened | Arrived | Refused | Lost | Ended | Figures | Left

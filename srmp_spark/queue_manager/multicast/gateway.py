@@ -22,7 +22,7 @@ FIGURES_SECONDS = 0.5
 
 
 class Front:
-    """Runs the listeners of all groups of a queue manager."""
+    """Runs the listeners (:class:`.Listener`) of all groups of a queue manager."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._channel = gateway.channel
@@ -35,12 +35,12 @@ class Front:
         ]
 
     def join(self) -> None:
-        """Join all groups, and report for each group whether that succeeded."""
+        """Join all groups. Report for each group whether the gateway can receive its packets."""
         for each in self._listeners:
             each.join()
 
     def on_message(self, message: Begin | Settled | Leave) -> None:
-        """Handle one message of the main process."""
+        """Handle one message (:mod:`.crossing`) of the main process."""
         if isinstance(message, Settled):
             self._listeners[message.group].settled(message.octets)
         elif isinstance(message, Begin):
@@ -51,7 +51,10 @@ class Front:
             self._leave()
 
     def on_room(self) -> None:
-        """Read from the groups again, because the main process has caught up."""
+        """Continue to read from all groups.
+
+        Called when the channel to the main process has room again.
+        """
         for each in self._listeners:
             each.on_room()
 
@@ -75,7 +78,10 @@ class Front:
 
 
 async def serve(gateway: Gateway) -> Served:
-    """Join the groups, which are read only when the main process sends :class:`Begin`."""
+    """Join the groups and return the callbacks for messages of the main process.
+
+    Packets are read only when the main process sends :class:`Begin`.
+    """
     front = Front(gateway)
     front.join()
     return Served(front.on_message, front.on_room)

@@ -1,4 +1,4 @@
-"""Sockets of one multicast group, and the check at the start whether this machine allows them."""
+"""Open the sockets of one multicast group. Check whether this machine allows that."""
 
 from __future__ import annotations
 
@@ -31,16 +31,18 @@ class GroupSockets(NamedTuple):
 def check_multicast(settings: PgmSettings) -> None:
     """Check that this process may open the PGM sockets that ``settings`` ask for.
 
-    Raises :class:`ConfigurationError` if the interface is missing or the sockets cannot be opened.
+    A socket is opened and closed again. Raises :class:`ConfigurationError` if the interface is
+    missing or the socket cannot be opened.
     """
     interface = find_interface(settings.interface)
     Outlet(settings.encapsulation, interface, _ANY_GROUP, settings.ttl, is_source=True).close()
 
 
 def open_group(settings: PgmSettings, address: MulticastAddress) -> GroupSockets:
-    """Join the group of ``address`` and return its sockets.
+    """Join the multicast group of ``address``, and return its sockets and interface.
 
-    Raises :class:`ConfigurationError` if the group cannot be joined; then no socket stays open.
+    Raises :class:`ConfigurationError` if the interface is missing or the group cannot be joined;
+    then no socket stays open.
     """
     interface = find_interface(settings.interface)
     outlet = Outlet(settings.encapsulation, interface, address.group, NAK_TTL, is_source=False)

@@ -15,15 +15,21 @@ _NUMBERS = 1 << 32
 
 
 class HeardGroup:
-    """State of one group, across all gateway processes that hear the group one after the other."""
+    """State of one group in the main process. It outlives the gateway processes.
+
+    A session is the stream of one source. "Number" means the PGM sequence number of a packet.
+    """
 
     def __init__(self, queue: str, address: MulticastAddress) -> None:
         self.queue = queue
         self.address = address
         self.deaf_because: str | None = None
-        """Reason why the group cannot be heard now, or ``None``."""
+        """Reason why the group's packets cannot be received now, or ``None``."""
         self._next: dict[SessionKey, int] = {}
-        """The next number of each open session: at most SESSIONS_MAX entries, as in the gateway."""
+        """For each open session the number that is received next.
+
+        There are at most SESSIONS_MAX sessions, as in the gateway.
+        """
         self._sources: dict[SessionKey, SourceFigures] = {}
         self._totals: dict[str, int] = {}
         """Number of packets by kind that the present gateway counted."""
@@ -39,28 +45,28 @@ class HeardGroup:
     # --- sessions ---------------------------------------------------------------------------------
 
     def opened(self, session: SessionKey, first: int) -> None:
-        """Note that a session begins at the number ``first``."""
+        """Record that a session begins at the number ``first``."""
         self._next[session] = first
 
     def told(self, session: SessionKey, last: int) -> None:
-        """Note that everything of a session up to ``last`` is settled.
+        """Record that all packets of a session up to the number ``last`` (included) were reported.
 
-        Each message is stored, being written to the disk, or recorded as lost.
+        Each message is stored, is being written to the disk, or was recorded as lost.
         """
         self._next[session] = (last + 1) % _NUMBERS
 
     def ended(self, session: SessionKey) -> None:
-        """Forget a session that is over."""
+        """Forget the resume point of a session that is over. Its figures stay."""
         self._next.pop(session, None)
 
     def places(self) -> list[Place]:
-        """Return where the next gateway resumes each session."""
+        """Return each open session with the number at which the next gateway resumes it."""
         return [Place(session, number) for session, number in self._next.items()]
 
     # --- figures ----------------------------------------------------------------------------------
 
     def note(self, figures: Figures) -> None:
-        """Store figures that the gateway sent."""
+        """Store the figures that the gateway sent, in place of older ones."""
         self._totals = figures.totals
         for session in figures.gone:
             self._sources.pop(session, None)
@@ -70,7 +76,7 @@ class HeardGroup:
     def lost_gateway(self) -> None:
         """Keep the counts of a gateway that has ended, because the next gateway counts from 0.
 
-        The sources of that gateway are dropped, and the group counts as not heard.
+        The sources of that gateway are dropped, and the group counts as not received.
         """
         self._totals_before.update(self._totals)
         self._totals = {}
@@ -78,11 +84,11 @@ class HeardGroup:
         self.deaf_because = "the gateway process of this group has ended and is being started again"
 
     def totals(self) -> Counter[str]:
-        """Return the number of packets since the start, by kind."""
+        """Return the number of packets by kind, since the start of the main process."""
         return self._totals_before + Counter(self._totals)
 
     def sources(self) -> Iterator[dict[str, Any]]:
-        """Yield the known sessions as entries of ``status``."""
+        """Yield the figures of each known session as an entry of ``status``."""
         now = time.monotonic()
         for each in self._sources.values():
             yield {

@@ -1,7 +1,7 @@
 """Turn a message that crossed from the gateway into a row, in the main process.
 
-The source is never answered. A message that would get a 4xx or 5xx over HTTP is lost here, because
-its sender learns nothing of the refusal. The refusal is logged, counted in
+The source is never answered. A message that would get a 4xx or 5xx over HTTP is lost, because its
+sender learns nothing of the refusal. The refusal is logged, counted in
 ``srmp_messages_refused_total`` and recorded as a loss. So no gap is unexplained.
 """
 
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 
 
 def peer_of(session: SessionKey) -> str:
-    """Return ``host:port`` of a source: its address and its PGM source port."""
+    """Return ``host:port`` of a session's source: its IP address and its PGM source port."""
     return f"{text_of(session.source)}:{session.tsi.source_port}"
 
 
 class Settlement:
-    """Reports to one gateway process the octets that no longer wait for their commit.
+    """Reports to one gateway process the octets of APDUs that no longer wait for their commit.
 
-    The octets are summed, and sent once in a turn of the loop.
+    The octets are summed, and one message for each group is sent in a turn of the loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, send: Callable[[Settled], object]) -> None:
@@ -49,7 +49,7 @@ class Settlement:
         """Settled octets by group that were not reported yet."""
 
     def settle(self, group: int, octets: int) -> None:
-        """Note that ``octets`` of a group are stored or refused."""
+        """Add ``octets`` of a group to the next report: their message is stored or refused."""
         if not self._octets:
             self._loop.call_soon(self._tell)
         self._octets[group] = self._octets.get(group, 0) + octets
@@ -61,9 +61,10 @@ class Settlement:
 
 
 class Delivery:
-    """One message on the way from the gateway into the log.
+    """One message that crossed from the gateway and is not decided yet (stored or refused).
 
-    For the acceptor a delivery has the role that a connection has for a POST.
+    For the acceptor (:class:`.Acceptor`) a delivery has the role that a connection has for a POST.
+    ``is_over`` is True when the message is decided.
     """
 
     __slots__ = ("_on_refusal", "_settlement", "arrived", "is_over", "peer", "read_at")
@@ -83,13 +84,17 @@ class Delivery:
         self._on_refusal = on_refusal
 
     def acknowledge(self, ok: Ok) -> None:
-        """End the delivery: the message is stored. PGM has no acknowledgement to send."""
+        """End the delivery, because the message is stored. PGM has no acknowledgement to send."""
         self._end()
 
     def refuse(
         self, status: int, reason: str, section: str, retry_after: int | None = None
     ) -> None:
-        """End the delivery and report the message as refused."""
+        """End the delivery, and report the message as refused to ``on_refusal``.
+
+        ``status`` is the HTTP status that an SRMP client would get. ``retry_after`` has no effect,
+        because the source is never answered.
+        """
         self._end()
         arrived = self.arrived
         self._on_refusal(
@@ -111,10 +116,11 @@ class Delivery:
 
 
 def accept(acceptor: Acceptor, delivery: Delivery, destination: str) -> None:
-    """Judge and store a message that crossed.
+    """Give a message that crossed from the gateway to the acceptor, which judges and stores it.
 
-    ``destination`` is the format name of the group, for the log. An exception that is our own bug
-    is logged, and the message is refused with status 503.
+    ``destination`` is the format name of the group, for the log. An exception that is a bug of
+    srmp-spark is logged, and the message is refused with status 503. If the process must end,
+    nothing is reported about the message.
     """
     arrived = delivery.arrived
     try:
@@ -125,8 +131,8 @@ def accept(acceptor: Acceptor, delivery: Delivery, destination: str) -> None:
         # The process ends, and nothing may be reported about this message.
         return
     except Exception as error:
-        # This is the last line of defence, as at the SRMP port: a bug of ours must not stop all
-        # other messages.
+        # This is the last line of defence, as at the SRMP port: an internal error must not stop
+        # all other messages.
         acceptor.faults.note(error, f"multicast message of {arrived.octets} bytes")
         if not delivery.is_over:
             delivery.refuse(503, INTERNAL, "srmp-spark")

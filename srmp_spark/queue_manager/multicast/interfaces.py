@@ -31,9 +31,9 @@ class Interface(NamedTuple):
 
 
 class InterfaceWatch:
-    """Notices that an interface disappeared, and that an equal one exists again.
+    """Notices that a network interface disappeared, and that an equal one exists again.
 
-    Equal means the same name or address.
+    Equal means that it is found by the same name or address.
 
     A kernel drops the group memberships of sockets when an interface is deleted (a cable of a
     virtual machine, a container's network, a bond that is created again). The kernel reports
@@ -51,10 +51,10 @@ class InterfaceWatch:
         """Reason why no such interface exists now, or ``None`` if it exists."""
 
     def look(self) -> Interface | None:
-        """Return the interface that replaces the one in use, or ``None``.
+        """Find the interface again; return it if it differs from the one in use, else ``None``.
 
-        The result is ``None`` if nothing has changed, and also if no such interface exists. In the
-        second case :attr:`why_gone` holds the reason.
+        The result is ``None`` too if no such interface exists; :attr:`why_gone` then holds the
+        reason. A changed MTU counts as no difference.
         """
         try:
             found = find_interface(self._wanted)
@@ -66,15 +66,15 @@ class InterfaceWatch:
         return None if used is not None and found[:2] + found[3:] == used[:2] + used[3:] else found
 
     def uses(self, interface: Interface) -> None:
-        """Compare with ``interface`` from now on."""
+        """Record that the sockets now use ``interface``. :meth:`look` compares with it."""
         self._used = interface
 
 
 def find_interface(text: str) -> Interface:
-    """Find an interface by name or address, such as ``eth0`` or ``10.0.0.1``.
+    """Find a network interface by its name or IPv4 address, such as ``eth0`` or ``10.0.0.1``.
 
-    Raises :class:`ConfigurationError` for an interface that does not exist here, or that has no
-    IPv4 address or no readable MTU.
+    Raises :class:`ConfigurationError` if this machine has no such interface, or if the interface
+    has no IPv4 address or no readable MTU.
     """
     known: list[str] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:

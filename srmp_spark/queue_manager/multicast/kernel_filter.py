@@ -31,9 +31,10 @@ _ALL: Final = 0xFFFF_FFFF
 
 
 def _program(types: Sequence[PacketType], *, is_raw: bool) -> list[tuple[int, int, int, int]]:
-    """Return the BPF program as (code, skip if true, skip if false, value).
+    """Return the BPF program that drops PGM packets of ``types``' complement, as instructions.
 
-    Packets of a UDP socket begin with the UDP header, packets of a raw socket with the IP header.
+    An instruction is (code, skip if true, skip if false, value). Packets of a UDP socket begin with
+    the UDP header, packets of a raw socket with the IP header.
     """
     load = (
         [(_X_IS_HEADER_LENGTH, 0, 0, 0), (_LOAD_BYTE_AT_X, 0, 0, _TYPE_AT)]
@@ -45,7 +46,7 @@ def _program(types: Sequence[PacketType], *, is_raw: bool) -> list[tuple[int, in
 
 
 def pass_only(opened: socket.socket, types: Sequence[PacketType], *, is_raw: bool) -> None:
-    """Let only PGM packets of ``types`` reach the socket, where the kernel can filter.
+    """Attach a filter to the socket that lets only PGM packets of ``types`` pass.
 
     A kernel that cannot filter is no error: the reader checks the types again.
     """

@@ -1,11 +1,11 @@
 """One multicast address in the gateway: its sockets, its receiving engine, its messages.
 
 Theory of operation. The loop reports that packets are readable. Up to READ_MAX datagrams are read,
-decoded and given to the engine. Each output of the engine is sent to the network or crosses to the
-main process, in order. One timer calls the engine at the time that the engine asks for. Octets of
-APDUs may wait for their commit. While more than PENDING_BYTES_MAX octets wait, or the channel is
-congested, nothing is read and no repair is requested. During that time the kernel's buffer and
-PGM's later repairs must suffice.
+decoded and given to the engine (:class:`.Receiver`). Each output of the engine is sent to the
+network or crosses to the main process, in order. One timer calls the engine at the time that the
+engine asks for. Octets of APDUs (units of data that a source sent) may wait for their commit. While
+more than PENDING_BYTES_MAX octets wait, or the channel is congested, nothing is read and no repair
+is requested. During that time the kernel's buffer and PGM's later repairs must suffice.
 """
 
 from __future__ import annotations
@@ -55,10 +55,9 @@ from srmp_spark.queue_manager.srmp_port.faults import REASON as INTERNAL
 from srmp_spark.queue_manager.srmp_port.faults import Faults
 
 PENDING_BYTES_MAX = 8_388_608
-"""Octets of one group's APDUs that wait for their commit. Above this limit the group is not read.
-"""
+"""Octets of one group's APDUs waiting for their commit above which the group is not read."""
 LINES_PER_SECOND = 20.0
-"""Log lines about sessions per second. Losses have another limit (:mod:`.losses`)."""
+"""Most log lines about sessions per second. Losses have another limit (:mod:`.losses`)."""
 REFUSED_SECONDS = 60.0
 """Seconds between two warnings about refused sources.
 
@@ -78,14 +77,17 @@ class ToMainProcess(Protocol):
     """The gateway's end of the channel, as far as a listener uses it."""
 
     is_congested: bool
-    """Whether nothing more may be produced until the main process has caught up."""
+    """Whether the listener must send nothing more until the main process has caught up."""
 
     def send(self, message: ToMain) -> object:
         """Send ``message`` after all earlier ones."""
 
 
 class Listener:
-    """Hears one group and forwards its messages to the main process."""
+    """Receives the packets of one group, and sends its messages to the main process.
+
+    All times are in seconds of ``time.monotonic``.
+    """
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class Listener:
         settings: PgmSettings,
         main: ToMainProcess,
     ) -> None:
-        """Prepare to hear ``address`` for ``queue``.
+        """Prepare to receive messages to ``address`` for ``queue``, without opening a socket.
 
         ``group`` is the index by which the main process names the address.
         """
@@ -122,7 +124,7 @@ class Listener:
         self.pending_bytes = 0
         """Octets of APDUs that crossed and are not settled yet."""
         self._told: dict[SessionKey, SourceFigures] = {}
-        """The figures of each source that the main process received last."""
+        """For each session the figures that were sent to the main process last."""
         self._told_totals: dict[str, int] = {}
         self._lines = TokenBucket(LINES_PER_SECOND, LINES_PER_SECOND, time.monotonic())
         self._refusals = 0
@@ -133,9 +135,10 @@ class Listener:
         return f"<Listener {self.queue} on {self.address} sessions={len(self.engine)}>"
 
     def join(self) -> None:
-        """Open the sockets and report whether that succeeded.
+        """Open the sockets, and report to the main process whether that succeeded.
 
-        A group that cannot be joined is tried again every INTERFACE_SECONDS.
+        From now on, the interface is checked every INTERFACE_SECONDS, and a group that could not be
+        joined is tried again.
         """
         try:
             self._hear_by(open_group(self._settings, self.address))
@@ -145,7 +148,11 @@ class Listener:
         self._watcher = self._loop.call_later(INTERFACE_SECONDS, self._watch)
 
     def begin(self, places: Iterable[Place]) -> None:
-        """Begin to read from the group; the sessions of ``places`` resume at these places."""
+        """Begin to read from the group, and log it.
+
+        The sessions in ``places`` resume at their numbers. If the group is not joined, log the
+        reason.
+        """
         self._has_begun = True
         now = time.monotonic()
         for place in places:
@@ -165,9 +172,9 @@ class Listener:
             )
 
     def stop(self) -> None:
-        """Leave the group.
+        """Leave the group and stop all timers.
 
-        Open sessions are not reported as lost, because the next start may hear them again.
+        Open sessions are not reported as lost, because the next start may receive them again.
         """
         self._hold()
         for timer in (self._timer, self._watcher):
@@ -179,9 +186,10 @@ class Listener:
     # --- sockets ----------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Join the group again if the interface was created again, and repeat this check.
+        """Join the group again if the interface was created again, and repeat this check later.
 
-        The kernel has dropped the memberships that the old interface had.
+        The kernel has dropped the memberships that the old interface had. A change is reported to
+        the main process.
         """
         self._watcher = self._loop.call_later(INTERFACE_SECONDS, self._watch)
         found = self.watch.look()
@@ -207,7 +215,7 @@ class Listener:
             self._main.send(Hearing(self._group, why))
 
     def _hear_by(self, fresh: GroupSockets) -> None:
-        """Replace the sockets by ``fresh``, and read from the new ones.
+        """Replace the sockets by ``fresh``, close the old ones, and read from the new ones.
 
         Sessions continue. Packets that a session missed meanwhile are requested. Such a packet is
         reported as lost if the source's window no longer contains the packet.
@@ -237,12 +245,18 @@ class Listener:
             self._arm(time.monotonic())
 
     def settled(self, octets: int) -> None:
-        """Note that ``octets`` of the APDUs that crossed no longer wait for their commit."""
+        """Subtract ``octets`` from :attr:`pending_bytes`, and read again if no limit forbids it.
+
+        Called when the main process reports that these octets no longer wait for their commit.
+        """
         self.pending_bytes -= octets
         self.on_room()
 
     def on_room(self) -> None:
-        """Read from the group again if no limit forbids it."""
+        """Read from the group again if no limit forbids it.
+
+        Called when the channel to the main process has room again.
+        """
         self._read_again()
 
     # --- packets ----------------------------------------------------------------------------------
@@ -266,8 +280,8 @@ class Listener:
             try:
                 self._do(self.engine.receive(packet, source, now))
             except Exception:
-                # This is the last line of defence, as at the SRMP port: a bug of ours must not stop
-                # the packets that were read with this one.
+                # This is the last line of defence, as at the SRMP port: an internal error must not
+                # stop the packets that were read with this one.
                 self.counts["internal error"] += 1
                 if self._may_log(now):
                     log.exception(
@@ -338,14 +352,14 @@ class Listener:
                 self._session_ended(output)
 
     def _take(self, apdu: Apdu) -> None:
-        """Send an APDU to the main process as a message, or as the reason why it is no message."""
+        """Send an APDU to the main process, as :class:`Arrived` or as :class:`Refused`."""
         try:
             found = read_apdu(apdu.data, self.address)
             if isinstance(found, Read):
                 self._cross(apdu, found)
                 return
         except Exception as error:
-            # This is the last line of defence: a bug of ours must not stop all other messages.
+            # This is the last line of defence: an internal error must not stop the others.
             refused = self._faults.refusal(error, f"multicast message of {len(apdu.data)} bytes")
             found = Unread(refused.status, INTERNAL, "srmp-spark", None)
         self._main.send(Refused(self._group, apdu.session, apdu.first, apdu.last, *found))
@@ -383,9 +397,10 @@ class Listener:
             )
 
     def _may_log(self, now: float) -> bool:
-        """Return whether one more line about a session may be logged.
+        """Return whether a line about a session may be logged now, and count that line.
 
-        A source can fabricate a session with every packet. The lines that are left out are counted.
+        There are LINES_PER_SECOND lines, because a source can fabricate a session with every
+        packet. A line that may not be logged is counted in :attr:`counts`.
         """
         may = self._lines.take(1, now)
         if not may:
@@ -393,10 +408,10 @@ class Listener:
         return may
 
     def _source_refused(self, refused: SourceRefused) -> None:
-        """Warn about a refused source at once, then at most once in REFUSED_SECONDS.
+        """Log a warning about a refused source, at most once in REFUSED_SECONDS.
 
-        Every packet of a refused source is refused, so a later warning states the number of
-        packets.
+        Every packet of a refused source is refused, so the warning states the number of packets
+        since the last warning.
         """
         self._refusals += 1
         now = time.monotonic()
@@ -419,9 +434,9 @@ class Listener:
     # --- figures ----------------------------------------------------------------------------------
 
     def figures(self) -> Iterator[Figures]:
-        """Yield the figures that changed since the last call.
+        """Yield messages with the figures that changed since the last call.
 
-        One message holds at most FIGURES_AT_ONCE sources.
+        One message holds at most FIGURES_AT_ONCE sources. Nothing is yielded if nothing changed.
         """
         sources, totals = self._sources(), self._totals()
         changed = [each for key, each in sources.items() if self._told.get(key) != each]
@@ -454,7 +469,7 @@ class Listener:
         return found
 
     def _totals(self) -> dict[str, int]:
-        """Return the number of packets since the start, by kind."""
+        """Return the number of packets by kind, since this process began."""
         found = Counter(self.counts)
         found.update(self.engine.counts)
         found.update(self.engine.forgotten)

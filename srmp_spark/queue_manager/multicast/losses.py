@@ -21,21 +21,23 @@ from srmp_spark.store.tables.losses import Loss
 
 FLUSH_SECONDS = 1.0
 LOSSES_AT_ONCE = 1_000
-"""Losses of one commit that have an exact row each. Further losses are merged."""
+"""Losses of one commit that have a row of their own in the table. Further losses are merged."""
 MERGED_MAX = 1_000
-"""Merged rows of one commit: a source can fabricate a session with every packet.
+"""Most merged rows of one commit, because a source can fabricate a session with every packet.
 
 Losses beyond this limit are added to the last row.
 """
 LOGGED_PER_FLUSH = 20
-"""Lines in the log between two commits. One more line states how many further losses were recorded.
+"""Most log lines about losses between two commits.
+
+One more line states how many further losses were recorded.
 """
 
 log = logging.getLogger(__name__)
 
 
 class Losses:
-    """Records the losses of one queue manager."""
+    """Records the losses of multicast messages of one queue manager: in the log and in a table."""
 
     def __init__(self, journal: Journal, utc: Callable[[], int]) -> None:
         self._journal = journal
@@ -46,7 +48,8 @@ class Losses:
         self._logged = self._not_logged = 0
         self._timer: asyncio.TimerHandle | None = None
         self._kept = True
-        """Whether the table may contain rows. At the start these are rows of an earlier run."""
+        """Whether the table may contain rows. At the start these would be rows of an earlier run.
+        """
         self.packets: dict[tuple[str, str], int] = {}
         """Lost packets since the start, by (queue, reason)."""
 
@@ -62,7 +65,11 @@ class Losses:
         reason: str,
         detail: str | None = None,
     ) -> None:
-        """Record that packets ``first`` to ``last`` of a session make no row."""
+        """Record that the packets ``first`` to ``last`` (included) of a session became no row.
+
+        ``packets`` is the number of lost packets in this range. The loss is counted at once, logged
+        unless LOGGED_PER_FLUSH lines were written, and stored within FLUSH_SECONDS or so.
+        """
         self.packets[queue, reason] = self.packets.get((queue, reason), 0) + packets
         loss = Loss(queue, address, source, tsi, first, last, packets, reason, detail, self._utc())
         if self._logged < LOGGED_PER_FLUSH:
@@ -102,7 +109,10 @@ class Losses:
         self._merged[key] = merged
 
     def flush(self) -> None:
-        """Hand the collected losses to the journal, which stores them with the next commit."""
+        """Hand the collected losses to the journal, which stores them with a later commit.
+
+        The call does not wait for that. A failure of the commit is logged.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -120,7 +130,10 @@ class Losses:
             self._journal.call(partial(losses.store, losses=rows), _stored)
 
     def published(self, position: int) -> None:
-        """Delete the losses up to commit ``position``, because the Delta table contains them."""
+        """Delete the losses up to commit number ``position``: the Delta table contains them.
+
+        The deletion is only handed to the journal. If it fails, the next call tries again.
+        """
         if self._kept:
             # Losses that are noted meanwhile are found by the next call.
             self._kept = False

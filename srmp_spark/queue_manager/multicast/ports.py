@@ -49,16 +49,17 @@ class MulticastLink(
         Hearing | Opened | Arrived | Refused | Lost | Ended | Figures | Left,
     ]
 ):
-    """Keeps the gateway of multicast running."""
+    """Keeps the gateway process of multicast running."""
 
     module = "srmp_spark.queue_manager.multicast.gateway"
     noun = "multicast"
 
 
 class MulticastPorts:
-    """Listens on all groups of a queue manager. An instance is built inside the running loop.
+    """Listens on all multicast groups of a queue manager, through one gateway process.
 
-    Without a group there is no gateway. Rows may be multicast nevertheless.
+    An instance is built inside the running loop. Without a group there is no gateway. The sender
+    process may send multicast messages nevertheless.
     """
 
     def __init__(
@@ -70,7 +71,11 @@ class MulticastPorts:
         metrics: Metrics,
         utc: Callable[[], int],
     ) -> None:
-        """Prepare the gateway; ``groups`` holds the address of each queue that listens."""
+        """Prepare the gateway without starting it.
+
+        ``groups`` holds the multicast address of each queue that listens, by queue name. ``utc``
+        returns microseconds since 1970.
+        """
         self._settings = settings
         self._acceptor = acceptor
         self._metrics = metrics
@@ -79,11 +84,11 @@ class MulticastPorts:
         self._loop = asyncio.get_running_loop()
         self._has_begun = False
         self._unheard = set(range(len(self.groups)))
-        """Indexes of groups for which no gateway has reported yet whether it can hear them."""
+        """Indexes of groups for which no gateway has reported yet whether it can receive them."""
         self._is_heard = asyncio.Event()
         self._has_left = asyncio.Event()
         self._settlement = Settlement(self._loop, lambda settled: None)
-        """Settles octets at the present gateway."""
+        """Reports settled octets to the present gateway."""
         given = {
             "pgm": settings.dump(),
             "groups": [[each.queue, str(each.address)] for each in self.groups],
@@ -102,15 +107,15 @@ class MulticastPorts:
     # --- the life of the gateway ------------------------------------------------------------------
 
     def open(self) -> None:
-        """Start the gateway, which joins the groups and does not read from them yet."""
+        """Start the gateway, which joins the groups. It reads nothing before :meth:`begin`."""
         if self._link is not None:
             self._link.start()
 
     async def joined(self) -> None:
-        """Wait until every group is joined.
+        """Wait until the gateway has joined every group.
 
-        Raises :class:`ConfigurationError` if a group cannot be joined, or if the gateway does not
-        report in time.
+        Raises :class:`ConfigurationError` if a group cannot be joined, if the gateway ends, or if
+        it does not report within START_SECONDS.
         """
         if self._link is None:
             return
@@ -127,12 +132,15 @@ class MulticastPorts:
                 raise ConfigurationError(each.deaf_because)
 
     def begin(self) -> None:
-        """Make the gateway read from its groups."""
+        """Order this gateway, and each later one, to read from its groups."""
         self._has_begun = True
         self._send_begin()
 
     async def stop(self) -> None:
-        """Stop the gateway, and hand the recorded losses to the next commit."""
+        """Leave all groups, stop the gateway, and hand the recorded losses to the journal.
+
+        The gateway gets at most DRAIN_SECONDS to send what it has received.
+        """
         if self._link is not None:
             if self._link.send(Leave()):
                 with contextlib.suppress(asyncio.TimeoutError):
@@ -237,7 +245,7 @@ class MulticastPorts:
     # --- what people ask --------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """Return the object ``multicast`` of ``status``."""
+        """Return the object ``multicast`` of ``status``: settings, unheard groups, and sources."""
         settings = self._settings
         return {
             "pgm": str(settings.encapsulation),
@@ -252,20 +260,20 @@ class MulticastPorts:
         }
 
     def packets(self) -> Readings:
-        """Yield the readings of ``srmp_pgm_packets_total``."""
+        """Yield the readings of ``srmp_pgm_packets_total``: the packets of each queue, by kind."""
         for each in self.groups:
             for what, count in each.totals().items():
                 if what not in ("message", "lost"):
                     yield (each.queue, what), count
 
     def lost(self) -> Readings:
-        """Yield the readings of ``srmp_pgm_lost_packets_total``."""
+        """Yield the readings of ``srmp_pgm_lost_packets_total``, by queue and reason."""
         yield from self.losses.packets.items()
 
     def sources(self) -> Readings:
-        """Return the readings of ``srmp_pgm_source_packets``: the packets of each source, by kind.
+        """Return the readings of ``srmp_pgm_source_packets``: packets by queue, source and kind.
 
-        Beyond LABELS_MAX label sets, further sources of a queue are summed as ``other``.
+        After LABELS_MAX label sets, further sources of a queue are summed as ``other``.
         """
         named: dict[tuple[str, ...], float] = {}
         for group in self.groups:

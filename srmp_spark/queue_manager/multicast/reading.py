@@ -13,7 +13,7 @@ from srmp_spark.srmp.codec.mime import Parts
 
 
 class Read(NamedTuple):
-    """A message that is addressed to the group on which it was received."""
+    """A decoded message that is addressed to the group on which it was received."""
 
     post: Post
     message: Message
@@ -21,7 +21,11 @@ class Read(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """Reason why an APDU is no message for its group, in the terms of an answer to a POST."""
+    """The reason why an APDU is no message for its group.
+
+    Its fields are those of a refused POST: HTTP status, reason, section of the specification.
+    ``because`` is a sentence for the log, or ``None``.
+    """
 
     status: int
     reason: str
@@ -32,7 +36,8 @@ class Unread(NamedTuple):
 def read_apdu(apdu: bytes, address: MulticastAddress) -> Read | Unread:
     """Decode an APDU that was received on the group of ``address``.
 
-    Return :class:`Read` for a message to this group, and :class:`Unread` for anything else.
+    Return :class:`Read` for a message to this group, and :class:`Unread` for anything else. Nothing
+    is raised for malformed bytes.
     """
     try:
         post = post_of(apdu, address)

@@ -1,6 +1,7 @@
-"""Settings of multicast: ``--pgm``, ``--pgm-interface``, ``--pgm-ttl`` and ``[pgm_constants]``.
+"""Parse the settings of multicast: ``--pgm``, its related options, and ``[pgm_constants]``.
 
-``[pgm_constants]`` is a table of the configuration file.
+``[pgm_constants]`` is a table of the configuration file. The options are ``--pgm-interface`` and
+``--pgm-ttl``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ IP_ALERT_HEADERS = 24
 
 
 class Encapsulation(NamedTuple):
-    """The way PGM is sent over IP: ``raw`` or ``udp:PORT``."""
+    """How PGM is sent over IP: ``raw`` or ``udp:PORT``."""
 
     udp_port: int | None
     """The one UDP port for all packets, or ``None`` for IP protocol 113, which Windows uses.
@@ -53,7 +54,7 @@ class Encapsulation(NamedTuple):
 
     @property
     def headers(self) -> int:
-        """Return the octets of a datagram before the PGM packet."""
+        """Return the number of octets that precede the PGM packet in an IP datagram."""
         return IP_ALERT_HEADERS if self.udp_port is None else IP_UDP_HEADERS
 
     def __str__(self) -> str:
@@ -103,13 +104,16 @@ class PgmSettings:
 
 
 class PgmConstants(NamedTuple):
-    """Constants of [MC-MQSRM] 2.1.3.1 that ``[pgm_constants]`` sets, by setting."""
+    """The constants of [MC-MQSRM] 2.1.3.1 that ``[pgm_constants]`` sets, as (name, value) pairs.
+
+    ``source`` holds those for sending, ``receiver`` those for receiving.
+    """
 
     source: tuple[tuple[str, Any], ...] = ()
     receiver: tuple[tuple[str, Any], ...] = ()
 
     def source_settings(self) -> SourceSettings:
-        """Return the settings of a source.
+        """Return the settings for sending, with defaults for constants that are not set.
 
         Raises :class:`ConfigurationError` if the constants contradict each other or are out of
         range.
@@ -117,7 +121,7 @@ class PgmConstants(NamedTuple):
         return SourceSettings(**dict(self.source))
 
     def receiver_settings(self) -> ReceiverSettings:
-        """Return the settings of a receiver.
+        """Return the settings for receiving, with defaults for constants that are not set.
 
         Raises :class:`ConfigurationError` if the constants contradict each other or are out of
         range.
@@ -129,7 +133,7 @@ NO_CONSTANTS = PgmConstants()
 
 
 def parse_pgm_constants(where: str, value: object) -> PgmConstants:
-    """Parse the table ``[pgm_constants]``.
+    """Parse the TOML table ``[pgm_constants]``, and check the values together.
 
     Raises :class:`ConfigurationError` for an unknown name or an invalid value; ``where`` begins the
     message.

@@ -36,7 +36,7 @@ from srmp_spark.queue_manager.multicast.settings import Encapsulation
 
 PROTOCOL_PGM = 113
 READ_MAX = 64
-"""Datagrams that are read in one turn of the loop, because other readers wait for the loop too."""
+"""Most datagrams that are read in one turn of the loop, because other readers wait for the loop."""
 READ_FIRST_SECONDS = 0.25
 """Longest time that due NAKs wait for unread datagrams, in seconds.
 
@@ -50,10 +50,13 @@ BUFFER_BYTES = 4_194_304
 The kernel grants at most ``net.core.rmem_max``.
 """
 UPSTREAM: Final = (PacketType.NAK, PacketType.SPMR)
-"""Types of packets that a source wants from its group. Packets of other types are sent by sources.
+"""Types of packets that receivers send to a group and that its source wants.
+
+Packets of all other types are sent by sources.
 """
 SEGMENTS_MAX = 44
-"""Packets of one ``sendmsg``. The kernel allows 64, and the sum must stay below 65,507 octets."""
+"""Most packets of one ``sendmsg``. The kernel allows 64, and the sum must stay below 65,507 octets.
+"""
 PACK_OCTETS_MAX = 65_000
 _UDP_SEGMENT: Final = 103
 _UDP_GRO: Final = 104
@@ -89,14 +92,14 @@ def _open(encapsulation: Encapsulation) -> socket.socket:
 
 
 class Inlet:
-    """Receives the packets of a group, or the packets that are sent to the interface alone."""
+    """Receives PGM packets from one socket: those to a group, or those to one address."""
 
     def __init__(self, opened: socket.socket, *, is_raw: bool) -> None:
         self._socket = opened
         self._is_raw = is_raw
         self._buffer = bytearray(65_536)
         self.errors = 0
-        """Number of reads that failed."""
+        """Number of reads that failed since the socket was opened."""
         self.is_behind = False
         """Whether the last read reached the limit of one turn, so that datagrams may be left."""
 
@@ -144,14 +147,15 @@ class Inlet:
         return cls(opened, is_raw=encapsulation.udp_port is None)
 
     def fileno(self) -> int:
-        """Return the file descriptor, for the loop."""
+        """Return the file descriptor of the socket, to register it at the loop."""
         return self._socket.fileno()
 
     def read(self) -> list[tuple[bytes, Nla]]:
-        """Return the received packets with their source addresses.
+        """Read received datagrams without waiting; return their packets with the source addresses.
 
-        One call reads at most :data:`READ_MAX` datagrams. The list is empty if no datagram is
-        there.
+        One call reads at most :data:`READ_MAX` datagrams, and one datagram may hold several
+        packets. The list is empty if no datagram has arrived. Sets :attr:`is_behind`. An error of
+        the socket is only counted.
         """
         found: list[tuple[bytes, Nla]] = []
         receive, buffer = self._socket.recvmsg_into, self._buffer
@@ -201,7 +205,7 @@ class _Datagrams(NamedTuple):
 
 
 class Outlet:
-    """Sends packets from one interface to a group and to single hosts."""
+    """Sends PGM packets from one interface to a group and to single hosts."""
 
     def __init__(
         self,
@@ -215,10 +219,10 @@ class Outlet:
     ) -> None:
         """Open the sockets that send from ``interface``.
 
-        ``is_source`` states that packets which the kernel does not accept wait, and that the caller
-        reads :attr:`inlet`. Packets of a receiver are dropped instead, because a receiver asks
-        again. ``packs`` allows UDP_SEGMENT. Raises :class:`ConfigurationError` if the sockets
-        cannot be opened.
+        With ``is_source``, packets that the kernel does not accept wait for :meth:`flush`, and the
+        caller must read :attr:`inlet`. Packets of a receiver are dropped instead, because a
+        receiver asks again. ``packs`` allows UDP_SEGMENT. ``ttl`` is the number of hops. Raises
+        :class:`ConfigurationError` if the sockets cannot be opened.
         """
         self._port = encapsulation.udp_port or 0
         self._group = (group, self._port)
@@ -232,10 +236,10 @@ class Outlet:
         self.inlet = Inlet(self._plain, is_raw=encapsulation.udp_port is None)
 
     def reopen(self, interface: Interface) -> None:
-        """Send from ``interface`` from now on.
+        """Replace the sockets by ones that send from ``interface``.
 
         Packets that wait keep their order. :attr:`inlet` becomes a new object. Raises
-        :class:`ConfigurationError` if the sockets cannot be opened; then nothing has changed.
+        :class:`ConfigurationError` if the sockets cannot be opened; then the old ones stay.
         """
         plain, alert = self._pair(interface)
         self.close()
@@ -283,16 +287,20 @@ class Outlet:
         return made
 
     def fileno(self) -> int:
-        """Return the file descriptor, for the loop."""
+        """Return the file descriptor of the socket, to register it at the loop."""
         return self._plain.fileno()
 
     @property
     def is_blocked(self) -> bool:
-        """Return whether packets wait for the kernel; :meth:`flush` tries them again."""
+        """Return whether packets wait because the kernel did not accept them."""
         return bool(self._waiting)
 
     def multicast(self, packets: Sequence[bytes], *, router_alert: bool = False) -> None:
-        """Send ``packets`` to the group, in this order."""
+        """Send ``packets`` to the group, in this order.
+
+        A source keeps packets that the kernel does not accept for :meth:`flush`; a receiver drops
+        them. A failure sets :attr:`error` and raises nothing.
+        """
         at = 0
         while at < len(packets):
             end, size = at + 1, len(packets[at])
@@ -307,7 +315,7 @@ class Outlet:
             at = end
 
     def unicast(self, packet: bytes, to: Nla) -> None:
-        """Send ``packet`` to one host.
+        """Send ``packet`` to the host ``to``, as :meth:`multicast`.
 
         These sockets speak IPv4 only: for any other address nothing is sent, and :attr:`error` is
         set.
@@ -345,19 +353,22 @@ class Outlet:
         return True
 
     def flush(self) -> bool:
-        """Send the waiting packets again, and return whether none waits any longer."""
+        """Send the waiting packets while the kernel accepts them.
+
+        Return whether no packet waits any longer.
+        """
         while self._waiting and self._sent(self._waiting[0]):
             self._waiting.popleft()
         return not self._waiting
 
     def close(self) -> None:
-        """Close the sockets: nothing is sent from now on."""
+        """Close the sockets. Packets that wait for the kernel stay in this object."""
         self._plain.close()
         self._alert.close()
 
 
 def tpdu_of(wanted: int, encapsulation: Encapsulation, interface: Interface) -> int:
-    """Return the size of the largest PGM packet, in octets.
+    """Return the size in octets of the largest PGM packet that may be sent from ``interface``.
 
     The size is ``wanted``, but at most TPDU_MAX, and at most the size that the interface sends in
     one datagram.

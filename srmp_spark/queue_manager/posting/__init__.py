@@ -1,1 +1,1 @@
-"""POST to other machines: names, addresses, one exchange, and which URLs may be called at all."""
+"""POST to other machines: host names, addresses, one exchange, and which URLs may be called."""

@@ -5,8 +5,8 @@ that tries the addresses one after the other waits for the whole time-out of the
 time. So the next address is tried after a short delay, while the earlier attempt continues. The
 first connection wins, and all others are closed before anything is written to them.
 
-The caller gives the addresses, each of which may be called. Nothing is looked up here, so a judged
-address cannot change.
+The caller gives the addresses that are allowed. This module looks no name up, so an address that
+was judged cannot be replaced by another one.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ T = TypeVar("T")
 
 
 class Overlap:
-    """A budget of simultaneous attempts beyond the first attempt of each host.
+    """A budget of connection attempts that run at the same time as an earlier one of their host.
 
-    Each such attempt needs a descriptor that no other limit counts.
+    Each such attempt needs a file descriptor that no other limit counts.
     """
 
     def __init__(self, most: int) -> None:
         self._left = most
 
     def take(self) -> bool:
-        """Return whether one more attempt may begin.
+        """Take a place for one more attempt, and return whether there was one.
 
         If so, call :meth:`give_back` when the attempt is over.
         """
@@ -47,14 +47,15 @@ class Overlap:
         return True
 
     def give_back(self) -> None:
-        """Return the place of one attempt to the budget, when the attempt is over."""
+        """Give back the place that :meth:`take` took, because the attempt is over."""
         self._left += 1
 
 
 def interleaved(addresses: Sequence[str]) -> list[str]:
-    """Return the addresses to try, both families in turn (RFC 8305, section 4).
+    """Return the addresses to try in order, IPv4 and IPv6 in turn (RFC 8305, section 4).
 
-    The resolver's first address comes first. At most ADDRESSES_MAX addresses are returned.
+    The resolver's first address comes first. At most ADDRESSES_MAX addresses are returned. Raises
+    :class:`ValueError` if one is no IP address.
     """
     families: dict[int, list[str]] = {}
     for address in addresses:
@@ -71,11 +72,12 @@ async def connect_first(
     discard: Callable[[T], object],
     overlap: Overlap,
 ) -> tuple[str, T]:
-    """Return the first of ``addresses`` that :func:`connect` connects to, with its connection.
+    """Connect to the first of ``addresses`` that answers; return the address and the connection.
 
-    ``discard`` closes a connection that came too late. Raises the last :class:`OSError` if no
-    address connects. There is no time-out: cancel the call to end it. If ``overlap`` has no place
-    left, the next attempt ends the one before it.
+    ``connect`` connects to one address. ``discard`` closes a connection that came too late. If
+    ``overlap`` has no place left, the next attempt ends the one before it. There is no time-out:
+    cancel the call to end it. Raises the last :class:`OSError` if no address connects, any other
+    exception of ``connect`` at once, and :class:`ValueError` if one is no IP address.
     """
     waiting = interleaved(addresses)
     running: dict[asyncio.Task[T], str] = {}

@@ -1,4 +1,4 @@
-"""Read the answers of a peer to our posts, one after the other ([MC-MQSRM] 3.1.7.2.5).
+"""Read the answers of a peer to posts, one after the other ([MC-MQSRM] 3.1.7.2.5).
 
 Two parts of the program use this: the receipts sender, with one POST for each connection
 (:mod:`.http_client`), and the sender process, with a connection that is kept alive for each
@@ -25,11 +25,11 @@ from typing import NamedTuple
 import httptools
 
 ANSWER_BODY_MAX = 65_536
-"""Most bytes of an answer's body. A peer says little about a message."""
+"""Most bytes of an answer's body that are read. A useful answer to a message is much shorter."""
 ANSWER_HEAD_MAX = 65_536
-"""Most bytes until the head of the answer is complete, interim answers included."""
+"""Most bytes until the HTTP head of the answer is complete, interim answers included."""
 ANSWER_MAX = ANSWER_HEAD_MAX + ANSWER_BODY_MAX
-"""Most bytes of an answer that are read, with everything that frames its body."""
+"""Most bytes of an answer that are read: head and body, with everything that frames the body."""
 INTERIM_ANSWERS_MAX = 8
 """Most interim answers, such as 100 Continue, before the answer.
 
@@ -40,23 +40,27 @@ REASON_MAX = 200
 
 
 class MalformedAnswerError(Exception):
-    """The received bytes are no HTTP answer. The text says why."""
+    """Raised when the received bytes are no HTTP answer. The text states why."""
 
 
 class PeerAnswer(NamedTuple):
-    """A complete answer of a peer."""
+    """The status of a peer's answer, its reason, and its ``Retry-After``."""
 
     status: int
     reason: str
-    """The reason in ``Srmp-Reason`` or in the status line. Empty for 200."""
+    """The reason in ``Srmp-Reason``, or else in the status line, cut to REASON_MAX characters.
+
+    Empty for 200.
+    """
     retry_after: float | None
-    """Seconds of ``Retry-After``, or ``None``."""
+    """Seconds that the ``Retry-After`` header asks for, or ``None`` without it and for 200."""
 
 
 def retry_after_of(value: bytes, now: datetime) -> float | None:
-    """Return the seconds that ``Retry-After`` asks for, as a number or a date.
+    """Return the seconds that a ``Retry-After`` header asks for, given as a number or a date.
 
-    Return ``None`` if the value is neither. ``now`` is the present time, for a date.
+    Return ``None`` if ``value`` is neither. ``now`` is the present time in UTC, from which a date
+    is counted; a date in the past gives 0.
     """
     text = value.decode("latin-1").strip()
     if text.isascii() and text.isdigit():
@@ -71,22 +75,28 @@ def retry_after_of(value: bytes, now: datetime) -> float | None:
 
 
 class AnswerParser:
-    """Turns the bytes that a peer sends over one connection into answers."""
+    """Parses the bytes that a peer sends over one connection as HTTP answers.
+
+    The head of an answer is its status line and headers, up to the blank line.
+    """
 
     def __init__(self, on_complete: Callable[[], object]) -> None:
         """Create a parser for one connection.
 
         ``on_complete`` is called inside :meth:`feed` when an answer is complete, and it may call
-        :meth:`take`. It is not called after too many interim answers, however few reads bring them.
+        :meth:`take`. It is not called for an answer after more than INTERIM_ANSWERS_MAX interim
+        answers.
         """
         self._on_complete = on_complete
         self._http = httptools.HttpResponseParser(self)
         self.has_begun = False
-        """Whether a part of an answer that was not taken has arrived, even of an interim one."""
+        """Whether bytes of an answer have arrived, even of an interim one, since the last
+        :meth:`take`.
+        """
         self._forget()
 
     def _forget(self) -> None:
-        """Reset the state before the next answer."""
+        """Reset the state of the parser, because the next bytes belong to another answer."""
         self._status_text = b""
         self._srmp_reason: bytes | None = None
         self._retry_after: bytes | None = None
@@ -95,26 +105,29 @@ class AnswerParser:
         self.in_body = False
         """Whether the head of the answer is complete. Interim answers do not count."""
         self.got = 0
-        """Bytes of this answer, including interim answers before it.
+        """Number of bytes of this answer that were fed, including interim answers before it.
 
         Bytes that arrived in one piece with the end of another answer do not count.
         """
 
     @property
     def head_has_no_end(self) -> bool:
-        """Return whether the head is longer than its limit or too many interim answers arrived."""
+        """Return whether the head passed ANSWER_HEAD_MAX, or too many interim answers arrived."""
         return (
             self.got > ANSWER_HEAD_MAX and not self.in_body
         ) or self._interim > INTERIM_ANSWERS_MAX
 
     @property
     def is_too_long(self) -> bool:
-        """Return whether the answer has passed a limit. Then no more of it is read."""
+        """Return whether the answer has passed a limit of bytes or of interim answers.
+
+        Bytes after the limit are not parsed.
+        """
         return self.head_has_no_end or self.got > ANSWER_MAX
 
     @property
     def ends_with_connection(self) -> bool:
-        """Return whether the answer has no length.
+        """Return whether the head is complete and has neither Content-Length nor Transfer-Encoding.
 
         The body of such an answer is complete when the connection ends.
         """
@@ -122,14 +135,19 @@ class AnswerParser:
 
     @property
     def keeps_alive(self) -> bool:
-        """Return whether the connection can be used again after the answer that is complete now."""
+        """Return whether HTTP allows to use the connection again.
+
+        Call this after an answer that is complete.
+        """
         return bool(self._http.should_keep_alive())
 
     def feed(self, data: bytes) -> None:
         """Parse the next received bytes.
 
-        Raises :class:`MalformedAnswerError` if they are no HTTP answer. After that, or when a limit
-        is passed, nothing more may be fed.
+        Calls ``on_complete`` for each answer that becomes complete.
+
+        Raises :class:`MalformedAnswerError` if the bytes are no HTTP answer. After that, or when a
+        limit is passed, nothing more may be fed.
         """
         while data:
             most = (ANSWER_MAX if self.in_body else ANSWER_HEAD_MAX) - self.got
@@ -144,7 +162,10 @@ class AnswerParser:
                 raise MalformedAnswerError(f"a malformed answer: {error}") from None
 
     def take(self) -> PeerAnswer:
-        """Return the answer whose head is complete. The next bytes belong to another answer."""
+        """Return the answer whose head is complete, and begin the next answer.
+
+        The reason and ``Retry-After`` are read only if the status is not 200.
+        """
         status = self._http.get_status_code()
         reason = ""
         retry_after = None

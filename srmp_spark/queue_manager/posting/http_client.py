@@ -1,9 +1,9 @@
 """Send one POST to one host, and read its answer ([MC-MQSRM] 3.1.7.2.5).
 
 :mod:`.http_answer` parses the answer. Only a complete answer counts. The caller has judged the URL
-and chosen the addresses (:mod:`.url_policy`): nothing is looked up here, and redirects are never
-followed. A long body that we did not ask for is dropped at the limit, and the status is valid (bad
-input 33 of the attack list).
+and chosen the addresses (:mod:`.url_policy`): this module looks no name up, and redirects are never
+followed. A long body is dropped at the limit, and the status is valid nevertheless (bad input 33 of
+the attack list).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ After that the post fails.
 
 
 class PostFailedError(SrmpSparkError):
-    """There is no complete answer: not connected, cut off, malformed, or too slow.
+    """Raised when there is no complete answer: not connected, cut off, malformed, or too slow.
 
     The peer may or may not have the message.
     """
@@ -52,9 +52,9 @@ class _Exchange(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def ask(self) -> None:
-        """Write the request.
+        """Write the request into the connection.
 
-        Call this for the connection that is used, not for each that is tried.
+        Call this for the connection that won, not for each that is tried.
         """
         assert self._transport is not None, "it is connected"
         self._transport.write(self._request)
@@ -81,7 +81,7 @@ class _Exchange(asyncio.Protocol):
         self._fail(f"the connection ended before the answer{f': {exc}' if exc else ''}")
 
     def abandon(self) -> None:
-        """Close the connection, because no caller waits for the answer any longer."""
+        """Cancel the wait for the answer, if it did not arrive, and close the connection."""
         self.answer.cancel()
         if self._transport is not None:
             self._transport.abort()
@@ -119,10 +119,11 @@ async def post(
 ) -> PeerAnswer:
     """Send one request to the first of ``addresses`` that connects, and return its answer.
 
-    ``addresses`` are never names: a second look-up could find another address than those that were
-    judged. ``head`` is the whole HTTP head with its blank line
-    (:func:`srmp_spark.srmp.codec.encoder.http_head`). Raises :class:`PostFailedError` if there is
-    no complete answer.
+    ``addresses`` are IP addresses and never names, because a second look-up could find another
+    address than those that were judged. ``head`` is the whole HTTP head with its blank line
+    (:func:`srmp_spark.srmp.codec.encoder.http_head`). With ``tls`` the certificate must be for
+    ``server_hostname``. Raises :class:`PostFailedError` if there is no connection after
+    CONNECT_SECONDS, or no complete answer ANSWER_SECONDS later.
     """
     loop = asyncio.get_running_loop()
     exchange: _Exchange | None = None

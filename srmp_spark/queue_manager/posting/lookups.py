@@ -1,4 +1,4 @@
-"""Look up the hosts of peers, and remember what was found.
+"""Look up the IP addresses of peers' hosts, and remember the results.
 
 Two parts of the program call peers. Each assigns its look-ups by a rule of its own, for a reason:
 
@@ -29,9 +29,9 @@ A host whose name server does not answer in this time counts as without an addre
 
 
 def resolve_blocking(host: str, port: int) -> Sequence[str]:
-    """Return the addresses of a host, in the resolver's order, or none if it has none.
+    """Look up a host, and return its IP addresses in the resolver's order, without duplicates.
 
-    Blocks for as long as the name server takes.
+    Return an empty sequence if the look-up fails. Blocks for as long as the name server takes.
     """
     try:
         return _addresses(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
@@ -40,9 +40,10 @@ def resolve_blocking(host: str, port: int) -> Sequence[str]:
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """Return the addresses of a host as :func:`resolve_blocking`, in one of the loop's threads.
+    """Look up a host in one of the loop's threads, and return its IP addresses.
 
-    It is as slow as the name server.
+    Return an empty sequence if the look-up fails. There is no time-out: the call takes as long as
+    the name server.
     """
     try:
         return _addresses(
@@ -57,7 +58,7 @@ def _addresses(entries: Iterable[tuple[Any, ...]]) -> Sequence[str]:
 
 
 class Remembered:
-    """Remembers the results of look-ups, each for a while."""
+    """Remembers the addresses of hosts that were looked up, each for a number of seconds."""
 
     def __init__(self, hosts_max: int, time: Callable[[], float]) -> None:
         """Create an empty memory.
@@ -73,16 +74,25 @@ class Remembered:
         return len(self._known)
 
     def get(self, host: str) -> Sequence[str] | None:
-        """Return the addresses of ``host``, or ``None`` if they are not known or too old."""
+        """Return the addresses of ``host``, or ``None`` if they are not known or have expired.
+
+        An empty sequence means that the host was looked up and has none.
+        """
         known = self._known.get(host)
         return known[1] if known is not None and self._time() < known[0] else None
 
     def reorder(self, host: str, found: Sequence[str]) -> None:
-        """Remember the same addresses in another order, for no longer than before."""
+        """Replace the addresses of ``host`` by ``found``, the same ones in another order.
+
+        They expire when they would have expired. Raises :class:`KeyError` if the host is not known.
+        """
         self._known[host] = self._known[host][0], found
 
     def put(self, host: str, found: Sequence[str], seconds: float) -> None:
-        """Remember the addresses of ``host`` for ``seconds``."""
+        """Remember the addresses of ``host`` for ``seconds``.
+
+        At the limit the oldest host is forgotten.
+        """
         self._known[host] = self._time() + seconds, found
         self._known.move_to_end(host)
         if len(self._known) > self._hosts_max:

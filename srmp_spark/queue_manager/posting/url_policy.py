@@ -1,11 +1,11 @@
 """Decide which URLs of a message may be called (INTERFACE.md section 2, ``--allow-url``).
 
 This module does no I/O: the caller looks hosts up. A message names where its receipts are sent, so
-any client that can post a message can make this machine connect somewhere: to a cloud's metadata
-address, to a service on loopback, to a victim. The rule: a URL is called only if its host resolves
-to the address from which the message arrived (or is the sender's TLS name), or if a pattern of the
-operator allows it. Loopback and link-local addresses need a pattern even then. Every address that
-is called was judged: there is no second look-up.
+any client that can post a message can make this machine connect to any address: to a cloud's
+metadata address, to a service on loopback, to a victim. The rule: a URL is called only if its host
+resolves to the address from which the message arrived (or is the sender's TLS name), or if a
+pattern of the operator allows it. Loopback and link-local addresses need a pattern even then. Every
+address that is called was judged, because there is no second look-up.
 
 Everything is compared on the parsed parts. Comparing the text would let ``http://127.0.0.1:9@evil``
 pass.
@@ -39,7 +39,7 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Allowed(NamedTuple):
-    """A URL may be called at ``address``, or at one of ``others`` if that does not connect.
+    """States that a URL may be called at ``address``, or at one of ``others`` if that fails.
 
     No other address may be called.
     """
@@ -49,12 +49,12 @@ class Allowed(NamedTuple):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Return all addresses that may be called, in order."""
+        """Return ``address`` and ``others``: all addresses that may be called, in order."""
         return self.address, *self.others
 
 
 class Blocked(NamedTuple):
-    """A URL may not be called. ``reason`` is for people.
+    """States that a URL may not be called. ``reason`` is a sentence for logs and ``status``.
 
     ``pattern`` is the ``--allow-url`` that would allow the URL, or empty if none would.
     """
@@ -73,11 +73,11 @@ class UrlPattern:
     port: int | None
     """The port of the URL. ``None`` allows every port."""
     path: str
-    """The path in lower case. ``*`` at the end makes it a prefix; ``/*`` allows every path."""
+    """The path in lower case. A ``*`` at the end makes it a prefix; ``/*`` allows every path."""
 
     @classmethod
     def parse(cls, text: str) -> UrlPattern:
-        """Parse a pattern. Raises :class:`ConfigurationError` if ``text`` is none."""
+        """Parse a pattern. Raises :class:`ConfigurationError` if ``text`` is no valid pattern."""
         match = _PATTERN.fullmatch(text.strip())
         if match is None or "*" in (match[4] or "")[:-1] or _UNSAFE_PATH.search(match[4] or ""):
             raise ConfigurationError(
@@ -92,7 +92,7 @@ class UrlPattern:
         return cls(scheme, canonical_host(match[2].strip("[]")), port, (match[4] or "/*").lower())
 
     def matches(self, url: UrlParts) -> bool:
-        """Return whether the pattern allows a URL. The query is not compared."""
+        """Return whether the pattern allows ``url``. The query of the URL is not compared."""
         if (url.scheme, url.host) != (self.scheme, self.host) or self.port not in (None, url.port):
             return False
         path = url.path.lower() or "/"
@@ -100,9 +100,9 @@ class UrlPattern:
 
 
 def address_of(text: str) -> _Address | None:
-    """Return an address in one form, or ``None`` if ``text`` is not an address.
+    """Parse an IP address into canonical form. Return ``None`` if ``text`` is no IP address.
 
-    IPv6-mapped IPv4 becomes IPv4, and zones are dropped. Only IPv6 has zones:
+    IPv4-mapped IPv6 becomes IPv4, and zones are dropped. Only IPv6 has zones:
     ``192.0.2.7%1.example`` is a name that some name server answers.
     """
     try:
@@ -115,10 +115,10 @@ def address_of(text: str) -> _Address | None:
 
 
 def needs_pattern(address: _Address) -> bool:
-    """Return whether no message may choose this address without a pattern of the operator.
+    """Return whether ``address`` may be called only if a pattern of the operator allows it.
 
-    These are loopback addresses, link-local addresses (the clouds' metadata services), groups, and
-    unspecified or reserved addresses.
+    These are loopback addresses, link-local addresses (the clouds' metadata services), multicast
+    groups, and unspecified or reserved addresses.
     """
     return (
         address.is_loopback
@@ -130,10 +130,10 @@ def needs_pattern(address: _Address) -> bool:
 
 
 def split_receipt_url(url: str) -> UrlParts:
-    """Split a URL as :func:`srmp_spark.names.split_url`.
+    """Check a receipt URL, and split it into parts as :func:`srmp_spark.names.split_url` does.
 
-    Raises :class:`ValueError` also for a URL that is too long or not printable ASCII, and for a dot
-    segment or an encoded slash in its path.
+    Raises :class:`ValueError` if it is no URL, is longer than URL_LENGTH_MAX, is not printable
+    ASCII, or has a dot segment or an encoded slash in its path.
     """
     if len(url) > URL_LENGTH_MAX or not url.isprintable() or not url.isascii():
         raise ValueError("the URL is too long, or holds a character that is not printable ASCII")
@@ -144,7 +144,7 @@ def split_receipt_url(url: str) -> UrlParts:
 
 
 class UrlPolicy:
-    """Applies the operator's patterns, and the rule for all other URLs."""
+    """Decides by the operator's patterns and by the rule above which URLs may be called."""
 
     def __init__(self, patterns: Iterable[UrlPattern]) -> None:
         self._patterns = tuple(patterns)
@@ -152,17 +152,18 @@ class UrlPolicy:
     def names(self, url: UrlParts) -> bool:
         """Return whether a pattern of the operator allows ``url``.
 
-        The sender and the addresses of the host do not matter.
+        The sender of the message and the addresses of the host do not matter.
         """
         return any(pattern.matches(url) for pattern in self._patterns)
 
     def decide(
         self, url: UrlParts, resolved: Sequence[str], *, peer: str, tls_name: str | None = None
     ) -> Allowed | Blocked:
-        """Decide whether ``url`` may be called for a message from the address ``peer``.
+        """Return whether ``url`` may be called for a message from the address ``peer``.
 
-        ``resolved`` are the addresses of its host, in the resolver's order. ``tls_name`` is the
-        sender's authenticated name.
+        The result is :class:`Allowed` with the allowed addresses, or :class:`Blocked` with the
+        reason. ``resolved`` are the addresses of the URL's host, in the resolver's order.
+        ``tls_name`` is the name in the sender's TLS certificate, if it was checked.
         """
         addresses = [
             (text, address) for text in resolved if (address := address_of(text)) is not None

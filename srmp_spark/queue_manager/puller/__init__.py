@@ -1,4 +1,4 @@
-"""Read remote queues into local ones: ``[[subscription]]`` of the configuration ([MS-MQRR] 3.2).
+"""Read remote queues into local ones: ``[[subscription]]`` ([MS-MQRR] 3.2).
 
 In the main process, which decides and stores:
 

@@ -1,8 +1,8 @@
 """Store the subscriptions that were added while the queue manager ran.
 
 ``srmp-spark subscribe`` and ``format("mqrr")`` add such subscriptions. The password of a
-subscription is a file of its own in the data directory, which only its owner can read. Everything
-else is a row.
+subscription is a file of its own in the data directory, which only the owner of the directory can
+read. Everything else is a database row.
 """
 
 from __future__ import annotations
@@ -30,19 +30,22 @@ class AddedRow(NamedTuple):
     entry: dict[str, Any]
     """The keys that ``[[subscription]]`` would have, without a password."""
     removing: bool
-    """The subscription was removed, and some of its messages are not settled yet."""
+    """Whether the subscription is being removed. Some of its messages are not settled yet."""
 
 
 class Added(NamedTuple):
-    """All subscriptions that were added at run time."""
+    """All subscriptions that were added at run time: those that can be read, and the others."""
 
     rows: list[AddedRow]
     unreadable: list[SetAside]
-    """Subscriptions whose row cannot be read, by name."""
+    """The database rows that cannot be read as a subscription, with the reason."""
 
 
 def load_added(connection: sqlite3.Connection) -> Added:
-    """Return all subscriptions that were added at run time."""
+    """Read all subscriptions that were added at run time from the database.
+
+    A row that cannot be read is returned in ``unreadable`` and raises nothing.
+    """
     added = Added([], [])
     for name, text, removing in connection.execute(
         "SELECT name, entry, removing FROM subscriptions ORDER BY name"
@@ -63,7 +66,7 @@ def load_added(connection: sqlite3.Connection) -> Added:
 
 
 def store_added(connection: sqlite3.Connection, row: AddedRow) -> None:
-    """Store a subscription, or replace the stored one of the same name."""
+    """Write a subscription to the database. It replaces one of the same name."""
     connection.execute(
         "INSERT OR REPLACE INTO subscriptions(name, entry, removing) VALUES (?, ?, ?)",
         (row.name, json.dumps(row.entry, sort_keys=True), int(row.removing)),
@@ -71,23 +74,24 @@ def store_added(connection: sqlite3.Connection, row: AddedRow) -> None:
 
 
 def remove_added(connection: sqlite3.Connection, name: str) -> None:
-    """Mark a subscription as removed. A later :func:`forget_added` deletes it."""
+    """Mark a subscription as being removed. :func:`forget_added` deletes it when all is settled."""
     connection.execute("UPDATE subscriptions SET removing = 1 WHERE name = ?", (name,))
 
 
 def forget_added(connection: sqlite3.Connection, name: str) -> None:
-    """Delete a subscription, and the record of the messages that it copied.
+    """Delete a subscription, and the record of the messages that it copied, from the database.
 
-    If the subscription is added again, its copy begins anew.
+    If the subscription is added again, it copies the remote queue from its beginning.
     """
     connection.execute("DELETE FROM subscriptions WHERE name = ?", (name,))
     connection.execute("DELETE FROM copied WHERE subscription = ?", (name,))
 
 
 def names_of_pulled(connection: sqlite3.Connection) -> tuple[dict[str, int], list[SetAside]]:
-    """Return how many unpublished messages each subscription has stored, by its name.
+    """Return the number of unpublished messages of each subscription, by its name.
 
-    The second value names the rows whose subscription cannot be read.
+    These messages are stored in the table ``pulled`` and are no rows of a queue yet. The second
+    value lists those whose subscription's name cannot be read.
     """
     names: dict[str, int] = {}
     nameless: list[SetAside] = []
@@ -108,9 +112,10 @@ def names_of_pulled(connection: sqlite3.Connection) -> tuple[dict[str, int], lis
 
 
 def subscription_file(data_directory: Path, name: str, kind: str) -> Path:
-    """Return the path of a subscription's file of this kind.
+    """Return the path of a subscription's file; ``kind`` is the suffix of its name.
 
-    The file's folder is made if it is missing. Only its owner can read the folder.
+    The folder of the file is created durably if it is missing. Only its owner can read the folder.
+    Raises :class:`OSError` if it cannot be created.
     """
     folder = data_directory / FOLDER
     if not folder.exists():
@@ -129,16 +134,19 @@ class Passwords:
         return subscription_file(self._directory, name, "password")
 
     def read(self, name: str) -> str | None:
-        """Return the password of one subscription, or None if none was given."""
+        """Return the stored password of a subscription, or None if it has none.
+
+        Raises :class:`OSError` if the file exists and cannot be read.
+        """
         try:
             return self._path(name).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
 
     def write(self, name: str, password: str | None) -> None:
-        """Store the password of a subscription, or delete it if ``password`` is None.
+        """Store the password of a subscription durably, or delete it if ``password`` is None.
 
-        Call this before the subscription itself is stored.
+        Call this before the subscription itself is stored. Raises :class:`OSError` if that fails.
         """
         path = self._path(name)
         if password is None:

@@ -1,13 +1,14 @@
-"""Refuse subscriptions to own queues that form a circle, in which messages would circulate forever.
+"""Refuse subscriptions to own queues that form a circle: messages would circulate forever.
 
-Theory of operation. Only an established connection proves whether a subscription leads to our own
-RPC port. So each connection is checked (:meth:`Circles.enter`), whatever name was used to make it.
-A connection that leads here is an edge from the queue that is read to the queue that is filled. An
-edge that would close a circle is refused while the other edges exist. A subscription that is about
-to be added is checked before (:meth:`Circles.check`), so that the caller gets the error at once.
+Theory of operation. Only an established connection proves whether a subscription leads to the RPC
+port of this queue manager. So each connection is checked (:meth:`Circles.enter`), whatever name was
+used to make it. A connection that leads to this queue manager is an edge from the queue that is
+read to the queue that is filled. An edge that would close a circle is refused while the other edges
+exist. A subscription that is about to be added is checked before (:meth:`Circles.check`), so that
+the caller gets the error at once.
 
 The journal of a queue counts as the queue itself, because a message that is received from the queue
-is then in its journal. A connection that reaches us through address translation is not recognized.
+is then in its journal. A connection through address translation is not recognized.
 """
 
 from __future__ import annotations
@@ -32,27 +33,28 @@ After that, the subscription is added and its first connection is checked.
 
 
 class CircleError(SrmpSparkError):
-    """A subscription would close a circle of own queues."""
+    """Raised when a subscription would close a circle of this queue manager's own queues."""
 
 
 class Circles:
-    """Knows the subscriptions of this queue manager to its own queues, and refuses circles."""
+    """Records the subscriptions of this queue manager to its own queues, and refuses circles."""
 
     def __init__(self, endpoint: Endpoint | None, mapper: Endpoint | None = None) -> None:
         """Begin without subscriptions.
 
-        ``endpoint`` is our RPC port, with its actual port number. ``mapper`` is our endpoint
-        mapper. None means that this process has none.
+        ``endpoint`` is the RPC port of this queue manager, with its actual port number. ``mapper``
+        is its endpoint mapper. None means that this process has none.
         """
         self._endpoint = endpoint
         self._mapper = mapper
         self._edges: dict[str, tuple[str, str]] = {}
-        """The queue that is read and the queue that is filled, by the name of the subscription."""
+        """For each subscription, by name: the queue that is read, and the queue that is filled."""
 
     def enter(self, subscription: Subscription, address: tuple[str, int]) -> None:
-        """Record the address that a subscription's connection has reached.
+        """Record the ``address`` (IP address, port) that a subscription's connection has reached.
 
-        Raises :class:`CircleError` if the subscription would close a circle.
+        The record is kept only if the address is that of this queue manager. Raises
+        :class:`CircleError` if the subscription would close a circle; then it is not recorded.
         """
         self._edges.pop(subscription.name, None)
         source = own_queue(subscription) if _is_at(self._endpoint, *address) else None
@@ -61,13 +63,14 @@ class Circles:
             self._edges[subscription.name] = source, subscription.to
 
     def leave(self, subscription: Subscription) -> None:
-        """Forget a subscription that no longer reads."""
+        """Forget the record of a subscription, because it no longer reads."""
         self._edges.pop(subscription.name, None)
 
     async def check(self, subscription: Subscription) -> None:
-        """Check a subscription that is about to be added, as far as its host shows.
+        """Raise :class:`CircleError` if a subscription that is about to be added closes a circle.
 
-        Raises :class:`CircleError` if the subscription would close a circle.
+        Nothing is raised if the host's address is not found within LOOKUP_SECONDS: :meth:`enter`
+        then checks the first connection. Nothing is recorded.
         """
         source = own_queue(subscription)
         if source is None or not await self.leads_here(subscription.host):
@@ -80,10 +83,10 @@ class Circles:
                 self._edges[subscription.name] = before
 
     async def leads_here(self, host: RemoteHost) -> bool:
-        """Return whether ``host`` is this queue manager.
+        """Look up ``host``, and return whether it is this queue manager.
 
-        The host is compared by address and port, with our RPC port or our endpoint mapper. Return
-        False if the address of the host cannot be found within LOOKUP_SECONDS.
+        The host is compared by address and port with the RPC port, or without a port with the
+        endpoint mapper. Return False if its address is not found within LOOKUP_SECONDS.
         """
         asked = self._endpoint if host.port is not None else self._mapper
         port = ENDPOINT_MAPPER_PORT if host.port is None else host.port
@@ -117,9 +120,10 @@ class Circles:
 
 
 def own_queue(subscription: Subscription) -> str | None:
-    """Return the local queue that a subscription reads if its host is this queue manager.
+    """Return the local queue that a subscription would read if its host is this queue manager.
 
-    Return None if no local queue could be meant.
+    Whether the host is this queue manager is not checked. Return None if no local queue could be
+    meant.
     """
     try:
         return canonical_queue_name(
@@ -130,7 +134,7 @@ def own_queue(subscription: Subscription) -> str | None:
 
 
 def _is_at(endpoint: Endpoint | None, address: str, port: int) -> bool:
-    """Return whether ``endpoint`` listens on this address and port."""
+    """Return whether a connection to this IP address and port reaches ``endpoint``."""
     if endpoint is None or port != endpoint.port:
         return False
     reached = _ip(address)

@@ -1,4 +1,4 @@
-"""Run one subscription as a task: connect, move or copy, wait, and connect again after a loss."""
+"""Run one subscription as a task: connect, move or copy, wait, connect again after a loss."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ pause is used again.
 WAIT_SECONDS = 5.0
 """Longest wait of one R_StartReceive for a message, in seconds.
 
-Doubtful messages are looked up between two waits.
+Doubtful messages (:mod:`.moving`) are looked up between two waits.
 """
 COPY_PAUSE_SECONDS = 2.0
 """Shortest pause between two walks of ``copy``, in seconds, because each walk reads every message.
@@ -134,7 +134,10 @@ class _Store:
 
 
 class Puller:
-    """Pulls one remote queue into a local one: one subscription."""
+    """Pulls one remote queue into a local one: one subscription.
+
+    Its times are in seconds of the monotonic clock.
+    """
 
     def __init__(
         self,
@@ -153,7 +156,8 @@ class Puller:
         ``left`` is the stored state of an earlier puller of the same name. ``remotes`` makes the
         connections. ``configured`` is set if the subscription is in the configuration file. With
         ``removing``, no message is taken, and pending messages are settled. ``held`` states why the
-        subscription is on hold (:mod:`srmp_spark.store.tables.held_subscriptions`).
+        subscription is on hold (:mod:`srmp_spark.store.tables.held_subscriptions`). Raises
+        :class:`OSError` if the marks of sent Ends (:mod:`.sent_marks`) cannot be read or written.
         """
         self._manager = manager
         self._circles = circles
@@ -163,21 +167,24 @@ class Puller:
         self.removing = removing
         self._held = held
         self.settled: Callable[[], object] = lambda: None
-        """Callback, called once when ``removing`` has nothing left to do."""
+        """Callback, called when ``removing`` has nothing left to do."""
         self._error: str | None = None
         self._logged = LogOnce()
         self._complete_at: float | None = None
         """Latest time at which every message of the remote queue was a local row.
 
-        ``None``: there was none yet.
+        ``None``: that was never so since the start.
         """
         self._failed_at: float | None = None
-        """Time at which the last attempt to read failed.
+        """Time at which the last attempt to read failed, in seconds of the monotonic clock.
 
         ``None``: reading works, or the first attempt is in progress.
         """
         self._is_drained = False
-        """No message was left that could be taken. Only then does a read wait for a message."""
+        """Whether no message was left that could be taken.
+
+        Only then does a read wait for a message.
+        """
         self._is_new = not left.kept and not left.copied
         self._stopping = asyncio.Event()
         self._worked = False
@@ -200,14 +207,14 @@ class Puller:
         changed.
         """
         self._walk_began = 0.0
-        """Time at which the present walk of ``copy`` began, perhaps some connections ago."""
+        """Time at which the present walk of ``copy`` began, perhaps several connections ago."""
         self._copier: Copier | None = None
         if subscription.mode == "copy" and not removing:
             self._copier = Copier(store, left.copied, told=self._tell)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to pull, unless the subscription is on hold."""
+        """Begin to pull in a task. If the subscription is on hold, log the reason instead."""
         if self._held is not None:
             self._failed_at = self._manager.clock.monotonic()
             self._error = _held_text(self.subscription, self._held)
@@ -218,12 +225,12 @@ class Puller:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def resume(self) -> None:
-        """Begin to pull a subscription that was on hold."""
+        """Take the subscription off hold in memory, and begin to pull."""
         self._held = self._failed_at = self._error = None
         self.start()
 
     async def stop(self) -> None:
-        """Stop pulling.
+        """Stop pulling, and wait until the task has ended.
 
         Locked and stored messages are acknowledged first. If that takes longer than
         :data:`STOP_SECONDS`, these messages are left in doubt.
@@ -237,22 +244,22 @@ class Puller:
 
     @property
     def is_held(self) -> bool:
-        """Return whether the subscription is on hold."""
+        """Return whether the subscription is on hold, so that it pulls nothing."""
         return self._held is not None
 
     @property
     def pending(self) -> int:
-        """Return how many messages are stored and no rows yet."""
+        """Return the number of messages that are stored and are no rows of a queue yet."""
         return len(self._mover.kept)
 
     @property
     def pulled(self) -> int:
-        """Return how many rows were made since the start of the process."""
+        """Return the number of rows that were made since the start of the process."""
         return self._mover.moved + (0 if self._copier is None else self._copier.moved)
 
     @property
     def taken_in_doubt(self) -> int:
-        """Return how many messages were gone at their look-up after an End without an answer.
+        """Return the number of messages that were gone at their look-up after an unanswered End.
 
         These messages are local rows. Another reader may have them, too.
         """
@@ -260,15 +267,15 @@ class Puller:
 
     @property
     def lag_seconds(self) -> float | None:
-        """Return how many seconds ago every message of the remote queue was a local row.
+        """Return how many seconds ago every message of the remote queue was last a local row.
 
-        Return None if that never was since the start of the process.
+        Return None if that never was so since the start of the process.
         """
         return self._since(self._complete_at)
 
     @property
     def is_unused(self) -> bool:
-        """Return whether the subscription never read a message and nothing is pending.
+        """Return whether the subscription has never read from its queue and nothing is pending.
 
         Such a subscription can be removed as if it had never existed.
         """
@@ -344,9 +351,11 @@ class Puller:
             await asyncio.sleep(pauses[min(number, len(pauses) - 1)])
 
     async def _connected(self) -> None:
-        """Make one connection and pull over it until it is gone.
+        """Connect to the remote queue manager, and pull over this connection until it is lost.
 
-        Raises :class:`LostError`, :class:`RefusedError` or :class:`CircleError`.
+        Return without an error if the puller stops or has settled all. Raises :class:`LostError`,
+        :class:`RefusedError`, :class:`CircleError`, and the other errors of :meth:`Mover.batches`
+        and :meth:`Copier.walk`.
         """
         self._worked = self._is_drained = self._broke = False
         given = self.subscription
@@ -413,7 +422,10 @@ class Puller:
         await asyncio.sleep(max(COPY_PAUSE_SECONDS, now - began))
 
     async def _settle(self, queue: ReadableQueue) -> bool:
-        """Find out what happened to the stored messages. Return whether some are left."""
+        """Look up the doubtful messages, and return whether kept messages are left.
+
+        While some are left, the call pauses, and the reason is in ``status``.
+        """
         mover = self._mover
         await mover.look_up(queue)
         if mover.is_full is not None:

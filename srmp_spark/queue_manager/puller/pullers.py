@@ -43,7 +43,10 @@ log = logging.getLogger(__name__)
 
 
 class Pullers:
-    """Starts, adds, removes and stops the subscriptions of one queue manager."""
+    """Starts, adds, removes and stops the subscriptions of one queue manager.
+
+    "Idle" subscriptions are known and cannot run, such as one whose stored messages cannot be read.
+    """
 
     def __init__(self, manager: QueueManager, circles: Circles) -> None:
         self._manager = manager
@@ -51,21 +54,22 @@ class Pullers:
         self._remotes = Remotes()
         self._passwords = Passwords(manager.directory.path)
         self._pullers: dict[str, Puller] = {}
-        """The running subscriptions, by name."""
+        """The pullers of the subscriptions that are not idle, by name."""
         self._idle: dict[str, dict[str, Any]] = {}
-        """Status of each subscription that is known and cannot run, by name."""
+        """Status entry of each idle subscription, by name."""
         self._held: dict[str, str] = {}
         """Reason why a subscription is on hold, by its name."""
         self._unreadable: set[str] = set()
-        """Names of the subscriptions with stored data that cannot be read."""
+        """Names of the idle subscriptions with stored messages that cannot be read."""
         self._admin = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
 
     async def start(self, configured: Sequence[Subscription]) -> None:
-        """Create the missing local queues, and start all subscriptions.
+        """Create the missing local queues, and start all subscriptions that can run.
 
-        Raises :class:`ApiError` if the local queue of a configured subscription has the wrong kind.
+        The others are logged, and shown in ``status`` as idle. Raises :class:`ApiError` if the
+        local queue of a configured subscription has the wrong kind or cannot be created.
         """
         manager = self._manager
         added = await manager.journal.transact(lambda each: load_added(each.connection))
@@ -122,7 +126,7 @@ class Pullers:
             puller.start()
 
     async def _find_held(self, configured: Sequence[Subscription], added: Added) -> None:
-        """Find the subscriptions that are on hold.
+        """Read from the store which subscriptions are on hold, and record the reason for each.
 
         The first start of a copied data directory holds all subscriptions that move messages.
         """
@@ -137,7 +141,11 @@ class Pullers:
             self._held = dict.fromkeys(held.names or (), held.because)
 
     async def stop(self) -> None:
-        """Stop all subscriptions at the same time. No subscription can be added afterwards."""
+        """Stop all subscriptions concurrently, and end their gateway.
+
+        Each stop takes at most :data:`.puller.STOP_SECONDS` or so. No subscription can be added
+        afterwards.
+        """
         self._stopped = True
         await asyncio.gather(*(puller.stop() for puller in self._pullers.values()))
         for task in tuple(self._tasks):
@@ -145,15 +153,15 @@ class Pullers:
         await self._remotes.stop()
 
     def __iter__(self) -> Iterator[Puller]:
-        """Iterate over the subscriptions that run."""
+        """Iterate over the pullers of the subscriptions that are not idle."""
         return iter(tuple(self._pullers.values()))
 
     def status(self) -> list[dict[str, Any]]:
-        """Return ``status.subscriptions``: an entry for each subscription."""
+        """Return the list ``status.subscriptions``, with an entry for each subscription."""
         return [*(each.status() for each in self._pullers.values()), *self._idle.values()]
 
     def readings(self) -> Iterator[Reading]:
-        """Yield the progress of each subscription that runs."""
+        """Yield the progress of each subscription that is not idle, for the metrics."""
         for each in self:
             given = each.subscription
             yield Reading(
@@ -171,10 +179,9 @@ class Pullers:
         self._manager.set_aside += rows
 
     def _set_aside_unreadable(self, name: str, left: Left, *, configured: bool) -> None:
-        """Set a subscription aside, because a stored message of it cannot be read.
+        """Make a subscription idle, because a stored message of it cannot be read, and log this.
 
-        The subscription does not read meanwhile. Otherwise the subscription could take the message
-        from the remote queue a second time.
+        If it were read, it could take the same message from the remote queue a second time.
         """
         self._tell_set_aside(left.unreadable)
         self._unreadable.add(name)
@@ -217,7 +224,7 @@ class Pullers:
         configured: bool = True,
         removing: bool = False,
     ) -> Puller:
-        """Return a new puller that is not started.
+        """Build a puller, which is not started.
 
         A subscription that only copies is never on hold, because it takes nothing from the original
         of a copied data directory.
@@ -235,16 +242,18 @@ class Pullers:
         )
 
     async def _left(self, name: str) -> Left:
-        """Return the stored state of a subscription, after all changes so far are committed."""
+        """Read the stored state of a subscription, after all changes so far are committed."""
         return await self._manager.journal.transact(lambda each: load_left(each.connection, name))
 
     # --- while it runs ----------------------------------------------------------------------------
 
     async def add(self, entry: dict[str, Any], password: str | None) -> tuple[dict[str, Any], bool]:
-        """Add a subscription, or change the mode or credentials of an existing one.
+        """Add and start a subscription, or change the mode or credentials of an existing one.
 
-        Return its status, and whether it is new. Raises :class:`ApiError` if ``entry`` is invalid,
-        or the existing subscription cannot become this one.
+        Return its status entry, and whether it is new. A subscription that is equal already stays
+        as it is. Raises :class:`ApiError` if ``entry`` is invalid, another subscription is in the
+        way (circle, same local queue, limit), or the existing one cannot become this one. Raises
+        :class:`OSError` if the password cannot be stored.
         """
         async with self._admin:
             name = self._name(entry.get("host"), entry.get("queue"))
@@ -284,11 +293,12 @@ class Pullers:
     async def remove(
         self, host: str | None, queue: str | None, *, unused: bool = False
     ) -> dict[str, Any]:
-        """Remove a subscription, and return its status.
+        """Remove a subscription, and return its status entry.
 
-        The subscription takes no more messages, and is forgotten when its pending messages are
-        settled. With ``unused``, the subscription is removed only if it never read a message.
-        Raises :class:`ApiError` if the subscription is unknown, configured, unreadable or used.
+        The subscription takes no more messages. It is forgotten when its pending messages are
+        settled, which may be after this call. With ``unused``, it is removed only if it never read
+        from its queue. Raises :class:`ApiError` if the subscription is unknown, configured,
+        unreadable or used.
         """
         async with self._admin:
             name = self._name(host, queue)
@@ -333,10 +343,10 @@ class Pullers:
             return puller.status()
 
     async def resume(self, host: str | None, queue: str | None) -> dict[str, Any]:
-        """Take a subscription off hold, and return its status.
+        """Take a subscription off hold durably, begin to pull, and return its status entry.
 
         A subscription that is not on hold does not change. Raises :class:`ApiError` if the
-        subscription is unknown or unreadable.
+        subscription is unknown, idle or unreadable.
         """
         async with self._admin:
             name = self._name(host, queue)
@@ -437,10 +447,9 @@ class Pullers:
 
     @staticmethod
     def _same_as_configured(there: Puller, entry: dict[str, Any]) -> None:
-        """Check that a query names the configured mode and local queue.
+        """Raise :class:`ApiError` (409) if ``entry`` has another mode or ``to`` than configured.
 
-        Credentials are not checked, because they are the operator's. Raises :class:`ApiError` if a
-        value differs.
+        Credentials are not compared, because they are the operator's.
         """
         given = there.subscription
         for key, value in (("mode", given.mode), ("to", given.to)):
@@ -490,7 +499,7 @@ def _forget_row(transaction: Transaction, name: str) -> None:
 
 
 def _remove_row(transaction: Transaction, name: str) -> None:
-    """Mark a subscription as removed, and take it off hold.
+    """Mark a subscription in the database as being removed, and take it off hold.
 
     The subscription must run again, because the operator wants to know what happened to its pending
     messages.

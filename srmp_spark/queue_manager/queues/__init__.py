@@ -1,1 +1,1 @@
-"""The queues of a queue manager and their consumers, as the main process holds them in memory."""
+"""The queues of a queue manager and their consumers, in the memory of the main process."""

@@ -1,9 +1,10 @@
 """Keep in memory what the main process must know of each queue without asking the database.
 
-The catalogue holds ends, epochs, waiting rows and consumers. The engine has its own view
-(:class:`QueueState`), with the last sequence that was *assigned*. The catalogue has the last
-sequence that is *committed*, and a reader may see no more than that. The commits themselves keep
-the catalogue up to date.
+The catalogue holds ends, epochs, waiting rows and consumers. An epoch is a random text that names
+one history of sequences; a new one begins when the data directory is a copy or a backup. The engine
+(:mod:`srmp_spark.srmp.receiving`) has its own view (:class:`QueueState`), with the last sequence
+that was *assigned*. The catalogue has the last sequence that is *committed*, and a reader may see
+no more than that. The commits themselves keep the catalogue up to date.
 """
 
 from __future__ import annotations
@@ -35,13 +36,16 @@ from srmp_spark.store.tables.state import StoredQueue
 from srmp_spark.store.tables.waiting import Waiting
 
 WAITERS_MAX = 1_000
-"""Most long polls on one queue at once. A further one is answered 503."""
+"""Most long polls that wait for one queue at once. A further one is answered 503."""
 NOTHING = SequenceSet()
-"""An empty set: the rows received out of turn in a queue that nobody receives from."""
+"""An empty set: the rows received out of turn in a queue from which no client receives."""
 
 
 class UnknownQueueError(ApiError):
-    """There is no queue called ``queue``. :meth:`Catalogue.explained` adds a hint for people."""
+    """Raised when there is no queue called ``queue``.
+
+    :meth:`Catalogue.explained` adds a hint for users.
+    """
 
     def __init__(self, queue: str) -> None:
         hint = "create it with serve --queue, or PUT /v1/queues/NAME"
@@ -60,20 +64,24 @@ class QueueEpoch(NamedTuple):
 
 
 class EpochSpan(NamedTuple):
-    """The sequences of one epoch of a queue."""
+    """The range of sequences of one epoch of a queue."""
 
     epoch: str
     begin: int
     """The first sequence of the epoch, whether it is retained or not."""
     first: int
-    """The oldest retained sequence of the epoch; ``end`` + 1 if none is retained."""
+    """The oldest retained sequence of the epoch, or ``end`` + 1 if none is retained."""
     end: int
     next_epoch: str | None
 
 
 @dataclass(slots=True)
 class Queue:
-    """One queue of this queue manager, as the main process knows it."""
+    """One queue of this queue manager, as the main process knows it.
+
+    A "row" is a message of the queue, and its sequence is its number in the queue. ``trimmed_to``
+    is the last sequence that retention has deleted.
+    """
 
     id: int
     name: str
@@ -88,11 +96,11 @@ class Queue:
     """The sequence of the last committed row."""
     waiting: Waiting
     unsealed_bytes: int = 0
-    """Bytes that arrived since the last time when there was nothing more to seal."""
+    """Bytes of rows that arrived since sealing last found nothing more to seal."""
     consumers: dict[str, Consumer] = field(default_factory=dict)
     waiters: set[asyncio.Future[None]] = field(default_factory=set)
     deciding: Deciding = field(default_factory=Deciding)
-    """Decisions of the default consumer's marks that the store does not hold yet."""
+    """Decisions about rows by the default consumer's marks that are not on stable storage yet."""
     damage: dict[str, str] = field(default_factory=dict)
     """Error messages about rows that cannot be read, by the task that found them (``read``,
     ``seal``, ``retain``, ``publish``).
@@ -100,47 +108,50 @@ class Queue:
     on_marks: Callable[[], object] | None = None
     """Called when the default consumer received rows, or rows were deleted.
 
-    There may be room again.
+    The queue may have room again.
     """
     read_to: int = 0
-    """For our order queue: the sender process has read the rows up to this sequence and needs them
-    no longer. No consumer's mark stands for that.
+    """For the order queue: the sender process needs the rows up to this sequence no longer.
+
+    No consumer's mark records that.
     """
     journal: Queue | None = None
     """The journal of the queue (:mod:`.queue_journal`), or ``None`` if it keeps none."""
     grown: set[str] = field(default_factory=set)
-    """The set that gets the name of the queue when it gets rows: the catalogue's
-    :attr:`Catalogue.grown`.
-    """
+    """The set :attr:`Catalogue.grown`, to which the queue adds its name when it gets rows."""
 
     @property
     def log_name(self) -> str:
         """Return the name of the queue whose log holds the rows.
 
-        For a journal that is another queue.
+        For a queue this is its own name, for a journal the name of its queue.
         """
         return self.name
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes that the default consumer has not received.
+        """Return the number of bytes of the rows that the default consumer has not received.
 
-        For our order queue these are the bytes that the sender process has not read.
+        For the order queue these are the rows that the sender process has not read.
         """
         return self.waiting.bytes
 
     def stored_name(self, consumer: str) -> str:
-        """Return the name under which a consumer is saved."""
+        """Return the name under which the database has the consumer called ``consumer``."""
         return consumer
 
     @property
     def default(self) -> Consumer:
-        """Return the default consumer, whose marks decide about rows."""
+        """Return the default consumer.
+
+        A row that it has received is decided: the sender gets the receipt that it asked for. The
+        row no longer takes room in the queue, and retention may delete it.
+        """
         return self.consumer(DEFAULT_CONSUMER)
 
     @property
     def consumers_full(self) -> bool:
-        """Return whether the queue has CONSUMERS_MAX consumers apart from the default consumer.
+        """Return whether the queue has CONSUMERS_MAX consumers, the default consumer not counted.
 
         The default consumer can always be added.
         """
@@ -148,34 +159,38 @@ class Queue:
 
     @property
     def listed(self) -> bool:
-        """Return whether lists for people show the queue.
+        """Return whether lists for users show the queue.
 
-        A queue of our own is shown once it has had a row. A subqueue that nobody declared is shown
-        only in the entry of its queue.
+        An own queue of the queue manager is shown once it has had a row. A subqueue that no client
+        declared is shown only in the entry of its queue.
         """
         return self.state.declared and (self.name not in OWN_QUEUES or self.end > 0)
 
     @property
     def quota_bytes(self) -> int:
-        """Return the bytes that count for the quota.
+        """Return the number of bytes of waiting rows that count for the quotas.
 
-        For a system queue that is 0, because nobody receives from it and only retention empties it.
+        The result is 0 for a system queue, because no client receives from it and only retention
+        empties it.
         """
         return 0 if self.name in RECEIVED_BY_NOBODY else self.waiting.bytes
 
     def weigh(self) -> None:
-        """Report the waiting bytes to the engine."""
+        """Pass the number of waiting bytes on to the engine, which compares it with the quotas."""
         self.state.weigh(self.quota_bytes)
         if self.name in RECEIVED_BY_NOBODY:
             self.state.unread_bytes = self.waiting.bytes
 
     def was_read(self, to: int) -> None:
-        """Note that the sender process no longer needs the rows up to ``to`` of our order queue."""
+        """Record that the sender process no longer needs the rows up to ``to`` (included).
+
+        Only the order queue is read in this way.
+        """
         self.read_to = to
         self.marks_moved()
 
     def consumer(self, name: str) -> Consumer:
-        """Return the consumer ``name``, and create it if it does not exist.
+        """Return the consumer ``name``, and create it in memory if it does not exist.
 
         Raises :class:`ApiError`: 400 if this is no consumer name, 409 if the queue has too many
         consumers.
@@ -204,7 +219,7 @@ class Queue:
         return found
 
     def span(self, epoch: str | None) -> EpochSpan:
-        """Return the sequences of an epoch; ``None`` means the current epoch.
+        """Return the range of sequences of an epoch; ``None`` means the current epoch.
 
         Raises :class:`ApiError` (409) if the queue has no such epoch.
         """
@@ -228,9 +243,10 @@ class Queue:
         )
 
     def stored(self, first: int, last: int, size: int, arrived_at: int) -> None:
-        """Note that the rows ``first`` to ``last`` were committed.
+        """Record that the rows ``first`` to ``last`` (included) were committed; wake long polls.
 
-        They have ``size`` bytes, and the first of them arrived at ``arrived_at``.
+        They have ``size`` bytes together, and the first of them arrived at ``arrived_at``, in
+        microseconds since 1970.
         """
         self.end = last
         self.unsealed_bytes += size
@@ -244,7 +260,10 @@ class Queue:
             self.wake()
 
     def trimmed(self, to: int) -> None:
-        """Note that retention has deleted the rows up to ``to``."""
+        """Record that retention has deleted the rows up to ``to`` (included).
+
+        Known damage is forgotten.
+        """
         self.trimmed_to = max(self.trimmed_to, to)
         for each in (self, self.journal):
             if each is not None:
@@ -254,9 +273,9 @@ class Queue:
         self.marks_moved()
 
     def marks_moved(self) -> None:
-        """Count again what waits.
+        """Count the waiting rows and bytes again, and pass them on to the engine.
 
-        Call after the default consumer's marks or the retained rows changed.
+        Call this after the default consumer's marks or the retained rows changed.
         """
         default = self.default
         if self.name in RECEIVED_BY_NOBODY:
@@ -273,16 +292,16 @@ class Queue:
             self.journal.marks_moved()
 
     def cut(self, holes: Sequence[Range]) -> None:
-        """Note that ``holes``, which are ascending and disjoint, have no rows any longer.
+        """Record that the sequences in ``holes`` have no rows any longer.
 
-        Call :meth:`marks_moved` next.
+        ``holes`` are ascending and disjoint. Call :meth:`marks_moved` next.
         """
         for each in (self, self.journal):
             if each is not None:
                 each.waiting.cut(holes)
 
     def close_up(self, consumer: Consumer) -> None:
-        """Move the mark of ``consumer`` past rows that no longer exist.
+        """Move the marks of ``consumer`` past rows that no longer exist.
 
         Such rows cannot be received. Without this a consumer that receives row by row would stop
         before a hole forever, and its mark would hold up retention.
@@ -290,28 +309,31 @@ class Queue:
         consumer.pass_over(self.trimmed_to, self.waiting.holes)
 
     def waiting_for(self, consumer: Consumer) -> int:
-        """Return how many rows ``consumer`` has not received. Holes do not count."""
+        """Return the number of existing rows that ``consumer`` has not received."""
         low = max(self.trimmed_to, consumer.received) + 1
         return max(0, self.end + 1 - low) - count_in_either(
             low, self.end, consumer.ahead, self.waiting.holes
         )
 
     def behind_hole(self, after: int) -> int:
-        """Return the sequence before the first row after ``after``.
+        """Return ``after``, or if a hole follows ``after``, the last sequence of that hole.
 
-        A hole at that place may be as long as all the rows that were lost with a disk.
+        A hole may be as long as all the rows that were lost with a disk.
         """
         return self.waiting.holes.next_missing(after + 1) - 1
 
     def wake(self) -> None:
-        """Wake the long polls of the queue, because something was committed."""
+        """Wake the long polls of the queue.
+
+        Called because rows were committed or the queue was removed.
+        """
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(None)
         self.waiters.clear()
 
     async def changed(self, seconds: float) -> None:
-        """Wait for the next commit, at most ``seconds``.
+        """Wait for the next commit of rows, at most ``seconds``. Return the same way in both cases.
 
         Raises :class:`ApiError` (503) if WAITERS_MAX calls wait already.
         """
@@ -333,7 +355,10 @@ class Queue:
 
 
 class Catalogue:
-    """All queues of this queue manager, by canonical name."""
+    """All queues of this queue manager, by canonical name (:func:`canonical_queue_name`).
+
+    A subqueue that a remote reader created is "undeclared" until a client declares it as a queue.
+    """
 
     def __init__(self) -> None:
         self._queues: dict[str, Queue] = {}
@@ -343,16 +368,15 @@ class Catalogue:
         So a listing need not sort ten thousand queues each time.
         """
         self._subqueues: dict[str, dict[str, Queue]] = {}
-        """The subqueues that nobody declared, by name, for each queue."""
+        """For each queue its undeclared subqueues, by name."""
         self.grown: set[str] = set()
-        """The names of queues that got rows since sealing looked at them.
-
-        The code that looks at a queue removes its name.
+        """The names of queues that got rows since sealing (:mod:`.maintenance`) last took the
+        names.
         """
         self.on_purge: Callable[[Transaction], object] | None = None
         """Called in each transaction that purges a queue.
 
-        The rows are gone for readers already, but may be back after a crash.
+        The rows are gone for readers already, but may exist again after a crash.
         """
         self.hold_readers: Callable[[], Callable[[], object]] | None = None
         """Called before the first transaction of a purge, which may need several.
@@ -370,14 +394,17 @@ class Catalogue:
         return len(self._queues)
 
     def with_journals(self) -> Iterator[Queue]:
-        """Yield all queues and journals, which is everything that can be read."""
+        """Yield all queues, and after each its journal if it keeps one."""
         for queue in self:
             yield queue
             if queue.journal is not None:
                 yield queue.journal
 
     def held_leases(self, now: float) -> Iterator[tuple[Queue, Consumer]]:
-        """Yield every lease that has a living holder at ``now`` (seconds, monotonic clock)."""
+        """Yield each consumer with a lease that has a living holder, and its queue.
+
+        ``now`` is in seconds of the monotonic clock.
+        """
         for queue in self.with_journals():
             for consumer in queue.consumers.values():
                 if consumer.is_held(now):
@@ -385,26 +412,27 @@ class Catalogue:
 
     @property
     def undeclared(self) -> list[Queue]:
-        """Return every subqueue that nobody declared."""
+        """Return the list of all undeclared subqueues."""
         return [queue for each in self._subqueues.values() for queue in each.values()]
 
     def subqueues_of(self, name: str) -> list[Queue]:
-        """Return the subqueues of a queue that nobody declared, sorted by name."""
+        """Return the undeclared subqueues of the queue ``name``, sorted by name."""
         found = self._subqueues.get(name, {})
         return [found[each] for each in sorted(found)]
 
     @property
     def declared_count(self) -> int:
-        """Return the number of queues without subqueues that nobody declared.
+        """Return the number of queues, the undeclared subqueues not counted.
 
-        Those subqueues have a limit of their own.
+        Those have a limit of their own.
         """
         return len(self._queues) - sum(map(len, self._subqueues.values()))
 
     def purging(self, transaction: Transaction, queue: Queue) -> None:
-        """Note that this transaction deletes rows of ``queue``.
+        """Prepare for ``transaction``, which deletes rows of ``queue``.
 
-        The marks of the queue have passed these rows already.
+        The marks of the queue have passed these rows already. The waiting rows are counted again,
+        now and after the commit, and :attr:`on_purge` is called.
         """
         queue.marks_moved()
         # Count again after the commit, because rows of this commit were counted as waiting.
@@ -413,16 +441,13 @@ class Catalogue:
             self.on_purge(transaction)
 
     def get(self, name: str) -> Queue | None:
-        """Return a queue, or the journal of one, by its canonical name.
-
-        Return ``None`` if there is none.
-        """
+        """Return a queue or a journal by its canonical name, or ``None`` if there is none."""
         found = self._queues.get(name)
         base = base_of_journal(name) if found is None else None
         return found if base is None or base not in self._queues else self._queues[base].journal
 
     def find(self, text: str) -> Queue:
-        """Return a queue by any spelling of its name.
+        """Return a queue or a journal by its name in any allowed form.
 
         Raises :class:`ApiError` (400) if this is no name, and :class:`UnknownQueueError` if there
         is no such queue. The error is cheap: it has no search for similar names.
@@ -439,7 +464,7 @@ class Catalogue:
         return queue
 
     def explained(self, unknown: UnknownQueueError, sees: Callable[[str], bool]) -> ApiError:
-        """Return the error with a hint that says what the caller can do next.
+        """Return the error ``unknown`` with a hint that states what the caller can do next.
 
         ``sees`` returns whether the caller may know of a queue. Only the names of such queues occur
         in the hint.
@@ -457,9 +482,9 @@ class Catalogue:
         return ApiError(unknown.status, unknown.code, unknown.message, hint)
 
     def find_base(self, text: str) -> Queue:
-        """Return a queue as :meth:`find`, for an action that a journal does not have.
+        """Return a queue as :meth:`find`, for an action that is not possible on a journal.
 
-        Raises :class:`ApiError` (400) if the name is that of a journal.
+        Raises :class:`ApiError` also (400) if the name is that of a journal.
         """
         queue = self.find(text)
         if queue.log_name != queue.name:
@@ -476,7 +501,7 @@ class Catalogue:
         return queue
 
     def add(self, stored: StoredQueue, state: QueueState) -> Queue:
-        """Add a queue that exists in store and engine, and return it."""
+        """Add a queue that exists in the database and in the engine, and return it."""
         epochs = [QueueEpoch(*each) for each in stored.epochs]
         queue = Queue(
             stored.id, stored.name, state, epochs, stored.trimmed_to, stored.end, stored.waiting
@@ -490,17 +515,14 @@ class Catalogue:
         return queue
 
     def note_declared(self, name: str) -> None:
-        """Count the subqueue ``name`` as a declared queue from now on.
-
-        Before, it was a subqueue that a remote reader created and nobody declared.
-        """
+        """Count the undeclared subqueue ``name`` as a declared queue from now on."""
         found = self._subqueues.get(_base_of(name), {})
         found.pop(name, None)
         if not found:
             self._subqueues.pop(_base_of(name), None)
 
     def remove(self, name: str) -> None:
-        """Remove a queue that was deleted, and wake the calls that wait for it."""
+        """Remove a queue that was deleted, and wake its long polls."""
         queue = self._queues.pop(name)
         self._in_order = None
         self.note_declared(name)

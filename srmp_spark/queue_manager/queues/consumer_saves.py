@@ -1,8 +1,9 @@
 """Save consumers: marks and leases change in memory at once, and are valid once committed.
 
-A call is answered 200 only after that commit, also when there was nothing left to change. A client
-that repeats its call, because the answer did not arrive in time, asks whether the change is stored.
-An answer from memory would be wrong after a kill.
+A mark (:mod:`.consumers`) records up to which row a consumer has received. A call is answered 200
+only after that commit, also when there was nothing left to change. A client that repeats its call,
+because the answer did not arrive in time, asks whether the change is stored. An answer from memory
+would be wrong after a kill.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ decide about rows, and never wait.
 
 
 class ConsumerSaves:
-    """Writes changed consumers to the disk."""
+    """Writes changed consumers (:class:`.Consumer`) of one queue manager to the disk."""
 
     def __init__(
         self,
@@ -40,8 +41,8 @@ class ConsumerSaves:
     ) -> None:
         """Create the writer of one queue manager.
 
-        ``is_there`` returns false for a queue that was deleted. ``decide`` stores the decisions of
-        the marks of a queue.
+        ``is_there`` returns False for a queue that was deleted. ``decide`` writes, in a
+        transaction, what the default consumer's marks have decided about the rows of a queue.
         """
         self._journal = journal
         self._is_there = is_there
@@ -51,15 +52,16 @@ class ConsumerSaves:
         self._pieces = 0
 
     async def save(self, queue: Queue, consumer: Consumer) -> None:
-        """Save a consumer that was changed, and return when it is on stable storage.
+        """Save a consumer that was changed in memory, and wait until it is on stable storage.
 
-        Raises :class:`StoreSyncError` if the journal fails.
+        If the queue or the consumer was deleted meanwhile, nothing is saved. Raises
+        :class:`StoreSyncError` if the journal fails.
         """
         consumer.changes += 1
         await self._save_in_turn(queue, consumer)
 
     async def save_together(self, changed: Sequence[tuple[Queue, Consumer]]) -> None:
-        """Save several changed consumers in one transaction. Raises as :meth:`save`."""
+        """Save several changed consumers in one transaction, and wait as :meth:`save`."""
         for _, consumer in changed:
             consumer.changes += 1
 
@@ -70,15 +72,15 @@ class ConsumerSaves:
         await self._journal.transact(write)
 
     async def settle(self, queue: Queue, consumer: Consumer) -> None:
-        """Return when a consumer that was not changed is on stable storage as it is.
+        """Wait until a consumer that this call did not change is on stable storage as it is.
 
-        Mostly that is at once. Raises as :meth:`save`.
+        Mostly that is so at once. Raises as :meth:`save`.
         """
         if not consumer.is_stored:
             await self._save_in_turn(queue, consumer)
 
     def join(self, transaction: Transaction, queue: Queue, consumer: Consumer) -> None:
-        """Write a consumer that this transaction changed, in the same transaction."""
+        """Write a consumer that the owner of ``transaction`` has changed, in that transaction."""
         consumer.changes += 1
         self._store(transaction, queue, consumer)
 
@@ -121,7 +123,7 @@ class ConsumerSaves:
         self._note(transaction, queue, consumer)
 
     def _note(self, transaction: Transaction, queue: Queue, consumer: Consumer) -> None:
-        """Note the saved change in memory after the commit, before any caller is answered.
+        """Record, after the commit and before any caller is answered, that the change is stored.
 
         A caller that learns that a row was received then finds the row in the journal of the queue.
         """

@@ -1,16 +1,18 @@
-"""Decide who reads a queue, how far it is read, and who may mark rows (INTERFACE.md section 1).
+"""Decide who reads a queue, how far it is read, and who may mark rows.
 
-This module does no I/O: time and liveness are arguments. The marks of a consumer are a set of
-sequences, kept as ``received`` (everything up to it) and ``ahead`` (the rows beyond it that are
-received). Rows are received out of turn if ``srmp-spark receive`` or a remote reader took them by
-priority, or if a query began at ``latest``. Marks are only ever added. There can be as many
-separate marks as the log has rows (docs/adr/0020).
+INTERFACE.md section 1 describes this. This module does no I/O: time and liveness are arguments.
+``now`` is in seconds of the monotonic clock, ``utc`` in microseconds since 1970. To mark a row is
+to record that a consumer has received it. The marks of a consumer are a set of sequences, kept as
+``received`` (everything up to it) and ``ahead`` (the rows beyond it that are received). Rows are
+received out of turn if ``srmp-spark receive`` or a remote reader took them by priority, or if a
+query began at ``latest``. Marks are only ever added. There can be as many separate marks as the log
+has rows (docs/adr/0020).
 
-A lease says who may add marks. It lasts :data:`LEASE_SECONDS` from the holder's last call, and ends
-at once when the holder's process on this host is gone. A second receiver waits. When the holder
-renews the lease, the second receiver is refused with MQ_ERROR_SHARING_VIOLATION. When the lease
-ends, the second receiver gets it. So a query that was killed and restarted needs no help, and two
-live queries learn of each other within one renewal.
+A lease states who may add marks. It lasts :data:`LEASE_SECONDS` from the holder's last call, and
+ends at once when the holder's process on this host is gone. A second receiver waits. When the
+holder renews the lease, the second receiver is refused with MQ_ERROR_SHARING_VIOLATION. When the
+lease ends, the second receiver gets it. So a query that was killed and restarted needs no help, and
+two live queries learn of each other within one renewal.
 """
 
 from __future__ import annotations
@@ -33,16 +35,16 @@ The holder renews every 10 s, so five lost renewals do no harm.
 """
 
 LEASE_SECONDS_AFTER_START = 30.0
-"""Seconds that a lease found at the start lasts at least.
+"""Least seconds for which a lease that was stored lasts after a start of the queue manager.
 
 Its holder could not renew it while no queue manager ran.
 """
 
 CONSUMERS_MAX = 100
-"""Most consumers of one queue besides the default one. A further one is refused."""
+"""Most consumers of one queue, the default one not counted. A further one is refused."""
 
 SEQUENCES_MAX = 100_000
-"""Most sequences in one ``received`` call, which is a request of less than 2 MB.
+"""Most sequences in one ``received`` call of the API, which is a request of less than 2 MB.
 
 A call with more is refused. The call marks :data:`SEQUENCES_OF_A_COMMIT` at a time.
 """
@@ -64,9 +66,9 @@ HolderValue = dict[str, Any] | str
 
 
 def parse_holder(value: object) -> HolderValue:
-    """Return the holder from a request: a :class:`Holder` as JSON, or any text.
+    """Check and return the holder in a request: a :class:`Holder` as JSON, or any text.
 
-    Raises :class:`ApiError` (400) for any other value.
+    Raises :class:`ApiError` (400) for any other value, and for a text that is too long.
     """
     if isinstance(value, str) and 0 < len(value) <= HOLDER_TEXT_LENGTH_MAX:
         return value
@@ -86,22 +88,25 @@ def parse_holder(value: object) -> HolderValue:
 
 
 def holder_text(value: HolderValue) -> str:
-    """Return the holder as a text for people."""
+    """Return a description of the holder for messages to users."""
     return value if isinstance(value, str) else str(Holder.from_dict(value))
 
 
 def holder_is_gone(value: HolderValue) -> bool:
-    """Return whether the process of the holder is known to be gone."""
+    """Return whether the process of the holder is known to have ended.
+
+    The result is False if that cannot be known, such as for a process on another host.
+    """
     return not isinstance(value, str) and Holder.from_dict(value).is_gone()
 
 
 class Marked(NamedTuple):
-    """The sequences that a call has added to the marks."""
+    """The result of a call that adds marks."""
 
     rows: int
     """Number of sequences that became received."""
     runs: list[Range]
-    """Runs, ascending and disjoint, that contain those sequences.
+    """Ascending, disjoint runs of sequences that contain the added ones.
 
     All sequences of the runs are received now, and some may have been received before.
     """
@@ -111,9 +116,9 @@ NOTHING_MARKED = Marked(0, [])
 
 
 class ConsumerRow(NamedTuple):
-    """The saved state of a consumer without ``ahead``. ``holder`` is JSON.
+    """The database row of a consumer: its saved state without ``ahead``.
 
-    Times are microseconds since 1970.
+    ``holder`` is JSON. ``lease_until`` is in microseconds since 1970.
     """
 
     received: int
@@ -124,13 +129,13 @@ class ConsumerRow(NamedTuple):
 
 @dataclass(slots=True)
 class Consumer:
-    """One consumer of one queue."""
+    """One consumer of one queue: its marks, and its lease with the present holder."""
 
     name: str
     received: int = 0
-    """Every row up to this one is received."""
+    """The sequence up to which (included) every row is received."""
     ahead: SequenceSet = field(default_factory=SequenceSet)
-    """Rows that are received beyond :attr:`received`, and do not follow it directly.
+    """The rows that are received beyond :attr:`received`, and do not follow it directly.
 
     It stays the same object while the consumer exists.
     """
@@ -142,20 +147,22 @@ class Consumer:
     planned: int | None = None
     """The first sequence that the present receiver asked for.
 
-    Its marks begin there unless they name a first sequence.
+    :meth:`mark_to` marks from this sequence on.
     """
     holder: HolderValue | None = None
     lease_ends: float = 0.0
     """End of the lease, in seconds on the monotonic clock."""
     lease_until: int | None = None
-    """End of the lease for people: microseconds since 1970, UTC."""
+    """End of the lease as shown to users, in microseconds since 1970, UTC."""
     renewals: int = 0
-    """Number of calls of holders. A second receiver that waits sees by it that the holder is alive.
+    """Number of grants and renewals of the lease.
+
+    A second receiver that waits learns by it that the holder is alive.
     """
     changes: int = 0
-    """Number of changes since the start, without mere renewals."""
+    """Number of changes since the start, mere renewals of the lease not counted."""
     stored_changes: int = 0
-    """Number of these changes that are on stable storage."""
+    """Number of :attr:`changes` that are on stable storage."""
     stored_received: int = 0
     """:attr:`received` as it is on stable storage.
 
@@ -164,9 +171,10 @@ class Consumer:
 
     @classmethod
     def load(cls, name: str, row: ConsumerRow, ahead: SequenceSet, *, now: float) -> Consumer:
-        """Return the consumer as it was saved. ``ahead`` belongs to the consumer from now on.
+        """Build the consumer from its saved state. The caller must not use ``ahead`` afterwards.
 
-        A lease lasts at least :data:`LEASE_SECONDS_AFTER_START` from ``now``.
+        A lease lasts at least :data:`LEASE_SECONDS_AFTER_START` from ``now``, in seconds of the
+        monotonic clock.
         """
         return cls(
             name=name,
@@ -180,7 +188,7 @@ class Consumer:
         )
 
     def row(self) -> ConsumerRow:
-        """Return the state to save, without :attr:`ahead`, whose changes are saved separately."""
+        """Return the database row to save. The changes of :attr:`ahead` are saved separately."""
         return ConsumerRow(
             self.received,
             self.planned,
@@ -190,17 +198,23 @@ class Consumer:
 
     @property
     def is_stored(self) -> bool:
-        """Return whether all changes are on stable storage."""
+        """Return whether all changes of the consumer are on stable storage."""
         return self.stored_changes == self.changes
 
     def stored(self, changes: int, received: int) -> None:
-        """Note that the state after ``changes`` changes is on stable storage, with ``received``."""
+        """Record that the state after ``changes`` changes is on stable storage.
+
+        ``received`` is :attr:`received` in that state.
+        """
         self.stored_changes, self.stored_received = changes, received
 
     # --- the lease --------------------------------------------------------------------------------
 
     def is_held(self, now: float, gone: Callable[[HolderValue], bool] = holder_is_gone) -> bool:
-        """Return whether a living holder has the lease."""
+        """Return whether a living holder has the lease at the time ``now``.
+
+        ``gone`` returns whether the process of a holder is known to have ended.
+        """
         return self.holder is not None and now < self.lease_ends and not gone(self.holder)
 
     def grant(
@@ -212,13 +226,13 @@ class Consumer:
         utc: int,
         ranged: bool = False,
     ) -> None:
-        """Give ``holder`` the lease, or renew it.
+        """Give ``holder`` the lease, or renew it, whoever has it. The caller checks that.
 
-        With ``ranged`` the holder's marks name their first sequence, so no plan is kept. If
-        ``planned`` is ``None``, a renewal keeps the plan. A new holder keeps the old plan too if it
-        lies beyond the first unreceived row: a query that began at ``latest`` and was restarted
-        before its first mark. Otherwise the plan of a new holder begins at the first unreceived
-        row.
+        The plan (:attr:`planned`) becomes ``planned``. With ``ranged`` the holder's marks name
+        their first sequence, so no plan is kept. If ``planned`` is ``None``, a renewal keeps the
+        plan. A new holder keeps the old plan too if it lies beyond the first unreceived row: a
+        query that began at ``latest`` and was restarted before its first mark. Otherwise the plan
+        of a new holder begins at the first unreceived row.
         """
         if (
             not ranged
@@ -232,19 +246,22 @@ class Consumer:
         self.renew(now=now, utc=utc)
 
     def renew(self, *, now: float, utc: int) -> None:
-        """Let the lease last :data:`LEASE_SECONDS` from now, because the holder called."""
+        """Let the lease last :data:`LEASE_SECONDS` from ``now``, because the holder called."""
         self.lease_ends = now + LEASE_SECONDS
         self.lease_until = utc + int(LEASE_SECONDS * 1_000_000)
         self.renewals += 1
 
     def release(self) -> None:
-        """End the lease, because the holder is done."""
+        """End the lease, because the holder no longer needs it."""
         self.holder = None
         self.lease_until = None
         self.lease_ends = 0.0
 
     def refusal(self) -> ApiError:
-        """Return the error (409) with which a second receiver is refused."""
+        """Return the error (409) with which a second receiver is refused.
+
+        There must be a holder.
+        """
         assert self.holder is not None
         return ApiError(
             409,
@@ -258,40 +275,43 @@ class Consumer:
     # --- the marks --------------------------------------------------------------------------------
 
     def mark_to(self, to: int) -> Marked:
-        """Mark everything from the holder's plan up to ``to`` as received."""
+        """Mark the rows from the holder's plan to ``to`` (included) as received.
+
+        Without a plan, mark from the first unreceived row.
+        """
         first = self.planned if self.planned is not None else self.received + 1
         return self._add([(first, to)]) if to >= first else NOTHING_MARKED
 
     def mark_range(self, first: int, to: int) -> Marked:
-        """Mark ``first`` to ``to`` as received, whatever the holder has planned."""
+        """Mark the rows ``first`` to ``to`` (included) as received, whatever the plan is."""
         return self._add([(first, to)]) if to >= first else NOTHING_MARKED
 
     def mark_each(self, sequences: Iterable[int]) -> Marked:
-        """Mark each of ``sequences`` as received."""
+        """Mark the rows with these ``sequences`` as received."""
         return self._add(runs_of(sequences))
 
     def skip_to(self, to: int) -> Marked:
-        """Mark all rows up to ``to`` as received, because they were purged or trimmed."""
+        """Mark all rows up to ``to`` (included) as received: they were purged or trimmed."""
         return self._add([(self.received + 1, to)]) if to > self.received else NOTHING_MARKED
 
     def skip_all_but(self, to: int, spared: SequenceSet) -> Marked:
-        """Mark all rows up to ``to`` as received, except the ``spared`` ones."""
+        """Mark all rows up to ``to`` (included) as received, except those in ``spared``."""
         return self._add(list(spared.gaps(self.received + 1, to)))
 
     def pass_over(self, trimmed_to: int, holes: SequenceSet) -> None:
-        """Move the mark past rows that no longer exist.
+        """Move :attr:`received` past rows that no longer exist and that follow it directly.
 
-        These are the rows up to ``trimmed_to``, and the rows in ``holes``.
+        Rows up to ``trimmed_to`` (included) and rows in ``holes`` do not exist.
         """
         self._move_to(first_missing(max(self.received, trimmed_to) + 1, self.ahead, holes) - 1)
 
     def waiting(self, first: int, end: int) -> int:
-        """Return how many of the rows ``first`` to ``end`` are not received."""
+        """Return how many sequences from ``first`` to ``end``, both included, are not received."""
         low = max(first, self.received + 1)
         return 0 if low > end else end - low + 1 - self.ahead.count(low, end)
 
     def take_touched(self) -> list[Range]:
-        """Return the runs that were added beyond the mark since the last call.
+        """Return and forget the runs that were added to :attr:`ahead` since the last call.
 
         The first call returns nothing, and starts the record of such runs.
         """
@@ -299,7 +319,7 @@ class Consumer:
         return touched
 
     def _add(self, runs: Sequence[Range]) -> Marked:
-        """Mark the rows of ``runs``, which are ascending and disjoint, as received."""
+        """Mark the rows of ``runs`` as received. The runs must be ascending and disjoint."""
         ahead, begin = self.ahead, self.received + 1
         before = self.received + len(ahead)
         added = [(max(first, begin), last) for first, last in runs if last >= begin]
@@ -318,7 +338,7 @@ class Consumer:
         return Marked(self.received + len(ahead) - before, added)
 
     def _move_to(self, to: int) -> None:
-        """Mark everything up to ``to`` as received.
+        """Mark everything up to ``to`` (included) as received.
 
         Rows of :attr:`ahead` that follow directly then belong to :attr:`received` too.
         """
@@ -340,10 +360,11 @@ def try_register(
     utc: int,
     ranged: bool = False,
 ) -> RegisterOutcome:
-    """Try to give ``holder`` the lease of ``consumer``, once. Return "granted" or "wait".
+    """Give ``holder`` the lease of ``consumer`` if no other living holder has it.
 
-    ``seen_renewals`` is the number of renewals when the waiting began. Raises :class:`ApiError`
-    (409) as soon as the present holder has called since.
+    Return "granted", or "wait" if another holder has it; the caller then tries again. ``planned``
+    and ``ranged`` are those of :meth:`Consumer.grant`. ``seen_renewals`` is the number of renewals
+    when the waiting began. Raises :class:`ApiError` (409) if the present holder has called since.
     """
     if consumer.holder == holder or not consumer.is_held(now):
         consumer.grant(holder, planned, now=now, utc=utc, ranged=ranged)
@@ -354,6 +375,6 @@ def try_register(
 
 
 def not_registered(consumer: Consumer) -> ApiError:
-    """Return the error for a receiver that has not registered ``consumer``, or no longer has it."""
+    """Return the error (409) for a receiver that does not hold the lease of ``consumer``."""
     said = f"consumer {consumer.name} is not registered by this receiver"
     return ApiError(409, "not-registered", said, "register it first")

@@ -1,15 +1,15 @@
-"""Store dead letters of streams in the queue that an application chose ([MC-MQSRM] 3.1.5.2.1.2).
+"""Store dead letters of streams in the queue that an application chose.
 
-The sender process has these letters in its outbox and hands over one group of one queue at a time
-(:mod:`.sender.application_letters`). The queues take turns, one group each. A queue that accepts
-nothing at present (paused, full, or a bug of ours) is left out for :data:`RETRY_SECONDS`, so it
-holds up its own letters and no others.
+[MC-MQSRM] 3.1.5.2.1.2 defines these letters. The sender process has them in its outbox and hands
+over one group of one queue at a time (:mod:`.sender.application_letters`). The queues take turns,
+one group each. A queue that accepts nothing at present (paused, full, or a bug) is held, which
+means left out, for :data:`RETRY_SECONDS`, so it delays its own letters and no others.
 
-Each letter becomes a row here. Its post is the message as it was sent, with the class that says
-what became of the message. To the engine it is a message of our own stream to that queue. The
-identifier of the row is that of the message, under a lineage that nothing else has. So a group that
-is handed over again, after either process ended, makes no second row. The row sends no receipt
-about its end: the sender was notified when the message became a dead letter.
+Each letter becomes a row of that queue. Its post is the message as it was sent, with the class that
+states what became of the message. For the engine it is a message of this queue manager's own stream
+to that queue. The identifier of the row is that of the message, under a lineage that nothing else
+has. So a group that is handed over again, after either process ended, makes no second row. The row
+sends no receipt about its end: the sender was notified when the message became a dead letter.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 RETRY_SECONDS = 5.0
 """Seconds for which a queue that was full or paused is left out.
 
-Everything is left out for that long when the disk is full or the sender process does not answer.
+All queues are left out for that long when the disk is full or the sender process does not answer.
 The letters wait in the outbox for as long as dead letters are kept.
 """
 SENDER_AWAY = "sender-unavailable"
-"""Error code while no sender process answers. No queue gets its letters then."""
+"""Code of the error while no sender process answers. No queue gets its dead letters then."""
 ASK_SECONDS = 60.0
-"""Longest wait for the sender process to read a group, in seconds.
+"""Longest wait for an answer of the sender process, in seconds.
 
 The sender process may have to finish writing a large batch first.
 """
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A queue that accepts nothing at present."""
+    """States that a queue accepts nothing at present, and why."""
 
     until: float
     """Time of the next attempt, in seconds on the monotonic clock."""
@@ -59,13 +59,16 @@ class _Held:
 
 
 class DeadLetters:
-    """Takes dead letters over from the sender process while the queue manager runs."""
+    """Moves dead letters from the sender process into local queues, as a background task."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
         self._came = asyncio.Event()
         self._held: dict[str, _Held] = {}
-        """The queues that were held in the last pass, so there are no more entries than queues."""
+        """The queues that were held in the last pass, by name.
+
+        There are no more entries than queues.
+        """
         self._handed: dict[str, int] = {}
         """For each queue the group that is stored, until the sender process is notified of that."""
         self._gate_told = ""
@@ -76,18 +79,18 @@ class DeadLetters:
         return f"<DeadLetters came={self._came.is_set()} held={len(self._held)}>"
 
     def wake(self) -> None:
-        """Look for dead letters, because there may be some.
+        """Make the task ask the sender process for dead letters, because there may be some.
 
         The sender process causes this call too when it starts.
         """
         self._came.set()
 
     def start(self) -> None:
-        """Begin to take dead letters over."""
+        """Start the task that moves dead letters."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """Stop. Letters that were not taken over wait for the next start."""
+        """End the task. Letters that were not taken over wait in the outbox for the next start."""
         await end([self._task])
 
     async def _run(self) -> None:
@@ -104,16 +107,17 @@ class DeadLetters:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _wait(self) -> None:
-        """Wait for letters, or for the time at which a held queue is tried again."""
+        """Wait for :meth:`wake`, or for the time at which a held queue is tried again."""
         at = min((held.until for held in self._held.values()), default=None)
         seconds = None if at is None else max(0.0, at - asyncio.get_running_loop().time())
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._came.wait(), seconds)
 
     async def _take_all(self) -> bool:
-        """Take over all letters that are there, except those of held queues.
+        """Store all dead letters of the outbox, except those of held queues.
 
-        Return whether that worked. ``False`` means: try again later.
+        Return False if the gate is closed or the sender process refused. Then the caller tries
+        again later.
         """
         took = True
         try:
@@ -125,7 +129,10 @@ class DeadLetters:
         return not self._gate_is_shut()
 
     async def _take_turns(self) -> bool:
-        """Take one group of each queue while the disk has room. Return whether there was any."""
+        """Store one group of each queue while the gate is open. Return whether there was any.
+
+        Raises :class:`ApiError` if the sender process does not answer.
+        """
         took, after, seen = False, "", set[str]()
         while names := (await self._ask({"op": "dead_letter_queues", "after": after}))["queues"]:
             for name in names:
@@ -140,7 +147,7 @@ class DeadLetters:
         return took
 
     async def _take_group_or_hold(self, name: str) -> bool:
-        """Take the next group of a queue as :meth:`_take_group`, and hold the queue after an error.
+        """Store the next group of a queue as :meth:`_take_group`. Hold the queue after an error.
 
         An error with the letters of one queue, even a bug, holds that queue and no other. Raises
         :class:`ApiError` if the sender process does not answer.
@@ -158,7 +165,11 @@ class DeadLetters:
             return self._not_yet(name, repr(error))
 
     async def _take_group(self, name: str) -> bool:
-        """Take the next group of a queue. Return whether there was one and it is finished."""
+        """Get and store the next group of a queue. Return whether there was one and it is finished.
+
+        The request also reports the group before it as stored. Raises :class:`ApiError` as
+        :meth:`.link.ChildLink.ask_long`.
+        """
         found = await self._ask(
             {"op": "dead_letters", "queue": name, "handed": self._handed.get(name, 0)}
         )
@@ -184,10 +195,10 @@ class DeadLetters:
         return bool(told)
 
     async def _take(self, name: str, letters: list[dict[str, Any]]) -> bool:
-        """Store a group of letters in a queue. Return whether the group is finished.
+        """Store a group of letters in the queue ``name``. Return whether the group is finished.
 
-        Letters for a queue that cannot have them are finished too; they stay in the outbox alone.
-        ``False`` means that the queue is held.
+        Letters that the queue cannot have are logged and finished too; they stay in the outbox
+        alone. ``False`` means that the queue is held.
         """
         manager = self._manager
         queue = manager.catalogue.get(name)
@@ -222,9 +233,9 @@ class DeadLetters:
         return True
 
     def _message(self, name: str, letter: dict[str, Any]) -> OwnMessage | None:
-        """Return the message of a letter, without its place in our stream.
+        """Return the message of a letter, without its position in the stream to the queue.
 
-        Return ``None`` if the letter cannot be decoded.
+        If the letter cannot be decoded, log that and return ``None``.
         """
         post, head_length = base64.b64decode(letter["post_base64"]), int(letter["head_length"])
         try:

@@ -1,9 +1,11 @@
 """Keep the decisions of a queue's marks until the store holds them ([MC-MQSRM] 3.1.7.3).
 
-Marks change in memory at once and are saved with the next commit. A purge or a deletion may be in
-that commit before them, and it counts what is marked as received. So every transaction that decides
-about rows of a queue first stores the decisions of its marks. Then no row is purged that an
-application received, and no received row lacks its receipt.
+A decision states what became of a row (received, purged, expired) and when; the row's sender may
+have asked for a receipt about it. Marks (:mod:`.consumers`) change in memory at once and are saved
+with the next commit. A purge or a deletion may be in that commit before them, and it counts what is
+marked as received. So every transaction that decides about rows of a queue first stores the
+decisions of its marks. Then no row is purged that an application received, and no received row
+lacks its receipt.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ class _Decided(NamedTuple):
 
 
 class Deciding:
-    """Keeps the decisions of one queue that are not saved yet."""
+    """Keeps the decisions about rows of one queue that are not on stable storage yet."""
 
     def __init__(self) -> None:
         self._unsaved: list[_Decided] = []
 
     def marked(self, runs: list[Range], reason: Reason, at: int) -> None:
-        """Note that the default consumer received the rows of ``runs``.
+        """Record that the default consumer has received the rows of ``runs`` at the time ``at``.
 
         ``at`` is in microseconds since 1970, UTC. Some rows of the runs may have been decided
         before; a row keeps its first decision.
@@ -39,9 +41,12 @@ class Deciding:
             self._unsaved.append(_Decided(runs, reason, at))
 
     def save(self, transaction: Transaction, queue_id: int, queue: str) -> bool:
-        """Store the decisions. Return whether any of the rows asked for a receipt.
+        """Write the decisions in ``transaction``.
 
-        Storing a decision twice does no harm, because the first one counts.
+        Return whether any of the rows asked for a receipt.
+
+        After the commit this object forgets them. Storing a decision twice does no harm, because
+        the first one counts.
         """
         if not self._unsaved:
             return False

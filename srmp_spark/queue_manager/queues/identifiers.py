@@ -1,8 +1,8 @@
-"""Give out numbers that are never used twice ([MC-MQSRM] 3.1.1.1.1, MessageIdOrdinal).
+"""Give out message numbers that are never used twice.
 
-Not even a process that was killed gives out a number twice. A block is reserved in a commit before
-its first number is used, and a restart begins above the last reserved block. So there is one sync
-for :data:`BLOCK` numbers.
+[MC-MQSRM] 3.1.1.1.1 calls the number MessageIdOrdinal. Not even a process that was killed gives out
+a number twice. A block is reserved in a commit before its first number is used, and a restart
+begins above the last reserved block. So there is one sync for :data:`BLOCK` numbers.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from srmp_spark.store.journal import Journal
 from srmp_spark.store.tables import state
 
 BLOCK = 1_000
-"""Numbers that are reserved at once. A restart skips at most this many."""
+"""Message numbers that are reserved at once. A restart skips at most this many."""
 FEW = 1 << 28
-"""Numbers left at which a warning is logged: a month of 100 messages a second."""
+"""Numbers left at which a warning is logged. They last a month at 100 messages a second."""
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +30,12 @@ def _reserve(transaction: Transaction, name: str, ceiling: int) -> None:
 
 
 class Identifiers:
-    """Gives out the numbers of one name in the table ``ids``."""
+    """Gives out the numbers of one counter, which is a row of the table ``ids``."""
 
     def __init__(self, journal: Journal, name: str, ceiling: int) -> None:
-        """Continue the numbers of ``name`` above ``ceiling``.
+        """Continue the counter ``name`` above ``ceiling``.
 
-        ``ceiling`` is what the store holds: every number up to it may have been used.
+        ``ceiling`` is the number that the store holds: every number up to it may have been used.
         """
         self._journal = journal
         self._name = name
@@ -48,15 +48,17 @@ class Identifiers:
 
     @property
     def left(self) -> int:
-        """Return how many numbers are not given out yet."""
+        """Return the number of message numbers, out of the 32 bits, that are not reserved yet."""
         return state.IDENTIFIER_MAX - self._promised
 
     async def reserve(self, count: int) -> int:
-        """Reserve ``count`` consecutive numbers for a caller that gives them out. Return the first.
+        """Reserve ``count`` consecutive numbers for the caller, and return the first.
 
-        Returns after the commit. Raises :class:`ApiError` when the 32 bits of a message identifier
-        are used up. A peer would take a number that is used again for a repeat. Only another GUID,
-        which is another queue manager, has other numbers.
+        The call waits until that is on stable storage. Logs a warning once when few numbers are
+        left. Raises :class:`ApiError` (503) when the 32 bits of a message identifier are used up: a
+        peer would take a number that is used again for a repeated message. Only another GUID, which
+        is another queue manager, has other numbers. Raises the error of the journal if the commit
+        fails.
         """
         first = self._promised + 1
         if first + count - 1 > state.IDENTIFIER_MAX:
@@ -77,9 +79,9 @@ class Identifiers:
         return first
 
     async def take(self) -> int:
-        """Return the next number, for a receipt or a message to a queue of ours.
+        """Return the next number, for a receipt or a message to a local queue.
 
-        Raises as :meth:`reserve`.
+        The call waits for a commit if the reserved block is used up. Raises as :meth:`reserve`.
         """
         while self._next > self._last:
             async with self._lock:

@@ -1,12 +1,13 @@
-"""Put messages into a queue of ours without a network connection.
+"""Put messages into a local queue without a network connection.
 
 These are the messages of ``srmp-spark send``, and dead letters that an application wants in its own
-queue. The engine handles them like those that were received from the network. A transactional
-message continues *our* stream to that queue. Its position is the engine's own count, which is
-committed with the row, so a restart continues where the log stands. Its stream receipts would be
-sent to ourselves, and are settled without a connection. No message from the network can belong to
-that stream, even if a sender writes our GUID into a ``<start>``
-(:mod:`~srmp_spark.srmp.receiving.stream_name`). So the count of no other sender is passed here.
+queue. The engine (:mod:`srmp_spark.srmp.receiving`) handles them like those that were received from
+the network. A transactional message continues this queue manager's *own* stream to that queue. Its
+position is the engine's own count, which is committed with the row, so a restart continues where
+the log stands. Its stream receipts would be sent to this queue manager itself, and are settled
+without a connection. No message from the network can belong to that stream, even if a sender writes
+this queue manager's GUID into a ``<start>`` (:mod:`~srmp_spark.srmp.receiving.stream_name`). So the
+count of no other sender changes.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ more.
 
 
 class OwnMessage(NamedTuple):
-    """A message that can be submitted: the message for the engine, and its post for readers."""
+    """A message that can be submitted: the message for the engine, and its post for readers.
+
+    The first ``head_length`` bytes of ``post`` are the HTTP head.
+    """
 
     message: Message
     post: bytes
@@ -47,29 +51,33 @@ class OwnMessage(NamedTuple):
 
 
 class Stored:
-    """Waits for the engine's answer about one message of our own."""
+    """Takes the place of the connection of one own message, and holds the engine's answer."""
 
     __slots__ = ("done", "read_at")
 
     def __init__(self) -> None:
         self.done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """The queue in which the message is stored. A redirection may have led to another queue."""
+        """Future of the name of the queue in which the message is stored.
+
+        A redirection may have led to another queue. If the message is refused, the future has the
+        error.
+        """
         self.read_at = time.perf_counter()
 
     def acknowledge(self, ok: Ok) -> None:
-        """Note that the message is stored."""
+        """Complete the future, because the message is stored. The engine calls this."""
         if not self.done.done():
             self.done.set_result(ok.pending.queue)
 
     def refuse(
         self, status: int, reason: str, section: str, retry_after: int | None = None
     ) -> None:
-        """Note that the message is not stored, with the engine's refusal as an API error."""
+        """Fail the future with the engine's refusal as an API error. The engine calls this."""
         self.done.set_exception(refusal(status, reason, section))
 
 
 def refusal(status: int, reason: str, section: str) -> ApiError:
-    """Return the engine's refusal as an error of the API."""
+    """Return the error of the API for a refusal of the engine: 503, or 409 for other statuses."""
     hint = (
         "try again"
         if status == 503
@@ -85,10 +93,10 @@ def refusal(status: int, reason: str, section: str) -> ApiError:
 
 
 def own_positions(manager: QueueManager, queue: str) -> Iterator[StreamPosition]:
-    """Yield the next positions in our stream to a transactional queue.
+    """Yield the next positions in this queue manager's own stream to a transactional queue.
 
-    They continue the engine's count. The caller must hold the lock of the stream
-    (:meth:`.own_order.OwnOrder.order`).
+    They continue the engine's count, without end. The caller must hold the lock of the stream
+    (:meth:`.own_order.OwnOrder.order`) until the messages are submitted.
     """
     guid = manager.directory.queue_manager
     stream = manager.receiver.streams.get(name_of_house_stream(queue), guid)
@@ -113,9 +121,10 @@ async def submit(
 ) -> list[asyncio.Future[str]]:
     """Submit messages to the engine in their order, one chunk in each turn of the loop.
 
-    Return a future for each. The messages after one that the engine refuses are not submitted: in a
-    stream they would stand after a gap, be answered 200, and be stored nowhere. So only the last
-    future may hold an error.
+    Return a future for each submitted message (:attr:`Stored.done`). Waits for room
+    (:meth:`.OwnOrder.room`) before each chunk, and not for the commits. The messages after one that
+    the engine refuses are not submitted: in a stream they would stand after a gap, be answered 200,
+    and be stored nowhere. So only the last future may hold an error.
     """
     waiting: list[asyncio.Future[str]] = []
     at = 0
@@ -148,9 +157,9 @@ async def submit(
 def _submit_chunk(
     manager: QueueManager, chunk: Sequence[OwnMessage]
 ) -> tuple[list[asyncio.Future[str]], bool]:
-    """Submit messages to the engine in this turn.
+    """Submit messages to the engine in this turn, until one is refused.
 
-    Return a future for each, and whether the last of them was refused.
+    Return a future for each submitted message, and whether the last of them was refused.
     """
     waiting: list[asyncio.Future[str]] = []
     for each in chunk:
@@ -182,10 +191,10 @@ def _chunk(messages: Sequence[OwnMessage], at: int) -> Sequence[OwnMessage]:
 
 
 async def stored(waiting: Sequence[asyncio.Future[str]]) -> tuple[list[str], ApiError | None]:
-    """Wait for the futures that :func:`submit` returned.
+    """Wait for the futures that :func:`submit` returned. There is no time-out.
 
-    Return the queues of the messages that are on stable storage, and the error of the next message,
-    or ``None`` if all are stored.
+    Return the names of the queues of the messages that are on stable storage, and the error of the
+    message after them, or ``None`` if all are stored.
     """
     stored_in: list[str] = []
     try:

@@ -1,6 +1,6 @@
-"""Keep the order and the pace of messages that are submitted without a network connection.
+"""Keep the order and the pace of messages that this queue manager submits to itself.
 
-:mod:`.own_messages` submits them.
+:mod:`.own_messages` submits them, without a network connection.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ class OwnOrder:
         self._messages = self._bytes = 0
 
     def order(self, queue: str) -> asyncio.Lock:
-        """Return the lock of our stream to ``queue``.
+        """Return the lock of the stream in which this queue manager itself sends to ``queue``.
 
-        A caller of ``own_positions`` holds it until its messages are submitted.
+        A caller of :func:`.own_messages.own_positions` holds the lock from that call until the
+        messages with these positions are submitted.
         """
         lock = self._orders.get(queue)
         if lock is None:
@@ -39,9 +40,10 @@ class OwnOrder:
         return lock
 
     async def room(self, messages: int, size: int) -> None:
-        """Wait until that many more messages and bytes may be submitted.
+        """Wait until so many more messages and bytes may be submitted, and take that room.
 
-        Callers are served in the order of their calls.
+        Callers are served in the order of their calls. There is no time-out. Call :meth:`written`
+        when the messages are stored or refused.
         """
         async with self._door:
             while self._messages and (
@@ -54,7 +56,7 @@ class OwnOrder:
             self._bytes += size
 
     def written(self, messages: int, size: int) -> None:
-        """Give the room back, because the messages are stored or refused."""
+        """Give the room of :meth:`room` back, because the messages are stored or refused."""
         self._messages -= messages
         self._bytes -= size
         self._written.set()

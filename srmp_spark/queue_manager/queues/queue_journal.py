@@ -2,10 +2,11 @@
 
 It is switched on by ``--queue NAME:journal`` (target journaling) and read as
 ``private$/orders;journal``. MSMQ puts a copy of each message that an application receives into the
-queue's journal. Our queues are logs: a received row is not deleted, it has a mark. So the journal
-is no second copy but a view of the same rows, up to the mark of the ``default`` consumer, with the
-same sequences and with consumers of its own. Nothing is written when a row is received. So no crash
-can lose a copy or make two, and a mark over a million rows costs no more than without a journal.
+queue's journal. The queues of srmp-spark are logs: a received row is not deleted, it has a mark. So
+the journal is no second copy but a view of the same rows, up to the mark of the ``default``
+consumer (:mod:`.consumers`), with the same sequences and with consumers of its own. Nothing is
+written when a row is received. So no crash can lose a copy or make two, and a mark over a million
+rows costs no more than without a journal.
 
     trimmed … after … received from the journal … the queue's mark … end
               └──────────────── journal ────────────────┘
@@ -14,7 +15,7 @@ can lose a copy or make two, and a mark over a million rows costs no more than w
   received out of turn is in the journal as soon as all rows before it are received. Purged rows
   were never received: they are holes in the journal too.
 - It shows rows that are received for good: it follows the mark as it is on stable storage. A
-  reader that saw a row before that would know more than we do after a kill.
+  reader that saw a row before that would know more than the queue manager does after a kill.
 - It is read only: nothing is sent to it, and :meth:`QueueJournal.purge` moves a mark.
 - Retention deletes its rows by age, as for the queue. Once a client receives from the journal
   (its own ``default`` consumer exists), a row waits for that mark too. That mark begins where
@@ -43,8 +44,8 @@ class QueueJournal(Queue):
     def __init__(self, of: Queue, after: int, waiting: Waiting) -> None:
         """Create the journal of the queue ``of``.
 
-        ``after`` is the queue's mark when the journal was switched on. ``waiting`` holds the rows
-        that are not received from the journal, and all rows that follow.
+        ``after`` is the default consumer's mark when the journal was switched on. ``waiting`` holds
+        the rows that are not received from the journal, and all rows that follow.
         """
         name = of.name + JOURNAL_SUFFIX
         kind = QueueState(
@@ -62,16 +63,16 @@ class QueueJournal(Queue):
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes that are in the journal and not received from it.
+        """Return the number of bytes that are in the journal and not received from it.
 
         The number is inexact by less than the entries of :class:`.Waiting` in which the marks lie.
         """
         return max(0, self.waiting.bytes - self._of.waiting.bytes)
 
     def consumer(self, name: str) -> Consumer:
-        """Return a consumer of the journal, and create it if it does not exist.
+        """Return the consumer ``name`` of the journal. Create it in memory if it does not exist.
 
-        Its mark is not before the first row that exists. Raises :class:`ApiError` as
+        Its mark is moved to the first row that exists. Raises :class:`ApiError` as
         :meth:`.catalogue.Queue.consumer`.
         """
         found = super().consumer(name)
@@ -79,16 +80,16 @@ class QueueJournal(Queue):
         return found
 
     def stored_name(self, consumer: str) -> str:
-        """Return the name under which a consumer of the journal is saved.
+        """Return the name under which the database has the journal's consumer ``consumer``.
 
         It is saved among those of the queue, under a name that no consumer of the queue can have.
         """
         return state.JOURNAL_CONSUMERS + consumer
 
     def span(self, epoch: str | None) -> EpochSpan:
-        """Return the sequences of an epoch.
+        """Return the range of sequences of an epoch, as far as the journal has reached.
 
-        ``None`` means the epoch that the journal has reached. Raises :class:`ApiError` (409) if the
+        ``None`` means the epoch in which the journal ends. Raises :class:`ApiError` (409) if the
         queue has no such epoch.
         """
         if epoch is None:
@@ -102,11 +103,14 @@ class QueueJournal(Queue):
         return whole._replace(first=first, end=end, next_epoch=None)
 
     def marks_moved(self) -> None:
-        """Follow the marks of the queue, or of the journal's consumers, which have changed."""
+        """Follow the marks of the queue, or of the journal's consumers: they have changed."""
         self.follow()
 
     def follow(self) -> None:
-        """Show everything that the queue's default consumer has received and the store holds."""
+        """Extend the journal to the rows that the queue's default consumer has received durably.
+
+        Also counts again which rows wait in the journal, and wakes its long polls.
+        """
         of = self._of
         self.trimmed_to = max(of.trimmed_to, self._after)
         default = self.default
@@ -120,7 +124,7 @@ class QueueJournal(Queue):
         self.state.count = self.waiting_for(default)
 
     def purge(self, spared: SequenceSet) -> int:
-        """Mark the rows that wait in the journal as received. Return how many rows that were.
+        """Mark the rows that wait in the journal as received. Return the number of these rows.
 
         The rows stay with the queue until retention deletes them. The rows of ``spared`` keep
         waiting.
@@ -132,19 +136,19 @@ class QueueJournal(Queue):
 
 
 class JournalSwitch(NamedTuple):
-    """The journal option of a queue, as it is stored."""
+    """The journal option of a queue, as it is stored: the mark after which the journal begins."""
 
     after: int
 
     @classmethod
     def of(cls, options: dict[str, object]) -> JournalSwitch | None:
-        """Return the journal option, or ``None`` if the queue keeps no journal."""
+        """Return the journal option in the stored ``options``, or ``None`` for no journal."""
         after = options.get("journal_after")
         return cls(after) if isinstance(after, int) else None
 
 
 def open_journal(queue: Queue, switch: JournalSwitch, connection: sqlite3.Connection) -> None:
-    """Open the journal of a queue as it was left. Load its consumers after this."""
+    """Set ``queue.journal`` to the journal that is stored. Load its consumers after this."""
     received = state.received_from_journal(connection, queue.id) or 0
     queue.journal = QueueJournal(
         queue, switch.after, Waiting.load(connection, queue.id, max(received, switch.after))
@@ -152,16 +156,17 @@ def open_journal(queue: Queue, switch: JournalSwitch, connection: sqlite3.Connec
 
 
 def begin_journal(queue: Queue) -> JournalSwitch:
-    """Begin a journal now. Return the option to store."""
+    """Set ``queue.journal`` to a journal that begins now. Return the option to store."""
     switch = JournalSwitch(queue.default.received)
     queue.journal = QueueJournal(queue, switch.after, queue.waiting.copy())
     return switch
 
 
 def queue_of_consumer(queue: Queue, consumer: str) -> tuple[Queue, str] | None:
-    """Return the queue, or journal, of a stored consumer, and the consumer's name.
+    """Return the queue or journal to which a stored consumer belongs, and the consumer's name.
 
-    Return ``None`` for a consumer of a journal that was switched off.
+    ``consumer`` is the name in the database. Return ``None`` for a consumer of a journal that was
+    switched off.
     """
     if not consumer.startswith(state.JOURNAL_CONSUMERS):
         return queue, consumer

@@ -1,4 +1,4 @@
-"""Define what the API knows of the pullers, which read remote queues into ours.
+"""Define how the API uses the pullers, which read remote queues into local ones.
 
 :mod:`srmp_spark.queue_manager.puller.pullers` implements it.
 """
@@ -15,49 +15,49 @@ class Reading(NamedTuple):
     host: str
     queue: str
     pending: int
-    """Messages that are stored and are no rows yet."""
+    """Number of messages that are stored and are no rows of a queue yet."""
     lag_seconds: float | None
-    """Seconds since the last time at which everything in the remote queue had arrived here.
+    """Seconds since the last time at which every message of the remote queue was a local row.
 
     ``None`` if that never was so.
     """
     taken_in_doubt: int
-    """Rows whose message was gone after a removal without an answer."""
+    """Number of rows whose message was gone after a removal without an answer."""
 
 
 class RemoteQueues(Protocol):
-    """All subscriptions of one queue manager."""
+    """All subscriptions of one queue manager, each of which reads a remote queue."""
 
     def status(self) -> list[dict[str, Any]]:
-        """Return the entries of ``status.subscriptions``."""
+        """Return the list ``status.subscriptions``, with an entry for each subscription."""
         ...
 
     def readings(self) -> Iterable[Reading]:
-        """Return the values of the running subscriptions for metrics."""
+        """Return the values for metrics of each running subscription."""
         ...
 
     async def add(self, entry: dict[str, Any], password: str | None) -> tuple[dict[str, Any], bool]:
-        """Add or change a subscription. Return its status, and whether it is new.
+        """Add or change a subscription. Return its status entry, and whether it is new.
 
-        Raises :class:`ApiError` if the entry is wrong or cannot be added.
+        Raises :class:`ApiError` if the entry is invalid or cannot be added.
         """
         ...
 
     async def remove(
         self, host: str | None, queue: str | None, *, unused: bool = False
     ) -> dict[str, Any]:
-        """Stop a subscription, and remove it once its pending messages are settled.
+        """Stop a subscription, and return its status entry.
 
-        Return its status.
-
-        With ``unused`` it is removed only if it never read anything. Raises :class:`ApiError` if it
-        cannot be removed.
+        It is removed when its pending messages are settled, which may be later. With ``unused`` it
+        is removed only if it never read from its queue. Raises :class:`ApiError` if it cannot be
+        removed.
         """
         ...
 
     async def resume(self, host: str | None, queue: str | None) -> dict[str, Any]:
-        """Let a subscription that is on hold continue. Return its status.
+        """Take a subscription off hold, and return its status entry.
 
-        Raises :class:`ApiError` if it cannot continue.
+        A subscription that is not on hold does not change. Raises :class:`ApiError` if it is
+        unknown or cannot continue.
         """
         ...

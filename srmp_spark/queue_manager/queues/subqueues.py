@@ -1,12 +1,12 @@
-"""Create and remove subqueues that nobody declared, as MSMQ does.
+"""Create and remove subqueues that no client declared, as MSMQ does.
 
 Such a subqueue exists while a client has it open or it has messages.
 
 **Theory of operation.** A remote reader opens ``orders;retry`` to receive, to peek or to move
-messages there. That creates the subqueue of the existing queue ``orders`` ([MS-MQRR] 3.1.4.2,
-3.1.4.11). It is a queue of the log like any other, so a message that is moved there is stored as
+messages into it. That creates the subqueue of the existing queue ``orders`` ([MS-MQRR] 3.1.4.2,
+3.1.4.11). It is a queue of the log like any other, so a message that is moved into it is stored as
 everywhere. It is in no list and no glob. For a sender it does not exist, because messages are only
-moved there. It has the kind of its queue and is deleted with it.
+moved into it. It has the kind of its queue and is deleted with it.
 
 It is removed when all of this is true: no remote reader has it open, no receiver holds a lease of
 it, each of its consumers has received everything, and no row of it is being stored. One lock
@@ -36,17 +36,20 @@ log = logging.getLogger(__name__)
 SUBQUEUES_OF_A_QUEUE_MAX = 256
 """Most undeclared subqueues of one queue at once.
 
-Beyond that an open is refused (MQ_ERROR_INSUFFICIENT_RESOURCES).
+At the limit, opening a further one is refused (MQ_ERROR_INSUFFICIENT_RESOURCES).
 """
 SUBQUEUES_MAX = 1_000
-"""Most undeclared subqueues of all queues together; beyond that an open is refused.
+"""Most undeclared subqueues of all queues together. Opening a further one is refused.
 
 It is a tenth of QUEUES_MAX, which counts declared queues alone.
 """
 
 
 class Subqueues:
-    """Decides when undeclared subqueues are created and removed. The queue manager does it."""
+    """Decides when undeclared subqueues are created and removed, and counts their uses.
+
+    The callbacks of the queue manager create and delete them.
+    """
 
     def __init__(
         self,
@@ -57,8 +60,9 @@ class Subqueues:
     ) -> None:
         """Prepare the decisions for the queues of ``catalogue``.
 
-        ``make`` creates a subqueue. ``remove`` gets a queue and a function, and deletes the queue
-        if the function returns true when no other change can happen before the deletion.
+        ``make`` creates a subqueue. ``remove`` gets a queue and a function. It deletes the queue if
+        the function returns True at the moment after which no other change can precede the
+        deletion.
         """
         self._catalogue = catalogue
         self._clock = clock
@@ -66,14 +70,14 @@ class Subqueues:
         self._delete = remove
         self._door = asyncio.Lock()
         self._uses: dict[int, int] = {}
-        """Number of open handles of each subqueue, by the identity of the queue.
+        """Number of open handles of each subqueue, by the ``id()`` of the queue object.
 
-        A subqueue that is created again is another one.
+        A subqueue that is created again is another object.
         """
         self._logged = LogOnce()
 
     def tell(self, event: str, name: str) -> None:
-        """Log that a subqueue was created or deleted, unless the log has enough of such lines.
+        """Log that a subqueue was created or deleted, at most as often as :class:`.LogOnce` allows.
 
         A remote reader can create hundreds a second.
         """
@@ -82,7 +86,7 @@ class Subqueues:
             log.info("%s", line)
 
     async def enter(self, name: str) -> Queue:
-        """Return the subqueue ``name``, created if it does not exist, and count a use.
+        """Return the subqueue ``name``, and count one use of it. Create it if it does not exist.
 
         Call :meth:`leave` once for each use. Raises :class:`ApiError`: 404 if its queue does not
         exist, 503 at a limit or while nothing can be stored.
@@ -93,11 +97,14 @@ class Subqueues:
             return queue
 
     def is_used(self, queue: Queue) -> bool:
-        """Return whether a call of :meth:`leave` is still to follow for this queue."""
+        """Return whether :meth:`enter` was called for this queue more often than :meth:`leave`."""
         return id(queue) in self._uses
 
     async def leave(self, queue: Queue) -> None:
-        """Count one use less. After the last use remove the subqueue if it is empty."""
+        """Count one use less.
+
+        After the last use, remove the subqueue if it is undeclared and empty.
+        """
         uses = self._uses.get(id(queue), 1) - 1
         if uses:
             self._uses[id(queue)] = uses
@@ -106,10 +113,10 @@ class Subqueues:
         await self._remove(queue)
 
     async def look(self) -> None:
-        """Remove the undeclared subqueues that nobody uses and that are empty.
+        """Remove the undeclared subqueues that are empty and that no client uses.
 
-        That happens after a lease has ended, an operator has purged, or a query has received the
-        last row.
+        Such subqueues exist after a lease has ended, an operator has purged, or a query has
+        received the last row.
         """
         for queue in self._catalogue.undeclared:
             await self._remove(queue)

@@ -1,4 +1,4 @@
-"""Answer in the ways that only the reader needs: refusals of the log, and Arrow as an answer."""
+"""Define what only the reader process answers: refusals of the log, and Arrow streams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from srmp_spark.store.stored_rows.log import (
 
 
 class AnswerFile:
-    """Presents an answer as a file that Arrow can write to.
+    """Presents the data of an answer as a file that Arrow can write to.
 
     Closing the file does not end the answer.
     """
@@ -27,14 +27,14 @@ class AnswerFile:
         self.closed = False
 
     def write(self, data: Any) -> int:  # noqa: ANN401  # bytes, or a buffer of Arrow
-        """Send data of the answer, as :meth:`AnswerWriter.write`. Return its number of bytes."""
+        """Add bytes to the data of the answer, and return their number."""
         return self._answer.write(data)
 
     def flush(self) -> None:
-        """Do nothing. Packets are sent when they are full, and at the end of the answer."""
+        """Do nothing, because packets are sent when they are full and at the end of the answer."""
 
     def close(self) -> None:
-        """Note that the file is closed. The answer itself stays open."""
+        """Set ``closed``. The answer itself stays open."""
         self.closed = True
 
     def writable(self) -> bool:
@@ -51,7 +51,7 @@ class AnswerFile:
 
 
 def refusal_of(error: BaseException) -> tuple[int, str]:
-    """Return the HTTP status and the error code for an exception of a reader command."""
+    """Return the HTTP status and the error code with which an exception of a command is refused."""
     for kind, status, code in (
         (UnknownQueueError, 404, UNKNOWN_QUEUE),
         (UnknownEpochError, 409, UNKNOWN_EPOCH),

@@ -1,9 +1,9 @@
 """Yield stored segments and groups unchanged, framed as the dense stream (rows/dense.py).
 
-This runs in the reader process. The bytes of a segment's file are sent from the page cache into the
-connection and are not looked at here. The client that reads the stream checks the bytes against the
-checksum that precedes them. If the two differ, the client asks for the other form, whose answer
-states the damage.
+A segment is a file of rows, a group is a blob of rows in the database. This runs in the reader
+process. The bytes of a segment's file are sent from the page cache into the connection and are not
+examined. The client that reads the stream checks the bytes against the checksum that precedes them.
+If the two differ, the client asks for the other form, whose answer states the damage.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from srmp_spark.store.stored_rows.log import Chunk, GroupChunk
 
 
 class FilePiece(NamedTuple):
-    """Spans of an open file. The code that receives it must close the file."""
+    """Spans of an open file that are to be sent. The receiver of the piece must close the file."""
 
     file: BinaryIO
     spans: tuple[tuple[int, int], ...]
-    """Offsets at which each span begins and ends."""
+    """Offsets at which each span begins (included) and ends (excluded)."""
 
 
 def dense_pieces(
     chunks: Iterable[Chunk], *, envelope: bool, names: tuple[str, ...] = NAMES
 ) -> Iterator[bytes | FilePiece]:
-    """Yield the pieces of the dense stream. Nothing is decoded.
+    """Yield the pieces of the dense stream of ``chunks``, without decoding them.
 
-    A segment is sent without the part that no column of ``names`` needs. ``envelope`` says whether
-    the posts of each segment are included. Raises :class:`~srmp_spark.errors.StoreDamagedError` if
-    the length of a file has changed since it was sealed.
+    A piece is bytes or a :class:`FilePiece`. A segment is sent without the part that no column of
+    ``names`` needs. ``envelope`` states whether the posts of each segment are included. Raises
+    :class:`~srmp_spark.errors.StoreDamagedError` if the length of a file has changed since it was
+    sealed, and the errors of ``chunks``.
     """
     is_narrow = not dense.needs_wide_part(names, envelope=envelope)
     for chunk in chunks:

@@ -22,10 +22,10 @@ log = logging.getLogger(__name__)
 
 
 class Events:
-    """Sends events of the reader to the main process, in packets below PACKET_MAX.
+    """Sends events of the reader process to the main process, in packets below PACKET_MAX.
 
-    Of a report of the publisher only the changes since the last report are sent. The last packet of
-    a report is the event itself. The packets before it are ``{"event": "synced", "sequences"}``.
+    A report of the publisher is sent as its changes since the last report. The last packet of a
+    report is the event itself. The packets before it are ``{"event": "synced", "sequences"}``.
     """
 
     def __init__(self, control: socket.socket) -> None:
@@ -34,7 +34,7 @@ class Events:
         self._told: dict[tuple[str, str], int] = {}
 
     def tell(self, event: dict[str, Any]) -> None:
-        """Send an event to the main process.
+        """Send an event to the main process. Any thread may call this; it raises no error.
 
         A packet that is too large is logged. Other errors are ignored, because then the main
         process has ended.

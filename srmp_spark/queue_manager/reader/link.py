@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from srmp_spark.queue_manager.child.link import ChildLink
 
 DAMAGED = "damaged"
-"""Code of a refusal: rows can no longer be read."""
+"""Code of a refusal: stored rows can no longer be read."""
 INTERNAL = "internal"
 """Code of a refusal: a bug, or a database that cannot be read."""
 

@@ -1,9 +1,10 @@
-"""Run the reader process: a child of the queue manager that does all decoding (see :mod:`.link`).
+"""Run the reader process, the child of the queue manager that does all decoding.
 
-The reader holds no port and no lock, and opens the database read-only. Each command runs in a
-thread of its own, with a database connection of its own. A caller that disconnects ends its thread
-and nothing else. Sealing runs at low priority. The Delta publisher runs here too.
-:mod:`srmp_spark.queue_manager.child.process` describes the start and the end of the process.
+The main process's side is :mod:`.link`. The reader holds no port and no lock, and opens the
+database read-only. Each command runs in a thread of its own, with a database connection of its own.
+A caller that disconnects ends its thread and nothing else. Sealing runs at low priority. The Delta
+publishers run in this process too. :mod:`srmp_spark.queue_manager.child.process` describes the
+start and the end of the process.
 
     python -m srmp_spark.queue_manager.reader.process FD < SETTINGS
     SETTINGS: '{"data_dir": …, "queue_manager": …, "state": …, …}'
@@ -50,7 +51,7 @@ READS_MAX = 32
 A Spark query reads with as many tasks as it has cores.
 """
 READS_OF_TOKEN_MAX = READS_MAX // 2
-"""Most reads of rows of one token at once; further ones wait.
+"""Most reads of rows of one API token at once; further ones wait.
 
 It is half of READS_MAX, so that callers that accept no data block only the readers of their own
 token.
@@ -63,7 +64,7 @@ answers the main process reads at once. Short commands have threads of their own
 rows cannot use up.
 """
 SHORT_READS_OF_TOKEN_MAX = SHORT_READS_MAX // 2
-"""Most short commands of one token at once; further ones wait.
+"""Most short commands of one API token at once; further ones wait.
 
 The limit does not apply to reads for the RPC port.
 """
@@ -75,7 +76,7 @@ between two batches of rows; the task fails, and Spark repeats it.
 SEAL_NICENESS = 15
 """Niceness of the thread that seals. It gets only the processor time that others leave."""
 PUBLISH_STOP_SECONDS = 4.0
-"""Seconds that the publishers get at the end for a last publication.
+"""Seconds that the publishers of the Delta state get at the end for a last publication.
 
 The parent waits five seconds for the whole process.
 """
@@ -84,7 +85,11 @@ log = logging.getLogger(__name__)
 
 
 class Reader:
-    """One reader process: it executes the commands of the main process and runs the publishers."""
+    """Executes the commands of the main process in threads, and publishes the Delta state.
+
+    Methods that begin with "Answer" send their answer through ``answer``. They raise the errors of
+    :class:`.Log`, which the caller turns into a refusal.
+    """
 
     def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
         self._control = control
@@ -113,7 +118,10 @@ class Reader:
         self._publishers: list[threading.Thread] = []
 
     def run(self) -> None:
-        """Execute commands until the parent closes its end of the command socket."""
+        """Start the publishers, and execute commands until the parent closes the command socket.
+
+        Then the publishers get PUBLISH_STOP_SECONDS for a last publication.
+        """
         if self._state is not None:
             self._start_publisher("publish", self._publish)
         while (received := receive_command(self._control)) is not None:
@@ -166,7 +174,7 @@ class Reader:
         return Log(self._data_dir / DATABASE_FILE, self._data_dir / SEGMENTS_DIRECTORY)
 
     def _end(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the last sequence of a batch that is limited by ``max_bytes``."""
+        """Answer with the last sequence of a batch after ``after`` of at most ``max_bytes``."""
         after, to = command["after"], command["to"]
         with self._log() as stored:
             last = stored.end_for(
@@ -175,13 +183,13 @@ class Reader:
         answer.head({"last": last})
 
     def _holes(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the number of sequences of a range that are holes."""
+        """Answer with the number of sequences in (after, to] that have no row."""
         with self._log() as stored:
             holes = stored.holes(command["queue"], command["after"], command["to"])
         answer.head({"count": sum(last - first + 1 for first, last in holes)})
 
     def _first_since(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the first row that arrived at or after a time.
+        """Answer with the first row after ``after`` that arrived at or after the time ``since``.
 
         If there is no such row, the answer states how far the rows were searched.
         """
@@ -190,20 +198,21 @@ class Reader:
             answer.head(arrivals.first_since(stored, *what)._asdict())
 
     def _to_seal(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the queues that may have rows to seal."""
+        """Answer with the names of the queues that may have rows to seal."""
         with self._log() as stored:
             answer.whole({"queues": due.to_seal(stored, command["now"])})
 
     def _to_trim(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the queues of which retention may delete rows."""
+        """Answer with the names of the queues of which retention may delete rows."""
         with self._log() as stored:
             answer.whole({"queues": due.to_trim(stored, command["before"])})
 
     def _seal(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Write the next segment of a queue if the queue has enough rows for a segment.
+        """Write the files of the next segment of a queue, if it has enough rows, and answer.
 
-        The answer describes the segment. ``"later": true`` means that the disk has no room for the
-        files of the segment.
+        The answer describes the segment, which the main process then commits. ``"sealed": null``
+        means that there is nothing to seal, ``"later": true`` that the disk has no room for the
+        files.
         """
         with self._log() as stored:
             plan = sealing.plan(stored, command["queue"], command["now"])
@@ -219,9 +228,9 @@ class Reader:
         answer.head({"sealed": None if sealed is None else sealed.to_json(), "later": False})
 
     def _trim(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the sequence up to which retention may delete rows of a queue.
+        """Answer with the sequence up to which (included) retention may delete rows of a queue.
 
-        The answer is null if there is nothing to delete.
+        The answer is null if there is nothing to delete. Nothing is deleted by this command.
         """
         names = ("before", "bytes_max", "synced_to", "read_to", "unsynced_max")
         limits = retention.Limits(*(command[name] for name in names))
@@ -229,7 +238,10 @@ class Reader:
             answer.head({"to": retention.plan(stored, command["queue"], limits)})
 
     def _rows(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with rows, as an Arrow stream or as the stored pieces unchanged (``dense``)."""
+        """Answer with the rows of (after, to].
+
+        The form is an Arrow stream, or with ``dense`` the stored pieces unchanged.
+        """
         with self._log() as stored:
             queue, epoch, after, to = (command[key] for key in ("queue", "epoch", "after", "to"))
             names = tuple(command["columns"])
@@ -274,19 +286,19 @@ class Reader:
         answer.end()
 
     def _packets(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with rows as framed message packets for remote readers."""
+        """Answer with rows of (after, to] as framed message packets for remote readers."""
         what = (command[key] for key in ("queue", "epoch", "after", "to", "max_bytes"))
         with self._log() as stored:
             self._write(answer, message_frames(stored, *what))
 
     def _record(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with one row in its stored form."""
+        """Answer with one row in its stored form, or with no data if there is no such row."""
         what = (command[key] for key in ("queue", "epoch", "sequence"))
         with self._log() as stored:
             self._write(answer, record_blob(stored, *what))
 
     def _priorities(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the priorities of rows, as runs of rows that have the same priority."""
+        """Answer with the runs of rows of equal priority in (after, to]."""
         what = (command[key] for key in ("queue", "epoch", "after", "to"))
         with self._log() as stored:
             self._write(answer, priority_runs(stored, self._queue_manager, *what))
@@ -324,7 +336,7 @@ class Reader:
 
 
 def _refuse(answer: AnswerWriter, error: ApiError) -> None:
-    """Send a refusal to a caller for which no thread was free, and close the answer."""
+    """Send the refusal ``error`` to a caller for which no thread was free. Close the answer."""
     try:
         answer.refuse(error.status, error.code, error.message, error.hint)
     except OSError:  # The caller has disconnected.
@@ -334,7 +346,7 @@ def _refuse(answer: AnswerWriter, error: ApiError) -> None:
 
 
 def _is_of_the_package(error: Exception) -> bool:
-    """Return whether ``error`` is an error of this package, which was raised on purpose.
+    """Return whether ``error`` is an error of srmp-spark that was raised on purpose.
 
     The caller gets such an error as an answer. It is no bug that needs a traceback.
     """

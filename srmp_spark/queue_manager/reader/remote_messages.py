@@ -1,9 +1,9 @@
 """Make the answers for remote readers: messages as packets, and the priority of each row.
 
 This runs in the reader process. A row that arrived over HTTP is an SRMP message, and its POST is
-stored as it arrived. Any other row is a binary message: for example a message that our own API
-accepted, or a restored row, which has columns and no POST. Both kinds are framed for the main
-process, which only splits the frames and sends them:
+stored as it arrived. Any other row is a binary message: for example a message that the API of
+srmp-spark accepted, or a restored row, which has columns and no POST. Both kinds are framed for the
+main process, which only splits the frames and sends them:
 
     sequence u64 · arrived_at u32, seconds · kind u8 ·
     lengths of head, counted part, tail (3 × u32) · these three
@@ -46,9 +46,10 @@ REASON_MAX = 500
 def message_frames(
     log: Log, queue: str, epoch: str, after: int, to: int, max_bytes: int
 ) -> Iterator[bytes]:
-    """Yield the rows of (after, to] as frames, in order, until they have ``max_bytes``.
+    """Yield the rows of (after, to] as frames, in order, until they have ``max_bytes`` together.
 
-    At least one row is yielded if there is any. Raises as :meth:`Log.chunks`.
+    At least one row is yielded if there is any, and the rest of a group of rows may follow up to
+    GROUP_BYTES_MAX. Raises as :meth:`Log.chunks`.
     """
     sent, moves = 0, log.moves(queue, after, to)
     for chunk in log.chunks(queue, epoch, after, to, max_bytes):
@@ -66,9 +67,9 @@ def message_frames(
 
 
 def record_blob(log: Log, queue: str, epoch: str, sequence: int) -> Iterator[bytes]:
-    """Yield one row in its stored form, as a packed group, or nothing if there is no such row.
+    """Yield the row ``sequence`` in its stored form, as a packed group of one row.
 
-    Raises as :meth:`Log.chunks`.
+    Nothing is yielded if there is no such row. Raises as :meth:`Log.chunks`.
     """
     for found, record in records(log, queue, epoch, sequence - 1, sequence):
         yield pack_group(found, [record])
@@ -108,7 +109,10 @@ def _frame(queue: str, sequence: int, record: Record, moves: Moves | None) -> by
 
 
 def _subqueue(queue: str) -> str:
-    """Return the SubqueueName of a queue, or "" if the name is longer than MSMQ allows."""
+    """Return the subqueue's name in ``queue``, or "" if it has none.
+
+    A name that is longer than MSMQ allows counts as none.
+    """
     name = queue.partition(";")[2]
     return name if len(name.encode("utf-16-le")) < SUBQUEUE_NAME_SIZE else ""
 
@@ -133,9 +137,9 @@ def _address(peer: str) -> HostAddress:
 def priority_runs(
     log: Log, queue_manager: str, queue: str, epoch: str, after: int, to: int
 ) -> Iterator[bytes]:
-    """Yield the runs of consecutive rows in (after, to] that have the same priority, each packed.
+    """Yield the runs of consecutive rows in (after, to] of equal priority, each packed by RUN.
 
-    Raises as :func:`batches`.
+    A run is its priority, first and last sequence. Raises as :func:`batches`.
     """
     run: tuple[int, int, int] | None = None
     for batch in batches(log, queue_manager, queue, epoch, after, to):

@@ -1,9 +1,10 @@
-"""Run jobs in the threads of the reader process, so that each token has a share of the threads.
+"""Run jobs in the threads of the reader process, so that each API token has a share of them.
 
 **Theory of operation.** A job waits while no thread is free for it. A job that has waited for
 WAIT_SECONDS is refused, and the refusal names the limit that the job waited for, so its caller
 knows what to do and calls again. If WAITING_OF_TOKEN_MAX jobs of one token wait, the next job of
-that token is refused at once, because it could not run in time.
+that token is refused at once, because it could not run in time. ``caller`` is the name of a token,
+or ``None`` for the queue manager itself, to which no share applies.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ After that the job is refused. This is a third of the time that the main process
 packet of an answer.
 """
 WAITING_OF_TOKEN_MAX = 256
-"""Most jobs of one token that wait at once: eight for each thread.
+"""Most jobs of one API token that wait at once: eight for each thread.
 
 Further jobs are refused at once.
 """
 
 
 class _Waiting(NamedTuple):
-    """A job, and the function that is called if the job never runs."""
+    """A job that waits, and the function that is called if the job never runs."""
 
     caller: str | None
     job: Job
@@ -43,12 +44,12 @@ class _Waiting(NamedTuple):
 
 
 class SharedPool:
-    """A pool of threads that the callers share."""
+    """A pool of threads in which each API token has a limited share."""
 
     def __init__(self, threads: int, share: int, name: str) -> None:
         """Prepare ``threads`` threads.
 
-        ``share`` is the number of threads that the calls of one token may hold at once. ``name`` is
+        ``share`` is the number of threads that the jobs of one token may hold at once. ``name`` is
         the prefix of the threads' names.
         """
         self._pool = ThreadPoolExecutor(threads, name)
@@ -60,9 +61,10 @@ class SharedPool:
         self._watcher: threading.Thread | None = None
 
     def submit(self, caller: str | None, job: Job, refuse: Refuse) -> None:
-        """Run ``job`` in a thread once ``caller`` may have one.
+        """Run ``job`` in a thread as soon as ``caller`` may have one, without waiting for it.
 
-        If the job cannot run, ``refuse`` is called with the reason instead.
+        If the job cannot run within WAIT_SECONDS, or too many jobs of the caller wait, ``refuse``
+        is called with the reason instead.
         """
         waiting = _Waiting(caller, job, refuse)
         refused: ApiError | None = None
@@ -79,7 +81,7 @@ class SharedPool:
             refuse(refused)
 
     def others_wait(self, caller: str | None) -> bool:
-        """Return whether calls of others than ``caller`` wait for a thread."""
+        """Return whether jobs of other callers than ``caller`` wait for a thread."""
         with self._lock:
             return self._shares.others_wait(caller)
 

@@ -1,11 +1,12 @@
 """Send the receipts of decisions: commitment and final stream receipts ([MC-MQSRM] 3.1.7.3).
 
-A decision about a million rows is one row of the store. It becomes receipts in slices, and no
-caller waits for them. The receipts stay in the store until they are finished, so memory holds lanes
-and never receipts. A *lane* is a URL, the sender (address and authenticated name) whose messages
-the receipts are about, and the stream if there is one. One task sends the receipts of a lane,
-oldest first. After a failure that lane waits, by ``--resend-table``, and no other lane. Neither a
-host that is away nor a URL that is not allowed costs the others anything.
+A decision states what became of a row: received, purged or expired. A decision about a million rows
+is one database row. It becomes receipts in slices, and no caller waits for them. The receipts stay
+in the store until they are finished, so memory holds lanes and never receipts. A *lane* is a URL,
+the sender (address and authenticated name) whose messages the receipts are about, and the stream if
+there is one. One task sends the receipts of a lane, oldest first. After a failure that lane waits,
+by ``--resend-table``, and no other lane. Neither a host that is away nor a URL that is not allowed
+costs the others anything.
 
 Each receipt has its identifier in the store before it is sent, and keeps the identifier. A peer
 whose answer was lost gets the same bytes again, and discards them.
@@ -44,31 +45,34 @@ from srmp_spark.store.tables import decisions
 from srmp_spark.store.tables.decisions import NO_LANE, Lane, OwedDecision
 
 EXPAND_PAUSE_SECONDS = 0.005
-"""Seconds between two slices of a decision, so that messages come first.
+"""Seconds between two slices of a decision that become receipts, so that messages come first.
 
 That is 5,000 rows a second, ten times as many as are sent.
 """
 LANE_BATCH = 100
-"""Receipts of a lane that are read, numbered and forgotten at once: two commits for that many."""
+"""Receipts of a lane (see the module) that are read, numbered and deleted together.
+
+There are two commits for so many.
+"""
 LANE_POSTS = 4
-"""Most receipts of a lane in flight at once. The first one after a failure is sent alone."""
+"""Most receipts of a lane in flight at once. The first one of each batch is sent alone."""
 POSTS_MAX = 32
 """Most posts of all lanes at once; further ones wait.
 
-That is half of what receipts have, so that stream receipts never wait for these.
+That is half of what all receipts have, so that stream receipts never wait for these.
 """
 LANES_MAX = 10_000
-"""Most lanes with a task.
+"""Most lanes (see the module) with a task.
 
-Receipts of further lanes wait in the store until one of these ends, four days at most.
+Receipts of further lanes wait in the database until one of these ends, four days at most.
 """
 PEER_LANES_MAX = 200
-"""Most lanes of one sender (address and name) with a task.
+"""Most lanes (see the module) of one sender (address and name) with a task.
 
 So a sender that names ten thousand dead addresses delays no other sender.
 """
 LANES_LOOK = 200
-"""Lanes that are read from the store at once, in about 1 ms."""
+"""Lanes that are read from the database at once, in about 1 ms."""
 LOOK_PAUSE_SECONDS = 0.05
 """Seconds between two reads of LANES_LOOK lanes, so that messages are accepted in between."""
 LOOK_SECONDS = 5.0
@@ -83,14 +87,15 @@ BUSY_SECONDS = 5.0
 (:data:`.receipts_sender.HOST_PENDING_MAX`).
 """
 TROUBLE_SECONDS = 60.0
-"""Seconds that a lane, or the expansion, waits after an error of ours (identifiers used up, a bug).
+"""Seconds that a lane, or the expansion of decisions, waits after an internal error (identifiers
+used up, a bug).
 """
 
 log = logging.getLogger(__name__)
 
 
 class DecisionReceipts:
-    """Sends the receipts about decisions of one queue manager."""
+    """Sends the receipts about decisions of one queue manager. The module explains lanes."""
 
     def __init__(
         self,
@@ -114,9 +119,9 @@ class DecisionReceipts:
         self._database = database
         self._reader: sqlite3.Connection | None = None
         self._decided = asyncio.Event()
-        """Set when there may be decisions to expand."""
+        """Set when there may be decisions that are not receipts yet."""
         self._left = asyncio.Event()
-        """Set when there may be lanes without a task."""
+        """Set when there may be lanes in the database without a task."""
         self._lanes: dict[Lane, asyncio.Task[None]] = {}
         self._of_sender: Counter[tuple[str, str]] = Counter()
         self._posts = asyncio.Semaphore(POSTS_MAX)
@@ -129,7 +134,7 @@ class DecisionReceipts:
         return f"<DecisionReceipts lanes={len(self._lanes)} left={self._left.is_set()}>"
 
     def start(self) -> None:
-        """Begin with the receipts that the last run has left."""
+        """Start the background tasks, which begin with the receipts that the last run has left."""
         self._reader = connect_reader(self._database)
         self._left.set()
         self._decided.set()
@@ -140,11 +145,19 @@ class DecisionReceipts:
         ]
 
     def wake(self) -> None:
-        """Expand decisions, because a commit holds one about rows that asked for a receipt."""
+        """Make the task expand decisions into receipts.
+
+        Called after a commit that holds a decision about rows that asked for a receipt.
+        """
         self._decided.set()
 
     def look(self, row: Undecided) -> None:
-        """Start the lanes of ``row``, because a commit may hold receipts for them."""
+        """Start the task of each lane in which receipts of ``row`` are sent.
+
+        A lane (:mod:`.decision_receipts`) is a URL, a sender and perhaps a stream. Call this after
+        a commit that may hold such receipts. A lane with a task is left alone, and a lane without
+        room waits.
+        """
         name = row.sender_name or ""
         if row.commitment_to is not None:
             self._run((row.commitment_to, row.peer, name, ""))
@@ -152,7 +165,7 @@ class DecisionReceipts:
             self._run((row.final_to, row.peer, name, row.stream_id.guid))
 
     async def close(self) -> None:
-        """Stop. Receipts that were not sent stay in the store."""
+        """Cancel all tasks. Receipts that were not sent stay in the database."""
         self._closed = True
         tasks = [*self._lanes.values(), *self._loops]
         for task in tasks:
@@ -165,7 +178,7 @@ class DecisionReceipts:
     # --- from decisions to receipts ---------------------------------------------------------------
 
     async def _expand(self) -> None:
-        """Turn decisions into receipts, one slice in a transaction."""
+        """Turn decisions into receipts whenever there are any, one slice in a transaction."""
         while True:
             await self._decided.wait()
             self._decided.clear()
@@ -191,7 +204,7 @@ class DecisionReceipts:
         await self._journal.transact(partial(decisions.forget_told, now=self._trusted_utc()))
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Do ``work``, and log its exception. Return whether there was none.
+        """Do ``work``, and log an exception that it raises. Return whether it raised none.
 
         A bug in one step must not end the others.
         """
@@ -205,7 +218,11 @@ class DecisionReceipts:
     # --- lanes ------------------------------------------------------------------------------------
 
     def _run(self, lane: Lane) -> None:
-        """Start a task for the lane if it has none, now or when there is room."""
+        """Start a task for the lane if it has none and fewer than LANES_MAX tasks run.
+
+        Without room, the lane is found again by :meth:`_look_for_lanes`. A lane is a URL, a sender
+        and perhaps a stream. A sender has at most PEER_LANES_MAX tasks.
+        """
         if lane in self._lanes or self._closed:
             return  # The task reads the store until nothing is left.
         if len(self._lanes) >= LANES_MAX or self._of_sender[lane[1:3]] >= PEER_LANES_MAX:
@@ -215,7 +232,11 @@ class DecisionReceipts:
         self._lanes[lane] = asyncio.get_running_loop().create_task(self._guarded_lane(lane))
 
     async def _look_for_lanes(self) -> None:
-        """Start a task for each lane that has receipts in the store, as far as there is room."""
+        """Start a task for each lane with receipts in the database, as far as there is room.
+
+        A lane is a URL, a sender and perhaps a stream. Repeat this every LOOK_SECONDS while lanes
+        have no room.
+        """
         while True:
             await self._left.wait()
             self._left.clear()
@@ -252,7 +273,12 @@ class DecisionReceipts:
                 del self._of_sender[lane[1:3]]
 
     async def _send_lane(self, lane: Lane) -> None:
-        """Send the receipts of a lane until none is left."""
+        """Send the receipts of a lane, oldest first, until none is left in the database.
+
+        A lane is a URL, a sender and perhaps a stream. Failed attempts are repeated after the
+        pauses of the resend table. Receipts whose time is over are deleted and logged. Raises
+        :class:`ApiError` if no identifier is left.
+        """
         assert self._reader is not None
         attempts = 0
         held_for = HELD_SECONDS[0]
@@ -279,7 +305,7 @@ class DecisionReceipts:
                 attempts = 0
 
     def _not_held(self, batch: list[OwedDecision]) -> list[OwedDecision]:
-        """Return the receipts before the first one that still waits for its stream receipt.
+        """Return the receipts of ``batch`` before the first one that waits for its stream receipt.
 
         The order of decisions is kept.
         """
@@ -295,7 +321,7 @@ class DecisionReceipts:
         return self._receiver.awaits_stream_receipt(receipt.counted_by, stream_id, receipt.position)
 
     def _is_over(self, receipt: DecisionReceipt) -> bool:
-        """Return whether the receipt's time to reach the queue has passed, by a trusted clock.
+        """Return whether the receipt's time to reach its queue has passed, by a trusted clock.
 
         :mod:`.receipts_sender` gives the reason for the trusted clock.
         """
@@ -305,7 +331,7 @@ class DecisionReceipts:
         return self._trusted_utc() > receipt.decided_at + RECEIPT_TIME_TO_REACH_QUEUE_US
 
     def _trusted_utc(self) -> int:
-        """Return a time that no operator's ``date`` can push forward while we run.
+        """Return a time that setting the clock forward while the process runs does not change.
 
         It is in microseconds since 1970, UTC.
         """
@@ -317,7 +343,10 @@ class DecisionReceipts:
     # --- one batch --------------------------------------------------------------------------------
 
     async def _numbered(self, batch: list[OwedDecision]) -> list[OwedDecision]:
-        """Give each receipt an identifier. Return the receipts when that is on stable storage."""
+        """Give each receipt without an identifier one, and wait until that is on stable storage.
+
+        Return all receipts of the batch. Raises :class:`ApiError` if no identifier is left.
+        """
         without = sum(each.number is None for each in batch)
         if not without:
             return batch
@@ -327,9 +356,10 @@ class DecisionReceipts:
         )
 
     async def _send(self, batch: list[OwedDecision], attempts: int) -> Outcome:
-        """Send receipts in order, some of them at once, and forget the finished ones.
+        """Send the receipts in order, at most LANE_POSTS at once, until one cannot be delivered.
 
-        Return "delivered" if all of them are finished, else "failed" or "busy".
+        Those that the peer answered 200 or 400 are deleted from the database. Return "delivered" if
+        that is so for all, else "failed" or "busy" (:data:`.receipts_sender.Outcome`).
         """
         delivered: list[OwedDecision] = []
         refused: list[OwedDecision] = []
@@ -377,7 +407,7 @@ class DecisionReceipts:
             and receipt.stream_id is not None
             and receipt.stream_id.guid == self._receiver.identity
         ):
-            return "delivered"  # This is our own stream (``srmp-spark send``).
+            return "delivered"  # This is an own stream (``srmp-spark send``).
 
         async def build() -> Message:
             via = self._receipts.queue_url(receipt.queue)

@@ -56,7 +56,8 @@ NOT_FOUND_SECONDS = 10.0
 This is shorter than any wait between two attempts.
 """
 REMEMBERED_MAX = 1_000
-"""Most hosts whose last result is kept. The oldest is forgotten first."""
+"""Most hosts whose last result is kept. The one that was looked up longest ago is forgotten first.
+"""
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Type of a function that looks up a host, as :func:`.lookups.resolve`."""
@@ -64,12 +65,12 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 @dataclass(slots=True)
 class _Peer:
-    """Counts and holds the look-ups for the messages of one peer."""
+    """The look-ups in progress for the messages of one peer, and their numbers."""
 
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PEER_LOOKUPS_MAX))
     pending: int = 0
     looking: int = 0
-    """Number of look-ups that hold a slot."""
+    """Number of look-ups of the peer that hold a slot."""
     running: dict[str, asyncio.Task[Sequence[str]]] = field(default_factory=dict)
     """Look-ups in progress, by host.
 
@@ -78,7 +79,7 @@ class _Peer:
 
 
 class ReceiptLookups:
-    """Does all look-ups for the receipts of one queue manager."""
+    """Looks up the hosts of receipt URLs for one queue manager, by the rules of the module."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._peers: dict[str, _Peer] = {}
@@ -92,11 +93,12 @@ class ReceiptLookups:
     async def addresses(
         self, resolve: Resolve, host: str, port: int, *, peer: str, allowed: bool
     ) -> Sequence[str] | None:
-        """Return the addresses of ``host`` for a message from the address ``peer``.
+        """Return the IP addresses of ``host`` for a message from the address ``peer``.
 
-        The result is empty if there are none, and ``None`` means: ask again later. ``allowed`` says
-        that a pattern of the operator names the host. May wait for the peer's turn, and then for
-        LOOKUP_SECONDS.
+        The result is empty if the look-up finds none within LOOKUP_SECONDS, and ``None`` if too
+        many receipts of the peer wait: ask again later. ``allowed`` states that a pattern of the
+        operator names the host. A recent result is used again. The call may wait without limit for
+        the peer's turn, and then LOOKUP_SECONDS.
         """
         if address_of(host) is not None:
             return (host,)
@@ -122,7 +124,7 @@ class ReceiptLookups:
             self._forget_idle(peer, state)
 
     async def close(self) -> None:
-        """End the look-ups in progress."""
+        """Cancel the look-ups in progress, and wait until their tasks have ended."""
         tasks = [task for state in self._peers.values() for task in state.running.values()]
         await end(tasks)
 
@@ -137,7 +139,8 @@ class ReceiptLookups:
     ) -> Sequence[str]:
         """Look up the host when the peer has its turn and a slot of its kind is free.
 
-        All callers that wait for the host get this result.
+        All callers that wait for the host get this result, which is empty after LOOKUP_SECONDS. The
+        slots are held until the look-up has really ended.
         """
         try:
             await state.slots.acquire()

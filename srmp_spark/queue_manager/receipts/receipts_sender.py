@@ -1,21 +1,22 @@
 """Send the receipts that are due.
 
-Stream receipts are sent when the engine says so, and delivery receipts until they are delivered.
-The receipts of decisions (:mod:`.decision_receipts`) are sent through
+Stream receipts are sent when the engine (:class:`.Receiver`) makes them due, and delivery receipts
+until they are delivered. The receipts of decisions (:mod:`.decision_receipts`) are sent through
 :meth:`ReceiptsSender.deliver` too.
 
-The sender of a message says where its receipts are sent, so this is where an unauthenticated client
-can make us connect. The rule of :mod:`.url_policy` decides, on the addresses that the host has at
-that moment (:mod:`.receipt_lookups`), and only addresses that were judged are called. Only an
-allowed receipt uses the turn of a host. Receipts must not flood a victim: one host gets at most
-:data:`HOST_RECEIPTS_PER_SECOND`, and receipts beyond :data:`OWED_MAX` are dropped and counted.
+The sender of a message states where its receipts are sent, so this is where an unauthenticated
+client can make this host connect to an address. The rule of :mod:`.url_policy` decides, on the
+addresses that the host of the URL has at that moment (:mod:`.receipt_lookups`), and only addresses
+that were judged are called. Only an allowed receipt uses the turn of a host. Receipts must not
+flood a victim: one host gets at most :data:`HOST_RECEIPTS_PER_SECOND`, and receipts beyond
+:data:`OWED_MAX` are dropped and counted.
 
 A delivery receipt is stored with its message, so it survives a restart. It is tried again after the
 waits of ``--resend-table`` until its time to reach the queue is over (four days, as Windows
 writes). The monotonic clock counts the waits, so setting the wall clock neither ends a receipt
-early nor keeps it forever. The wall clock counts only for receipts that a start has found, and
-only after :data:`FOUND_TRIED_SECONDS`. A stream receipt is never stored: the engine makes it due
-again until it was delivered, and after every start.
+early nor keeps it forever. The wall clock counts only for receipts that a start has found, and only
+after :data:`FOUND_TRIED_SECONDS`. A stream receipt is never stored: the engine makes it due again
+until it was delivered, and after every start.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ from srmp_spark.store.tables.state import StoredReceipt
 
 TICK_SECONDS = 0.02
 """Seconds after its timer (500 ms, [MC-MQSRM] 3.1.2.3) at which a stream receipt is sent, about as
-long as a tick of Windows' clock. A sender that was busy when our 200 arrived must not see the
-receipt before half a second is over on its own clock.
+long as a tick of Windows' clock. A sender that was busy when the answer 200 arrived must not see
+the receipt before half a second is over on its own clock.
 """
 HOST_RECEIPTS_PER_SECOND = 200.0
 """Most receipts per second to one host; further ones wait for their turn.
@@ -70,12 +71,12 @@ HOST_RECEIPTS_PER_SECOND = 200.0
 This is no flood for a victim, and more than the messages of an honest peer need in a day.
 """
 OWN_SENDER_RECEIPTS_PER_SECOND = 500.0
-"""Most receipts per second to the sender of the messages itself; further ones wait for their turn.
+"""Most receipts per second to the host that sent the messages; further ones wait for their turn.
 
 The sender posted a message for each receipt, so this is no flood. TCP's handshake has proved the
 sender's address, and with HOST_POSTS_MAX in flight the sender gets no more than it answers. A
 million final receipts take 34 minutes; at the rate for other hosts they would take 83. The limit
-protects us: one receipt costs the accepting loop 0.3 ms (measured).
+protects this process: one receipt costs the accepting loop 0.3 ms (measured).
 """
 HOST_PENDING_MAX = 1_000
 """Most receipts that wait for their turn for one host, 5 s at full rate.
@@ -90,11 +91,13 @@ A host that does not answer must not delay the others.
 POSTS_MAX = 64
 """Most posts to all hosts at once; further ones wait."""
 OWED_MAX = 100_000
-"""Most delivery receipts that wait in memory. Further ones are dropped and counted (bad input 23).
+"""Most delivery receipts that wait in memory.
+
+Further ones are dropped and counted (bad input 23 of the attack list).
 """
 OWED_SECONDS = RECEIPT_TIME_TO_REACH_QUEUE_US / 1_000_000
 FOUND_TRIED_SECONDS = 6 * 3600.0
-"""Seconds for which a receipt that a start has found is tried, however old it looks.
+"""Least seconds for which a receipt that a start has found is tried, however old it looks.
 
 The wall clock may have been wrong when its message arrived, or may be wrong now. It is less than a
 day, so a machine that is restarted every night still drops receipts that cannot be delivered.
@@ -120,15 +123,17 @@ Outcome = Literal["delivered", "refused", "failed", "busy"]
 
 
 def host_of_peer(peer: str) -> str:
-    """Return the address in ``host:port`` or ``[host]:port``."""
+    """Return the IP address in a text ``host:port`` or ``[host]:port``, without brackets."""
     return peer.rpartition(":")[0].strip("[]")
 
 
 @dataclass(slots=True)
 class _Host:
-    """Limits the receipts to one host.
+    """The state of the limits for receipts to one host.
 
-    It counts receipts in flight and receipts that wait, and has the time of the next turn.
+    ``posts`` has a place for each post in flight. ``next_free`` is the time of the next turn, in
+    seconds of the monotonic clock. ``pending`` is the number of receipts that wait or are in
+    flight.
     """
 
     posts: asyncio.Semaphore
@@ -137,24 +142,24 @@ class _Host:
 
 
 class _Owed(NamedTuple):
-    """A delivery receipt that waits.
+    """A delivery receipt that waits for its next attempt.
 
     Waiting receipts are sorted by the time at which they are due.
     """
 
     due: float
-    """Time of the next attempt, in monotonic seconds like the other two times."""
+    """Time of the next attempt, in seconds of the monotonic clock like the other two times."""
     id: int
     attempts: int
     stored: StoredReceipt
     believe_wall_from: float
-    """Time from which the receipt is dropped if the wall clock says that its time is over."""
+    """Time from which the receipt is dropped if the wall clock shows that its time is over."""
     drop_from: float
-    """Time from which the receipt is dropped."""
+    """Time from which the receipt is dropped in any case."""
 
 
 class ReceiptsSender:
-    """Sends the receipts of one queue manager."""
+    """Sends the receipts of one queue manager. Waiting times are in seconds."""
 
     def __init__(
         self,
@@ -192,13 +197,13 @@ class ReceiptsSender:
         self._tls = tls
         self._warned: set[str] = set()
         self.blocked: dict[str, int] = {}
-        """For each host the receipts that were not sent because no rule allows their URL, or
-        because the host has no address.
+        """For each host the number of receipts that were not sent because no rule allows their URL,
+        or because the host has no address.
         """
         self.blocked_patterns: dict[str, list[str]] = {}
         """For each host the ``--allow-url`` patterns that would allow its blocked receipts.
 
-        Empty if no pattern can allow the host.
+        The list is empty if no pattern can allow the host, and has at most PATTERNS_OF_HOST_MAX.
         """
         self._closed = False
 
@@ -209,7 +214,7 @@ class ReceiptsSender:
         )
 
     async def close(self) -> None:
-        """Stop. Receipts that were not sent stay in the store."""
+        """Cancel all attempts and timers. Receipts that were not sent stay in the store."""
         self._closed = True
         for timer in (self._stream_timer, self._owed_timer):
             if timer is not None:
@@ -220,7 +225,7 @@ class ReceiptsSender:
     # --- stream receipts --------------------------------------------------------------------------
 
     def arm(self) -> None:
-        """Set the timer for the engine's next stream receipt.
+        """Set the timer for the next stream receipt that the engine makes due.
 
         Call this whenever that receipt may have become due earlier.
         """
@@ -256,7 +261,7 @@ class ReceiptsSender:
 
         outcome: Outcome = "failed"
         try:
-            # This is our own stream (``srmp-spark send``).
+            # This is the queue manager's own stream (``srmp-spark send``).
             if effect.stream_id.guid == self._receiver.identity and not effect.peer:
                 outcome = "delivered"
             else:
@@ -297,7 +302,11 @@ class ReceiptsSender:
     # --- delivery receipts ------------------------------------------------------------------------
 
     def owe(self, receipts: Sequence[StoredReceipt], *, found: bool = False) -> None:
-        """Send delivery receipts that a commit has stored, or that a start has ``found``."""
+        """Begin to send delivery receipts that are stored, and repeat each until it is delivered.
+
+        ``found`` is set if a start has found them in the store. Receipts beyond OWED_MAX are
+        dropped: they are counted and deleted from the store.
+        """
         dropped: list[int] = []
         now = self._clock.monotonic()
         drop_from = now + OWED_SECONDS
@@ -413,7 +422,7 @@ class ReceiptsSender:
             log.exception("receipt.failed")
 
     def queue_url(self, queue: str) -> str:
-        """Return the URL of a queue of ours, as peers know it: the ``<via>`` of its receipts."""
+        """Return the URL of a local queue as peers know it: the ``<via>`` of its receipts."""
         return f"{self._public_base}/msmq/{quote(queue, safe='/$')}"
 
     def _host(self, name: str) -> _Host:
@@ -436,11 +445,12 @@ class ReceiptsSender:
         sender_name: str | None,
         first: bool = True,
     ) -> Outcome:
-        """Make one attempt to send a receipt to ``url``, when it is the host's turn.
+        """Make one attempt to send a receipt to ``url``, and return its :data:`Outcome`.
 
-        The host is looked up and judged before. ``build`` returns the receipt. ``peer`` and
-        ``sender_name`` name the sender of the message. ``first`` says that this is the first
-        attempt, whose refusal by the rule is counted.
+        The URL is judged and its host looked up (:meth:`judged`), and the attempt waits for the
+        host's turn. ``build`` returns the receipt. ``peer`` and ``sender_name`` name the sender of
+        the message to which the receipt belongs. ``first`` states that this is the first attempt,
+        which alone is counted if it is blocked.
         """
 
         async def send(parts: UrlParts, addresses: tuple[str, ...]) -> Outcome:
@@ -456,9 +466,11 @@ class ReceiptsSender:
     async def judged(
         self, url: str, *, peer: str, sender_name: str | None, first: bool = True
     ) -> tuple[UrlParts, tuple[str, ...]] | Outcome:
-        """Return the parts of a URL that a message from ``peer`` named, and the addresses to call.
+        """Judge a URL that a message from ``peer`` named, and look up its host.
 
-        If the URL may not or cannot be called now, return the outcome instead.
+        Return the parts of the URL and the addresses to call. If the URL may not or cannot be
+        called now, log and count that (:meth:`deliver` explains ``first``), and return the outcome
+        instead.
         """
         try:
             parts = split_receipt_url(url)
@@ -494,9 +506,11 @@ class ReceiptsSender:
         sender_name: str | None,
         first: bool = True,
     ) -> Outcome:
-        """Judge a URL as :meth:`judged`, then call ``send`` when it is the host's turn.
+        """Judge a URL as :meth:`judged`, wait for the host's turn, and call ``send``.
 
-        Return the outcome. Every call to a URL from a message is made through this method.
+        ``send`` gets the result of the judgement. Return the outcome of ``send``, or the outcome
+        that was judged. "busy" is returned if HOST_PENDING_MAX attempts wait for the host. Every
+        call to a URL from a message is made through this method.
         """
         found = await self.judged(url, peer=peer, sender_name=sender_name, first=first)
         if isinstance(found, str):
@@ -573,4 +587,4 @@ class ReceiptsSender:
 
 
 def _ignore(result: None, error: BaseException | None) -> None:
-    """Do nothing, because the journal reports a failure to the whole process."""
+    """Do nothing with the result of a deletion: the journal reports a failure to the process."""

@@ -1,6 +1,7 @@
 """Let other machines read local queues (``--rpc``, [MS-MQRR] 3.1).
 
-The package has the ports, and carries out the effects of the server without I/O on a queue manager.
+The package has the ports, and carries out on a queue manager the effects of the server without I/O
+(:mod:`srmp_spark.mqrr.server`).
 
     in the gateway process
     gateway     runs the ports; passes whole calls to the main process, and answers back
@@ -20,5 +21,5 @@ The package has the ports, and carries out the effects of the server without I/O
 
 All MQRR clients together are one receiver of a queue (docs/INTERFACE.md section 1). They hold the
 lease of the queue's consumer ``default`` as long as one of them may receive. The reader process
-sends messages as packets. Nothing is decoded here.
+sends messages as packets. Nothing is decoded in the main process.
 """

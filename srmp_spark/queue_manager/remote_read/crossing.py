@@ -25,7 +25,7 @@ import msgspec
 
 
 class Called(msgspec.Struct, tag=True, frozen=True):
-    """Notice to the main process: a client has made a whole call.
+    """Tells the main process that a client has made a whole call.
 
     The stub of the call can be decoded, which the gateway has checked.
     """
@@ -43,11 +43,11 @@ class Called(msgspec.Struct, tag=True, frozen=True):
     """Account that signed in; ``None`` if no sign-in is required."""
     auth_level: int
     taken: int
-    """Bytes of answers that were sent, as in :class:`AnswersTaken`."""
+    """Bytes of answers that the reader has taken, as in :class:`AnswersTaken`."""
 
 
 class CallWasCancelled(msgspec.Struct, tag=True, frozen=True):
-    """Notice to the main process: a caller no longer wants to wait.
+    """Tells the main process that a caller no longer wants to wait.
 
     The call is answered nevertheless.
     """
@@ -57,43 +57,42 @@ class CallWasCancelled(msgspec.Struct, tag=True, frozen=True):
 
 
 class CallWasOrphaned(msgspec.Struct, tag=True, frozen=True):
-    """Notice to the main process: a caller no longer waits, so that no answer is sent."""
+    """Tells the main process that a caller no longer waits, so that no answer is sent."""
 
     connection: int
     call_id: int
 
 
 class AnswersTaken(msgspec.Struct, tag=True, frozen=True):
-    """Notice to the main process: a reader has taken answers."""
+    """Tells the main process how many bytes of answers a reader has taken."""
 
     connection: int
     taken: int
-    """Bytes of all stubs of this connection that were sent to the reader, since the connection
-    began.
-    """
+    """Bytes of all stubs of this connection that were sent to the reader so far."""
 
 
 class ConnectionEnded(msgspec.Struct, tag=True, frozen=True):
-    """Notice to the main process: a connection is gone, so that its calls need no answers."""
+    """Tells the main process that a connection is gone, so that its calls need no answers."""
 
     connection: int
 
 
 class AssociationEnded(msgspec.Struct, tag=True, frozen=True):
-    """Notice to the main process: the last connection of an association is gone.
+    """Tells the main process that the last connection of an association is gone.
 
-    The handles of the association must be run down.
+    The main process must run down the handles of the association: close them and unlock their
+    messages.
     """
 
     association: int
 
 
 class Closed(msgspec.Struct, tag=True, frozen=True):
-    """Notice to the main process: all connections are closed, as :class:`Close` requested."""
+    """Tells the main process that all connections are closed, as :class:`Close` requested."""
 
 
 class Responded(msgspec.Struct, tag=True, frozen=True):
-    """Request to the gateway: send the answer of a call."""
+    """Requests that the gateway sends the answer of a call."""
 
     connection: int
     call_id: int
@@ -103,7 +102,7 @@ class Responded(msgspec.Struct, tag=True, frozen=True):
 
 
 class Failed(msgspec.Struct, tag=True, frozen=True):
-    """Request to the gateway: answer a call with the fault ``status``."""
+    """Requests that the gateway answers a call with the RPC fault ``status``."""
 
     connection: int
     call_id: int
@@ -111,9 +110,10 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Close(msgspec.Struct, tag=True, frozen=True):
-    """Request to the gateway: accept no connection, send the given answers, close all connections.
+    """Requests that the gateway accepts no connection, sends all answers, and closes.
 
-    The gateway sends :class:`Closed` then.
+    When all connections are closed, the gateway sends :class:`Closed`. A reader that is slow loses
+    its answers (:data:`.endpoint.CLOSE_SECONDS`).
     """
 
 

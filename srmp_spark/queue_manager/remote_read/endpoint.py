@@ -5,12 +5,12 @@ counts before it has sent anything. The port has room for RPC_CONNECTIONS_MAX co
 address for a part of them. A full port closes the oldest connection that has not signed in, or else
 the oldest one that is idle. Received bytes are processed for TURN_SECONDS of each turn of the event
 loop, for all readers together, in the order of their arrival. The rest waits, and its connection is
-not read. Nothing is processed while the port is held, because the receiver of the calls is behind.
+not read. Nothing is processed while the receiver of the calls has no room for them.
 
-An answer counts until its reader has taken it (:meth:`RpcConnection.taken`). The main process reads
-no further message for a reader that does not take its answers (:mod:`.readers`). A reader that
-takes nothing for ANSWER_SECONDS is closed, which unlocks its messages. All readers together may
-leave HELD_MAX bytes untaken.
+An answer counts until its reader has taken it, which means: its bytes have left this process
+(:meth:`RpcConnection.taken`). The main process reads no further message for a reader that does not
+take its answers (:mod:`.readers`). A reader that takes nothing for ANSWER_SECONDS is closed, which
+unlocks its messages. All readers together may leave HELD_MAX bytes untaken.
 """
 
 from __future__ import annotations
@@ -58,18 +58,20 @@ next call, or by the next sweep.
 HELD_MAX = 384 * 1_048_576
 """Most bytes of answers that all connections of a port have not taken.
 
-Above it the reader that has taken nothing for longest is closed. The limit is one and a half times
-that of the main process for readers that have answers to take, because one message is read for each
-reader that has none. Together with the unfinished requests it is less than the memory limit of this
-process.
+If there are more, the reader that has taken nothing for longest is closed. The limit is one and a
+half times that of the main process for readers that have answers to take, because one message is
+read for each reader that has none. Together with the unfinished requests it is less than the memory
+limit of this process.
 """
 ANSWER_SECONDS = 60.0
 """Longest time in which a reader may take no byte of its answers, in seconds.
 
-After it the reader is closed, and its locked messages are available to others.
+After that the reader is closed, and its locked messages are available to others.
 """
 SWEEP_SECONDS = 5.0
-"""Seconds between two sweeps, which close readers that take no answers, and report taken answers.
+"""Seconds between two checks of all connections (sweeps).
+
+A sweep closes readers that take no answers, and reports taken answers.
 """
 CLOSE_SECONDS = 1.0
 """Longest time for readers to take their last answers when the port closes, in seconds.
@@ -95,7 +97,7 @@ log = logging.getLogger(__name__)
 
 
 class Replies(Protocol):
-    """Sends the answers of one connection's calls to its client."""
+    """Sends the answers of one connection's calls to its client. ``call_id`` names a call."""
 
     def respond(self, call_id: int, stub: bytes) -> None:
         """Send ``stub`` as the answer of the call ``call_id``."""
@@ -106,44 +108,50 @@ class Replies(Protocol):
         ...
 
     def taken(self) -> int:
-        """Return the bytes of all stubs so far that the reader has taken."""
+        """Return the number of bytes of all stubs so far that the reader has taken.
+
+        These bytes count as reported.
+        """
         ...
 
 
 class Service(Protocol):
-    """Handles the calls of a port: :class:`.gateway.Front`, or the endpoint mapper."""
+    """Handles the calls of a port: :class:`.gateway.Front`, or the endpoint mapper.
+
+    ``key`` names a connection.
+    """
 
     def connected(self, key: Hashable, replies: Replies) -> None:
-        """Expect calls of a new connection, which ``key`` names from now on."""
+        """Record a new connection. ``replies`` sends the answers of its calls."""
         ...
 
     def disconnected(self, key: Hashable) -> None:
-        """Forget a connection, because it ended. Its calls need no answers."""
+        """Forget a connection, because it has ended. Its calls need no answers."""
         ...
 
     def answers_taken(self, key: Hashable) -> None:
-        """Note that a reader has taken answers."""
+        """Report or use the fact that a reader has taken answers (:meth:`Replies.taken`)."""
         ...
 
     def call(self, key: Hashable, received: CallReceived) -> None:
-        """Answer the call ``received`` of a connection, now or later."""
+        """Begin to handle the call ``received`` of a connection. Its answer may follow later."""
         ...
 
     def cancelled(self, key: Hashable, call_id: int) -> None:
-        """Answer a call soon, because its caller does not want to wait."""
+        """Answer a call soon, because its caller does not want to wait longer."""
         ...
 
     def orphaned(self, key: Hashable, call_id: int) -> None:
-        """Forget a call, because its caller no longer waits."""
+        """Forget a call, because its caller no longer waits. No answer may be sent."""
         ...
 
     def run_down(self, association: Association[Any]) -> None:
-        """Forget the handles of an association, because its last connection is gone."""
+        """Close the handles of an association, because its last connection is gone."""
         ...
 
 
 class RpcEndpoint:
-    """Serves all connections of one port."""
+    """Serves all connections of one port. Times are in seconds of the event loop's clock."""
 
     def __init__(
         self,
@@ -154,8 +162,8 @@ class RpcEndpoint:
     ) -> None:
         """Begin without connections.
 
-        ``is_held`` returns whether the service accepts no calls at present. After that,
-        :meth:`release` must be called.
+        ``is_held`` returns whether the service accepts no calls at present. When it accepts calls
+        again, :meth:`release` must be called.
         """
         self.service = service
         self._is_held = is_held
@@ -168,25 +176,25 @@ class RpcEndpoint:
         """The connections, in the order of their arrival."""
         self.room = ConnectionRoom(connections_max, RPC_SHARE)
         self.held = 0
-        """Bytes of answers (as PDUs) that were given and not taken."""
+        """Bytes of answers (as PDUs) that the service has given and readers have not taken."""
         self._behind: deque[RpcConnection] = deque()
         """Connections whose PDUs wait for the next turn, in the order of their arrival."""
         self._spent = 0.0
-        """Seconds that were used in this turn."""
+        """Seconds that connections have used in this turn of the loop."""
         self._turns = False
-        """Whether the next turn is scheduled."""
+        """Whether the next turn of processing is scheduled."""
         self._tells_at = 0.0
         self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def connection(self) -> RpcConnection:
-        """Return a new connection, for ``create_server``."""
+        """Create the protocol object of a new connection, for ``create_server``."""
         return RpcConnection(self)
 
     def admits(self, host: str) -> bool:
-        """Return whether there is room for a connection of ``host``.
+        """Return whether a new connection of ``host`` may stay. Log it, seldom, if not.
 
-        If the port is full, another connection is closed that has not signed in or is idle, if
-        there is one.
+        If the port is full, another connection that has not signed in or is idle is closed to make
+        room.
         """
         if not self.room.admits(host):
             self._tell_full(host, self.room.connections_max // RPC_SHARE)
@@ -207,7 +215,7 @@ class RpcEndpoint:
             log.warning("mqrr.too_many_connections peer=%s limit=%d", host, limit)
 
     def make_room(self) -> None:
-        """Close readers that take no answers until at most HELD_MAX bytes are held.
+        """Close readers that take no answers until at most HELD_MAX bytes are untaken.
 
         The reader that has taken nothing for longest is closed first.
         """
@@ -223,7 +231,7 @@ class RpcEndpoint:
                 each.drop("it takes no answers, and others need their memory (HELD_MAX)")
 
     def works(self, connection: RpcConnection) -> None:
-        """Process the received bytes of ``connection`` now, or after those of other connections."""
+        """Process the received bytes of ``connection`` now, or in turn after other connections."""
         if self._behind or self._spent >= TURN_SECONDS or self._is_held():
             self._behind.append(connection)
             connection.read_or_pause()
@@ -232,7 +240,7 @@ class RpcEndpoint:
         self._next_turn()
 
     def release(self) -> None:
-        """Continue to process calls, because the service accepts them again."""
+        """Continue to process calls. Call this when the service accepts calls again."""
         self._next_turn()
 
     def _next_turn(self) -> None:
@@ -262,10 +270,9 @@ class RpcEndpoint:
         self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
 
     async def close(self) -> None:
-        """End every connection.
+        """End every connection, and wait at most CLOSE_SECONDS until their answers are sent.
 
-        Given answers are sent. Calls that wait get no answer. Handles are run down. The readers get
-        at most CLOSE_SECONDS.
+        Calls that wait get no answer. Handles are run down.
         """
         self._sweeper.cancel()
         ending = tuple(self.connections)
@@ -280,7 +287,10 @@ class RpcEndpoint:
 
 
 class RpcConnection(asyncio.Protocol):
-    """One connection of a remote reader."""
+    """One connection of a remote reader, as an :class:`asyncio.Protocol`.
+
+    "Taken" bytes of answers have left this process, "held" ones have not.
+    """
 
     __slots__ = (
         "_answered",
@@ -310,21 +320,21 @@ class RpcConnection(asyncio.Protocol):
         self._peer_erred = True
         """Whether an end of the connection is unexpected, and is logged."""
         self._flushes = False
-        """A flush is scheduled, so that answers that are given together are sent together."""
+        """Whether a flush is scheduled. Answers that are given together are sent together by it."""
         self._is_behind = False
-        """The socket is not read until the received bytes are processed."""
+        """Whether received bytes wait to be processed, so that the socket is not read."""
         self._write_paused = False
         self._unsent = 0
-        """Bytes of answers that are still in the engine."""
+        """Bytes of answers that the engine (:class:`.ServerConnection`) still has."""
         self._answered = 0
-        """Bytes of the stubs of all answers."""
+        """Bytes of the stubs of all answers that the service gave."""
         self.held = 0
         """Bytes of answers (as PDUs) that have not left this process, and of the answer that has
         left in part.
         """
         self._largest = 0
-        """Bytes of the largest of these answers, because the transport keeps an answer whole until
-        its last byte is sent.
+        """Bytes of the largest held answer, because the transport keeps an answer whole until its
+        last byte is sent.
         """
         self._taken = 0
         """Bytes of stubs that have left this process."""
@@ -333,13 +343,16 @@ class RpcConnection(asyncio.Protocol):
         self.is_over = False
         """Whether the transport is gone, with everything that was written to it."""
         self.taken_at = endpoint.loop.time()
-        """Time at which the reader last took a byte of its answers, or had none to take."""
+        """Time at which the reader last took a byte of its answers, or had none to take.
+
+        In seconds of the loop's clock.
+        """
         self.peer = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept the connection of a reader, or close it if there is no room.
+        """Admit the connection of a reader, or close it if there is no room.
 
-        The method is called by asyncio.
+        asyncio calls this method.
         """
         self._transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername")
@@ -358,7 +371,10 @@ class RpcConnection(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """Process received bytes, which are PDUs in pieces of any size (called by asyncio)."""
+        """Process received bytes now or in turn. asyncio calls this method.
+
+        They are PDUs in pieces of any size.
+        """
         if self not in self._endpoint.connections:
             return
         self._engine.hold(data)
@@ -367,9 +383,10 @@ class RpcConnection(asyncio.Protocol):
             self._endpoint.works(self)
 
     def work(self) -> bool:
-        """Process some of the received PDUs, and return whether more wait.
+        """Process at most PDUS_AT_ONCE received PDUs, and return whether more wait.
 
-        Nothing is processed while the reader does not take its answers.
+        Nothing is processed while the reader does not take its answers, and the result is then
+        False.
         """
         if self not in self._endpoint.connections or self._write_paused:
             self._is_behind = False
@@ -380,7 +397,10 @@ class RpcConnection(asyncio.Protocol):
         return self._is_behind
 
     def read_or_pause(self) -> None:
-        """Read the socket, unless received bytes wait or the reader does not take its answers."""
+        """Read the socket, or pause.
+
+        Pause while received bytes wait to be processed or the reader does not take its answers.
+        """
         if self._transport.is_closing():
             return
         if self._is_behind or self._write_paused:
@@ -390,11 +410,14 @@ class RpcConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def eof_received(self) -> bool:
-        """Close the connection, because its reader sends nothing more (called by asyncio)."""
+        """Let asyncio close the connection, because its reader sends nothing more.
+
+        asyncio calls this method.
+        """
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the connection, because its transport is gone (called by asyncio)."""
+        """End the connection, because its transport is gone. asyncio calls this method."""
         del exc
         self.end("the transport connection is gone")
         self.is_over = True
@@ -402,7 +425,7 @@ class RpcConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Stop reading the socket, because the reader does not take its answers.
 
-        The method is called by asyncio.
+        asyncio calls this method.
         """
         self._write_paused = True
         self.read_or_pause()
@@ -410,7 +433,7 @@ class RpcConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Read the socket again, because the reader takes its answers.
 
-        The method is called by asyncio.
+        asyncio calls this method.
         """
         self._write_paused = False
         self._tell_taken(TELL_BYTES)
@@ -420,7 +443,7 @@ class RpcConnection(asyncio.Protocol):
             self._endpoint.works(self)
 
     def end(self, reason: str) -> None:
-        """End the connection. Answers that were given are still sent."""
+        """End the connection. Answers that were given are still sent; waiting calls get none."""
         if self in self._endpoint.connections:
             # Answers that were given are still sent.
             self._flush()
@@ -429,9 +452,9 @@ class RpcConnection(asyncio.Protocol):
             self._gone()
 
     def sweep(self, now: float) -> None:
-        """Close the connection if its reader takes no byte of its answers for ANSWER_SECONDS.
+        """Close the connection if its reader has taken no byte of its answers for ANSWER_SECONDS.
 
-        Otherwise report the bytes that the reader has taken.
+        Report the bytes that the reader has taken. ``now`` is in seconds of the loop's clock.
         """
         self._tell_taken(1)
         if not self._write_paused:
@@ -440,25 +463,31 @@ class RpcConnection(asyncio.Protocol):
             self.drop(f"it took no answer for {ANSWER_SECONDS:.0f} s (ANSWER_SECONDS)")
 
     def drop(self, why: str) -> None:
-        """Close the connection, and discard all answers that its reader has not taken."""
+        """Close the connection, and discard all answers that its reader has not taken.
+
+        Log the reason ``why``.
+        """
         log.info('mqrr.closed peer=%s reason="%s"', self.peer, why)
         self.end("the reader takes no answers")
         self._transport.abort()
 
     @property
     def is_signed_in(self) -> bool:
-        """Return whether the negotiation is complete, with an identity if one is required."""
+        """Return whether the RPC negotiation is complete, with an identity if one is required."""
         return self._engine.is_signed_in
 
     @property
     def is_idle(self) -> bool:
-        """Return whether the connection has nothing open and no call that waits."""
+        """Return whether the connection's association has no open handle and no call waits."""
         return self._engine.is_idle
 
     # --- answers ----------------------------------------------------------------------------------
 
     def respond(self, call_id: int, stub: bytes) -> None:
-        """Send ``stub`` as the answer of the call ``call_id``."""
+        """Hand ``stub`` to the engine as the answer of the call ``call_id``. It is sent soon.
+
+        Readers that take no answers may be closed to make room (:meth:`RpcEndpoint.make_room`).
+        """
         if not self.held:
             self.taken_at = self._endpoint.loop.time()
         self._engine.respond(call_id, stub)
@@ -469,23 +498,24 @@ class RpcConnection(asyncio.Protocol):
         self._endpoint.make_room()
 
     def fail(self, call_id: int, status: int) -> None:
-        """Send the fault ``status`` as the answer of the call ``call_id``."""
+        """Hand the RPC fault ``status`` to the engine as the answer of the call ``call_id``."""
         self._engine.fail(call_id, status)
         self._flush_soon()
 
     def taken(self) -> int:
-        """Return the bytes of all stubs that have left this process.
+        """Return the number of bytes of all stubs so far that have left this process.
 
-        These bytes count as reported to the service afterwards.
+        They count as reported to the service from now on.
         """
         self.count_taken()
         self._told = self._taken
         return self._taken
 
     def count_taken(self) -> None:
-        """Count the bytes that are neither in the engine nor in the transport.
+        """Update the number of taken and held bytes.
 
-        The transport holds PDUs, which are longer than their stubs.
+        Taken bytes are neither in the engine nor in the transport. The transport holds PDUs, which
+        are longer than their stubs.
         """
         written = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
         self._largest = self._largest if written else 0
@@ -496,13 +526,13 @@ class RpcConnection(asyncio.Protocol):
         self._taken = max(self._taken, self._answered - self._unsent - written)
 
     def _hold(self, held: int) -> None:
-        """Update the bytes that this reader has not taken, here and in the port's total."""
+        """Set the bytes that this reader has not taken, in this object and in the port's total."""
         if self in self._endpoint.connections:
             self._endpoint.held += held - self.held
         self.held = held
 
     def _tell_taken(self, least: int) -> None:
-        """Notify the service if the reader has taken ``least`` bytes since the last time."""
+        """Notify the service if the reader has taken ``least`` bytes since the last report."""
         self.count_taken()
         if self._taken - self._told >= least and self in self._endpoint.connections:
             self._endpoint.service.answers_taken(self)

@@ -1,6 +1,6 @@
 """Define the form in which the reader process sends messages to the main process.
 
-The messages are for remote readers.
+The main process passes them on to remote readers (:mod:`srmp_spark.queue_manager.remote_read`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ part and tail. These three parts follow.
 BINARY, SRMP, UNREADABLE = 0, 1, 2
 """Values of ``kind``. The head of an ``UNREADABLE`` frame is the reason."""
 RUN = Struct("<BQQ")
-"""A run of one priority: priority, first sequence, last sequence."""
+"""The form of a run of rows of one priority: priority, first sequence, last sequence."""
 
 
 class Frame(NamedTuple):
-    """One message of a queue, as the reader process sends it."""
+    """One message of a queue, as the reader process sends it. ``arrived_at`` is in seconds."""
 
     sequence: int
     arrived_at: int
@@ -31,13 +31,13 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    """Assembles frames from pieces of any size."""
+    """Assembles frames from the pieces of a byte stream, which may have any size."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def take(self, piece: bytes) -> list[Frame]:
-        """Add a piece, and return the frames that are whole now."""
+        """Add a piece of the stream, and return the frames that became complete."""
         data = self._data
         data += piece
         found, at = [], 0

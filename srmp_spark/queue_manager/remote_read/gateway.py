@@ -1,10 +1,10 @@
-"""Run the gateway of remote read: the RPC port and the endpoint mapper, in a separate process.
+"""Run the gateway process of remote read: the RPC port and the endpoint mapper.
 
-All work that a client's bytes can cause is done here: connections, sign-in, fragments, the seals of
-4 MB of answers, and the decoding of stubs. The main process gets whole calls whose stubs can be
-decoded (:mod:`.crossing`), and answers with stubs. It decodes each stub again, which takes some 50
-µs, because the encoding of the stub is one that both processes know anyway. The endpoint mapper
-answers here.
+All work that a client's bytes can cause is done in this process: connections, sign-in, fragments,
+the seals of 4 MB of answers, and the decoding of stubs. The main process gets whole calls whose
+stubs can be decoded (:mod:`.crossing`), and answers with stubs. It decodes each stub again, which
+takes some 50 µs, because the encoding of the stub is one that both processes know anyway. This
+process answers the calls of the endpoint mapper itself.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 
 
 class Caller:
-    """One connection, which the main process may know."""
+    """One connection of the RPC port, with the number by which the main process knows it."""
 
     __slots__ = ("association", "number", "replies")
 
@@ -73,11 +73,14 @@ class Caller:
         self.number = number
         self.replies = replies
         self.association: Association[Any] | None = None
-        """Association of the first call. Once set, the main process knows the connection."""
+        """Association of the connection's first call.
+
+        Once set, the main process knows the connection.
+        """
 
 
 class Front:
-    """Handles the calls of the RPC port.
+    """Handles the calls of the RPC port (:class:`.endpoint.Service`).
 
     It checks the form of each call, and passes the call to the main process.
     """
@@ -87,7 +90,7 @@ class Front:
         self._numbers = 0
         self._callers: dict[Hashable, Caller] = {}
         self._by_number: dict[int, Caller] = {}
-        """Callers that the main process knows, by number."""
+        """The connections that the main process knows, by number."""
         self._associations: dict[Association[Any], int] = {}
         """Numbers of the associations that the main process knows.
 
@@ -99,22 +102,22 @@ class Front:
         return self._numbers
 
     def connected(self, key: Hashable, replies: Replies) -> None:
-        """Expect calls of a new connection. The main process learns of it with the first call."""
+        """Record a new connection. The main process learns of it with the first call."""
         self._callers[key] = Caller(self._next_number(), replies)
 
     def disconnected(self, key: Hashable) -> None:
-        """End the calls of a connection."""
+        """Forget a connection, and report its end if the main process knows it."""
         caller = self._callers.pop(key)
         if self._by_number.pop(caller.number, None) is not None:
             self._channel.send(ConnectionEnded(caller.number))
 
     def answers_taken(self, key: Hashable) -> None:
-        """Report to the main process what the reader has taken."""
+        """Report to the main process how many bytes of answers the reader has taken."""
         caller = self._callers[key]
         self._channel.send(AnswersTaken(caller.number, caller.replies.taken()))
 
     def call(self, key: Hashable, received: CallReceived) -> None:
-        """Pass a call to the main process.
+        """Pass a call to the main process, which answers it.
 
         If the stub of the call cannot be decoded, answer with a fault instead.
         """
@@ -147,15 +150,18 @@ class Front:
         )
 
     def cancelled(self, key: Hashable, call_id: int) -> None:
-        """Ask the main process to answer a call soon."""
+        """Tell the main process that the caller of a call does not want to wait longer."""
         self._channel.send(CallWasCancelled(self._callers[key].number, call_id))
 
     def orphaned(self, key: Hashable, call_id: int) -> None:
-        """Ask the main process to forget a call."""
+        """Tell the main process that the caller of a call no longer waits for its answer."""
         self._channel.send(CallWasOrphaned(self._callers[key].number, call_id))
 
     def run_down(self, association: Association[Any]) -> None:
-        """Ask the main process to run down the handles of an association, if it knows any."""
+        """Tell the main process that an association has ended, if it knows the association.
+
+        The main process then closes its handles.
+        """
         number = self._associations.pop(association, None)
         if number is not None:
             self._channel.send(AssociationEnded(number))
@@ -163,7 +169,7 @@ class Front:
     # --- from the main process --------------------------------------------------------------------
 
     def answer(self, message: Responded | Failed) -> None:
-        """Send an answer of the main process, if its connection is still there."""
+        """Send an answer of the main process to its client, if the connection still exists."""
         caller = self._by_number.get(message.connection)
         if caller is None:
             return
@@ -176,7 +182,7 @@ class Front:
 
 
 class Ports:
-    """Holds the listening ports of this process until they close."""
+    """Holds the listening ports of this process until the main process requests their end."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -186,7 +192,10 @@ class Ports:
         self._closing: asyncio.Task[None] | None = None
 
     async def listen(self) -> None:
-        """Listen on the sockets of the main process."""
+        """Listen on the sockets of the RPC port and of the endpoint mapper.
+
+        The main process has bound them.
+        """
         settings, sockets = self._gateway.settings, self._gateway.listening
         number = sockets["rpc"].getsockname()[1]
         accounts = accounts_of(settings["accounts"])
@@ -225,14 +234,14 @@ class Ports:
         self._listening.append((server, endpoint))
 
     def on_message(self, message: Responded | Failed | Close) -> None:
-        """Carry out a request of the main process: send an answer, or close."""
+        """Send an answer of the main process, or begin to close the ports."""
         if isinstance(message, Close):
             self._closing = asyncio.ensure_future(self._close())
         else:
             self._front.answer(message)
 
     def on_room(self) -> None:
-        """Continue to process calls, because the main process has caught up."""
+        """Continue to process calls, because the channel to the main process has room again."""
         for _, endpoint in self._listening:
             endpoint.release()
 
@@ -252,15 +261,15 @@ class _PeerGate:
         self._now = asyncio.get_running_loop().time
 
     def seconds_to_wait(self, accounts: Sequence[str]) -> float:
-        """Return how many seconds an attempt at one of these accounts must wait."""
+        """Return the seconds for which an attempt at one of these accounts must wait."""
         return self._delays.seconds_to_wait(self._address, accounts, self._now())
 
     def failed(self, accounts: Sequence[str]) -> None:
-        """Count a failed attempt at these accounts."""
+        """Count a failed attempt at these accounts, which delays later attempts."""
         self._delays.failed(self._address, accounts, self._now())
 
     def succeeded(self, account: str) -> None:
-        """Count a successful attempt at the account."""
+        """Count a successful attempt at ``account``."""
         self._delays.succeeded(self._address, account)
 
 
@@ -272,7 +281,11 @@ def _acceptor(
     level: int,
     peer: str,
 ) -> SecurityContext | None:
-    """Return the server's side of a sign-in, or None if its protocol is not supported."""
+    """Return the server's side of a sign-in, or None if its protocol is not supported.
+
+    ``auth_type`` is the protocol, ``level`` the authentication level that the client asks for. The
+    refusal of a protocol is logged.
+    """
     if auth_type != AUTH_TYPE:
         log.warning(
             "mqrr.protocol_refused auth_type=%d: only NTLM (%d) is supported",
@@ -292,12 +305,12 @@ def _acceptor(
 
 
 def accounts_of(settings: Mapping[str, str]) -> Accounts:
-    """Return the accounts that :func:`.port.settings_of` has written."""
+    """Return the accounts from the JSON values that :func:`.port.settings_of` returned."""
     return Accounts(Account(name, bytes.fromhex(nt_hash)) for name, nt_hash in settings.items())
 
 
 async def serve(gateway: Gateway) -> Served:
-    """Listen on the sockets of the main process, and return the handlers for its messages."""
+    """Listen on the sockets of the main process, and return the callbacks for its messages."""
     ports = Ports(gateway)
     await ports.listen()
     return Served(ports.on_message, ports.on_room)

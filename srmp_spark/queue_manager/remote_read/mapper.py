@@ -2,7 +2,7 @@
 
 The specification is [MS-RPCE] 2.2.1.2. Clients since Windows Vista ask at port 135 and do not use a
 fixed port. If a service listens at port 135 already, clients ask that service. This mapper is for
-machines without one. It needs nothing of the main process, and answers in the gateway.
+machines without one. It needs nothing of the main process, and answers in the gateway process.
 """
 
 from __future__ import annotations
@@ -20,25 +20,28 @@ from srmp_spark.queue_manager.remote_read.endpoint import Replies
 
 
 class MapperService:
-    """Answers the calls of the endpoint mapper at once, without state."""
+    """Answers the calls of the endpoint mapper (:class:`.endpoint.Service`) without waiting."""
 
     def __init__(self, ports: Mapping[SyntaxId, int]) -> None:
         self._ports = ports
         self._connections: dict[Hashable, Replies] = {}
 
     def connected(self, key: Hashable, replies: Replies) -> None:
-        """Expect calls of a new connection, which ``key`` names from now on."""
+        """Record a new connection. ``replies`` sends the answers of its calls."""
         self._connections[key] = replies
 
     def disconnected(self, key: Hashable) -> None:
-        """Forget a connection that ended."""
+        """Forget a connection, because it has ended."""
         self._connections.pop(key, None)
 
     def answers_taken(self, key: Hashable) -> None:
-        """Do nothing, because no answer waits here."""
+        """Do nothing, because no answer waits for a reader to take others."""
 
     def call(self, key: Hashable, received: CallReceived) -> None:
-        """Answer ept_map with the port of the interface, or with "not registered"."""
+        """Answer ept_map with the port of the interface, or with "not registered".
+
+        A stub that cannot be decoded is answered with a fault.
+        """
         replies = self._connections[key]
         try:
             asked = decode_map_request(received.stub)
@@ -52,10 +55,10 @@ class MapperService:
             replies.respond(received.call_id, MapResponse((asked._replace(port=port),), 0).encode())
 
     def cancelled(self, key: Hashable, call_id: int) -> None:
-        """Do nothing, because no call waits here."""
+        """Do nothing, because every call is answered at once."""
 
     def orphaned(self, key: Hashable, call_id: int) -> None:
-        """Do nothing, because no call waits here."""
+        """Do nothing, because every call is answered at once."""
 
     def run_down(self, association: Association[Any]) -> None:
-        """Do nothing, because there are no handles here."""
+        """Do nothing, because the endpoint mapper opens no handles."""

@@ -52,14 +52,17 @@ _FromGateway = (
 
 
 class RpcLink(GatewayLink[Responded | Failed | Close, _FromGateway]):
-    """Keeps the gateway of remote read running."""
+    """Keeps the gateway process of remote read running."""
 
     module = "srmp_spark.queue_manager.remote_read.gateway"
     noun = "rpc"
 
 
 class RpcPort:
-    """Serves remote read and its endpoint mapper on listening sockets, which the caller keeps."""
+    """Serves remote read and its endpoint mapper through the gateway process.
+
+    The caller keeps and closes the listening sockets.
+    """
 
     def __init__(
         self,
@@ -69,9 +72,9 @@ class RpcPort:
         mapper: socket.socket | None,
         descriptors: Descriptors,
     ) -> None:
-        """Prepare the port.
+        """Prepare the port without starting the gateway.
 
-        ``mapper`` is the socket of the endpoint mapper, if this process is one.
+        ``mapper`` is the socket of the endpoint mapper, or ``None`` without one.
         """
         accounts = config.all_rpc_accounts()
         self._service = RemoteReadService(manager, listening.getsockname()[1], accounts=accounts)
@@ -102,9 +105,10 @@ class RpcPort:
         mapper: socket.socket | None,
         descriptors: Descriptors,
     ) -> RpcPort:
-        """Return a port whose gateway listens.
+        """Start the gateway, wait until it listens, and return the port.
 
-        Raises :class:`ConfigurationError` if it does not.
+        Logs warnings about settings that protect little. Raises :class:`ConfigurationError` if the
+        gateway ends or does not listen within :data:`.gateway.link.START_SECONDS`.
         """
         if config.rpc_accounts is not None:
             log.warning(
@@ -143,7 +147,10 @@ class RpcPort:
             self._closed.set()
 
     async def close(self) -> None:
-        """Accept no more calls, end all connections, and wait until everything is stored."""
+        """Accept no more calls, end all connections, and wait for changes that are being stored.
+
+        The gateway gets at most CLOSE_SECONDS, and the changes get at most STOP_SECONDS.
+        """
         if self._link.send(Close()):
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._closed.wait(), CLOSE_SECONDS)
@@ -153,5 +160,5 @@ class RpcPort:
 
 
 def settings_of(accounts: Accounts) -> dict[str, str]:
-    """Return accounts as JSON values for the gateway: names with NT hashes, which are secrets."""
+    """Return accounts as JSON values for the gateway: NT hashes by name. The hashes are secrets."""
     return {account.name: account.nt_hash.hex() for account in accounts}

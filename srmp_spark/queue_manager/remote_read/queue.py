@@ -1,10 +1,11 @@
 """Serve one local queue that remote readers have open.
 
-The module reports new messages, knows which messages have left the queue, and reads messages ahead.
-Theory of operation. A reader requests one message after the other, and each would be a request to
-the reader process. So the answer to one request holds the message and those after it, up to
-:data:`AHEAD_BYTES_MAX`. They stay here until their memory is needed. Messages here may have left
-the queue meanwhile. So the server calls :meth:`ServedView.has_left` before it requests one.
+The module reports new messages to the server without I/O (:mod:`srmp_spark.mqrr.server`), knows
+which messages have left the queue, and reads messages ahead. Theory of operation. A reader requests
+one message after the other, and each would be a request to the reader process. So the answer to one
+request holds the message and those after it, up to :data:`AHEAD_BYTES_MAX`. They stay in memory
+until it is needed for others. Such messages may have left the queue meanwhile. So the server calls
+:meth:`ServedView.has_left` before it requests one.
 """
 
 from __future__ import annotations
@@ -43,28 +44,32 @@ KEPT_BYTES = 16 * 1024 * 1024
 A larger message is delivered and not kept.
 """
 FOLLOW_SECONDS = 30.0
-"""Longest wait for the next commit, in seconds. After it the queue itself is checked."""
+"""Longest wait for the next commit, in seconds.
+
+After that it is checked whether the queue still exists.
+"""
 SLICE_RUNS = 2_000
 """Runs of one priority that are added in one turn of the event loop, which takes a few
 milliseconds. If priorities alternate, each message is a run.
 """
 AGAIN_SECONDS = 1.0
-"""Pause after a request that the reader process did not answer, in seconds."""
+"""Pause after a request that the reader process refused or did not answer, in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class ServedView:
-    """Tells the server which messages have left one queue.
+    """Tells the server without I/O which messages have left one queue.
 
-    It reads the queue for each message, so nothing is copied.
+    It looks each message up in the memory of the queue, so nothing is copied. "Left" means:
+    received, purged, discarded or trimmed.
     """
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.deleted = False
         self.known = 0
-        """Last sequence that was reported to the server."""
+        """Sequence of the last message that was reported to the server."""
 
     @property
     def name(self) -> str:
@@ -73,15 +78,18 @@ class ServedView:
 
     @property
     def transactional(self) -> bool:
-        """Return whether the queue accepts transactional messages."""
+        """Return whether the queue is transactional, so that it is for transactional messages."""
         return self.queue.state.transactional
 
     def is_behind(self) -> bool:
-        """Return whether rows were committed that were not reported to the server yet."""
+        """Return whether rows were committed that were not reported to the server yet.
+
+        The result is False for a deleted queue.
+        """
         return not self.deleted and self.queue.end > self.known
 
     def floor(self) -> int:
-        """Return the sequence up to which all rows have left the queue.
+        """Return the sequence up to which (included) all rows have left the queue.
 
         They were trimmed by retention or received by the consumer ``default``. A client that only
         peeks does not create that consumer.
@@ -104,7 +112,7 @@ class ServedView:
 
 
 class ServedQueue:
-    """Reads one queue for the server, as long as a client has it open."""
+    """Reads one queue for the server without I/O, as long as a client has it open."""
 
     def __init__(
         self,
@@ -117,9 +125,9 @@ class ServedQueue:
     ) -> None:
         self.view = ServedView(queue)
         self.opened = 0
-        """How many times the queue is open, with any access."""
+        """Number of open handles of the queue, with any access."""
         self.receivers = 0
-        """How many times the queue is open with the right to receive."""
+        """Number of open handles of the queue with the right to receive."""
         self._manager = manager
         self._queue = queue
         self._turn = turn
@@ -131,7 +139,7 @@ class ServedQueue:
         self._kept_bytes = 0
         self._ahead_bytes = AHEAD_BYTES_MIN
         self._ahead_from = 0
-        """First sequence after the last read."""
+        """Sequence that follows the last message that was read ahead."""
         self._wanted: dict[int, list[Callable[[Message | str | None], None]]] = {}
         self._reading: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
@@ -139,9 +147,10 @@ class ServedQueue:
     # --- what came --------------------------------------------------------------------------------
 
     async def load(self) -> Positions:
-        """Return the positions of all messages in the queue. The caller holds the lock.
+        """Read the priorities of all messages in the queue, and return their positions.
 
-        Raises :class:`ApiError` or :class:`ConnectionResetError` if the reader process fails.
+        The caller holds :attr:`lock`. Raises :class:`ApiError` or :class:`ConnectionResetError` if
+        the reader process fails.
         """
         self.view.known = self.view.floor()
         positions = Positions()
@@ -150,17 +159,18 @@ class ServedQueue:
         return positions
 
     def follow(self) -> None:
-        """Begin to report new messages, unless that has begun."""
+        """Start the task that reports new messages and the queue's deletion, unless it runs."""
         if self._following is None:
             self._following = asyncio.get_running_loop().create_task(self._follow())
 
     async def _news(self) -> AsyncIterator[list[Came]]:
-        """Yield the runs of messages that are new since ``view.known``, in slices.
+        """Yield the runs of messages that are new since ``view.known``, in slices, and advance it.
 
-        ``view.known`` is advanced. The event loop has turns between slices. The last slice may be
-        empty. All messages of a transactional queue have priority 0 ([MS-MQMQ] 2.2.19.1), so the
-        log need not be read. Its holes are left out, because a restore may skip a million
-        sequences, which would be passed one by one in one turn of the loop.
+        A run is a range of sequences of one priority. The event loop has turns between slices. The
+        last slice is empty. All messages of a transactional queue have priority 0 ([MS-MQMQ]
+        2.2.19.1), so the log need not be read. Its holes are left out, because a restore may skip a
+        million sequences, which would be passed one by one in one turn of the loop. Raises as
+        :meth:`load`.
         """
         after, to = self.view.known, self._queue.end
         if self._queue.state.transactional:
@@ -189,7 +199,7 @@ class ServedQueue:
                 await asyncio.sleep(0)
 
     def _epochs(self, after: int, to: int) -> list[tuple[int, int, str]]:
-        """Return (after, to, epoch) for each epoch that has a part in (after, to]."""
+        """Return (after, to, epoch) for each epoch that has rows in the range (after, to]."""
         found = []
         firsts = [*(each.first for each in self._queue.epochs), 2**63]
         for (epoch, first), following in zip(self._queue.epochs, firsts[1:], strict=True):
@@ -218,9 +228,9 @@ class ServedQueue:
             pass
 
     async def _told(self) -> bool:
-        """Wait for the next commit and report its messages.
+        """Wait for the next commit and report its messages, or report that the queue was deleted.
 
-        Return whether the queue still exists.
+        Return whether the queue still exists. If the reader process fails, log it and pause.
         """
         try:
             if self._queue.end <= self.view.known:
@@ -244,7 +254,7 @@ class ServedQueue:
     # --- messages ---------------------------------------------------------------------------------
 
     def read(self, sequence: int, done: Callable[[Message | str | None], None]) -> None:
-        """Read a message and call ``done`` with it, at once or later.
+        """Read the message ``sequence`` and call ``done`` with it, at once or later.
 
         ``done`` gets ``None`` if the message has left the queue, and a text if it cannot be read.
         """
@@ -320,9 +330,10 @@ class ServedQueue:
             done(what)
 
     async def record(self, sequence: int) -> Record:
-        """Return a row as it is stored.
+        """Read a row, and return it in its stored form.
 
-        Raises :class:`ApiError` if the row has left the queue or is damaged.
+        Raises :class:`ApiError` if the row has left the queue or is damaged, and as
+        :meth:`.link.ChildLink.open` if the reader process fails.
         """
         _, _, epoch = next(
             each
@@ -353,13 +364,13 @@ class ServedQueue:
         return record
 
     def forget(self, sequence: int) -> None:
-        """Discard a message that was read ahead, because it was received."""
+        """Discard a message that was read ahead, because it has left the queue."""
         found = self._kept.pop(sequence, None)
         if found is not None:
             self._kept_bytes -= _size(found)
 
     async def close(self) -> None:
-        """Stop, because no client has the queue open any longer."""
+        """End the tasks, because no client has the queue open any longer."""
         await end((self._following, self._reading))
 
 

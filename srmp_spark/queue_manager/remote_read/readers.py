@@ -1,16 +1,16 @@
 """Represent the connections of remote readers in the main process, and limit their answers.
 
 **Cost of a reader.** An answer counts from the moment it is sent to the gateway until the gateway
-reports that the reader has taken it. So the bytes that wait in the channel count too. Above
-ANSWERS_OF_ONE_MAX no further message is read for that reader. Above ANSWERS_MAX none is read for
-any reader that has answers to take. While the channel is congested none is read at all
+reports that the reader has taken it. So the bytes that wait in the channel count too. From
+ANSWERS_OF_ONE_MAX on, no further message is read for that reader. From ANSWERS_MAX on, none is read
+for any reader that has answers to take. While the channel is congested none is read at all
 (:meth:`Reader.has_room`). So if many readers wait for one message of 4 MB, one of them is answered,
 and the next one when the gateway has caught up. The event loop has turns in between.
 
 **Death of a gateway.** Each of its connections is lost, as after a network failure. Calls get no
-answer, handles are run down, and messages that their readers had locked are available again. A
-receive whose End is stored stays stored. Its reader was not answered and may ask again, as after
-any lost connection.
+answer, handles are run down (closed without their client), and messages that their readers had
+locked are available again. A receive whose End is stored stays stored. Its reader was not answered
+and may ask again, as after any lost connection.
 """
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ from srmp_spark.queue_manager.remote_read.crossing import (
 from srmp_spark.queue_manager.remote_read.service import RemoteReadService
 
 ANSWERS_OF_ONE_MAX = 4 * 1_048_576
-"""Bytes of answers that one connection has not taken, above which no message is read for the
-connection. An answer of 4 MiB fits always.
+"""Bytes of untaken answers of one connection from which on no message is read for the connection.
+
+An answer of 4 MiB fits always.
 """
 ANSWERS_MAX = 256 * 1_048_576
-"""Bytes of answers that all connections have not taken, above which no message is read for a reader
-that has answers to take.
+"""Bytes of untaken answers of all connections from which on no message is read for a reader that
+has answers to take.
 """
 
 log = logging.getLogger(__name__)
@@ -65,11 +66,11 @@ class ToReaders(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Return whether messages can be sent."""
+        """Return whether the channel is connected and neither closed nor lost."""
         ...
 
     def send(self, message: Responded | Failed) -> bool:
-        """Send ``message`` after all earlier ones, and return whether it could be sent."""
+        """Queue ``message`` after all earlier ones. Return False if the channel is not open."""
         ...
 
 
@@ -89,17 +90,22 @@ class Reader:
         self._given = 0
         self._taken = 0
         self.calls: dict[int, Association[OpenQueue]] = {}
-        """Calls that wait for an answer, with the associations whose handles they may open and
-        close.
+        """For each call that waits for an answer, by its number, the association whose handles it
+        may open and close.
         """
 
     @property
     def untaken(self) -> int:
-        """Return the bytes of answers that were given and not taken."""
+        """Return the number of bytes of answers that were sent to the gateway and not taken."""
         return self._given - self._taken
 
     def has_room(self) -> bool:
-        """Return whether another message may be read for this reader."""
+        """Return whether another message may be read for this reader.
+
+        The result is False while ANSWERS_OF_ONE_MAX bytes or more are untaken, and while the
+        channel to the gateway is congested or closed. It is also False while this reader has
+        untaken answers and those of all readers reach ANSWERS_MAX bytes.
+        """
         if (
             self.untaken >= ANSWERS_OF_ONE_MAX
             or self._channel.is_congested
@@ -109,9 +115,9 @@ class Reader:
         return not self.untaken or self._readers.untaken < ANSWERS_MAX
 
     def note_taken(self, taken: int) -> bool:
-        """Note that the reader has taken ``taken`` bytes so far.
+        """Record that the reader has taken ``taken`` bytes since its connection began.
 
-        Return whether ``taken`` is more than before.
+        Return whether that is more than before.
         """
         news = min(taken, self._given) - self._taken
         if news <= 0:
@@ -121,9 +127,9 @@ class Reader:
         return True
 
     def respond(self, call_id: int, stub: bytes) -> None:
-        """Send ``stub`` as the answer of a call.
+        """Send ``stub`` as the answer of a call, which then no longer waits.
 
-        Do nothing if the call was ended or forgotten.
+        Do nothing if the call no longer waits.
         """
         association = self.calls.pop(call_id, None)
         if association is not None and self._channel.send(
@@ -133,9 +139,9 @@ class Reader:
             self._readers.untaken += len(stub)
 
     def fail(self, call_id: int, status: int) -> None:
-        """Send the fault ``status`` as the answer of a call.
+        """Send the RPC fault ``status`` as the answer of a call, which then no longer waits.
 
-        Do nothing if the call was ended or forgotten.
+        Do nothing if the call no longer waits.
         """
         if self.calls.pop(call_id, None) is not None:
             self._channel.send(Failed(self._number, call_id, status))
@@ -145,7 +151,7 @@ class Reader:
 
 
 class Readers:
-    """Holds all readers of one gateway at a time, and the handles of their associations."""
+    """Holds all readers of the present gateway, and the handles of their associations."""
 
     def __init__(self, service: RemoteReadService) -> None:
         self._service = service
@@ -153,20 +159,24 @@ class Readers:
         self._readers: dict[int, Reader] = {}
         self._associations: dict[int, Association[OpenQueue]] = {}
         self._ending: deque[Callable[[], None]] = deque()
-        """Work that remains after the death of a gateway: first its connections, then its
-        associations.
+        """Functions that remain to be called after the death of a gateway: one for each of its
+        connections, then one for each of its associations.
         """
         self.untaken = 0
-        """Bytes of answers that were given to readers and not taken."""
+        """Bytes of answers of all readers that were sent to the gateway and not taken."""
 
     def __len__(self) -> int:
-        """Return the number of connections that have called."""
+        """Return the number of connections that have made a call and have not ended."""
         return len(self._readers)
 
     # --- what the gateway says --------------------------------------------------------------------
 
     def called(self, message: Called, channel: ToReaders) -> None:
-        """Pass a call to the service."""
+        """Pass a call to the service. Record its connection and association if they are new.
+
+        If the service raises an exception, the call is answered with a fault, and the exception is
+        raised.
+        """
         reader = self._readers.get(message.connection)
         if reader is None:
             reader = self._readers[message.connection] = Reader(self, channel, message.connection)
@@ -199,33 +209,39 @@ class Readers:
             raise
 
     def cancelled(self, message: CallWasCancelled) -> None:
-        """Let the service answer a call soon, because its caller does not want to wait."""
+        """Let the service answer a call soon: its caller does not want to wait longer.
+
+        A call that was answered meanwhile is ignored.
+        """
         reader = self._readers.get(message.connection)
         # If the call is not there, its answer and the cancellation have crossed.
         if reader is not None and message.call_id in reader.calls:
             self._service.cancelled(reader, message.call_id)
 
     def orphaned(self, message: CallWasOrphaned) -> None:
-        """Let the service forget a call, because its caller no longer waits."""
+        """Let the service forget a call, because its caller no longer waits.
+
+        A call that was answered meanwhile is ignored.
+        """
         reader = self._readers.get(message.connection)
         if reader is not None and reader.calls.pop(message.call_id, None) is not None:
             self._service.orphaned(reader, message.call_id)
 
     def answers_taken(self, message: AnswersTaken) -> None:
-        """Note that a reader has taken answers, and read the messages that waited for that."""
+        """Record how much a reader has taken. Let the service read messages that waited for it."""
         reader = self._readers.get(message.connection)
         if reader is not None and reader.note_taken(message.taken):
             self._service.has_room()
 
     def connection_ended(self, message: ConnectionEnded) -> None:
-        """End the calls of a connection that is gone."""
+        """Forget a connection that is gone. Its calls get no answers."""
         reader = self._readers.pop(message.connection, None)
         if reader is not None:
             self._end(reader)
             self._service.has_room()
 
     def association_ended(self, message: AssociationEnded) -> None:
-        """Run down the handles of an association."""
+        """Forget an association, and let the service close its handles."""
         association = self._associations.pop(message.association, None)
         if association is not None:
             self._run_down(association)
@@ -244,8 +260,8 @@ class Readers:
     def lost(self) -> None:
         """End every connection and every association, because their gateway died.
 
-        There may be thousands, so the event loop has turns in between. The next gateway has other
-        readers.
+        There may be thousands, so some may be ended in later turns of the event loop. The next
+        gateway has other readers.
         """
         readers, self._readers = self._readers, {}
         associations, self._associations = self._associations, {}
@@ -277,7 +293,7 @@ class Readers:
             log.exception("mqrr.end_failed")
 
     def close(self) -> None:
-        """End every connection and every association now."""
+        """End every connection and every association in this turn of the event loop."""
         self.lost()
         while self._ending:
             self._end_next()

@@ -1,4 +1,8 @@
-"""Carry out the effects of the server of remote read on a queue manager."""
+"""Carry out the effects of the server of remote read on a queue manager.
+
+The server (:mod:`srmp_spark.mqrr.server`) does no I/O: it gets calls and returns effects, which are
+orders such as "read this message" or "answer this call".
+"""
 
 from __future__ import annotations
 
@@ -57,8 +61,8 @@ if TYPE_CHECKING:
 RENEW_SECONDS = 10.0
 """Seconds between two renewals of a lease, as for any receiver (docs/INTERFACE.md section 1)."""
 SPARED_OF_A_TURN = 1_000
-"""Sequences of spared messages that a purge sorts in one turn of the event loop, which takes a
-millisecond or two.
+"""Sequences of spared messages that a purge adds to a set in one turn of the event loop, which
+takes a millisecond or two.
 """
 STOP_SECONDS = 5.0
 """Longest wait at the end for changes that are being stored, in seconds."""
@@ -79,7 +83,10 @@ class Answers(Protocol):
     def has_room(self) -> bool:
         """Return whether another message may be read for the connection.
 
-        That is so if the reader has taken its earlier answers, or few of these answers are untaken.
+        The result is False while the reader's untaken answers reach ANSWERS_OF_ONE_MAX bytes, and
+        while the channel to the gateway is congested or closed. It is also False while the reader
+        has untaken answers and those of all readers together reach ANSWERS_MAX bytes.
+        (:meth:`.readers.Reader.has_room` has the rule.)
         """
         ...
 
@@ -93,13 +100,13 @@ class Answers(Protocol):
 
 
 class Coordinator(Protocol):
-    """Ends transactions by :meth:`RemoteReadService.outcome`.
+    """Decides about distributed transactions ([MS-DTCO]) by :meth:`RemoteReadService.outcome`.
 
-    None is implemented ([MS-DTCO]). Tests have one.
+    srmp-spark implements none. Tests have one.
     """
 
     def ended(self, transaction: bytes, *, committed: bool) -> None:
-        """Note the end of a transaction.
+        """Record that a transaction has ended.
 
         If ``committed``, the requested commit is stored. Otherwise the transaction has changed
         nothing: its commit failed, or its time was over.
@@ -108,7 +115,7 @@ class Coordinator(Protocol):
 
 
 class RemoteReadService:
-    """Serves all remote readers of one queue manager."""
+    """Serves all remote readers of one queue manager, by the effects of the server without I/O."""
 
     def __init__(
         self,
@@ -135,17 +142,17 @@ class RemoteReadService:
         self._connections: dict[Hashable, Answers] = {}
         self._not_opened = LogOnce()
         self._unread: dict[Hashable, deque[Read]] = {}
-        """Reads that wait until their reader has taken its answers.
+        """For each connection the reads that wait until the reader has taken its answers.
 
         Otherwise their messages would use memory for this reader alone.
         """
         self._served: dict[int, ServedQueue] = {}
-        """Open queues, by the identity of the queue.
+        """Queues that clients have open, by the ``id()`` of the queue object.
 
-        A queue that is deleted and created again is another one.
+        A queue that is deleted and created again is another object.
         """
         self._turn = asyncio.Lock()
-        """Lock for queues that are being loaded.
+        """Lock for the slices of queues that are being loaded.
 
         So one turn of the event loop has a slice of one queue, however many are opened at once.
         """
@@ -160,8 +167,8 @@ class RemoteReadService:
         """Number of purges that are not on stable storage yet."""
         self._held: list[Callable[[], list[Effect]]] = []
         """Requests that wait for these purges, in order; of each connection at most CALLS_MAX
-        calls. A reader must not learn that a message is gone that a crash would bring back.
-        Another queue manager that looks up one of its messages would take it for received.
+        calls. A reader must not learn that a message is gone that a crash would restore. Another
+        queue manager that looks up one of its messages would take it for received.
         """
         manager.catalogue.on_purge = self._purge_began
         manager.catalogue.hold_readers = self._hold_readers
@@ -169,14 +176,11 @@ class RemoteReadService:
     # --- connections ------------------------------------------------------------------------------
 
     def connected(self, key: Hashable, answers: Answers) -> None:
-        """Expect calls of a new connection, which ``key`` names from now on."""
+        """Record a new connection, which ``key`` names from now on."""
         self._connections[key] = answers
 
     def disconnected(self, key: Hashable, calls: Iterable[int]) -> None:
-        """Forget a connection that is gone.
-
-        The calls ``calls`` of the connection need no answers.
-        """
+        """Forget a connection that is gone, and tell the server. Its ``calls`` need no answers."""
         self._connections.pop(key, None)
         self._in_turn(partial(self._server.calls_gone, key, tuple(calls)))
         for asked in self._unread.pop(key, ()):
@@ -185,7 +189,10 @@ class RemoteReadService:
             )
 
     def has_room(self) -> None:
-        """Read the messages that waited for room, because readers have taken answers."""
+        """Read the messages that waited for room, for each reader that has room now.
+
+        Called when readers have taken answers.
+        """
         for key in tuple(self._unread):
             waiting, connection = self._unread.get(key), self._connections.get(key)
             if waiting is None or connection is None:
@@ -196,30 +203,37 @@ class RemoteReadService:
                 del self._unread[key]
 
     def call(self, key: Hashable, received: CallReceived) -> None:
-        """Pass a call of a reader to the server, and carry out its effects."""
+        """Pass a call of a reader to the server, and carry out the effects.
+
+        While a purge is not stored, calls wait for it.
+        """
         self._in_turn(lambda: self._server.call(key, received, self._loop.time()))
 
     def cancelled(self, key: Hashable, call_id: int) -> None:
-        """Answer a call soon, because its caller does not want to wait."""
+        """Let the server answer a call soon, because its caller does not want to wait longer."""
         self._in_turn(partial(self._server.call_cancelled, key, call_id))
 
     def orphaned(self, key: Hashable, call_id: int) -> None:
-        """Forget a call, because its caller no longer waits."""
+        """Let the server forget a call, because its caller no longer waits."""
         self._in_turn(partial(self._server.calls_gone, key, (call_id,)))
 
     def run_down(self, descriptors: Iterable[OpenQueue]) -> None:
-        """Close these open queues, because their client is gone."""
+        """Let the server close these open queues, because their client is gone."""
         ended = tuple(descriptors)
         self._in_turn(lambda: self._server.run_down(ended, self._loop.time()))
 
     def outcome(self, transaction: bytes, *, committed: bool) -> None:
-        """Commit or abort a transaction, as its coordinator has decided."""
+        """Commit or abort a transaction, as its coordinator has decided.
+
+        The call does not wait for the commit; :meth:`Coordinator.ended` is called when it is
+        stored.
+        """
         self._do(self._server.outcome(transaction, committed=committed))
 
     # --- purges -----------------------------------------------------------------------------------
 
     def _purge_began(self, transaction: Transaction) -> None:
-        """Hold requests until this purge is stored, because rows have left a queue.
+        """Hold requests until the purge in ``transaction`` is stored: rows have left a queue.
 
         A commit that fails ends the process, and no reader has seen the purge.
         """
@@ -229,7 +243,8 @@ class RemoteReadService:
     def _hold_readers(self) -> Callable[[], None]:
         """Hold requests until a whole purge is stored. Return the function that ends the hold.
 
-        The next commit of the purge removes rows that a reader would lock meanwhile.
+        Called before the purge's first commit, because the next commits remove rows that a reader
+        would lock meanwhile.
         """
         self._unstored += 1
         return self._purge_stored
@@ -298,9 +313,10 @@ class RemoteReadService:
     # --- opening and closing ----------------------------------------------------------------------
 
     def _open(self, asked: Open) -> None:
-        """Open a queue at once, or start a task that opens the queue.
+        """Open a queue now, or start a task that opens it, and let the server answer the call.
 
-        A task is started only if something must be waited for, such as a lease.
+        A task is started only if the open must wait, for example for a lease or the positions of
+        messages.
         """
         try:
             name = self._name(asked)
@@ -324,7 +340,10 @@ class RemoteReadService:
         self._do(self._server.opened(asked.opening, served.view, None, self._loop.time()))
 
     async def _open_subqueue(self, asked: Open, name: str) -> None:
-        """Open a subqueue that no operator declared. Create it if it is missing."""
+        """Open a subqueue that no client declared. Create it if it is missing.
+
+        An error refuses the open.
+        """
         try:
             queue = await self._manager.subqueues.enter(name)
         except ProcessMustEndError:
@@ -342,7 +361,7 @@ class RemoteReadService:
                 self._manager, queue, turn=self._turn, came=self._came, deleted=self._deleted
             )
         served.opened += 1
-        # This is counted before the wait, so that the lease that we are about to share is not
+        # This is counted before the wait, so that the lease that is about to be shared is not
         # released.
         served.receivers += asked.receive
         try:
@@ -369,7 +388,7 @@ class RemoteReadService:
         self._do(self._server.not_opened(asked.opening, status))
 
     def _name(self, asked: Open) -> str:
-        """Return the canonical name of the queue to open.
+        """Return the canonical name of the queue that a call wants to open.
 
         Raises :class:`CannotOpenError` if the queue is not local, or the caller has no right to the
         queue. Callers without the right do not learn which queues exist.
@@ -456,7 +475,10 @@ class RemoteReadService:
             await self._manager.subqueues.leave(queue)
 
     async def _renew(self) -> None:
-        """Renew the lease of each queue that is open to receive, every RENEW_SECONDS."""
+        """Renew the lease of each queue that is open to receive, every RENEW_SECONDS, forever.
+
+        If another holder has the lease, the receiving handles of the queue become stale.
+        """
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             for served in tuple(self._served.values()):
@@ -496,11 +518,9 @@ class RemoteReadService:
             served.read(asked.sequence, partial(self._was_read, asked))
 
     def _waits_for_room(self, asked: Read) -> bool:
-        """Postpone a read if its reader has not taken its answers.
+        """Postpone a read if its connection has no room (:meth:`Answers.has_room`).
 
-        Return whether it was postponed.
-
-        If the connection is gone, the read is not postponed.
+        Return whether it was postponed. A read of a connection that is gone is not postponed.
         """
         connection = self._connections.get(asked.connection)
         if connection is None or connection.has_room():
@@ -528,7 +548,7 @@ class RemoteReadService:
             self._do(self._server.not_read(asked.reading, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))
 
     def _take_what_came(self) -> None:
-        """Store the received messages of this turn: one commit of marks for all of them.
+        """Begin to store the received messages of this turn: one commit of marks for all of them.
 
         A move is stored alone, because it must wait for its row.
         """
@@ -543,7 +563,11 @@ class RemoteReadService:
             self._begin(self._take(received))
 
     async def _take(self, together: Sequence[Take]) -> None:
-        """Store these takes in one commit, or each take alone if one of them fails."""
+        """Store these takes (messages that leave their queues) in one commit, and tell the server.
+
+        If one of them fails, each is stored alone. A take that fails alone is logged, and the
+        server learns that nothing was stored. If the process must end, nothing is answered.
+        """
         parts: dict[tuple[int, Reason | None], Part] = {}
         moves: list[Move] = []
         messages = [each for asked in together for each in asked.messages]
@@ -580,10 +604,10 @@ class RemoteReadService:
         self._do([effect for asked in together for effect in self._server.stored(asked.storing)])
 
     def _check_still_there(self, moves: Iterable[Move]) -> None:
-        """Check that the rows to be moved are still in their queues.
+        """Raise :class:`ApiError` (409) if a row that is to be moved has left its queue.
 
-        An operator or retention may have removed a row since it was read. Such a row must not
-        appear in another queue. Raises :class:`ApiError` (409).
+        An operator or retention may have removed the row since it was read. Such a row must not
+        appear in another queue.
         """
         for move in moves:
             if self._served[id(move.queue)].view.has_left(move.sequence):
@@ -614,7 +638,7 @@ class RemoteReadService:
         self._do(self._server.purged(asked.purging, status))
 
     async def stop(self) -> None:
-        """Wait at most STOP_SECONDS for changes that are being stored, and stop.
+        """Wait at most STOP_SECONDS for changes that are being stored, and end all tasks.
 
         The connections must be closed before.
         """

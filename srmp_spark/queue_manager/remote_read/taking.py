@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """Rows of one queue that leave it for one reason."""
+    """Rows of one queue that leave the queue for the same reason."""
 
     queue: Queue
     sequences: list[int]
     reason: Reason | None
-    """The reason.
+    """The reason that is decided about the rows (their senders may get receipts).
 
     ``None``: the rows continue in another queue, and no decision is made about them.
     """
 
 
 class Move(NamedTuple):
-    """A row that moves to another queue. It is in one of the parts, too."""
+    """A row that moves to another queue. It is also in one of the :class:`Part` objects."""
 
     queue: Queue
     sequence: int
@@ -46,31 +46,32 @@ class Move(NamedTuple):
 
 
 class _Nobody:
-    """Stands for the sender of a moved row, where the engine expects a sender.
+    """Takes the place of the connection of a moved row, where the engine expects a connection.
 
-    The commit of the row is waited for together with the marks.
+    No client waits for the row: its commit is waited for together with the marks.
     """
 
     def __init__(self) -> None:
         self.read_at = time.perf_counter()
 
     def acknowledge(self, ok: Ok) -> None:
-        """Do nothing: the row is stored, and no client waits for an acknowledgement."""
+        """Do nothing, because no client waits for an acknowledgement of the row."""
 
     def refuse(
         self, status: int, reason: str, section: str, retry_after: int | None = None
     ) -> None:
-        """Do nothing: a row that was accepted once is not refused."""
+        """Do nothing, because the engine does not refuse a row that it accepted before."""
 
 
 async def take_together(
     manager: QueueManager, parts: list[Part], holder: str, moves: Sequence[Move] = ()
 ) -> None:
-    """Mark all parts as received and move rows to their queues, in one commit.
+    """Mark the rows of all parts as received and move rows to their queues, in one commit.
 
-    Return when the commit is on stable storage. Raises :class:`ApiError` (409, 404 or 503), and
-    changes nothing, if ``holder`` does not have the lease of one of the queues, or a queue accepts
-    no rows. No other task runs until everything is marked.
+    Wait until the commit is on stable storage. Also renews the leases. Raises :class:`ApiError`
+    (409, 404 or 503), and changes nothing, if ``holder`` does not have the lease of one of the
+    queues, or a queue accepts no rows. No other task runs until everything is marked. Raises the
+    error of the journal if the commit fails.
     """
     for part in parts:
         manager.check_holder(part.queue.default, holder)
@@ -105,9 +106,9 @@ def _check_takes(manager: QueueManager, queue: Queue) -> None:
 
 
 def _put(manager: QueueManager, moves: Sequence[Move]) -> None:
-    """Add the moved rows to the transaction that the journal is collecting.
+    """Add the moved rows to the transaction that the journal collects next.
 
-    The marks follow in the same transaction.
+    The caller adds the marks to the same transaction.
     """
     moved = [
         decisions.Moved(

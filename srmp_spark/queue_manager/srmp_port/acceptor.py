@@ -4,18 +4,19 @@
                                      → Pending → Journal.submit → Committed
                                        → Receiver.committed → Ok ────────────▶ 200
 
-Everything before the commit is done in one call, in the loop. The messages that the journal
-collects for one transaction are one batch here. One callback answers the batch in the order of
-submission. A commit that fails ends the process, and then nothing is answered.
+The engine is :class:`.Receiver`. Everything before the commit is done in one call, in the loop. The
+messages that the journal collects for one transaction are one batch of the acceptor. One callback
+answers the batch in the order of submission. A commit that fails ends the process, and then nothing
+is answered.
 
-**Every row can be decoded.** Readers decode the same bytes that are decoded here before the engine
-sees a message: the bytes of the stored post after its head. The Content-Type is the one that
+**Every row can be decoded.** Readers decode the same bytes that are decoded before the engine sees
+a message: the bytes of the stored post after its head. The Content-Type is the one that
 :func:`content_type_of` finds in that head (:class:`RequestHead` has it from there,
 ``api/messages.py`` calls it). A message that cannot be decoded is refused, so no 200 stands for a
 row that cannot be read.
 
-**Faults of ours are of two kinds, and the type says which.** The engine judges a message before it
-changes anything. An exception until then stays inside that request: the request is answered 503,
+**Internal faults are of two kinds, and the type states which.** The engine judges a message before
+it changes anything. An exception until then stays inside that request: the request is answered 503,
 the exception is logged once with the place where it was raised, and nothing else notices it. Once
 the engine has changed history, queue end or stream, the row must reach the journal. Otherwise the
 sender's repeat would be answered 200 without a row. So a failure between the two, a
@@ -59,9 +60,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GATE_SECTION = "docs/GUARANTEES.md promise 2"
-"""Reference in each 503 of the gate. Our own trouble is never answered 400."""
+"""Reference in each 503 of the gate. Trouble of the queue manager is never answered 400."""
 TOLD_MAX = 1_000
-"""Most refusals that the log explains. Further ones are counted only."""
+"""Most refusals that the log explains. Later ones are counted in the metrics only."""
 NAME_MAX, TEXT_MAX = 200, 500
 """Most characters of a destination, and of a reason, in the log.
 
@@ -74,10 +75,10 @@ _RELIABLE = re.compile(rb"(?:https?://[^/]*)?/wsrm(?=[/\\])", re.IGNORECASE)
 
 
 class Gate(NamedTuple):
-    """The reason why nothing is accepted at present, though messages may be accepted later."""
+    """The reason why no message is accepted at present. Messages may be accepted later."""
 
     reason: str
-    """A short name for metrics, for example ``disk-full``."""
+    """A short name for metrics and answers, for example ``disk-full``."""
     message: str
 
 
@@ -96,7 +97,10 @@ def _checked_target(target: bytes) -> str:
 
 
 class Acceptor:
-    """Leads each message through decoding, engine and journal to its answer."""
+    """Leads each message through decoding, engine and journal to its answer.
+
+    The engine is :class:`.Receiver`.
+    """
 
     def __init__(
         self,
@@ -116,10 +120,11 @@ class Acceptor:
 
         ``arm_receipts`` is called when a stream receipt may have become due earlier. ``stored`` is
         called after each commit, for each queue that got rows, with the name of the queue, first
-        and last sequence, bytes, and arrival time of the first row. ``moved`` is called when a
-        message arrived again at another place in its stream. ``discarded`` is called with the
-        reason when a message must not be kept. Both add to the transaction that is being collected.
-        ``writers`` says who may write to which queue; with ``None`` everybody may.
+        and last sequence, bytes, and arrival time of the first row in microseconds since 1970.
+        ``moved`` is called when a message arrived again at another place in its stream.
+        ``discarded`` is called with the reason when a message must not be kept. Both add to the
+        transaction that is being collected. ``writers`` states who may write to which queue; with
+        ``None`` every client may.
         """
         self._receiver = receiver
         self._journal = journal
@@ -127,7 +132,7 @@ class Acceptor:
         self._signatures = signatures
         self._writers = writers
         self.faults = Faults()
-        """Faults of ours that stayed inside one request."""
+        """Internal faults that affected one request only, so that each is logged once."""
         self._told: set[tuple[str, str, str]] = set()
         self._utc = clock.utc
         self._monotonic = clock.monotonic
@@ -137,18 +142,21 @@ class Acceptor:
         self._discarded = discarded
         self._batch: list[_Waiting] = []
         self._collecting: object = None
-        """The transaction of the journal that ``_batch`` belongs to."""
+        """The transaction of the journal to which ``_batch`` belongs."""
         self.gate: Gate | None = None
-        """While this is set, every request is answered 503."""
+        """The closed gate, or ``None``. While it is set, every request is answered 503."""
         self.unwritten_bytes = 0
         """Bytes of accepted posts that are not on the disk yet.
 
         The free space of the disk does not show them.
         """
         self.room = sys.maxsize
-        """Bytes that may be accepted before :attr:`look` is called."""
+        """Bytes that may be accepted before :attr:`look` measures the disk again."""
         self.look: Callable[[], object] = lambda: None
-        """Looks at the disk: sets :attr:`room`, and sets the gate if there is no room."""
+        """Measures the free space of the disk.
+
+        Sets :attr:`room`, and the gate if there is no room.
+        """
 
     def __repr__(self) -> str:
         return f"<Acceptor batch={len(self._batch)} gate={self.gate.reason if self.gate else None}>"
@@ -158,12 +166,18 @@ class Acceptor:
     def check_target(self, target: bytes) -> None:
         """Raise :class:`RemoteProtocolError` if a request target cannot be a queue (bad input 19).
 
-        The status is 400, or 404 for a target of WS-ReliableMessaging.
+        Its status is 400, or 404 for a target of WS-ReliableMessaging. Whether the queue exists is
+        not checked.
         """
         _checked_target(target)
 
     def accept(self, connection: Sender, head: RequestHead, post: bytes, head_length: int) -> None:
-        """Decode and judge one whole request of the SRMP port, and see it to its answer."""
+        """Decode and judge one whole request of the SRMP port, and answer it now or later.
+
+        A message that is accepted is answered when it is on stable storage. ``post`` is the whole
+        request, of which the first ``head_length`` bytes are its head. Raises
+        :class:`ProcessMustEndError` as :meth:`take`.
+        """
         if self._is_closed_to(connection):
             return
         headers = head.headers
@@ -201,10 +215,11 @@ class Acceptor:
         head_length: int,
         destination: str,
     ) -> None:
-        """Accept a message that a gateway has decoded from ``post``, and see it to its answer.
+        """Judge a message that a gateway has decoded from ``post``, and answer it now or later.
 
-        The signature is judged here, where the keys are. ``parts`` says where the parts of the
-        message lie after the head. ``destination`` is the destination in log lines about a refusal.
+        The signature is judged in this call, because only the main process has the keys. ``parts``
+        states where the parts of the message lie after the head. ``destination`` is the destination
+        in log lines about a refusal. Raises :class:`ProcessMustEndError` as :meth:`take`.
         """
         if self._is_closed_to(sender):
             return
@@ -220,7 +235,7 @@ class Acceptor:
         self.take(message, arrival, post, head_length, sender)
 
     def _is_closed_to(self, sender: Sender) -> bool:
-        """Return whether nothing is accepted at present. ``sender`` is answered 503 then."""
+        """Answer ``sender`` 503 if the gate is closed. Return whether it is."""
         gate = self.gate
         if gate is not None:
             sender.refuse(503, gate.reason, GATE_SECTION, RETRY_AFTER_SECONDS)
@@ -235,10 +250,10 @@ class Acceptor:
         sender.refuse(error.status_hint, "malformed", error.section)
 
     def _is_no_writer(self, sender: Sender, message: Message, authorization: bytes) -> bool:
-        """Return whether ``sender`` may not write to the queue of ``message``.
+        """Refuse ``sender`` if it may not write to the queue of ``message``.
 
-        ``sender`` is answered then. This access check replaces the one of [MC-MQSRM] 3.1.5.1.12. It
-        precedes the engine, so no state changes when it refuses.
+        Return whether it was refused. This access check replaces the one of [MC-MQSRM] 3.1.5.1.12.
+        It precedes the engine, so no state changes when it refuses.
         """
         if self._writers is None:
             return False
@@ -255,12 +270,15 @@ class Acceptor:
     def refuses_writer(self, queue: str, caller: Caller) -> Refused | None:
         """Return the refusal if ``caller`` may not write to ``queue``, or ``None`` if it may.
 
-        Every transport asks this.
+        Every transport calls this. Nothing is answered by it.
         """
         return None if self._writers is None else self._writers.refuses(queue, caller)
 
     def _probe(self, connection: Sender, message: Message) -> None:
-        """Judge a message of ``srmp-spark doctor``, keep nothing, and never answer 200."""
+        """Judge a message of ``srmp-spark doctor`` without storing it.
+
+        Answer 204, or the refusal.
+        """
         found = self._receiver.judge(message)
         if isinstance(found, Refused):
             connection.refuse(found.status, found.reason, found.section, found.retry_after)
@@ -279,12 +297,13 @@ class Acceptor:
         *,
         form: Form | None = None,
     ) -> Refused | Pending:
-        """Decide about a decoded message and see it to its answer.
+        """Let the engine decide about a decoded message, and answer ``requester`` now or later.
 
-        ``message`` is the result of decoding ``post``, with its signature checked. ``form`` is the
-        form in which the row is stored, if ``post`` is not an SRMP post. Return the engine's
-        result. Raises :class:`ProcessMustEndError` when the process is about to end; then nothing
-        may be answered.
+        A refusal is answered now. An accepted message is handed to the journal, and answered when
+        it is on stable storage. ``message`` is the result of decoding ``post``, with its signature
+        checked. ``form`` is the form in which the row is stored, if ``post`` is not an SRMP post.
+        Return the engine's result. Raises :class:`ProcessMustEndError` when the process is about to
+        end; then nothing may be answered.
         """
         now = self._monotonic()
         try:
@@ -323,10 +342,11 @@ class Acceptor:
         sender_name: str | None,
         text: str,
     ) -> None:
-        """Log a refusal once for each reason, destination and sender (for a 403: for each text).
+        """Log why a message was refused, once for each reason, destination and sender.
 
-        The log must explain it, because a 400 makes its sender delete the message, and no other
-        place records the reason.
+        For a 403 it is once for each text. At most TOLD_MAX refusals are logged. The log must
+        explain a refusal, because a 400 makes its sender delete the message, and no other place
+        records the reason.
         """
         key = (
             (reason, text, "")
@@ -354,9 +374,10 @@ class Acceptor:
         )
 
     def move_in(self, queue: str, record: Record, requester: Requester) -> int:
-        """Store a row of another queue of ours as a row of ``queue``, and return its sequence.
+        """Store a row of another local queue as a row of ``queue``, and return its sequence.
 
-        Raises :class:`ProcessMustEndError` as :meth:`take`.
+        The row is only handed to the journal; ``requester`` is answered after the commit. Raises
+        :class:`ProcessMustEndError` as :meth:`take`.
         """
         try:  # The row is marked as received in its queue, so memory is ahead of the disk already.
             outcome = self._receiver.move_in(queue)
@@ -367,9 +388,10 @@ class Acceptor:
         return outcome.sequence
 
     def insert(self, queue: str, message: Message, record: Record, requester: Requester) -> None:
-        """Store ``message`` as a row of ``queue`` when its turn has come by another protocol.
+        """Store ``message`` as a row of ``queue``, because another protocol has accepted it.
 
-        Raises :class:`ProcessMustEndError` as :meth:`take`.
+        The row is only handed to the journal; ``requester`` is answered after the commit. Raises
+        :class:`ProcessMustEndError` as :meth:`take`.
         """
         self._submit_or_end(
             self._receiver.insert_in(queue, message, record.arrival), record, requester, queue
@@ -380,7 +402,7 @@ class Acceptor:
     ) -> None:
         """Hand a message that the engine has accepted to the journal.
 
-        Raises :class:`ProcessMustEndError` when that fails.
+        Raises :class:`ProcessMustEndError` if that fails, because memory is ahead of the disk then.
         """
         try:
             self._submit(outcome, record, requester)
@@ -391,7 +413,10 @@ class Acceptor:
             raise self._journal.abandon("taking a message", error) from error
 
     def _submit(self, outcome: Pending, record: Record, requester: Requester) -> None:
-        """Hand a message that the engine has accepted to the journal, and count its bytes."""
+        """Hand a message that the engine has accepted to the journal, and count its bytes.
+
+        Calls :attr:`look` when as many bytes were accepted as it allowed.
+        """
         journal = self._journal
         collecting = journal.collecting
         callback = None
@@ -416,7 +441,7 @@ class Acceptor:
             self.look()
 
     def _committed(self, batch: list[_Waiting], proof: Committed) -> None:
-        """Answer the requesters of one batch, which the journal has committed."""
+        """Answer the requesters of one batch with 200, because the journal has committed it."""
         oks = self._receiver.committed([waiting[0] for waiting in batch], proof, self._monotonic())
         self.unwritten_bytes -= sum([waiting[2] for waiting in batch])
         try:
@@ -435,7 +460,7 @@ class Acceptor:
             observe(now - requester.read_at)
 
     def _count(self, batch: list[_Waiting]) -> None:
-        """Report the committed messages to catalogue, metrics and receipts."""
+        """Report the messages of a committed batch to catalogue, metrics, log and receipts."""
         metrics = self._metrics
         rows: dict[str, list[int]] = {}
         transports: dict[tuple[str, str], int] = {}
@@ -476,7 +501,7 @@ class Acceptor:
             self._arm_receipts()
 
     def _tell_move(self, stream: IncomingStream) -> None:
-        """Log a warning if a stream is now sent from another address than before.
+        """Log a warning if a stream is now sent from another address than before, at most seldom.
 
         Over plain HTTP an address proves nothing, but it is the only evidence. An operator may know
         whether the sender moved.

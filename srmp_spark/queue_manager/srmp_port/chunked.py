@@ -1,9 +1,9 @@
 """Decode ``Transfer-Encoding: chunked`` (RFC 9112 7.1) strictly.
 
-Whatever a proxy might read otherwise is refused. httptools reads chunks too, but does not say where
-the message ended, and the next request may follow in the same bytes. Strict means: a size of one to
-eight hexadecimal digits, CRLF and never a bare LF, and CRLF after the data. The lenient ending of
-h11 was CVE-2025-43859.
+Everything that a proxy might read in another way is refused. httptools reads chunks too, but does
+not state where the message ended, and the next request may follow in the same bytes. Strict means:
+a size of one to eight hexadecimal digits, CRLF and never a bare LF, and CRLF after the data. The
+lenient ending of h11 was CVE-2025-43859.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class _At(Enum):
 
 
 class ChunkedBody:
-    """Decodes one chunked body, from the bytes that follow the head, in pieces of any size."""
+    """Decodes one chunked body from the bytes after the head, which may be fed in any pieces."""
 
     __slots__ = ("_at", "_buffer", "_chunks", "_left", "_trailers", "content")
 
     def __init__(self) -> None:
         self.content = bytearray()
-        """The data that was decoded up to now."""
+        """The data of the body that was decoded up to now."""
         self._at = _At.SIZE
         self._buffer = bytearray()
         self._chunks = 0
@@ -48,11 +48,11 @@ class ChunkedBody:
         self._trailers = 0
 
     def feed(self, data: bytes | memoryview) -> bytes | None:
-        """Decode ``data``. Return ``None`` while the body continues.
+        """Decode ``data`` into :attr:`content`. Return ``None`` while the body continues.
 
-        At the end of the body return the bytes that follow it. Raises :class:`RemoteProtocolError`:
-        400 for anything malformed and for many chunks of very few bytes, 413 for more than
-        CONTENT_MAX.
+        At the end of the body return the bytes that follow it, perhaps none. Raises
+        :class:`RemoteProtocolError`: 400 for anything malformed and for many chunks of very few
+        bytes, 413 for more than CONTENT_MAX.
         """
         buffer = self._buffer
         buffer += data

@@ -1,4 +1,4 @@
-"""Log faults of ours that stay inside one request, each fault once.
+"""Log internal faults that affect one request only, each fault once.
 
 The sender of the request is answered 503. An unauthenticated client may repeat a request that shows
 a fault a thousand times a second. So the traceback is logged the first time only, with the shape of
@@ -16,21 +16,25 @@ from srmp_spark.srmp.receiving.effects import Refused
 FAULTS_MAX = 100
 """Most faults that are logged. Further ones are not logged, only counted."""
 REASON = "internal"
-"""Reason of the refusal, in metrics and in the answer."""
+"""Reason of the refusal, in metrics and in the answer's ``Srmp-Reason``."""
 
 log = logging.getLogger(__name__)
 
 
 class Faults:
-    """Remembers which faults were logged, so that each fault is logged once."""
+    """Logs internal faults, and remembers which were logged, so that each is logged once.
+
+    Two faults are the same if type and place of the exception are the same.
+    """
 
     def __init__(self) -> None:
         self._written: set[tuple[str, str, int]] = set()
 
     def note(self, error: Exception, shape: str) -> None:
-        """Log the fault with its traceback unless the log has it.
+        """Log the fault with its traceback, unless it was logged before or FAULTS_MAX were.
 
-        Call this while the exception is handled. ``shape`` describes the request.
+        Call this while the exception is handled. ``shape`` describes the request without its
+        content.
         """
         place = traceback.extract_tb(error.__traceback__)[-1:]
         key = (
@@ -50,7 +54,7 @@ class Faults:
         )
 
     def refusal(self, error: Exception, shape: str) -> Refused:
-        """Log the fault as :meth:`note`, and return the refusal (503) for its sender."""
+        """Log the fault as :meth:`note`, and return the refusal (503) to answer its sender."""
         self.note(error, shape)
         text = "a fault of this queue manager; its log has it"
         return Refused(503, REASON, text, "docs/GUARANTEES.md promise 2", RETRY_AFTER_SECONDS)

@@ -5,8 +5,8 @@ A signature takes a millisecond or more.
 **Theory of operation.** A peer whose first record ([RFC 8446] 5.1: its ClientHello) is not complete
 gets no turn, however many such peers there are. A peer that has sent it waits for its turn.
 HANDSHAKES_AT_ONCE handshakes are in progress at a time. So many peers that send in the same moment
-cost a turn of the loop no more than that many signatures, whichever message of the handshake asks
-for one. Addresses take turns, so an honest peer waits for one handshake of a flood and not for all.
+cost a turn of the loop no more than that many signatures, whichever message of the handshake needs
+one. Addresses take turns, so an honest peer waits for one handshake of a flood and not for all.
 Peers behind one address share its turns. While another peer waits, a handshake that takes longer
 than PATIENCE_SECONDS is cancelled.
 """
@@ -46,15 +46,16 @@ LOOK_SECONDS = 0.25
 
 
 class HandshakeTurns:
-    """Gives turns to the TLS handshakes of one port."""
+    """Limits the TLS handshakes in progress of one port, and gives them turns by address."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._free = HANDSHAKES_AT_ONCE
         self._under_way: dict[asyncio.Task[None], float] = {}
-        """Start times of the handshakes in progress, in the order of their start."""
+        """Start times of the handshakes in progress, in seconds of the loop's clock, oldest first.
+        """
         self._waiting: OrderedDict[str | None, deque[asyncio.Future[None]]] = OrderedDict()
-        """The waiting handshakes by address. The address that is next comes first."""
+        """The waiting handshakes by address. The address whose turn is next comes first."""
         self._evicted: set[asyncio.Task[None]] = set()
         self._look: asyncio.TimerHandle | None = None
 
@@ -66,9 +67,10 @@ class HandshakeTurns:
     async def turn(self, accepted: socket.socket, host: str) -> AsyncIterator[float]:
         """Wait until the peer of ``accepted`` has sent its first record and its turn has come.
 
-        Yields the seconds that are left for the handshake. Raises :class:`asyncio.TimeoutError`
-        after HANDSHAKE_SECONDS. A handshake that is too slow while others wait is cancelled, and
-        then :meth:`was_slow` returns true.
+        A context manager: the turn lasts until its end. It yields the seconds that are left for the
+        handshake. Raises :class:`asyncio.TimeoutError` after HANDSHAKE_SECONDS. The task of a
+        handshake that is too slow while others wait is cancelled, and then :meth:`was_slow` returns
+        True.
         """
         ends_at = self._loop.time() + HANDSHAKE_SECONDS
         await self._begun(accepted, ends_at)
@@ -84,11 +86,18 @@ class HandshakeTurns:
             self._release()
 
     def was_slow(self) -> bool:
-        """Return whether the present handshake was cancelled because others waited."""
+        """Return whether the handshake of this task was cancelled because others waited.
+
+        Call this inside :meth:`turn`.
+        """
         return asyncio.current_task() in self._evicted
 
     async def _begun(self, accepted: socket.socket, ends_at: float) -> None:
-        """Wait until the first record is complete, or cannot be one, or the peer is gone."""
+        """Wait until the first record is complete, or cannot be one, or the peer is gone.
+
+        Nothing is read from the socket: the bytes are only peeked at. Raises
+        :class:`asyncio.TimeoutError` at ``ends_at``, in seconds of the loop's clock.
+        """
         begun: asyncio.Future[None] = self._loop.create_future()
         seen = -1
 
@@ -118,10 +127,10 @@ class HandshakeTurns:
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
     async def _until(self, what: asyncio.Future[None], ends_at: float) -> None:
-        """Wait for ``what`` until ``ends_at``, and raise :class:`asyncio.TimeoutError` after that.
+        """Wait for ``what``, and raise :class:`asyncio.TimeoutError` at ``ends_at``.
 
-        A cancellation always works here. ``asyncio.wait_for`` may lose one that arrives at the
-        moment of the end.
+        ``ends_at`` is in seconds of the loop's clock. A cancellation is never lost.
+        ``asyncio.wait_for`` may lose one that arrives at the moment of the end.
         """
 
         def give_up() -> None:
@@ -173,9 +182,10 @@ class HandshakeTurns:
 
 
 def _first_record(found: bytes) -> int:
-    """Return the length of the first record that begins with these bytes.
+    """Return the number of bytes of the first TLS record, of which ``found`` is the beginning.
 
-    Return 0 if they cannot begin a handshake record.
+    If its length is not known yet, return the bytes needed to know it. Return 0 if the bytes cannot
+    begin a handshake record.
     """
     if not found or found[0] != _HANDSHAKE:
         return 0

@@ -1,6 +1,6 @@
 """Name the limits of the SRMP port, each with its reason.
 
-A change of a limit changes what an unauthenticated client can cost us.
+A change of a limit changes what an unauthenticated client can cost the queue manager.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ After these the connection is aborted.
 """
 
 SWEEP_SECONDS = 1.0
-"""Seconds between two looks at the deadlines of all connections.
+"""Seconds between two checks of the deadlines of all connections (sweeps).
 
 One timer for all of them costs nothing per message.
 """
@@ -75,13 +75,13 @@ One timer for all of them costs nothing per message.
 CONNECTIONS_MAX = 8_192
 """Most connections at once.
 
-A further one replaces a connection that has proved nothing, or is answered 503 and closed. An idle
-connection costs some 2 KB.
+A further one replaces a connection that is not proved (no client certificate, no accepted message),
+or is answered 503 and closed. An idle connection costs some 2 KB.
 """
 
 SPARED_SECONDS = 10.0
-"""Idle seconds after which a connection that had a message accepted can lose its place in a full
-port.
+"""Idle seconds after which a proved connection (client certificate, or an accepted message) can
+lose its place in a full port.
 """
 
 RANK_SECONDS = 0.1
@@ -91,10 +91,10 @@ Each ranking sorts up to CONNECTIONS_MAX connections, some 3 ms, and a flood mus
 each of its connections.
 """
 RANKED_MIN = 64
-"""Places that a ranking must give before the next one may come early.
+"""Connections that were evicted by one ranking before the next one may be made early.
 
-A flood that takes all of them in less than RANK_SECONDS must not keep out the honest sender that
-follows. Each place costs some 50 us at most then.
+A flood that takes all of these places in less than RANK_SECONDS must not keep out the honest sender
+that follows. Each place costs some 50 us at most then.
 """
 
 REFUSED_MAX = 64
@@ -109,13 +109,13 @@ PARTIAL_BYTES_MAX = 512 * 1_048_576
 """
 
 SUBMITTED_BYTES_HIGH = 128 * 1_048_576
-"""Bytes that wait for their commit. Above this connections are not read (back-pressure)."""
+"""Bytes that wait for their commit from which on connections are not read (back-pressure)."""
 
 SUBMITTED_BYTES_LOW = 64 * 1_048_576
-"""Bytes that wait for their commit. Below this connections are read again."""
+"""Bytes that wait for their commit below which connections are read again."""
 
 DRAIN_SECONDS = 5.0
-"""Seconds that a request in progress gets at SIGTERM to be finished, answered and closed."""
+"""Seconds that requests in progress get at SIGTERM to be finished, answered and closed."""
 
 RETRY_AFTER_SECONDS = 30
 """Value of ``Retry-After``, in seconds, in a 503 that has no other value.
@@ -125,14 +125,14 @@ It is Windows' own first resend interval ([MC-MQSRM] appendix A <16>).
 
 
 class PortBudget(NamedTuple):
-    """Limits for the bytes of requests that one port holds."""
+    """Limits for the bytes of requests that one port keeps in memory."""
 
     partial: int
     """Most bytes of unfinished requests. A request that would need more is answered 503."""
     submitted_high: int
-    """Bytes of requests that wait for their answer. Above this no connection is read."""
+    """Bytes of requests that wait for their answer from which on no connection is read."""
     submitted_low: int
-    """Bytes of requests that wait for their answer. Below this connections are read again."""
+    """Bytes of requests that wait for their answer below which connections are read again."""
 
 
 BUDGET = PortBudget(PARTIAL_BYTES_MAX, SUBMITTED_BYTES_HIGH, SUBMITTED_BYTES_LOW)

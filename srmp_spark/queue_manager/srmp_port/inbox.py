@@ -14,23 +14,30 @@ if TYPE_CHECKING:
 
 
 class Requester(Protocol):
-    """Waits for the outcome of a message: a connection, or a call of the API."""
+    """The receiver of the answer about a message: a connection, or a call of the API."""
 
     @property
     def read_at(self) -> float:
-        """Return when the last byte of the message was read (``time.perf_counter``)."""
+        """Return the time at which the last byte of the message was read.
+
+        It is in seconds of ``time.perf_counter``.
+        """
 
     def acknowledge(self, ok: Ok) -> None:
-        """Answer that the message is stored."""
+        """Answer that the message is stored. Called at most once, and not after :meth:`refuse`."""
 
     def refuse(
         self, status: int, reason: str, section: str, retry_after: int | None = None
     ) -> None:
-        """Answer that the message is not stored, with the reason."""
+        """Answer that the message is not stored.
+
+        ``status`` is that of HTTP. ``reason`` is a short name. ``section`` names the specification.
+        ``retry_after`` are the seconds after which the sender may try again.
+        """
 
 
 class Sender(Requester, Protocol):
-    """A connection of a sender, plain or over TLS."""
+    """A connection of a sender of messages, plain or over TLS."""
 
     @property
     def scheme(self) -> Transport:
@@ -42,18 +49,21 @@ class Sender(Requester, Protocol):
 
     @property
     def sender_name(self) -> str | None:
-        """Return the authenticated name of the sender, or ``None``."""
+        """Return the authenticated name of the sender, or ``None`` if it has none."""
 
 
 class Inbox(Protocol):
-    """Accepts the requests of the SRMP port.
+    """Judges and stores the requests of the SRMP port: :class:`.Acceptor`.
 
     It answers by one of the sender's two methods, :meth:`Requester.acknowledge` and
     :meth:`Requester.refuse`, at once or later.
     """
 
     def check_target(self, target: bytes) -> None:
-        """Raise :class:`RemoteProtocolError` for a request target that can be no queue of ours."""
+        """Raise :class:`RemoteProtocolError` for a request target that can be no local queue."""
 
     def accept(self, connection: Sender, head: RequestHead, post: bytes, head_length: int) -> None:
-        """Accept one whole request, and see it to its answer."""
+        """Judge one whole request, and answer it at once or later.
+
+        The first ``head_length`` bytes of ``post`` are the HTTP head.
+        """

@@ -2,9 +2,9 @@
 
 **Theory of operation.** A port admits a connection while it has room and the connection's address
 has room in its share. A port that is full closes the connection that has been idle longest and has
-never shown who it is, instead of refusing the new one. So a flood of silent connections evicts its
-own connections. Addresses of IPv6 count by their /64, because each client gets a whole /64.
-Loopback has no share of its own: a reverse proxy connects from there for many clients.
+never proved who its client is, instead of refusing the new one. So a flood of silent connections
+evicts its own connections. Addresses of IPv6 count by their /64, because each client gets a whole
+/64. Loopback has no share of its own: a reverse proxy connects from loopback for many clients.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from srmp_spark.srmp.receiving.stream_room import holder_of
 API_CONNECTIONS_MAX = 1_024
 """Most connections of the API. A Spark query has two for each of its tasks."""
 API_SHARE = 4
-"""One address has at most this part of the API's connections: 4 means a quarter."""
+"""Divisor of API_CONNECTIONS_MAX for one address: it may have at most a quarter of them."""
 SRMP_SHARE = 4
-"""One address has at most this part of the SRMP port's connections, and of the bytes of its
-unfinished requests: 4 means a quarter.
+"""Divisor for one address at the SRMP port: it may have at most a quarter of the connections, and
+of the bytes of unfinished requests.
 """
 RPC_CONNECTIONS_MAX = 2_000
 """Most connections of the RPC port, and of the endpoint mapper.
@@ -28,11 +28,11 @@ RPC_CONNECTIONS_MAX = 2_000
 A reader has one, and a second one while it cancels.
 """
 RPC_SHARE = 4
-"""One address has at most this part of the RPC port's connections: 4 means a quarter."""
+"""Divisor of RPC_CONNECTIONS_MAX for one address: it may have at most a quarter of them."""
 
 
 def payer_of(host: str) -> str | None:
-    """Return the address in whose share a connection of ``host`` counts.
+    """Return the address, or the /64 of IPv6, in whose share a connection of ``host`` counts.
 
     Return ``None`` for loopback, which has no share.
     """
@@ -41,7 +41,7 @@ def payer_of(host: str) -> str | None:
 
 
 class ConnectionRoom:
-    """Counts the connections of one port, by address."""
+    """Counts the connections of one port, in all and by address."""
 
     def __init__(self, connections_max: int, share: int) -> None:
         """Create an empty count.
@@ -61,22 +61,25 @@ class ConnectionRoom:
 
     @property
     def is_full(self) -> bool:
-        """Return whether a further connection needs the place of another one."""
+        """Return whether the port has as many connections as it may."""
         return len(self._payers) >= self.connections_max
 
     def admits(self, host: str) -> bool:
-        """Return whether ``host`` has room in its own share, whatever the others have."""
+        """Return whether the address ``host`` may have one more connection in its own share.
+
+        Whether the port is full does not matter.
+        """
         payer = payer_of(host)
         return payer is None or self._counts[payer] < self._of_one_max
 
     def enter(self, connection: Hashable, host: str) -> None:
-        """Count ``connection`` in the share of ``host``."""
+        """Count ``connection`` as one of the port, and in the share of the address ``host``."""
         payer = self._payers[connection] = payer_of(host)
         if payer is not None:
             self._counts[payer] += 1
 
     def leave(self, connection: Hashable) -> None:
-        """Stop counting ``connection``, because it is closed."""
+        """Stop counting ``connection``, because it is closed. Do nothing if it is not counted."""
         payer = self._payers.pop(connection, None)
         if payer is not None:
             self._counts[payer] -= 1

@@ -1,7 +1,7 @@
-"""Build the answers of the SRMP port as bytes, and repeated ones in advance.
+"""Build the answers of the SRMP port as bytes. Frequent answers are built in advance.
 
-[MC-MQSRM] 2.1 knows the status line and nothing more: an answer has no body. A refusal gives
-operators the reason in the header ``Srmp-Reason: code; section``, which senders ignore.
+[MC-MQSRM] 2.1 defines the status line only: an answer has no body. A refusal gives operators the
+reason in the header ``Srmp-Reason: code; section``, which senders ignore.
 """
 
 from __future__ import annotations
@@ -40,25 +40,30 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def _clean(text: str) -> str:
-    """Return ``text`` as printable ASCII, so that no text of a message can end the header."""
+    """Return ``text`` with "?" for characters other than printable ASCII.
+
+    So no text of a message can end the header.
+    """
     return "".join(c if " " <= c <= "~" else "?" for c in text)
 
 
 class Replies:
-    """The answers of one port. :meth:`refresh` renews the ``Date`` once a second."""
+    """Builds the answers of one port. :meth:`refresh` must be called once a second."""
 
     __slots__ = ("_date", "ok", "ok_close")
 
     def __init__(self, utc_seconds: float) -> None:
         self._date = ""
         self.ok = b""
-        """The 200 of a connection that stays open. Only ``SrmpConnection.acknowledge`` writes it.
+        """The answer 200 of a connection that stays open.
+
+        Only ``SrmpConnection.acknowledge`` writes it.
         """
         self.ok_close = b""
         self.refresh(utc_seconds)
 
     def refresh(self, utc_seconds: float) -> None:
-        """Set the ``Date`` of the answers. ``utc_seconds`` counts from 1970."""
+        """Set the ``Date`` of later answers. ``utc_seconds`` are the seconds since 1970."""
         self._date = formatdate(utc_seconds, usegmt=True)
         self.ok = self._build(200, "")
         self.ok_close = self._build(200, "Connection: close\r\n")
@@ -74,9 +79,9 @@ class Replies:
     def with_content(
         self, status: int, fields: Mapping[str, str], content: bytes, *, close: bool = False
     ) -> bytes:
-        """Return an answer with a body, which may be empty.
+        """Return an answer with ``fields`` as headers and a body, which may be empty.
 
-        WS-ReliableMessaging uses it (:mod:`.wsrm.gateway`).
+        WS-ReliableMessaging uses it (:mod:`.wsrm.gateway`). ``close`` adds ``Connection: close``.
         """
         more = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         head = (
@@ -95,7 +100,10 @@ class Replies:
         retry_after: int | None = None,
         close: bool = False,
     ) -> bytes:
-        """Return any answer other than 200, and also the 204 of a probe."""
+        """Return an answer without a body: any other than 200, and also the 204 of a probe.
+
+        Raises :class:`AssertionError` for the status 200.
+        """
         if status == 200:
             raise AssertionError("a 200 is only ever written for an Ok")
         more = f"Srmp-Reason: {_clean(reason)}; {_clean(section)}\r\n"

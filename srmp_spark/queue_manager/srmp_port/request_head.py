@@ -1,15 +1,15 @@
 """Judge the head of an HTTP request before a byte of the body is read (RFC 9112, RFC 9110).
 
 httptools (llhttp, strict) finds malformed heads: both lengths at once, two Content-Lengths, bare
-LF, folded lines, a space before the colon. These end the connection, because a proxy in front of us
-may have read them differently. There is one exception: [MC-MQSRM] prints Content-Type folded over
-two lines, so exactly that header is unfolded and the head is read again.
+LF, folded lines, a space before the colon. These end the connection, because a proxy before this
+server may have read them differently. There is one exception: [MC-MQSRM] prints Content-Type folded
+over two lines, so exactly that header is unfolded and the head is read again.
 
 The head is stored as it arrived, and readers take the Content-Type from it by
 :func:`content_type_of`. This module does the same, so a message is read by the same Content-Type by
 which it was accepted, with or without folds.
 
-:func:`_check_request_line` judges the request line first, and as soon as the line is there: the
+:func:`_check_request_line` judges the request line first, and as soon as the line is complete: the
 answer must not depend on how much of the rest arrived with it. A line without a version (HTTP/0.9)
 is answered 400 at once.
 
@@ -48,7 +48,7 @@ _READ = frozenset(
     )
 )
 CREDENTIALS: Final = (b"authorization", b"proxy-authorization", b"cookie")
-"""Headers that hold a secret of the sender or of a proxy between us (RFC 9110 11.6.2, 11.7.1; RFC
+"""Headers that hold a secret of the sender or of a proxy on the way (RFC 9110 11.6.2, 11.7.1; RFC
 6265 4.2). They are never stored.
 """
 _CREDENTIALS = re.compile(
@@ -71,7 +71,7 @@ _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 _METHOD = re.compile(rb"(" + _TOKEN + rb"+)(?: |$)")
 _HTTP_VERSION = re.compile(rb" HTTP/(\d+\.\d+)\Z")
 _METHODS = frozenset(b"GET HEAD POST PUT DELETE CONNECT OPTIONS TRACE PATCH".split())
-"""Methods that we know (RFC 9110 9.3 and RFC 5789).
+"""Registered methods of HTTP (RFC 9110 9.3 and RFC 5789).
 
 All but POST are answered 405, and any other word 501 (RFC 9110 15.6.2).
 """
@@ -91,7 +91,7 @@ _LINES_CAN_PASS: Final = 4 * HEAD_LINES_MAX
 
 
 def without_credentials(post: bytes, head_length: int) -> tuple[bytes, int]:
-    """Return the post without its headers :data:`CREDENTIALS`, and the new length of its head.
+    """Return the post without headers in :data:`CREDENTIALS`, and the new length of its head.
 
     So no secret of the sender is stored.
     """
@@ -102,9 +102,10 @@ def without_credentials(post: bytes, head_length: int) -> tuple[bytes, int]:
 
 
 class HeadError(Exception):
-    """A head that is refused: the status, a short code for metrics, and the rule.
+    """Raised for an HTTP head that is refused.
 
-    The connection is closed after the answer.
+    It has the HTTP status, a short code for metrics, and the rule that the head breaks. The
+    connection is closed after the answer.
     """
 
     def __init__(self, status: int, reason: str, section: str) -> None:
@@ -115,7 +116,10 @@ class HeadError(Exception):
 
 
 class RequestHead:
-    """The head of one request. Create it with :meth:`parse`."""
+    """The HTTP head of one request (request line and headers) that was judged.
+
+    :meth:`parse` or :meth:`of_windows` creates it.
+    """
 
     __slots__ = (
         "_parser",
@@ -133,24 +137,24 @@ class RequestHead:
     def __init__(self) -> None:
         self.target = b""
         self.headers: dict[bytes, bytes] = {}
-        """The few headers that are looked at, with names in lower case."""
+        """The few headers that srmp-spark uses, with names in lower case."""
         self.has_credentials = False
-        """Whether one of :data:`CREDENTIALS` is among all headers."""
+        """Whether the request has one of the headers in :data:`CREDENTIALS`."""
         self.repeated: bytes | None = None
         self.complete = False
         self.length: int | None = None
-        """Bytes of the body. ``None`` for a chunked body."""
+        """Number of bytes of the body, or ``None`` for a chunked body."""
         self.keep_alive = False
         self.method = b""
         self.version = ""
 
     # httptools calls the next three methods.
     def on_url(self, url: bytes) -> None:
-        """Add a piece of the request target."""
+        """Add a piece of the request target. httptools calls this method."""
         self.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep one header if it is one of the few that are looked at."""
+        """Keep one header if it is one of the few that are used. httptools calls this method."""
         name = name.lower()
         if name in _READ:
             if name in self.headers:
@@ -163,7 +167,10 @@ class RequestHead:
             self.has_credentials = True
 
     def on_headers_complete(self) -> None:
-        """Note that the head is complete, with its method, version and keep-alive."""
+        """Record that the head is complete, with its method, version and keep-alive.
+
+        httptools calls this method.
+        """
         parser = self._parser
         self.complete = True
         self.method = parser.get_method()
@@ -184,7 +191,10 @@ class RequestHead:
 
     @classmethod
     def parse(cls, head: bytes) -> RequestHead:
-        """Parse ``head``, blank line included. Raises :class:`HeadError` if it is refused."""
+        """Judge a complete ``head``, blank line included, and return its parsed form.
+
+        Raises :class:`HeadError` if the head is refused.
+        """
         _check_request_line(head)
         if len(head) > HEAD_MAX or (
             len(head) > _LINES_CAN_PASS and head.count(b"\n") > HEAD_LINES_MAX + 1
@@ -202,7 +212,7 @@ class RequestHead:
 
     @classmethod
     def _parse_again(cls, head: bytes, first: RequestHead, error: str) -> RequestHead:
-        """Parse the head again with an unfolded Content-Type, after the parser has refused it.
+        """Parse the head again with an unfolded Content-Type, after httptools has refused it.
 
         Raises :class:`HeadError` with the status of the refusal if that does not help.
         """
@@ -252,7 +262,8 @@ class RequestHead:
     def of_windows(cls, data: bytes) -> tuple[RequestHead, int] | None:
         """Return the head at the start of ``data`` and its length, if it has Windows' form.
 
-        Otherwise return ``None``.
+        Return ``None`` for any other head, for an incomplete one, and for a body above CONTENT_MAX;
+        :meth:`parse` judges these.
         """
         match = _WINDOWS.match(data)
         if match is None:
@@ -277,9 +288,9 @@ class RequestHead:
 
 
 def _check_request_line(head: bytes | bytearray) -> None:
-    """Judge the request line at the start of ``head``, as far as it is there.
+    """Raise :class:`HeadError` if the request line at the start of ``head`` is refused.
 
-    Raises :class:`HeadError` if the line is refused.
+    A line that is not complete is judged as far as it has arrived.
     """
     line_end = head.find(b"\r\n", 0, _LINE_MAX + 2)
     line = bytes(head[: line_end if line_end >= 0 else _LINE_MAX])
@@ -313,19 +324,20 @@ def _check_request_line(head: bytes | bytearray) -> None:
 
 
 def without_empty_lines(data: bytes) -> bytes:
-    """Return ``data`` without empty lines before the request (RFC 9112 2.2).
+    """Return ``data`` without the empty lines (CRLF) before the request (RFC 9112 2.2).
 
-    An empty line is CRLF, and never a bare LF.
+    A bare LF is no empty line.
     """
     match = _EMPTY_LINES.match(data)
     return data[match.end() :] if match is not None else data
 
 
 def check_unfinished(beginning: bytes | bytearray, seen: int) -> None:
-    """Judge the beginning of a head whose blank line has not arrived yet.
+    """Raise :class:`HeadError` if the beginning of an HTTP head cannot become valid.
 
-    The first ``seen`` bytes were looked at before. Raises :class:`HeadError` if the head cannot
-    become valid. Otherwise a malformed head would be answered only after HEAD_SECONDS, with a 408.
+    ``beginning`` are the bytes that arrived, without the blank line at the end of the head; the
+    first ``seen`` of them were checked before. Without this check a malformed head would be
+    answered only after HEAD_SECONDS, with a 408.
     """
     if beginning == b"\r":  # This is half of an empty line before the request.
         return
@@ -342,7 +354,7 @@ def check_unfinished(beginning: bytes | bytearray, seen: int) -> None:
 
 
 def _line_over(beginning: bytes | bytearray) -> int | None:
-    """Return the offset at which the first surplus line ends, or ``None`` if there is none.
+    """Return the offset at which the first line beyond HEAD_LINES_MAX ends, or ``None``.
 
     The first error in the bytes decides about the answer, in whatever pieces they arrived.
     """

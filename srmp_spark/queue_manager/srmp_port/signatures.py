@@ -1,6 +1,6 @@
 """Judge the signature of a message once, when it is accepted, and count the verdict.
 
-Messages without a signature are not judged here. A verdict is kept with the record
+Messages without a signature are not judged. A verdict is kept with the record
 (:class:`~srmp_spark.rows.group.Form`). So the row shows forever the verdict under the keys that
 were trusted then.
 """
@@ -16,19 +16,19 @@ from srmp_spark.srmp.codec.mime import Parts
 from srmp_spark.srmp.signing.signature import Verdict, Verifier, judge
 
 TOLD_MAX = 1_000
-"""Pairs of sender and verdict that have been logged.
+"""Most pairs of sender and verdict that are remembered as logged.
 
-When this many are remembered, all are forgotten, and a pair may be logged again.
+At the limit, all are forgotten, and a pair may be logged again.
 """
 
 log = logging.getLogger(__name__)
 
 
 class Signatures:
-    """Checks signatures with the trusted keys, and logs and counts the verdicts."""
+    """Checks signatures with the trusted keys. Logs and counts the verdicts."""
 
     def __init__(self, keys: Mapping[str, Sequence[Verifier]], metrics: Metrics) -> None:
-        """Trust ``keys``, which are grouped by SourceQmGuid in lower case."""
+        """Prepare to trust ``keys``, which are grouped by SourceQmGuid in lower case."""
         self._keys = keys
         self._metrics = metrics
         self._told: set[tuple[str | None, Verdict]] = set()
@@ -37,10 +37,12 @@ class Signatures:
         return f"<Signatures signers={len(self._keys)}>"
 
     def checked(self, message: Message, content: bytes, parts: Parts) -> Message:
-        """Return ``message`` with the verdict about its signature.
+        """Judge the signature of ``message``; return the message with the verdict.
 
-        ``content`` is the HTTP body from which it was decoded. Raises :class:`RemoteProtocolError`
-        (400) if the signature is malformed or does not fit the attachments.
+        ``content`` is the HTTP body from which it was decoded, ``parts`` the places of its parts.
+        An invalid or unverified signature is a verdict and no error. Raises
+        :class:`RemoteProtocolError` (400) if the signature is malformed or does not fit the
+        attachments.
         """
         verdict = judge(content, parts, self._keys.get(message.source_qm or "", ()))
         self._metrics.signatures[verdict] += 1
@@ -48,7 +50,10 @@ class Signatures:
         return message._replace(signature=verdict.status)
 
     def _tell(self, message: Message, verdict: Verdict) -> None:
-        """Log one line for each sender and verdict, so that no client can fill the log."""
+        """Log the verdict once for each sender, so that no client can fill the log.
+
+        After TOLD_MAX pairs of sender and verdict it may be logged again.
+        """
         key = message.source_qm, verdict
         if key in self._told:
             return

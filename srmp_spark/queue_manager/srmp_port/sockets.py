@@ -1,4 +1,4 @@
-"""Create the listening sockets, and limit how many connections the process may have."""
+"""Create the listening sockets, and divide the process's file descriptors between the ports."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ BACKLOG = 2_048
 The kernel limits it to net.core.somaxconn.
 """
 DESCRIPTORS_RESERVED = 256
-"""File descriptors for everything that is no connection of a port: database, segments, pipes of our
-processes, reads.
+"""File descriptors for everything that is no connection of a port: database, segments, pipes of the
+child processes, reads.
 """
 DESCRIPTORS_MIN = 64
 """Least descriptors for connections; fewer are an error at the start, because half a dozen senders
@@ -31,9 +31,10 @@ log = logging.getLogger(__name__)
 
 
 def bind(endpoint: Endpoint, flag: str) -> tuple[socket.socket, Endpoint]:
-    """Bind a socket without listening. Return it with its endpoint and actual port.
+    """Bind a socket without listening. Return it with its endpoint, which has the actual port.
 
-    Raises :class:`ConfigurationError` if that fails.
+    ``flag`` names the option in errors. A host name is looked up, which may block. Raises
+    :class:`ConfigurationError` if that fails.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -56,10 +57,11 @@ def bind(endpoint: Endpoint, flag: str) -> tuple[socket.socket, Endpoint]:
 
 
 def listen(bound: socket.socket, endpoint: Endpoint, flag: str) -> None:
-    """Listen on a bound socket. Raises :class:`ConfigurationError` if that fails.
+    """Listen on a bound socket.
 
-    Two processes may have bound one port, but only one can listen. uvloop would listen too, later,
-    and would hide a failure: the port would be announced and would accept nothing.
+    Raises :class:`ConfigurationError` if that fails. Two processes may have bound one port, but
+    only one can listen. uvloop would listen too, later, and would hide a failure: the port would be
+    announced and would accept nothing.
     """
     try:
         bound.listen(BACKLOG)
@@ -78,7 +80,7 @@ def _hint(error: OSError, endpoint: Endpoint) -> str:
 
 
 class Descriptors(NamedTuple):
-    """How many connections each port may have.
+    """The number of connections that each port may have.
 
     The sum for each process fits into its limit of open files.
     """
@@ -97,11 +99,12 @@ class Descriptors(NamedTuple):
 
 
 def share_descriptors(*, rpc: bool, mapper: bool) -> Descriptors:
-    """Raise the soft limit of open files, and divide it between the ports.
+    """Raise this process's soft limit of open files, and return how many each port may have.
 
-    If it is too low for all ports of the main process, each port gets the same fraction of its
-    wish. A gateway process inherits the limit and has descriptors of its own. Raises
-    :class:`ConfigurationError` if the limit is too low for even a few connections.
+    ``rpc`` and ``mapper`` state whether these ports are used. If the limit is too low for all ports
+    of the main process, each port gets the same fraction of its wish, and a warning is logged. A
+    gateway process inherits the limit and has descriptors of its own. Raises
+    :class:`ConfigurationError` if the limit is too low for DESCRIPTORS_MIN connections.
     """
     total = CONNECTIONS_MAX + API_CONNECTIONS_MAX
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

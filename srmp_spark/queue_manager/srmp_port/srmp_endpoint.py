@@ -10,10 +10,12 @@ The specification is [MC-MQSRM] 2.1 and RFC 9112.
 A request that arrives in one piece, as a Windows queue manager sends it, goes from IDLE to WAITING
 in one call, and the ``bytes`` object that arrived is stored itself. One request of a connection is
 in flight at a time. Bytes that arrive while it waits are kept, and the connection is not read
-further, so pipelined requests are answered in order. Deadlines cost nothing per message: one sweep
-a second looks at all connections. Limits are in :mod:`.http_limits`. Faults of a peer are answered
-and counted, never logged with a traceback. A fault of ours is answered 503 and logged once. After a
-ProcessMustEndError nothing is answered.
+further, so pipelined requests are answered in order. Deadlines cost nothing per message: the
+*sweep*, once a second, checks all connections. Limits are in :mod:`.http_limits`. Faults of a peer
+are answered and counted, never logged with a traceback. An internal fault is answered 503 and
+logged once. After a ProcessMustEndError nothing is answered. A connection is *proved* by a client
+certificate or by a message that was answered 200. An address's *share* is its part of the port
+(:mod:`.port_limits`).
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ RefusalCounter = Callable[[int, str], object]
 
 
 class State(Enum):
-    """State of a connection. The module's docstring has the transitions."""
+    """States of a connection. The module's docstring has the transitions."""
 
     IDLE = "idle"
     HEAD = "head"
@@ -64,11 +66,11 @@ _PROBE_FIELD = b"\r\nsrmp-probe:"
 
 
 class SrmpConnection(asyncio.Protocol):
-    """One connection of a sender to the SRMP port."""
+    """One connection of a sender. asyncio calls the methods of :class:`asyncio.Protocol`."""
 
     scheme: Transport = "http"
     sender_name: str | None = None
-    """The authenticated name of the peer. Plain HTTP knows none (:mod:`.srmp_tls`)."""
+    """The authenticated name of the sender. Plain HTTP has none (:mod:`.srmp_tls`)."""
 
     __slots__ = (
         "_body",
@@ -102,13 +104,13 @@ class SrmpConnection(asyncio.Protocol):
         self.peer = ""
         """Address of the sender as ``host:port``."""
         self.payer: str | None = None
-        """The address in whose share the bytes of this connection count. ``None`` if in no share.
+        """The address in whose share the connection and its bytes count, or ``None`` for no share.
         """
         self.read_at = 0.0
-        """Time at which the last byte of the request in flight was read (``time.perf_counter``)."""
+        """Time when the last byte of the request in flight was read (``time.perf_counter``)."""
         self.is_proved = False
-        """Whether a request of this connection was accepted, or the sender has an authenticated
-        name. In a full port connections without such a proof are evicted first.
+        """Whether a message of this connection was answered 200, or the sender has an authenticated
+        name. In a full port connections that are not proved are evicted first.
         """
         self._state = _IDLE
         self._since = endpoint.now
@@ -140,7 +142,7 @@ class SrmpConnection(asyncio.Protocol):
     # --- asyncio's side ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count the new connection, or refuse it with 503 if the port is full."""
+        """Count the new connection, or refuse it with 503 if the port or its share is full."""
         self._transport = cast("asyncio.Transport", transport)
         # The name is None if the sender has disconnected already.
         name = transport.get_extra_info("peername") or (
@@ -176,7 +178,7 @@ class SrmpConnection(asyncio.Protocol):
         self._endpoint.closed(self)
 
     def eof_received(self) -> bool:
-        """Note that the sender will send no more. Return whether to keep the connection open.
+        """Record that the sender will send no more. Return whether to keep the connection open.
 
         A complete request is still answered. An incomplete request is answered 408.
         """
@@ -188,18 +190,18 @@ class SrmpConnection(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        """Note that the sender does not read its answers."""
+        """Record that the sender does not read its answers, and begin no further request."""
         self._write_paused = True
         self._since = self._endpoint.now
 
     def resume_writing(self) -> None:
-        """Note that the sender reads its answers again, and work on kept bytes."""
+        """Record that the sender reads its answers again, and continue with the kept bytes."""
         self._write_paused = False
         if self._state is _IDLE and self._buffer:
             self._pump()
 
     def data_received(self, data: bytes) -> None:
-        """Work on received bytes of a request, or keep them."""
+        """Process received bytes of a request, or keep them until they can be processed."""
         state = self._state
         if state is _IDLE and not self._buffer:
             self._begin(data)
@@ -228,7 +230,7 @@ class SrmpConnection(asyncio.Protocol):
     # --- a request, from its first byte to the inbox ----------------------------------------------
 
     def _pump(self) -> None:
-        """Work on the next request of the kept bytes, one in each turn of the loop.
+        """Begin the next request in the kept bytes, one in each turn of the loop.
 
         A megabyte of bad requests must not delay other connections.
         """
@@ -240,7 +242,7 @@ class SrmpConnection(asyncio.Protocol):
             self._resume()
 
     def _begin(self, data: bytes) -> None:
-        """Work on ``data``, which starts with the head of a request."""
+        """Process ``data``, which starts with an HTTP head: refuse, submit or keep it."""
         if data[0] == 13:  # Ignore empty lines before a request (RFC 9112 2.2).
             data = without_empty_lines(data)
             if not data:
@@ -336,7 +338,7 @@ class SrmpConnection(asyncio.Protocol):
     def _hold(self, count: int) -> bool:
         """Count ``count`` received bytes as bytes of an unfinished request.
 
-        Return ``False`` if the endpoint has no room for them. The request is refused then.
+        If the endpoint has no room for them, refuse the request and return ``False``.
         """
         self._partial += count
         if self._endpoint.hold_partial(self.payer, count):
@@ -347,10 +349,10 @@ class SrmpConnection(asyncio.Protocol):
         return False
 
     def _keep(self, data: bytes | memoryview) -> bool:
-        """Keep bytes that cannot be worked on yet: half a head, or bytes after a request.
+        """Keep bytes that cannot be processed yet: half a head, or bytes after a request.
 
-        They count as bytes of an unfinished request. Return ``False`` if there is no room for them;
-        the connection is ended then. A request in flight is stored nevertheless, and its sender
+        They count as bytes of an unfinished request. If there is no room for them, end the
+        connection and return ``False``. A request in flight is stored nevertheless, and its sender
         repeats it.
         """
         self._buffer += data
@@ -365,7 +367,7 @@ class SrmpConnection(asyncio.Protocol):
         return False
 
     def _take(self) -> bytes:
-        """Return the kept bytes, and count them no longer."""
+        """Remove the kept bytes and return them. They no longer count."""
         data = bytes(self._buffer)
         if data:
             self._buffer.clear()
@@ -394,8 +396,8 @@ class SrmpConnection(asyncio.Protocol):
         except ProcessMustEndError:
             self._transport.abort()
         except Exception as error:
-            # This is the last line of defence. A bug of ours must cost neither the message nor the
-            # service.
+            # This is the last line of defence. An internal error must cost neither the message nor
+            # the service.
             endpoint.faults.note(error, f"POST with {len(post)} bytes")
             if self._state is _WAITING:
                 self.refuse(503, "internal", "srmp-spark", limits.RETRY_AFTER_SECONDS)
@@ -403,7 +405,7 @@ class SrmpConnection(asyncio.Protocol):
     # --- the answer -------------------------------------------------------------------------------
 
     def acknowledge(self, ok: Ok) -> None:  # ``ok`` is the proof: an Ok exists only after a commit.
-        """Answer 200. No other place writes a 200."""
+        """Answer 200, because the message is stored. No other method writes a 200."""
         self.is_proved = True
         endpoint = self._endpoint
         close = not self._keep_alive or endpoint.draining
@@ -433,9 +435,10 @@ class SrmpConnection(asyncio.Protocol):
         *,
         close: bool = False,
     ) -> None:
-        """Answer with any status other than 200.
+        """Answer with a status other than 200, and count it in the metrics from 400 on.
 
-        The answer is counted unless the request is a probe. ``close`` ends the connection after it.
+        A probe of ``srmp-spark doctor`` is not counted. ``close`` ends the connection after the
+        answer. If the sender has disconnected, nothing is written.
         """
         endpoint = self._endpoint
         if status >= 400 and not self._probe:
@@ -468,9 +471,10 @@ class SrmpConnection(asyncio.Protocol):
                 self._endpoint.release_reading()
 
     def _linger(self) -> None:
-        """Close for writing, and drop received bytes for a while.
+        """Close for writing after the answer, and drop received bytes for a while.
 
-        A reset would destroy the answer in flight.
+        A reset would destroy the answer in flight. The sweep aborts the connection after
+        LINGER_SECONDS.
         """
         self._state = _CLOSING
         self._since = self._endpoint.now
@@ -498,16 +502,16 @@ class SrmpConnection(asyncio.Protocol):
     # --- called by the endpoint -------------------------------------------------------------------
 
     def hold_reading(self) -> None:
-        """Stop reading, because back-pressure begins."""
+        """Pause reading, because back-pressure begins."""
         self._pause()
 
     def release_reading(self) -> None:
-        """Read again, because back-pressure ends."""
+        """Read again, because back-pressure has ended, unless kept bytes wait for an answer."""
         if not (self._buffer and self._state is _WAITING):
             self._resume()
 
     def sweep(self, now: float) -> None:
-        """End the connection if the deadline of its present state is over."""
+        """End the connection if the deadline of its state is over at ``now`` (loop time)."""
         spent = now - self._since
         state = self._state
         if self._write_paused and spent > limits.BODY_SECONDS:
@@ -529,11 +533,13 @@ class SrmpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def rank(self, now: float) -> tuple[bool, bool, float] | None:
-        """Return how soon this connection is evicted from a full port, lowest first.
+        """Return the rank for eviction from a full port; the lowest rank is evicted first.
 
-        Return ``None`` if it stays. A connection that has proved nothing is evicted first, and one
-        that has sent half a request after a silent one. A proved connection can be evicted once it
-        has been idle for SPARED_SECONDS, because its sender connects again.
+        Return ``None`` if the connection stays: its request waits for an answer, or it is proved
+        and was not idle for SPARED_SECONDS. A connection is proved by a client certificate or by a
+        message that was answered 200. Connections that are not proved come first; among equals, one
+        that is sending a body comes last, and then the one that has been longest in its state comes
+        first. ``now`` is in seconds of the loop's clock.
         """
         if self._state is _WAITING:
             return None
@@ -543,24 +549,24 @@ class SrmpConnection(asyncio.Protocol):
         return self.is_proved, self._state is _BODY, self._since
 
     def rank_in_share(self, now: float) -> tuple[bool, bool, float] | None:
-        """Return the rank for the full share of its own address, as :meth:`rank`.
+        """Return the rank for eviction from the full share of the connection's address.
 
-        There only idle connections are evicted.
+        It is that of :meth:`rank`, and ``None`` for a connection that is not idle, which stays.
         """
         return self.rank(now) if self._state is _IDLE else None
 
     def drain(self) -> None:
-        """Close the connection if no request is in progress. Called at SIGTERM."""
+        """Close the connection at SIGTERM if it is idle. A request in flight is answered."""
         if self._state is _IDLE:
             self._transport.close()
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the transport at once. Bytes that were not sent are lost."""
         self._transport.abort()
 
 
 class SrmpEndpoint:
-    """Holds all connections of the SRMP port, their common counters and the sweep."""
+    """Holds all connections of the SRMP port, their common counters, and the sweep."""
 
     def __init__(
         self,
@@ -574,7 +580,7 @@ class SrmpEndpoint:
     ) -> None:
         self.inbox = inbox
         self.faults = Faults()
-        """Faults of ours that stayed inside one request."""
+        """Logs internal faults that affect one request only."""
         self._connection_class = connection_class
         self.budget = budget
         self.count_refusal = count_refusal
@@ -582,25 +588,21 @@ class SrmpEndpoint:
         self.connections: dict[SrmpConnection, None] = {}
         """The connections in the order in which they were accepted."""
         self.handshakes: dict[asyncio.Task[None], float] = {}
-        """Handshakes in progress with their start times (:mod:`.srmp_tls`). They count in the room.
-        """
+        """TLS handshakes in progress with their start times. They count as connections."""
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time()
-        """Time of the loop in seconds.
-
-        The sweep refreshes it, which is exact enough for deadlines of seconds.
-        """
+        """Time of the last sweep, in seconds of the loop's clock: exact enough for deadlines."""
         self.room = ConnectionRoom(connections_max, SRMP_SHARE)
         self._given = 0
-        """Places in a full port that were given to new connections since the last ranking."""
+        """Places in the full port that new connections got since the last ranking."""
         self._makes_way: list[SrmpConnection | asyncio.Task[None]] = []
-        """Connections and handshakes to evict from a full port, the next one last, as of
-        :attr:`_ranked_at`.
+        """Connections and handshakes that can be evicted from a full port, as ranked at
+        :attr:`_ranked_at`. The next one to evict is the last.
         """
         self._ranked_at = float("-inf")
         self._makes_way_in: dict[str, tuple[float, list[SrmpConnection]]] = {}
         """For each address whose share is full: the time of its ranking, and its idle connections
-        to evict. It has SRMP_SHARE entries at most.
+        that can be evicted. It has SRMP_SHARE entries at most.
         """
         self.partial_bytes = 0
         self._partial_of: Counter[str] = Counter()
@@ -613,14 +615,14 @@ class SrmpEndpoint:
         self._empty = asyncio.Event()
 
     def connection(self) -> SrmpConnection:
-        """Return a new connection: the protocol factory for ``create_server``."""
+        """Create the protocol object of a new connection, for ``create_server``."""
         return self._connection_class(self)
 
     def opened(self, connection: SrmpConnection, host: str) -> bool:
-        """Count a connection. Return whether it may enter.
+        """Add a connection of the address ``host``, and return whether it has a place.
 
-        It may not if the share of its address is full, or the port is full and no other connection
-        can be evicted.
+        It has none if the share of its address is full, or the port is full and no other connection
+        can be evicted. The caller must then refuse it.
         """
         admitted = self.has_place(host)
         self.connections[connection] = None
@@ -631,7 +633,7 @@ class SrmpEndpoint:
         return admitted
 
     def has_place(self, host: str) -> bool:
-        """Return whether a connection of ``host`` may enter.
+        """Return whether a connection of ``host`` can have a place. Evict another one if needed.
 
         In a full port another connection is closed for it, and in the full share of its address an
         idle connection of that address.
@@ -641,9 +643,9 @@ class SrmpEndpoint:
         return not self.room.is_full or self._evict()
 
     def _evict_in_share(self, host: str) -> bool:
-        """Close the connection of the same address that has been idle longest.
+        """Close the connection of the address ``host`` that has been idle longest.
 
-        Return whether there was one.
+        Return whether there was one. A new ranking is made at most once in RANK_SECONDS.
         """
         payer = payer_of(host)
         assert payer is not None, "loopback has no share"
@@ -698,7 +700,7 @@ class SrmpEndpoint:
         return False
 
     def _rank(self) -> None:
-        """Sort the connections and handshakes that can be evicted."""
+        """Sort the connections and handshakes that can be evicted into :attr:`_makes_way`."""
         self._ranked_at, self._given = self.loop.time(), 0
         ranked: list[tuple[tuple[bool, bool, float], SrmpConnection | asyncio.Task[None]]] = [
             ((False, False, since), task) for task, since in self.handshakes.items()
@@ -713,23 +715,25 @@ class SrmpEndpoint:
 
     @property
     def answers_refused(self) -> bool:
-        """Return whether a connection that was not admitted gets an answer.
+        """Return whether a connection without a place gets an answer (503).
 
-        Such connections need descriptors too while they are answered.
+        At most REFUSED_MAX do, because such connections need descriptors too while they are
+        answered.
         """
         return len(self.connections) - len(self.room) <= limits.REFUSED_MAX
 
     def closed(self, connection: SrmpConnection) -> None:
-        """Forget a connection that is closed."""
+        """Forget a connection that is closed, and give its place back."""
         self.connections.pop(connection, None)
         self.room.leave(connection)
         if not self.connections:
             self._empty.set()
 
     def hold_partial(self, payer: str | None, count: int) -> bool:
-        """Count bytes of an unfinished request.
+        """Count ``count`` more bytes of unfinished requests. Return whether there is room for them.
 
-        Return ``False`` beyond the budget of the port, or beyond the share of its address.
+        They are counted even if the result is ``False``: beyond the budget of the port, or beyond
+        the share of the address ``payer``.
         """
         self.partial_bytes += count
         if payer is not None:
@@ -739,7 +743,7 @@ class SrmpEndpoint:
         return self.partial_bytes <= self.budget.partial
 
     def forget_partial(self, payer: str | None, count: int) -> None:
-        """Stop counting ``count`` bytes of an unfinished request."""
+        """Count ``count`` fewer bytes of unfinished requests, in all and for ``payer``."""
         self.partial_bytes -= count
         if payer is not None:
             self._partial_of[payer] -= count
@@ -767,9 +771,9 @@ class SrmpEndpoint:
         self._sweep_timer = self.loop.call_later(limits.SWEEP_SECONDS, self._sweep)
 
     async def drain(self, seconds: float = limits.DRAIN_SECONDS) -> None:
-        """Finish the received requests, answer them, and close all connections.
+        """Answer the received requests, close all connections, and wait at most ``seconds`` for it.
 
-        Requests that are not finished after ``seconds`` are cut off.
+        Connections that are open then are aborted. The sweep ends too.
         """
         self.draining = True
         self._empty.clear()

@@ -6,10 +6,10 @@ Limits and answers are the same; only a handshake is added.
              │                                          and it knows who the peer is
              └─ refused, too slow, gone ──▶ closed and counted, never logged with a traceback
 
-Connections are accepted here and not by ``create_server(ssl=…)``, for two reasons. Each handshake
-uses the context of that moment, so a renewed certificate is used at once (:mod:`.tls`). And a
-handshake counts as a connection: unauthenticated clients that connect and send nothing can hold no
-more connections than over plain HTTP. Handshakes take turns (:mod:`.handshake_turns`).
+Connections are accepted by this module and not by ``create_server(ssl=…)``, for two reasons. Each
+handshake uses the context of that moment, so a renewed certificate is used at once (:mod:`.tls`).
+And a handshake counts as a connection: unauthenticated clients that connect and send nothing can
+hold no more connections than over plain HTTP. Handshakes take turns (:mod:`.handshake_turns`).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ ACCEPTS_AT_ONCE = 64
 Other connections must have their turns.
 """
 NO_DESCRIPTOR_SECONDS = 1.0
-"""Seconds without accepting when the system has no descriptor or memory for another connection.
+"""Seconds without accepting after the system had no descriptor or memory for a connection.
 
-Waiting clients are not refused.
+Clients wait meanwhile and are not refused.
 """
 LOG_SECONDS = 1.0
 """Seconds in which at most one refused handshake is logged. All are counted."""
@@ -67,9 +67,10 @@ class TlsConnection(SrmpConnection):
         self._on_shaken = on_shaken
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count the connection after its handshake, and note the name of the peer.
+        """Count the connection after its handshake, and store the name of the peer.
 
-        If the peer has shown a certificate, the handshake has verified it.
+        asyncio calls this method. If the peer has shown a certificate, the handshake has verified
+        it.
         """
         self._on_shaken()
         tls = cast("ssl.SSLObject", transport.get_extra_info("ssl_object"))
@@ -79,29 +80,36 @@ class TlsConnection(SrmpConnection):
     def eof_received(self) -> bool:
         """End the connection, because TLS has no half-closed connections. Return ``False``.
 
-        A sender that ends the connection gets no answer, and sends unanswered messages again.
+        asyncio calls this method. A sender that ends the connection gets no answer, and sends
+        unanswered messages again.
         """
         super().eof_received()
         return False
 
     def drain(self) -> None:
-        """Close the connection if no request is in progress. Called at SIGTERM.
+        """Close the connection at SIGTERM if it is idle. A request in progress is still answered.
 
-        A peer that does not answer the end of TLS is disconnected soon.
+        A peer that does not answer the end of TLS is disconnected by the sweep, after
+        LINGER_SECONDS.
         """
         if self._state is State.IDLE:
             self._linger()
 
     def _end_writing(self) -> None:
-        """Send the written bytes, then the end of TLS.
+        """Send the bytes that were written, then the end of TLS.
 
-        Bytes that still arrive are dropped, until the sweep ends the connection.
+        Bytes that still arrive are dropped. :meth:`sweep` aborts the connection if it has not ended
+        after LINGER_SECONDS.
         """
         self._transport.close()
 
 
 def refusal_of(error: BaseException) -> str:
-    """Return why a handshake failed, as a short text of a fixed set, for the metric."""
+    """Return the reason why a handshake failed, for the metric.
+
+    The result is one of "certificate", "no-certificate", "version", "protocol", "too-slow" and
+    "gone".
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         return "certificate"
     if isinstance(error, ssl.SSLError):
@@ -118,7 +126,7 @@ def refusal_of(error: BaseException) -> str:
 
 
 class TlsPort:
-    """Accepts connections from one socket, and hands them to ``endpoint`` after the handshake."""
+    """Accepts connections from one socket. After a handshake they belong to ``endpoint``."""
 
     def __init__(
         self,
@@ -131,7 +139,8 @@ class TlsPort:
     ) -> None:
         """Prepare the port without accepting.
 
-        ``listening`` is bound and does not block. The caller must close it.
+        ``listening`` is bound and does not block. The caller must close it. ``count_failure`` is
+        called with the reason of each handshake that failed.
         """
         self._endpoint = endpoint
         self._connection_class = connection_class or TlsConnection
@@ -148,11 +157,11 @@ class TlsPort:
         return f"<TlsPort handshakes={len(self._handshakes)}>"
 
     def start(self) -> None:
-        """Accept connections from the socket, which listens already."""
+        """Begin to accept connections from the socket, which must listen already."""
         self._loop.add_reader(self._socket, self._accept)
 
     async def close(self) -> None:
-        """Accept no more connections, and end the handshakes in progress.
+        """Accept no more connections, cancel the handshakes in progress, and wait for their end.
 
         The endpoint drains the connections.
         """
@@ -189,9 +198,9 @@ class TlsPort:
         self._leave(task)
 
     def _leave(self, task: asyncio.Task[None]) -> None:
-        """Give the place of a handshake back.
+        """Give the place of a handshake back, because it has ended.
 
-        Its own connection takes the place when the handshake is done.
+        After a handshake that succeeded, its own connection takes the place.
         """
         self._endpoint.handshakes.pop(task, None)
         self._endpoint.room.leave(task)
@@ -200,9 +209,9 @@ class TlsPort:
         return self._connection_class(self._endpoint, lambda: self._leave(task))
 
     def _pause(self) -> None:
-        """Stop accepting for NO_DESCRIPTOR_SECONDS, without descriptors or memory.
+        """Stop accepting for NO_DESCRIPTOR_SECONDS, because there is no descriptor or memory.
 
-        A reader that is always ready would keep the loop busy.
+        A socket that is always readable would keep the loop busy.
         """
         self._loop.remove_reader(self._socket)
         self._again = self._loop.call_later(NO_DESCRIPTOR_SECONDS, self._resume)

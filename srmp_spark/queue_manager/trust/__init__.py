@@ -1,1 +1,1 @@
-"""Decide whom to believe: TLS, tokens, accounts, signers, and who may write to a queue."""
+"""Decide whom to trust: TLS, API tokens, accounts, signers, and who may write to a queue."""

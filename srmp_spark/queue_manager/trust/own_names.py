@@ -1,6 +1,6 @@
 """Find the names and addresses of this host, for a listener on 0.0.0.0.
 
-Each of them in a ``<to>`` means this host.
+Each of them in the ``<to>`` of a message means this host.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SIOCGIFADDR = 0x8915
 
 
 def own_names() -> set[str]:
-    """Return the host names and the addresses of every interface, in the form of URLs."""
+    """Return the names of this host and the addresses of its interfaces, in lower case."""
     return (
         {socket.gethostname().lower(), socket.getfqdn().lower()}
         | _ipv4_addresses()

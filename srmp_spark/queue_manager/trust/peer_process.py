@@ -22,9 +22,9 @@ _REQUEST = struct.Struct("=BBBxI2s2s16s16sIII")
 addresses, interface, cookie.
 """
 _ANSWER_UID = 4 + 48 + 12
-"""Offset of the owner in inet_diag_msg, which the inode follows.
+"""Offset of the owner's user id in inet_diag_msg. The inode follows it.
 
-Before it are four bytes, the socket, and three counters.
+Four bytes, the socket, and three counters precede it.
 """
 _OWNER_AND_INODE = struct.Struct("=II")
 _ALL_STATES = 0xFFFFFFFF
@@ -33,10 +33,10 @@ _ANSWER_MAX = 8_192
 
 
 def owner_of_peer(connection: socket.socket) -> int | None:
-    """Return the user id of the process at the other end of a loopback connection.
+    """Return the user id of the owner of the other end of a loopback connection.
 
-    Return ``None`` if the kernel does not know: the other end is not on this host, or is closed
-    already.
+    The kernel is asked, for at most a second. Return ``None`` if it does not know: the other end is
+    not on this host, or is closed already.
     """
     try:
         here, there = connection.getsockname(), connection.getpeername()
@@ -46,14 +46,18 @@ def owner_of_peer(connection: socket.socket) -> int | None:
 
 
 def is_ours(user: int | None) -> bool:
-    """Return whether ``user`` may do what our process may: the same user, or root."""
+    """Return whether ``user`` is the user of this process, or root.
+
+    Such a user may do what this process may. The result is False for ``None``.
+    """
     return user is not None and user in (0, os.geteuid())
 
 
 def _ask(family: int, *, local: tuple[str, int], remote: tuple[str, int]) -> int | None:
     """Ask the kernel for the owner of the socket whose own address is ``local``.
 
-    Return its user id, or ``None`` if there is no such open socket.
+    Return the owner's user id, or ``None`` if there is no such open socket. Raises :class:`OSError`
+    if the kernel cannot be asked.
     """
     addresses = [_packed(each[0], family) for each in (local, remote)]
     ports = [struct.pack("!H", each[1]) for each in (local, remote)]

@@ -10,7 +10,7 @@ from srmp_spark.names import canonical_queue_name
 
 
 def parse_pattern(where: str, text: object) -> str:
-    """Return a name or glob (``private$/orders``, ``private$/*``) in canonical form.
+    """Check a queue name or glob, such as ``private$/*``, and return its canonical form.
 
     ``where`` names the entry in errors. Raises :class:`ConfigurationError` if ``text`` is neither.
     """

@@ -34,7 +34,10 @@ open to receive.
 """
 RPC_VERBS: tuple[RpcVerb, ...] = get_args(RpcVerb)
 EVERYTHING = "*"
-"""Value in ``queues`` that means every queue, our own too. No other glob matches our own queues."""
+"""Value in ``queues`` that means every queue, also the queue manager's own ones.
+
+No other glob matches these.
+"""
 SECRET_FILE_MAX = 4_096
 """Most bytes that are read of the file of a password. The rest is not read."""
 
@@ -44,14 +47,14 @@ _NT_HASH = re.compile(r"[0-9a-fA-F]{32}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcAccount:
-    """An account and its rights."""
+    """An account that may sign in at the RPC port, and its rights."""
 
     account: Account
     queues: tuple[str, ...] = (EVERYTHING,)
     verbs: frozenset[RpcVerb] = frozenset(RPC_VERBS)
 
     def allows(self, verb: RpcVerb, queue: str) -> bool:
-        """Return whether the account may do ``verb`` with ``queue``, a canonical name.
+        """Return whether the account has the right ``verb`` to ``queue``, a canonical name.
 
         A subqueue has the rights of its queue.
         """
@@ -68,7 +71,7 @@ class RpcAccount:
 
 
 class RpcAccounts:
-    """All accounts of a configuration."""
+    """All accounts of the RPC port, by name, and what each may do."""
 
     def __init__(self, of_all_queues: Accounts | None, accounts: Iterable[RpcAccount]) -> None:
         """Combine both kinds of accounts. ``of_all_queues`` are those of ``--rpc-accounts``.
@@ -88,10 +91,10 @@ class RpcAccounts:
         self.accounts = Accounts(each.account for each in self._by_name.values())
 
     def allows(self, identity: str | None, verb: RpcVerb, queue: str) -> bool:
-        """Return whether ``identity`` may do ``verb`` with ``queue``.
+        """Return whether the account ``identity`` has the right ``verb`` to ``queue``.
 
-        ``None`` is a client that did not sign in. It may do everything, because it gets here only
-        where no sign-in is demanded.
+        ``None`` is a client that did not sign in. It may do everything, because the caller asks for
+        it only if no sign-in is demanded.
         """
         if identity is None:
             # This is --rpc-min-auth none, which excludes [[rpc_account]]: every client may do
@@ -110,7 +113,8 @@ class RpcAccounts:
 def parse_rpc_accounts(where: str, value: Any) -> tuple[RpcAccount, ...]:  # noqa: ANN401  # a TOML value may be anything
     """Parse the entries of ``[[rpc_account]]`` from their TOML values.
 
-    Raises :class:`ConfigurationError` for a wrong entry.
+    ``where`` names the key in errors. Raises :class:`ConfigurationError` for a wrong entry, more
+    than ACCOUNTS_MAX entries, or a password file that cannot be used.
     """
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ConfigurationError(
@@ -158,7 +162,7 @@ def _verbs(where: str, given: object) -> frozenset[RpcVerb]:
 
 
 def _hash(where: str, entry: dict[str, Any]) -> bytes:
-    """Return the NT hash of the password, which is in a file.
+    """Read the password or its NT hash from the file that the entry names; return the NT hash.
 
     Secrets are in files, because the configuration is copied to backups and tickets. Raises
     :class:`ConfigurationError` if the file cannot be used.

@@ -24,7 +24,7 @@ from srmp_spark.srmp.signing.signature import Verifier
 SIGNERS_MAX = 1_000
 """Most signers; more is a configuration error.
 
-Each is a file that is read at the start, and keys in memory.
+For each, files are read at the start, and keys are kept in memory.
 """
 FILE_MAX = 65_536
 """Most bytes of a PEM file; more is a configuration error.
@@ -32,7 +32,7 @@ FILE_MAX = 65_536
 Four certificates have a tenth of it, so a longer file is something else.
 """
 WEAK_BITS = 1_024
-"""Bits below which a key can be broken with little effort. A warning is logged at the start."""
+"""Bits below which a key can be broken with little effort. A warning is logged for such a key."""
 
 _KEYS = ("source_qm", "certificate")
 
@@ -40,16 +40,16 @@ log = logging.getLogger(__name__)
 
 
 class Signer(NamedTuple):
-    """One entry of ``[[signer]]`` in the configuration."""
+    """One entry of ``[[signer]]``: a sender, and the files with the keys to trust for it."""
 
     source_qm: str
     certificates: tuple[Path, ...]
 
 
 def parse_signers(where: str, value: Any) -> tuple[Signer, ...]:  # noqa: ANN401  # a TOML value may be anything
-    """Parse the entries of ``[[signer]]`` from their TOML values.
+    """Parse the entries of ``[[signer]]`` from their TOML values. The files are not read.
 
-    Raises :class:`ConfigurationError` for a wrong entry.
+    ``where`` names the key in errors. Raises :class:`ConfigurationError` for a wrong entry.
     """
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ConfigurationError(
@@ -89,9 +89,10 @@ def _parse(where: str, entry: dict[str, Any]) -> Signer:
 
 
 def trusted_keys(signers: Sequence[Signer]) -> dict[str, tuple[Verifier, ...]]:
-    """Load the keys of the signers. Return them by SourceQmGuid.
+    """Read the keys of the signers from their files. Return them by SourceQmGuid.
 
-    Raises :class:`ConfigurationError` for a file that has no key or cannot be read.
+    Weak keys are logged. Raises :class:`ConfigurationError` for a file that has no key or cannot be
+    read, and for a signer with more than SIGNER_KEYS_MAX keys.
     """
     return {signer.source_qm: _keys_of(signer) for signer in signers}
 

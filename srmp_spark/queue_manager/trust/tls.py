@@ -67,12 +67,12 @@ _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class TlsFiles(ABC):
-    """Keeps the TLS context of some files up to date."""
+    """Keeps a TLS context that is built from files. Builds it again when the files change."""
 
     def __init__(
         self, *paths: Path | None, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        """Read the files, if there are any.
+        """Build the context from the files, if any are given.
 
         Raises :class:`ConfigurationError` for a file that cannot be used.
         """
@@ -84,7 +84,7 @@ class TlsFiles(ABC):
         self._context = self._build() if self._paths else None
         """The present context.
 
-        Without files of our own it is built when it is first needed, because reading the system's
+        Without given files it is built when it is first needed, because reading the system's
         authorities takes a while.
         """
 
@@ -93,16 +93,16 @@ class TlsFiles(ABC):
 
     @abstractmethod
     def _build(self) -> ssl.SSLContext:
-        """Build a new context.
+        """Build a new context from the present files. A subclass implements this method.
 
         Raises :class:`ConfigurationError` for a file that cannot be used.
         """
 
     def context(self) -> ssl.SSLContext:
-        """Return the context for the next handshake.
+        """Return the context for the next handshake, after checking whether the files changed.
 
-        With files of our own it raises nothing: if new files cannot be used, the context of the
-        earlier files stays.
+        With given files it raises nothing: if new files cannot be used, that is logged, and the
+        context of the earlier files stays.
         """
         if self._context is None:
             self._context = self._build()
@@ -138,7 +138,10 @@ class TlsFiles(ABC):
 
 
 class ServerTls(TlsFiles):
-    """The context for peers that connect to us: our certificate, and the authorities of theirs."""
+    """The context for peers that connect to this process.
+
+    It has this process's certificate and the authorities of the peers' certificates.
+    """
 
     def __init__(
         self,
@@ -163,7 +166,10 @@ class ServerTls(TlsFiles):
 
 
 class ClientTls(TlsFiles):
-    """The context for peers that we connect to: their authorities, and our certificate."""
+    """The context for peers to which this process connects.
+
+    It has the authorities of the peers' certificates and this process's certificate.
+    """
 
     def __init__(
         self,
@@ -243,8 +249,9 @@ def sender_name_of(certificate: Mapping[str, Any] | None, der: bytes | None) -> 
     The name is for the column ``sender_name``. ``certificate`` and ``der`` are the results of
     :meth:`ssl.SSLObject.getpeercert`. The name is the subject as RFC 4514 writes it,
     ``CN=orders.example,O=Example``. Without a subject it is the first DNS name, as
-    ``DNS=orders.example``. If there is neither, or the name is too long, it is the fingerprint. It
-    is never empty: a peer with a certificate must not look like a peer without one.
+    ``DNS=orders.example``. If there is neither, or the name has more than SUBJECT_MAX characters,
+    it is the fingerprint. It is never empty: a peer with a certificate must not look like a peer
+    without one.
     """
     if not certificate or der is None:
         return None
@@ -267,7 +274,7 @@ def _subject(rdns: tuple[tuple[tuple[str, str], ...], ...]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Escape a value as RFC 4514 2.4 demands.
+    """Return a value with the escapes that RFC 4514 2.4 demands.
 
     Unprintable characters are escaped too, because the name is written to logs.
     """
@@ -289,7 +296,7 @@ def _escaped(value: str) -> str:
 
 
 def host_of_sender(sender_name: str | None) -> str | None:
-    """Return the host in an authenticated name: its ``CN``, or ``DNS`` without a subject.
+    """Return the host in an authenticated name: its first ``CN``, or its ``DNS``.
 
     Return ``None`` if the name has no host. The rule of ``--allow-url`` compares the host with the
     host of a URL. An escaped value cannot be a host name.

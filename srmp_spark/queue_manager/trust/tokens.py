@@ -1,4 +1,4 @@
-"""Parse tokens: who a caller is, and what it may do with which queues (``[[token]]``).
+"""Parse API tokens: who a caller is, and what it may do with which queues (``[[token]]``).
 
 INTERFACE.md section 7 describes them.
 
@@ -33,7 +33,7 @@ from srmp_spark.private_files import refuse_open_secret
 from srmp_spark.queue_manager.trust.queue_patterns import parse_pattern
 
 Verb = Literal["read", "enqueue", "admin"]
-"""Rights of a token.
+"""Rights of an API token.
 
 ``read``: rows, ranges, marks. ``enqueue``: put messages into queues or the outbox. ``admin``:
 create, purge, pause, repair.
@@ -41,7 +41,7 @@ create, purge, pause, repair.
 VERBS: tuple[Verb, ...] = get_args(Verb)
 
 TOKENS_MAX = 1_000
-"""Most tokens; more is a configuration error. Each call is compared with all of them."""
+"""Most API tokens; more is a configuration error. Each call is compared with all of them."""
 TOKEN_LENGTH_MIN = 16
 """Least characters of a token. A shorter one is refused, because it can be guessed."""
 TOKEN_LENGTH_MAX = 4_096
@@ -52,8 +52,8 @@ A longer one is refused, because it does not fit into a header everywhere.
 NAME_LENGTH_MAX = 64
 """Most characters of a token's name, which is written to log lines. A longer one is refused."""
 EVERYTHING = "*"
-"""Value in ``queues`` that means every queue, our own too, and everything that is no queue:
-outgoing messages, metrics. No other glob means that.
+"""Value in ``queues`` that means every queue, also the queue manager's own ones, and everything
+that is no queue: outgoing messages, metrics. No other glob means that.
 """
 ADMIN = "admin"
 """Name of the token of ``--token-file``."""
@@ -65,37 +65,44 @@ _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """One token: its name, digest and rights."""
+    """One API token: its name, the digest of its secret, and its rights."""
 
     name: str
     digest: bytes = field(repr=False)
-    """SHA-256 of the token. It is in no repr, because a reader of the digest could test guesses."""
+    """SHA-256 of the secret. It is in no repr, because a reader of the digest could test guesses.
+    """
     queues: tuple[str, ...] = (EVERYTHING,)
     verbs: frozenset[Verb] = frozenset(VERBS)
 
     def allows(self, verb: Verb, queue: str) -> bool:
-        """Return whether the token may do ``verb`` with ``queue``, a canonical name."""
+        """Return whether the token has the right ``verb`` to ``queue``, a canonical name."""
         return verb in self.verbs and self.is_for(queue)
 
     def allows_all(self, verb: Verb) -> bool:
-        """Return whether the token may do ``verb`` with every queue.
+        """Return whether the token has the right ``verb`` to every queue.
 
-        Then it may also do it with everything that is no queue.
+        Then it also has it to everything that is no queue.
         """
         return verb in self.verbs and self.is_for_all
 
     def is_for(self, queue: str) -> bool:
-        """Return whether the token has rights for ``queue``, a canonical name."""
+        """Return whether ``queues`` of the token names or matches ``queue``, a canonical name.
+
+        Its verbs are not compared.
+        """
         return self.is_for_all or queue_matches(queue, self.queues)
 
     @property
     def is_for_all(self) -> bool:
-        """Return whether the token is for every queue, and for everything that is no queue."""
+        """Return whether the token is for every queue and everything that is no queue.
+
+        Its verbs are not compared.
+        """
         return EVERYTHING in self.queues
 
 
 class Tokens:
-    """All tokens of a configuration."""
+    """All API tokens of a configuration."""
 
     def __init__(self, tokens: Iterable[Token]) -> None:
         self._tokens = tuple(tokens)
@@ -107,13 +114,13 @@ class Tokens:
         return f"<Tokens {[token.name for token in self._tokens]}>"
 
     def named(self, name: str) -> Token | None:
-        """Return the token of that name, or ``None``."""
+        """Return the token called ``name``, or ``None`` if there is none."""
         return next((token for token in self._tokens if token.name == name), None)
 
     def find(self, authorization: str | bytes) -> Token | None:
-        """Return the token of an ``Authorization: Bearer …`` header, or ``None``.
+        """Return the token whose secret an ``Authorization: Bearer …`` header has, or ``None``.
 
-        The search takes the same time for a wrong token as for a right one.
+        The search takes the same time for a wrong secret as for a right one.
         """
         if isinstance(authorization, str):
             authorization = authorization.encode("latin-1", "replace")
@@ -129,9 +136,10 @@ class Tokens:
 
 
 def check_token(token: str) -> str:
-    """Return ``token`` if it can be used in an HTTP header.
+    """Check that the secret of a token can be used in an HTTP header, and return it.
 
-    Raises :class:`ValueError` if it cannot, or is too short or too long.
+    Raises :class:`ValueError` if it cannot, or if it has fewer than TOKEN_LENGTH_MIN or more than
+    TOKEN_LENGTH_MAX characters.
     """
     if (
         len(token) < TOKEN_LENGTH_MIN
@@ -149,9 +157,10 @@ def check_token(token: str) -> str:
 
 
 def read_token(path: str) -> str:
-    """Return the token in a file, without blanks and line ends around it.
+    """Read the secret of a token from a file, and return it without blanks around it.
 
-    Raises :class:`ValueError`, which never quotes the token.
+    Raises :class:`ValueError`, which never quotes the secret, if the file cannot be read or the
+    secret cannot be used. Raises :class:`ConfigurationError` if other users may read the file.
     """
     try:
         refuse_open_secret("a token", path)
@@ -164,14 +173,18 @@ def read_token(path: str) -> str:
 
 
 def admin_token(token: str) -> Token:
-    """Return the token of ``--token-file`` or ``SRMP_SPARK_TOKEN``, with all rights."""
+    """Build the token of ``--token-file`` or ``SRMP_SPARK_TOKEN`` from its secret.
+
+    It has all rights.
+    """
     return Token(name=ADMIN, digest=hashlib.sha256(token.encode("ascii")).digest())
 
 
 def parse_tokens(where: str, value: Any) -> tuple[Token, ...]:  # noqa: ANN401  # a TOML value may be anything
-    """Parse the entries of ``[[token]]`` from their TOML values.
+    """Parse the entries of ``[[token]]`` from their TOML values, and read their files.
 
-    Raises :class:`ConfigurationError` for a wrong entry.
+    ``where`` names the key in errors. Raises :class:`ConfigurationError` for a wrong entry, a file
+    that cannot be used, more than TOKENS_MAX entries, or two equal names or secrets.
     """
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ConfigurationError(

@@ -9,17 +9,17 @@
     token = "partner"                                # the name of a [[token]] with the verb enqueue
 
 All conditions of one entry must be true. Of several entries for a queue one is enough. A queue
-without an entry accepts messages from everybody, as in [MC-MQSRM] without an access check. No glob
-matches our own queues, because peers send their receipts there. An entry that names
-``private$/forward$`` says who may have messages forwarded. The API asks for the verb ``enqueue``
-instead, whatever the entries say.
+without an entry accepts messages from every client, as in [MC-MQSRM] without an access check. No
+glob matches the queue manager's own queues, because peers send their receipts to them. An entry
+that names ``private$/forward$`` states who may have messages forwarded. The API asks for the verb
+``enqueue`` instead, whatever the entries state.
 
 **Why 403.** 3.1.5.1.12 "disregards" messages that the access check denies, which loses the message
 without notice. 400 would lose it too: a sender deletes messages that are answered 400 (3.1.7.2.5).
-Here that would be for a line in *our* file that an administrator may have mistyped or not written
-yet. So the answer is 403, which leaves the message with its sender. IIS also answers 403 to a
-sender that it does not let in. The answer is given before the engine is asked, so no history, no
-stream and no row changes.
+The reason would be a line in this queue manager's file that an administrator may have mistyped or
+not written yet. So the answer is 403, which leaves the message with its sender. IIS also answers
+403 to a sender that it does not let in. The answer is given before the engine is asked, so no
+history, no stream and no row changes.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Caller(NamedTuple):
     peer: str
     """Address of the sender as ``host:port``."""
     sender_name: str | None
-    """Name in the client certificate, or ``None``."""
+    """Name in the client certificate, or ``None`` without a certificate."""
     authorization: bytes
     """The ``Authorization`` header as it arrived, or empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """One entry of ``[[writer]]`` in the configuration."""
+    """One entry of ``[[writer]]``: a queue or glob, and the conditions on its senders."""
 
     queue: str
     certificate: str | None = None
@@ -85,7 +85,7 @@ class Writer:
 
 
 class Writers:
-    """Applies the entries of ``[[writer]]`` to every queue."""
+    """Decides by the entries of ``[[writer]]`` whether a sender may write to a queue."""
 
     def __init__(self, writers: Sequence[Writer], tokens: Tokens) -> None:
         self._writers = tuple(writers)
@@ -97,7 +97,10 @@ class Writers:
         return f"<Writers {len(self._writers)}>"
 
     def of(self, queue: str) -> tuple[Writer, ...]:
-        """Return the entries for a queue. Without any, everybody may write to it."""
+        """Return the entries for the queue ``queue``.
+
+        If there is none, every client may write to it.
+        """
         found = self._of.get(queue)
         if found is None:
             if len(self._of) >= QUEUES_KNOWN_MAX:
@@ -108,9 +111,10 @@ class Writers:
         return found
 
     def refuses(self, queue: str, caller: Caller) -> Refused | None:
-        """Return ``None`` if ``caller`` may write to ``queue``, else the refusal.
+        """Return the refusal if ``caller`` may not write to ``queue``, or ``None`` if it may.
 
-        The refusal is 403, or 401 for a token that does not exist.
+        The refusal has the status 403, or 401 for a token that does not exist. It is logged, once
+        for each sender and queue.
         """
         writers = self.of(queue)
         if not writers:
@@ -138,7 +142,10 @@ class Writers:
         )
 
     def _tell(self, queue: str, caller: Caller, token: str) -> None:
-        """Log a refused sender once for each queue, with the entry that would let it in."""
+        """Log a refused sender, once for each queue, with the entry that would let it in.
+
+        At most TOLD_MAX pairs are logged.
+        """
         host = caller.peer.rpartition(":")[0].strip("[]")
         who = caller.sender_name or host
         if (queue, who) in self._told or len(self._told) >= TOLD_MAX:
@@ -162,7 +169,8 @@ class Writers:
 def parse_writers(where: str, value: Any) -> tuple[Writer, ...]:  # noqa: ANN401  # a TOML value may be anything
     """Parse the entries of ``[[writer]]`` from their TOML values.
 
-    Raises :class:`ConfigurationError` for a wrong entry.
+    ``where`` names the key in errors. Raises :class:`ConfigurationError` for a wrong entry, and for
+    more than WRITERS_MAX entries.
     """
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ConfigurationError(
@@ -176,7 +184,10 @@ def parse_writers(where: str, value: Any) -> tuple[Writer, ...]:  # noqa: ANN401
 def check_writers(
     writers: Sequence[Writer], tokens: Tokens, *, asks_for_certificates: bool
 ) -> None:
-    """Raise :class:`ConfigurationError` for an entry that could let no sender in."""
+    """Raise :class:`ConfigurationError` for an entry that could let no sender in.
+
+    ``asks_for_certificates`` states whether the port asks clients for a certificate.
+    """
     for writer in writers:
         where = f"writer of {writer.queue}"
         if writer.certificate is not None and not asks_for_certificates:
@@ -198,7 +209,7 @@ def check_writers(
 
 
 def open_forwarding(writers: Sequence[Writer]) -> str | None:
-    """Return a warning if the entries restrict writers but leave forwarding open to everybody.
+    """Return a warning if there are entries, but none restricts who may have messages forwarded.
 
     Return ``None`` otherwise.
     """

@@ -1,1 +1,1 @@
-"""WS-ReliableMessaging: ``/wsrm/QUEUE`` accepts messages of clients such as WCF, CXF and Metro."""
+"""WS-ReliableMessaging: ``/wsrm/QUEUE`` accepts messages of WCF, CXF, Metro and others."""

@@ -23,7 +23,7 @@ from srmp_spark.wsrm.codec.elements import SoapMessage
 
 
 class Client(msgspec.Struct, frozen=True, array_like=True):
-    """The client that sent a request."""
+    """The client that sent a request, as far as it is known."""
 
     peer: str
     """Address of the client, as ``host:port``."""
@@ -35,7 +35,10 @@ class Client(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Asked(msgspec.Struct, tag=True, frozen=True):
-    """Asks whether a large request may be parsed."""
+    """Asks the main process whether a large request may be parsed.
+
+    The answer is :class:`Admitted` or :class:`Refused`.
+    """
 
     request: int
     queue: str
@@ -43,7 +46,10 @@ class Asked(msgspec.Struct, tag=True, frozen=True):
 
 
 class Arrived(msgspec.Struct, tag=True, frozen=True):
-    """A whole message, received and decoded."""
+    """A whole, decoded request. The gateway sends it to the main process.
+
+    The answer is :class:`Answered` or :class:`Refused`.
+    """
 
     request: int
     queue: str
@@ -54,19 +60,19 @@ class Arrived(msgspec.Struct, tag=True, frozen=True):
     message: bytes
     """The message in pickled form, for :func:`message_of`.
 
-    Our own code pickles the message, so no client controls these bytes.
+    The gateway pickles the message, so no client controls these bytes.
     """
 
 
 class Counted(msgspec.Struct, tag=True, frozen=True):
-    """A request that the gateway refused by itself, for the metrics."""
+    """Tells the main process that the gateway refused a request by itself, for the metrics."""
 
     status: int
     reason: str
 
 
 class HandshakeRefused(msgspec.Struct, tag=True, frozen=True):
-    """A TLS handshake that failed, for the metrics."""
+    """Tells the main process that a TLS handshake failed, for the metrics."""
 
     why: str
 
@@ -76,13 +82,13 @@ class Drained(msgspec.Struct, tag=True, frozen=True):
 
 
 class Admitted(msgspec.Struct, tag=True, frozen=True):
-    """States that the request of an :class:`Asked` may be parsed."""
+    """Answers :class:`Asked`: the request may be parsed."""
 
     request: int
 
 
 class Answered(msgspec.Struct, tag=True, frozen=True):
-    """An HTTP answer with SOAP, or status 202 without a body."""
+    """Orders the gateway to answer a request with SOAP, or with 202 without a body."""
 
     request: int
     status: int
@@ -91,7 +97,7 @@ class Answered(msgspec.Struct, tag=True, frozen=True):
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True):
-    """An HTTP answer without SOAP."""
+    """Orders the gateway to answer a request with an HTTP status, without SOAP."""
 
     request: int
     status: int
@@ -101,7 +107,7 @@ class Refused(msgspec.Struct, tag=True, frozen=True):
 
 
 class Drain(msgspec.Struct, tag=True, frozen=True):
-    """Makes the gateway refuse further connections and finish its requests.
+    """Orders the gateway to accept no connections and to finish its requests.
 
     The gateway answers :class:`Drained` when that is done.
     """
@@ -112,12 +118,12 @@ ToGateway = Admitted | Answered | Refused | Drain
 
 
 def packed(message: SoapMessage) -> bytes:
-    """Return ``message`` as bytes for :func:`message_of`."""
+    """Return ``message`` in pickled form, for :attr:`Arrived.message`."""
     return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
 
 
 def message_of(arrived: Arrived) -> SoapMessage:
-    """Return the message that the gateway decoded.
+    """Return the message that the gateway decoded, from its pickled form.
 
     Raises :class:`TypeError` if the bytes hold anything but a :class:`SoapMessage`.
     """

@@ -49,26 +49,29 @@ from srmp_spark.wsrm.codec.decoder import decode
 from srmp_spark.wsrm.codec.faults import SoapFaultError
 
 ASK_FIRST_BYTES = 65_536
-"""Size of a request, in bytes, above which the main process is asked before the request is parsed.
+"""Size of a request, in bytes, above which the main process must admit it before it is parsed.
 
 Parsing a shorter request costs less than asking.
 """
 BUDGET = PortBudget(
     partial=64 * 1_048_576, submitted_high=32 * 1_048_576, submitted_low=16 * 1_048_576
 )
-"""Bytes of requests that this process holds.
+"""Limits for the bytes of requests that this process keeps.
 
-``partial`` is the limit of unfinished requests: above this limit a client is answered 503.
-``submitted_high`` is the limit of requests that wait for their answers. Above this limit no
-connection is read, until fewer than ``submitted_low`` bytes wait.
+``partial`` is the most for unfinished requests: a client that needs more is answered 503.
+``submitted_high`` is the most for requests that wait for their answers. Above it no connection is
+read, until fewer than ``submitted_low`` bytes wait.
 """
 CONNECTIONS_MAX = 2_000
-"""Connections at one time; a client has one or two.
+"""Most connections at one time; a client has one or two.
 
 Further connections are answered 503 and closed.
 """
 TOLD_MAX = 1_000
-"""Refusals that are logged, each once. Further refusals are not logged, to bound memory and log."""
+"""Most pairs of queue and reason that are logged, each once.
+
+Further refusals are not logged, to bound memory and log.
+"""
 
 SECTION = "WS-ReliableMessaging"
 _WSRM = re.compile(rb"(?:https?://[^/]*)?/wsrm(?=[/\\])", re.IGNORECASE)
@@ -80,10 +83,10 @@ log = logging.getLogger(__name__)
 
 @lru_cache(TARGETS_REMEMBERED)
 def queue_of_target(target: bytes) -> str:
-    """Return the queue that the request target ``/wsrm/QUEUE`` names.
+    """Return the canonical name of the queue in the request target ``/wsrm/QUEUE``.
 
-    Raises :class:`RemoteProtocolError`: 404 for any other path, and the refusals of ``/msmq/QUEUE``
-    for a name that no queue can have.
+    Whether the queue exists is not checked. Raises :class:`RemoteProtocolError`: 404 for any other
+    path, and the refusals of ``/msmq/QUEUE`` for a name that no queue can have.
     """
     match = _WSRM.match(target)
     if match is None:
@@ -94,12 +97,15 @@ def queue_of_target(target: bytes) -> str:
 
 
 class _SoapAnswers(SrmpConnection):
-    """Adds answers with SOAP to a connection of the SRMP port."""
+    """Base class of connections that are answered with SOAP."""
 
     __slots__ = ()
 
     def reply(self, reply: SoapReply) -> None:
-        """Write the answer to a message of WS-ReliableMessaging."""
+        """Write an answer with SOAP to the request in flight.
+
+        A status below 300 proves the connection (:mod:`.srmp_endpoint`).
+        """
         self.is_proved = self.is_proved or reply.status < 300
         close = not self._keep_alive or self._endpoint.draining
         answer = self._endpoint.replies.with_content(
@@ -109,41 +115,51 @@ class _SoapAnswers(SrmpConnection):
 
 
 class SoapConnection(_SoapAnswers):
-    """One connection of a client, without TLS."""
+    """One connection of a client of WS-ReliableMessaging, without TLS."""
 
     __slots__ = ()
 
 
 class SoapTlsConnection(TlsConnection, _SoapAnswers):
-    """One connection of a client over TLS."""
+    """One connection of a client of WS-ReliableMessaging over TLS."""
 
     __slots__ = ()
 
 
 class Front:
-    """Judges requests without the store, decodes them, and passes them to the main process."""
+    """Judges requests without the store, decodes them, and passes them to the main process.
+
+    It is the :class:`.Inbox` of the port.
+    """
 
     def __init__(self, gateway: Gateway) -> None:
         self._channel = gateway.channel
         self._request = 0
         self._asked: dict[int, tuple[RequestHead, bytes, int]] = {}
-        """Requests that wait to be admitted, by number."""
+        """Requests that wait for :class:`Admitted`, by number."""
         self._waiting: dict[int, _SoapAnswers] = {}
-        """Connections that wait for an answer, by number of the request."""
+        """Connections that wait for an answer, by the number of the request."""
         self._told: set[tuple[str, str]] = set()
         self.endpoint: SrmpEndpoint | None = None
         """The endpoint of the port.
 
-        The endpoint is set once, before the first connection, because front and endpoint need each
-        other.
+        It is set after the front was built and before the first connection, because front and
+        endpoint need each other.
         """
 
     def check_target(self, target: bytes) -> None:
-        """Raise :class:`RemoteProtocolError` for a request target that names no possible queue."""
+        """Raise :class:`RemoteProtocolError` for a request target that names no possible queue.
+
+        Its status is 404 for a path that is not ``/wsrm/QUEUE``.
+        """
         queue_of_target(target)
 
     def accept(self, connection: Any, head: RequestHead, post: bytes, head_length: int) -> None:  # noqa: ANN401  # a _SoapAnswers
-        """Accept a whole request: refuse it, ask the main process about it, or decode it."""
+        """Refuse a whole request, ask the main process about it, or decode it and pass it on.
+
+        The answer may be given later. The first ``head_length`` bytes of ``post`` are the HTTP
+        head.
+        """
         assert isinstance(connection, _SoapAnswers)
         content_type = head.headers.get(b"content-type", b"")
         charset = _CHARSET.search(content_type)
@@ -192,7 +208,10 @@ class Front:
         self._channel.send(Arrived(request, queue, client, post, head_length, packed(message)))
 
     def _tell(self, queue: str, peer: str, why: str) -> None:
-        """Log each reason once for each queue. A client seldom shows its user the reason."""
+        """Log why a request was refused, once for each queue and reason.
+
+        At most TOLD_MAX pairs are logged. A client seldom shows its user the reason.
+        """
         if (queue, why) not in self._told and len(self._told) < TOLD_MAX:
             self._told.add((queue, why))
             log.warning('wsrm.refused queue=%s peer=%s because="%s"', queue, peer, why)
@@ -200,7 +219,7 @@ class Front:
     # --- from the main process --------------------------------------------------------------------
 
     def on_message(self, message: Admitted | Answered | Refused | Drain) -> None:
-        """Handle one message of the main process."""
+        """Handle one message of the main process (:mod:`.crossing`)."""
         if isinstance(message, Drain):
             self._drains = asyncio.ensure_future(self._drain())
             return
@@ -222,7 +241,7 @@ class Front:
             connection.refuse(message.status, message.reason, message.section, message.retry_after)
 
     def on_room(self) -> None:
-        """Read from clients again, because the main process has caught up."""
+        """Read from clients again, because the channel to the main process has room again."""
         if self.endpoint is not None:
             self.endpoint.release_reading()
 
@@ -240,7 +259,7 @@ def _client(connection: SrmpConnection, head: RequestHead) -> Client:
 
 
 async def serve(gateway: Gateway) -> Served:
-    """Listen on the socket that the main process passed.
+    """Listen on the socket that the main process passed, and return the callbacks.
 
     Raises :class:`SystemExit` if the certificate files cannot be loaded.
     """

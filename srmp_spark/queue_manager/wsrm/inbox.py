@@ -46,11 +46,14 @@ log = logging.getLogger(__name__)
 
 SECTION = "WS-ReliableMessaging"
 TOLD_MAX = 1_000
-"""Refusals that are logged, each once. Further refusals are not logged, to bound memory and log."""
+"""Most pairs of queue and reason that are logged, each once.
+
+Further refusals are not logged, to bound memory and log.
+"""
 
 
 class Request:
-    """A request that waits for its answer, at the gateway that received it."""
+    """One request of a client that waits for its answer, in the main process."""
 
     __slots__ = ("_number", "_send", "client", "read_at")
 
@@ -59,8 +62,8 @@ class Request:
     ) -> None:
         """Store the number and the client of a request.
 
-        ``send`` sends to the gateway that has the connection. An answer to a gateway that has ended
-        is lost.
+        ``send`` sends an answer to the gateway that has the connection. An answer to a gateway that
+        has ended is lost.
         """
         self._number = number
         self._send = send
@@ -78,26 +81,26 @@ class Request:
         return self.client.sender_name
 
     def reply(self, reply: SoapReply) -> None:
-        """Answer with SOAP, or with status 202 alone."""
+        """Send an answer with SOAP, or with status 202 alone, to the gateway."""
         self._send(Answered(self._number, reply.status, dict(reply.fields), reply.content))
 
     def respond(self, respond: Respond) -> None:
-        """Answer with the response that the engine decided."""
+        """Send the response that the engine (:class:`.Destination`) decided, as an HTTP answer."""
         self.reply(reply_of(respond))
 
     def refuse(
         self, status: int, reason: str, section: str, retry_after: int | None = None
     ) -> None:
-        """Answer the request with an HTTP status without SOAP."""
+        """Send an answer with an HTTP status and without SOAP."""
         self._send(Refused(self._number, status, reason, section, retry_after))
 
     def fail(self) -> None:
-        """Answer 503 because of an error of ours. The client repeats its message."""
+        """Send an answer 503 because of an internal error. The client repeats its message."""
         self.refuse(503, "internal", "srmp-spark", RETRY_AFTER_SECONDS)
 
 
 class ReliableInbox:
-    """Judges requests and passes them to their queues."""
+    """Judges requests in the main process, and passes them to their queues."""
 
     def __init__(
         self,
@@ -116,9 +119,10 @@ class ReliableInbox:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def admits(self, asked: Asked | Arrived, request: Request) -> bool:
-        """Return whether a message for this queue may be judged at all.
+        """Return whether a message for its queue may be judged. Refuse ``request`` if not.
 
-        If not, ``request`` is answered.
+        The gate and the writers are asked, and for an :class:`Asked` also whether the queue accepts
+        messages.
         """
         gate = self._acceptor.gate
         if gate is not None:
@@ -144,7 +148,11 @@ class ReliableInbox:
         return True
 
     def accept(self, arrived: Arrived, request: Request) -> None:
-        """Judge a decoded message, and pass it to its queue or refuse it."""
+        """Judge a decoded message, and pass it to its queue or refuse it, now or later.
+
+        A CreateSequence waits until its address is looked up. Raises :class:`ProcessMustEndError`
+        as :meth:`.ReliableQueues.receive`.
+        """
         if not self.admits(arrived, request):
             return
         message, client = message_of(arrived), arrived.client
@@ -231,14 +239,17 @@ class ReliableInbox:
         self._tell(queue, request.peer, why)
 
     def _tell(self, queue: str, peer: str, why: str) -> None:
-        """Log each reason once for each queue. A client seldom shows its user the reason."""
+        """Log why a request was refused, once for each queue and reason.
+
+        At most TOLD_MAX pairs are logged. A client seldom shows its user the reason.
+        """
         if (queue, why) not in self._told and len(self._told) < TOLD_MAX:
             self._told.add((queue, why))
             log.warning('wsrm.refused queue=%s peer=%s because="%s"', queue, peer, why)
 
 
 def _refusal(message: SoapMessage, why: str) -> SoapReply:
-    """Return the fault for a message that its queue cannot accept.
+    """Return the answer with a SOAP fault for a message that its queue cannot accept.
 
     The fault is CreateSequenceRefused for a CreateSequence. The fault is SequenceTerminated for a
     message of a sequence whose queue no longer exists.

@@ -44,7 +44,7 @@ class ReliableLink(
         Asked | Arrived | Counted | HandshakeRefused | Drained,
     ]
 ):
-    """Keeps the gateway of WS-ReliableMessaging running."""
+    """Keeps the gateway process of WS-ReliableMessaging running."""
 
     module = "srmp_spark.queue_manager.wsrm.gateway"
     noun = "wsrm"
@@ -58,9 +58,10 @@ class ReliablePort:
     """
 
     def __init__(self, manager: QueueManager, tls: ClientTls, base: str) -> None:
-        """Load the stored sequences; ``base`` is the URL by which clients reach the port.
+        """Load the stored sequences from the database, without starting the port.
 
-        Records that cannot be read are logged and set aside.
+        ``base`` is the URL by which clients reach the port. Database rows that cannot be read are
+        logged and set aside.
         """
         stored = wsrm_sequences.load(manager.directory.writer)
         for each in stored.unreadable:
@@ -83,7 +84,11 @@ class ReliablePort:
     async def start(
         self, config: ServeConfig, listening: socket.socket, connections_max: int
     ) -> None:
-        """Start the gateway on the socket ``listening``, which still belongs to the caller."""
+        """Start the gateway on the socket ``listening``, and wait until it listens.
+
+        The caller keeps and closes the socket. Raises :class:`ConfigurationError` as
+        :meth:`.GatewayLink.started`.
+        """
         assert config.listen_wsrm is not None
         tls = None
         if config.listen_wsrm.is_tls:
@@ -99,7 +104,7 @@ class ReliablePort:
         await self._link.started()
 
     def status(self, sees: Callable[[str], bool]) -> list[dict[str, Any]]:
-        """Return ``status.incoming_sequences`` of the queues that ``sees`` allows."""
+        """Return the list ``status.incoming_sequences``, with the queues that ``sees`` allows."""
         return self._queues.status(sees)
 
     def _on_message(self, message: Asked | Arrived | Counted | HandshakeRefused | Drained) -> None:
@@ -126,13 +131,13 @@ class ReliablePort:
             self._drained.set()
 
     async def drain(self) -> None:
-        """Finish the requests in progress at the port, for at most DRAIN_SECONDS and one second."""
+        """Let the gateway finish its requests. Wait at most DRAIN_SECONDS and one second."""
         if self._link is not None and self._link.send(Drain()):
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._drained.wait(), DRAIN_SECONDS + 1)
 
     async def close(self) -> None:
-        """End the gateway and stop all sending."""
+        """End the gateway, and cancel all sending. Messages in flight are dropped."""
         if self._link is not None:
             await self._link.stop()
         self._queues.close()
@@ -140,9 +145,8 @@ class ReliablePort:
 
 
 def new_identifier() -> str:
-    """Return the identifier of a new sequence.
+    """Return a random identifier for a new sequence.
 
-    The 122 random bits of the identifier cannot be guessed. So only a client that was given the
-    identifier knows the identifier.
+    Its 122 random bits cannot be guessed. So only a client that was given the identifier knows it.
     """
     return f"urn:uuid:{uuid.uuid4()}"

@@ -6,10 +6,11 @@ The steps are in this order::
                                               └→ sequences: saver ───────┴→ one transaction
                                                              → Committed → answers
 
-The rows of a message and the counts of its sequence are in one transaction. The journal calls
-:meth:`_save` for the counts in the same write that holds the rows.
+A *destination* (:class:`.Destination`) is the engine of one queue. The rows of a message and the
+counts of its sequence are in one transaction. The journal calls :meth:`_save` for the counts in the
+same write that holds the rows.
 
-**Faults of ours.** An exception while a destination decides about one message affects that message
+**Internal faults.** An exception while a destination decides about one message affects that message
 only. The stored state of its sequence is put back as it was before, and the sequence accepts
 nothing more until the next start. Its client is answered 503, and all other sequences continue
 (:meth:`ReliableQueues._put_back`). An exception *after* the decision, between the rows and the
@@ -72,22 +73,23 @@ log = logging.getLogger(__name__)
 
 
 class Answer(Protocol):
-    """The request that waits for the outcome of its message."""
+    """The request that waits for the outcome of its message: :class:`.inbox.Request`."""
 
     def respond(self, respond: Respond) -> None:
-        """Answer with the response that the engine decided."""
+        """Answer with the response that the destination decided."""
 
     def fail(self) -> None:
-        """Answer 503 because of an error of ours."""
+        """Answer 503 because of an internal error."""
 
 
 SEQUENCES_SHOWN_MAX = 1_000
-"""Sequences that ``status`` shows at most.
+"""Most sequences that ``status`` shows.
 
 The Delta table ``wsrm_sequences`` contains all sequences.
 """
 TOLD_MAX = 1_000
-"""Pairs of queue and kind of fault that are logged, each once. Further pairs are not logged."""
+"""Most pairs of queue and kind of fault that are logged, each once. Further pairs are not logged.
+"""
 _ANY, _ANY_ARRIVAL = Message("", durable=True), Arrival(0, "wsrm", "")
 """An empty message and arrival, to ask whether a queue accepts any new message."""
 
@@ -95,13 +97,13 @@ _ANY, _ANY_ARRIVAL = Message("", durable=True), Arrival(0, "wsrm", "")
 def _owner(origin: Origin) -> str:
     """Return the owner in whose share of the table a sequence counts.
 
-    The owner is the subject of a certificate, or the host of an address.
+    The owner is the subject of the client's certificate, or else the host of its address.
     """
     return holder_of(origin.peer, origin.sender_name)
 
 
 def _named_by(message: SoapMessage, destination: Destination) -> Iterator[InboundSequence]:
-    """Yield the sequences whose state ``message`` may change."""
+    """Yield the sequences of ``destination`` whose state ``message`` may change."""
     content = message.content
     names = [each.identifier for each in message.ack_requested]
     if message.sequence is not None:
@@ -114,7 +116,7 @@ def _named_by(message: SoapMessage, destination: Destination) -> Iterator[Inboun
 
 
 class _Waiting(NamedTuple):
-    """A message whose commit is awaited."""
+    """A message that waits for its commit, and the request to answer after that."""
 
     destination: Destination
     queue: str
@@ -124,9 +126,9 @@ class _Waiting(NamedTuple):
 
 
 class _Row:
-    """Has the role that a connection has for a POST of SRMP.
+    """Takes the place of the connection of a row, where the acceptor expects a connection.
 
-    No client waits for a single row here.
+    No client waits for a single row, because the answer belongs to the sequence.
     """
 
     __slots__ = ("read_at",)
@@ -135,18 +137,19 @@ class _Row:
         self.read_at = time.perf_counter()
 
     def acknowledge(self, ok: Ok) -> None:
-        """Do nothing: the row is stored, and the answer of its sequence is sent separately."""
+        """Do nothing, because the answer of the sequence is sent separately."""
 
     def refuse(
         self, status: int, reason: str, section: str, retry_after: int | None = None
     ) -> None:
-        """Do nothing: the queue was asked before whether it accepts the message."""
+        """Do nothing, because the engine was asked before whether the queue accepts the message."""
 
 
 class ReliableQueues:
-    """All queues that accept messages of WS-ReliableMessaging.
+    """Holds the destinations of all queues that got messages of WS-ReliableMessaging.
 
-    The destination of a queue is created when its first message arrives.
+    The destination of a queue is created when its first message arrives. All methods run in the
+    loop.
     """
 
     def __init__(
@@ -158,7 +161,7 @@ class ReliableQueues:
         settings: DestinationSettings,
         base: str,
     ) -> None:
-        """Restore the sequences ``stored``, which the last run left.
+        """Restore the sequences ``stored``, which the last run left in the database.
 
         ``new_identifier`` returns a URI that was never used. ``base`` is the URL of the port.
         """
@@ -174,7 +177,7 @@ class ReliableQueues:
         self._batch: list[_Waiting] = []
         self._collecting: object = None
         self._late: dict[str, list[tuple[Later, Origin, Answer]]] = {}
-        """Answers of each queue that wait for room, in the order of their time."""
+        """For each queue the answers that wait for room in it, in the order of their time."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._closed = False
@@ -192,7 +195,10 @@ class ReliableQueues:
         return f"<ReliableQueues {len(self._destinations)} queues {len(self._origins)} sequences>"
 
     def destination(self, queue: str) -> Destination:
-        """Return the destination of a local queue, and create it if necessary."""
+        """Return the destination of the queue ``queue``, and create it if necessary.
+
+        The queue need not exist.
+        """
         found = self._destinations.get(queue)
         if found is None:
             address = f"{self._base}/wsrm/{quote_queue_name(queue)}"
@@ -207,9 +213,9 @@ class ReliableQueues:
         return found
 
     def status(self, sees: Callable[[str], bool]) -> list[dict[str, Any]]:
-        """Return ``status.incoming_sequences`` of the queues that ``sees`` allows.
+        """Return the list ``status.incoming_sequences``, with the queues that ``sees`` allows.
 
-        Open sequences are first, then the newest ones, SEQUENCES_SHOWN_MAX at most.
+        Open sequences are first, then the newest ones. There are at most SEQUENCES_SHOWN_MAX.
         """
         found = [
             (queue, each, self._origins[each.identifier])
@@ -241,7 +247,8 @@ class ReliableQueues:
     def is_missing(self, queue: str) -> bool:
         """Return whether the queue does not exist and its messages must wait at their sender.
 
-        Messages for an unknown queue wait with ``--unknown-queue retry``.
+        Messages for an unknown queue wait with ``--unknown-queue retry``; otherwise the result is
+        False.
         """
         return not self._takes_messages(queue) and self._manager.config.unknown_queue == "retry"
 
@@ -250,7 +257,7 @@ class ReliableQueues:
         return found is not None and found.declared
 
     def refuses(self, queue: str) -> str | None:
-        """Return why no sequence can begin for ``queue``, or ``None``.
+        """Return the reason why no sequence can begin for ``queue``, or ``None`` if one can.
 
         The reason is a sentence for the client.
         """
@@ -272,9 +279,10 @@ class ReliableQueues:
     def receive(
         self, queue: str, message: SoapMessage, record: Record, origin: Origin, answer: Answer
     ) -> None:
-        """Decide about a message, store it, and answer when it is stored.
+        """Decide about a message, submit its rows, and answer when they are on stable storage.
 
-        Raises :class:`ProcessMustEndError` if the process is about to end.
+        The call does not wait for that. After an internal error before anything was submitted,
+        ``answer`` gets a 503. Raises :class:`ProcessMustEndError` if the process is about to end.
         """
         destination = self.destination(queue)
         sequence = (
@@ -332,7 +340,7 @@ class ReliableQueues:
     def _put_back(
         self, destination: Destination, queue: str, message: SoapMessage, before: list[SequenceRow]
     ) -> None:
-        """Undo the effects of a message that met an error of ours.
+        """Undo the effects of a message on its sequences, because of an internal error.
 
         The sequences that the message names get back their stored state ``before``, and accept
         nothing more until the next start. The error is logged and counted.
@@ -353,9 +361,10 @@ class ReliableQueues:
         destination.put_back(before, known=self._origins.keys())
 
     def _tell_fault(self, queue: str, origin: Origin, fault: Fault) -> None:
-        """Count a fault, and log it once for each queue and kind.
+        """Count a fault in the metrics, and log it once for each queue and kind of fault.
 
-        A client seldom shows its user the fault that it received.
+        At most TOLD_MAX pairs are logged. A client seldom shows its user the fault that it
+        received.
         """
         name = fault.subcode.rpartition("}")[2] or "Fault"
         self._manager.metrics.refuse(400, f"wsrm-{name}")
@@ -371,9 +380,9 @@ class ReliableQueues:
 
     @staticmethod
     def _tell_holes(queue: str, sequence: InboundSequence | None, origin: Origin) -> None:
-        """Log that a sequence ended with messages missing.
+        """Log a warning if a sequence that has ended has missing messages.
 
-        The client gives up the messages for which the client never received an acknowledgement.
+        The client gives up the messages for which it never received an acknowledgement.
         """
         if (
             sequence is not None
@@ -391,7 +400,7 @@ class ReliableQueues:
             )
 
     def _not_of(self, message: SoapMessage, origin: Origin) -> str | None:
-        """Return a sequence identifier in ``message`` that another client began, or ``None``.
+        """Return an identifier in ``message`` of a sequence of another client, or ``None``.
 
         Two clients differ if their certificates differ, or if only one of them has a certificate.
         """
@@ -408,9 +417,9 @@ class ReliableQueues:
         return None
 
     def _tell_apart(self, destination: Destination, message: SoapMessage, origin: Origin) -> None:
-        """Treat a CreateSequence as new if another client used the same MessageID before.
+        """Make a CreateSequence count as new if another client used the same MessageID before.
 
-        Without this check the message would count as a copy of that client's CreateSequence.
+        Without this the message would count as a copy of that client's CreateSequence.
         """
         known = destination.created(message.message_id)
         began = None if known is None else self._origins.get(known.identifier)
@@ -425,9 +434,10 @@ class ReliableQueues:
     def _not_now(
         self, destination: Destination, queue: str, message: SoapMessage, record: Record
     ) -> Refused | None:
-        """Return why a new message is refused at present (a quota, a pause), or ``None``.
+        """Return the refusal of a new message at present (a quota, a pause), or ``None``.
 
-        A copy of a message is answered in any state of the queue.
+        The result is ``None`` too for a copy of a message, which is answered in any state of the
+        queue.
         """
         header = message.sequence
         known = None if header is None else destination.get(header.identifier)
@@ -446,7 +456,7 @@ class ReliableQueues:
         """Submit the rows of a message and the counts of its sequence to the journal.
 
         The rows are first, because the acceptor's callback must report them to the catalogue before
-        our callback computes the room.
+        the callback of this class computes the room.
         """
         manager = self._manager
         for delivery in received.deliveries:
@@ -467,7 +477,10 @@ class ReliableQueues:
         self._arm()
 
     def _save(self, connection: sqlite3.Connection) -> None:
-        """Store the changed state of all sequences in the journal's transaction."""
+        """Write the changed state of all sequences in the journal's transaction.
+
+        The journal calls this method. Removed sequences are forgotten.
+        """
         utc = self._manager.clock.utc()
         for queue, destination in self._destinations.items():
             if not destination.has_changes:
@@ -526,7 +539,7 @@ class ReliableQueues:
     # --- room and time ----------------------------------------------------------------------------
 
     def _room(self, queue: str) -> int:
-        """Return the number of messages that fit into the queue.
+        """Return the number of messages that fit into the queue. It may be negative.
 
         The room is ``--wsrm-buffer`` less the messages that the default consumer has not received,
         and less the messages that are being written to the disk. The room is 0 while the queue is
@@ -550,7 +563,10 @@ class ReliableQueues:
                 self._answer_late(queue, self._late.get(queue, []))
 
     def _answer_late(self, queue: str, these: list[tuple[Later, Origin, Answer]]) -> None:
-        """Send the answers ``these``, which are waiting answers of ``queue``."""
+        """Give the waiting answers ``these`` of ``queue``, and remove them.
+
+        They must be the first ones that wait.
+        """
         if not these:
             return
         these = list(these)
@@ -588,7 +604,7 @@ class ReliableQueues:
         self._arm()
 
     def close(self) -> None:
-        """Stop the timer, which never fires again."""
+        """Stop the timer for good. Answers that wait are not given."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""HTTP form of answers of WS-ReliableMessaging."""
+"""Build the HTTP answers of WS-ReliableMessaging."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SoapReply(NamedTuple):
 
 
 def reply_of(respond: Respond) -> SoapReply:
-    """Return the HTTP answer for a response of the engine.
+    """Return the HTTP answer for a response of the engine (:class:`.Destination`).
 
     The status is 200 with a message and 202 without one. A fault has the status that SOAP requires.
     """
@@ -35,7 +35,10 @@ def reply_of(respond: Respond) -> SoapReply:
 
 
 def reply_of_error(error: SoapFaultError) -> SoapReply:
-    """Return the HTTP answer to a message that was refused before its sequence was looked up."""
+    """Return the HTTP answer with the fault in ``error``.
+
+    Used for a message that was refused before its sequence was looked up.
+    """
     fault = error.fault
     rm = RM_OF.get(split(fault.subcode)[0])
     if rm is RmVersion.V1_1 and error.addressing is AddressingVersion.V2004_08:

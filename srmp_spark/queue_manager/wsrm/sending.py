@@ -1,9 +1,9 @@
-"""Send our own messages to an address that a client named: acknowledgements, responses, faults.
+"""Send messages to an address that a client named: acknowledgements, responses, faults.
 
-The allow-list decides each time whether the address may be called, with the IP addresses that the
-host has at that time. The receipts sender limits the rate, because it makes all calls to addresses
-that a message named. No message is sent again. A source whose acknowledgement was lost repeats its
-message or asks, and gets a newer acknowledgement.
+The allow-list (:mod:`.url_policy`) decides each time whether the address may be called, with the IP
+addresses that the host has at that time. The receipts sender (:mod:`.receipts_sender`) limits the
+rate, because it makes all calls to addresses that a message named. No message is sent again. A
+source whose acknowledgement was lost repeats its message or asks, and gets a newer acknowledgement.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SENDS_MAX = 1_000
-"""Messages in flight at one time.
+"""Most messages in flight at one time.
 
 A further message is dropped, as the network may drop a message. The source then asks again.
 """
 
 
 class WsrmSender:
-    """Sends messages to clients that have an address."""
+    """Sends messages of WS-ReliableMessaging to clients that have an address."""
 
     def __init__(self, receipts: ReceiptsSender, tls: ClientTls) -> None:
         self._receipts = receipts
@@ -41,7 +41,10 @@ class WsrmSender:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, send: Send, origin: Origin) -> None:
-        """Schedule one delivery attempt if the allow-list permits the address."""
+        """Schedule one attempt to deliver a message, if the allow-list permits its address.
+
+        Beyond SENDS_MAX messages in flight the message is dropped. A failure is only logged.
+        """
         if len(self._tasks) >= SENDS_MAX:
             return
         task = asyncio.ensure_future(self._send(send, origin))
@@ -49,10 +52,10 @@ class WsrmSender:
         task.add_done_callback(self._tasks.discard)
 
     async def may_call(self, url: str, origin: Origin) -> bool:
-        """Return whether ``url``, which a client named, may be called now.
+        """Look up the host of ``url``, which a client named; return whether it may be called now.
 
-        The allow-list must permit the URL, and the look-up of its host must succeed. A blocked URL
-        is logged and counted.
+        The allow-list must permit the URL, and the look-up must succeed. A blocked URL is logged
+        and counted.
         """
         found = await self._receipts.judged(url, peer=origin.peer, sender_name=origin.sender_name)
         return not isinstance(found, str)
@@ -87,7 +90,7 @@ class WsrmSender:
             log.exception("wsrm.send_failed")
 
     async def close(self) -> None:
-        """Stop sending; messages in flight are dropped."""
+        """Cancel all sending; messages in flight are dropped."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,1 +1,1 @@
-"""Connections to remote queue managers: the gateway process and the main process's side of it."""
+"""Connect to remote queue managers: the gateway process, and the main process's side of it."""

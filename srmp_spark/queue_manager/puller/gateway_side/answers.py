@@ -16,7 +16,10 @@ from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled
 
 NOTHING = frozenset((Status.MQ_ERROR_IO_TIMEOUT, Status.MQ_ERROR_MESSAGE_NOT_FOUND))
-"""Statuses of a read that found no message. The cursor determines which of the two is returned."""
+"""Statuses of a read that found no message.
+
+A read without a cursor and one with a cursor return different statuses.
+"""
 REMOVED = frozenset((Status.MQ_ERROR_MESSAGE_NOT_FOUND, Status.MQ_ERROR_MESSAGE_ALREADY_RECEIVED))
 """Statuses of a peek by lookup identifier for a message that is gone."""
 HELD = frozenset(
@@ -26,10 +29,13 @@ HELD = frozenset(
 
 
 class RefusedError(SrmpSparkError):
-    """The remote queue manager refused a call. ``status`` is its HRESULT or fault."""
+    """Raised when the remote queue manager refused a call.
+
+    ``status`` is its HRESULT or RPC fault.
+    """
 
     def __init__(self, status: int, what: str, *, perhaps_done: bool = False) -> None:
-        """Describe the refused call ``what``.
+        """Describe a refused call. ``what`` names the call or the server.
 
         ``perhaps_done`` is set for a fault that does not state that the call was not carried out.
         """
@@ -40,23 +46,29 @@ class RefusedError(SrmpSparkError):
 
 
 class LostError(SrmpSparkError):
-    """There is no connection, or the connection ended.
+    """Raised when there is no connection, or when the connection ended.
 
     A call in flight may have been carried out.
     """
 
 
 class NotSentError(LostError):
-    """The connection had ended before the call was sent. The call was not carried out."""
+    """Raised when the connection had ended before a call was sent.
+
+    So the call was not carried out.
+    """
 
 
 class Unreadable(NamedTuple):
-    """A message whose parts do not fit together. It never becomes a row and is never removed."""
+    """A message in the remote queue whose parts do not fit together.
+
+    It never becomes a row of a queue and is never removed.
+    """
 
     request: int
-    """dwRequestId of the message's lock, if the read was a receive.
+    """The dwRequestId of this queue manager's lock on the message, if the read was a receive.
 
-    Unlock it with :meth:`ReadableQueue.end`.
+    :meth:`ReadableQueue.end` with ``keep`` unlocks it.
     """
     reason: str
 
@@ -72,43 +84,47 @@ def unreadable_text(count: int, reason: str) -> str:
 
 
 class Ended(Enum):
-    """The result of a call of R_EndReceive."""
+    """What the server did with a call of R_EndReceive."""
 
     CARRIED_OUT = auto()
     NOT = auto()
-    """The call was refused before the message was removed."""
+    """The server refused the call before it removed the message."""
     UNCLEAR = auto()
-    """The call failed, perhaps in the removal itself. Only a peek can tell."""
+    """The call failed, perhaps while the message was being removed. Only a peek can show it."""
 
 
 class ReadableQueue(Protocol):
     """An open remote queue: :class:`.remotes.CrossedQueue` or :class:`.remote.RemoteQueue`.
 
-    All methods raise :class:`RefusedError` if the server refuses the call, and :class:`LostError`
-    if the connection ends.
+    All methods raise :class:`RefusedError` if the server refuses the call, :class:`LostError` if
+    the connection ends, and :class:`NotSentError`, which is a LostError, if the call was not sent.
     """
 
     @property
     def calls_at_once(self) -> int:
-        """Return how many calls may be in flight at the same time."""
+        """Return the number of calls that may be in flight at the same time."""
         ...
 
     async def read(
         self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
     ) -> Pulled | Unreadable | Status:
-        """Return a message, or :class:`Unreadable`, or the status if there is no message.
+        """Read (R_StartReceive) and return one message, an :class:`Unreadable`, or a status.
 
-        The message is locked by us if ``action`` receives. ``wait_s`` is the longest wait for a
-        message, in seconds.
+        A status means that there is no message. If ``action`` receives, the message is locked for
+        this connection until :meth:`end`. ``wait_s`` is the longest wait for a message, in seconds.
+        ``lookup_id`` or ``cursor`` choose the message, if ``action`` needs one of them.
         """
         ...
 
     async def end(self, request: int, *, keep: bool = False) -> Ended:
-        """Remove the message that ``request`` locked, or with ``keep`` unlock the message."""
+        """Remove the message that the read ``request`` locked, or with ``keep`` unlock it.
+
+        Return what the server did.
+        """
         ...
 
     async def cursor(self) -> int:
-        """Create a cursor in the remote queue and return its number."""
+        """Create a cursor in the remote queue, and return its number for :meth:`read`."""
         ...
 
     async def close_cursor(self, cursor: int) -> None:

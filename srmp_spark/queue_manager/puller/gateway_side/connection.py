@@ -48,7 +48,7 @@ A machine that has not accepted by then counts as unreachable.
 ANSWER_SECONDS = 60.0
 """Longest wait for an answer, in seconds, in addition to the wait that the call requests.
 
-After it the connection is lost.
+After that the connection is ended.
 """
 TURN_SECONDS = 0.002
 """Longest time that one connection may use in one turn of the event loop to process received bytes,
@@ -64,7 +64,10 @@ log = logging.getLogger(__name__)
 
 
 class RpcClient(asyncio.Protocol):
-    """One RPC connection to a server. Calls may be concurrent if the server agrees."""
+    """One RPC connection to a server, as an :class:`asyncio.Protocol`.
+
+    Calls may be concurrent if the server agrees. "The engine" is :class:`.ClientConnection`.
+    """
 
     def __init__(self, where: str, settings: ClientSettings) -> None:
         self._where = where
@@ -75,20 +78,21 @@ class RpcClient(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
         self._flushes = False
-        """A flush is scheduled, so that calls that are made together are sent together."""
+        """Whether a flush is scheduled. Calls that are made together are sent together by it."""
         self._why = ""
         self.is_behind = False
-        """Reading is paused until the bytes that were read are processed."""
+        """Whether reading is paused until the bytes that were read are processed."""
         self._is_held = False
-        """Reading is paused because the receiver of the answers has no room."""
+        """Whether reading is paused because the receiver of the answers has no room."""
         self.on_read: Callable[[], object] = lambda: None
         """Callback after each read, because :attr:`unfinished_bytes` may have changed."""
 
     @classmethod
     async def connect(cls, host: str, port: int, settings: ClientSettings) -> RpcClient:
-        """Return a connection to the server at ``host`` and ``port``, after the RPC bind.
+        """Connect to ``host`` and ``port``, make the RPC bind, sign in, and return the connection.
 
-        Raises :class:`LostError` if the server is unreachable, does not answer in time or refuses.
+        Raises :class:`LostError` if the server is unreachable, refuses, or does not accept within
+        CONNECT_SECONDS or answer within ANSWER_SECONDS. Raises :class:`RefusedError` for a fault.
         """
         where = f"{host}:{port}"
         client = cls(where, settings)
@@ -111,19 +115,20 @@ class RpcClient(asyncio.Protocol):
     # --- the transport ----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the RPC bind (called by asyncio)."""
+        """Send the RPC bind. asyncio calls this method."""
         self._transport = cast("asyncio.Transport", transport)
         self._engine.bind(self._loop.time())
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """Process bytes of the server (called by asyncio)."""
+        """Process bytes from the server. asyncio calls this method."""
         self._read(data)
 
     def _read(self, data: bytes = b"") -> None:
-        """Process ``data`` for at most :data:`TURN_SECONDS`.
+        """Process received bytes for at most :data:`TURN_SECONDS`, and call :attr:`on_read`.
 
-        The rest is processed in the next turns of the event loop.
+        The rest is processed in later turns of the event loop, and the socket is not read until
+        then.
         """
         ends_at = time.perf_counter() + TURN_SECONDS
         results = self._engine.receive(data, PDUS_AT_ONCE)
@@ -140,7 +145,7 @@ class RpcClient(asyncio.Protocol):
             self._resume()
 
     def hold_reading(self) -> None:
-        """Stop reading until :meth:`release_reading`.
+        """Pause reading from the server until :meth:`release_reading`.
 
         Call this when the receiver of the answers has no room.
         """
@@ -149,7 +154,7 @@ class RpcClient(asyncio.Protocol):
             self._transport.pause_reading()
 
     def release_reading(self) -> None:
-        """Continue to read after :meth:`hold_reading`."""
+        """End the pause of :meth:`hold_reading`."""
         if self._is_held:
             self._is_held = False
             self._resume()
@@ -159,7 +164,7 @@ class RpcClient(asyncio.Protocol):
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail all calls, because the TCP connection ended (called by asyncio)."""
+        """Fail all calls, because the TCP connection ended. asyncio calls this method."""
         self._take(self._engine.lost(str(exc) if exc is not None else "the connection is gone"))
 
     def _take(self, results: list[Any]) -> None:
@@ -209,22 +214,23 @@ class RpcClient(asyncio.Protocol):
 
     @property
     def calls_at_once(self) -> int:
-        """Return how many calls may be in flight at the same time."""
+        """Return the number of calls that the server accepts at the same time."""
         return self._engine.calls_at_once
 
     @property
     def address(self) -> tuple[str, int]:
-        """Return the address and the port that were reached."""
+        """Return the IP address and the port that the connection reached."""
         host, port = self._transport.get_extra_info("peername")[:2]
         return str(host), int(port)
 
     # --- calls ------------------------------------------------------------------------------------
 
     async def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401
-        """Make a call and return its answer, whatever HRESULT it has.
+        """Make a call, wait for its answer, and return the decoded answer with any HRESULT.
 
-        Raises :class:`RefusedError` for a fault. Raises :class:`LostError` if the connection ends
-        or the answer cannot be read, and :class:`NotSentError` if the call was not sent.
+        ``wait_s`` are the seconds that the server may wait itself. Raises :class:`RefusedError` for
+        a fault. Raises :class:`LostError` if the connection ends, the answer takes ANSWER_SECONDS
+        longer or cannot be read, and :class:`NotSentError` if the call was not sent.
         """
         name = METHODS[opnum].name
         syntax = self._bound.result().syntax
@@ -237,10 +243,11 @@ class RpcClient(asyncio.Protocol):
             ) from None
 
     async def raw(self, opnum: int, stub: bytes, wait_s: float = 0.0) -> bytes:
-        """Make a call and return the stub of its answer as bytes.
+        """Make a call, wait for its answer, and return the stub of the answer as bytes.
 
-        Raises :class:`RefusedError` for a fault, :class:`LostError` if the connection ends, and
-        :class:`NotSentError` if the call was not sent.
+        Raises :class:`RefusedError` for a fault, :class:`LostError` if the connection ends or the
+        answer takes ``wait_s`` and ANSWER_SECONDS, and :class:`NotSentError` if the call was not
+        sent.
         """
         if self._why:
             raise NotSentError(f"{self._where}: {self._why}")
@@ -261,11 +268,15 @@ class RpcClient(asyncio.Protocol):
 
     @property
     def unfinished_bytes(self) -> int:
-        """Return the bytes of answers whose last fragment has not been received."""
+        """Return the number of bytes of answers whose last fragment has not been received."""
         return self._engine.unfinished_bytes
 
     def close(self, why: str = "closed") -> None:
-        """End the connection. The server unlocks everything that the connection has locked."""
+        """End the connection at once, and fail its calls with :class:`LostError`.
+
+        The server unlocks everything that the connection has locked. ``why`` is the reason in the
+        errors.
+        """
         if hasattr(self, "_transport"):
             self._take(self._engine.lost(why))
             self._transport.abort()
@@ -274,7 +285,7 @@ class RpcClient(asyncio.Protocol):
 
 
 async def find_port(host: str) -> int:
-    """Return the port of remote read on ``host``, from the endpoint mapper of ``host``.
+    """Ask the endpoint mapper of ``host`` for the port of remote read, and return the port.
 
     Raises :class:`RefusedError` if the mapper refuses the call, names no port, or sends an answer
     that cannot be read. Raises :class:`LostError` if the mapper is unreachable.
@@ -297,7 +308,7 @@ async def find_port(host: str) -> int:
 
 
 async def _within(seconds: float, work: asyncio.Future[Any]) -> None:
-    """Wait for ``work``, at most ``seconds``, and raise its exception.
+    """Wait for ``work``, at most ``seconds``, and raise its exception. Then cancel ``work``.
 
     Raises :class:`asyncio.TimeoutError` if ``work`` is not done in time. A cancellation is always
     raised. :func:`asyncio.wait_for` of Python 3.11 drops a cancellation that arrives together with

@@ -39,26 +39,29 @@ from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKe
 from srmp_spark.signing_in.credentials import Credentials
 
 OPENING = 0
-"""Number in :class:`Failed` that stands for :class:`Open` instead of a call."""
+"""The call number in :class:`Failed` that stands for :class:`Open` instead of a call."""
 
 
 # --- to the gateway -------------------------------------------------------------------------------
 
 
 class Open(msgspec.Struct, tag=True, frozen=True):
-    """Request: connect to a server and sign in."""
+    """Requests that the gateway connects to a server and signs in.
+
+    The answer is :class:`Opened` or :class:`Failed`.
+    """
 
     connection: int
     host: RemoteHost
     credentials: Credentials
-    """Credentials with the password.
+    """The user's credentials with the password.
 
     No log shows the password, and the gateway forgets it with the connection.
     """
 
 
 class OpenQueue(msgspec.Struct, tag=True, frozen=True):
-    """Request: open the one queue of a connection. The answer is :class:`Done`."""
+    """Requests to open the one queue of a connection. The answer is :class:`Done`."""
 
     connection: int
     call: int
@@ -67,9 +70,9 @@ class OpenQueue(msgspec.Struct, tag=True, frozen=True):
 
 
 class Read(msgspec.Struct, tag=True, frozen=True):
-    """Request: R_StartReceive.
+    """Requests the call R_StartReceive, which reads one message.
 
-    The answer is :class:`Found`, :class:`Unread` or :class:`NotThere`.
+    The answer is :class:`Found`, :class:`Unread` or :class:`NotThere`. ``wait_s`` is in seconds.
     """
 
     connection: int
@@ -81,7 +84,10 @@ class Read(msgspec.Struct, tag=True, frozen=True):
 
 
 class End(msgspec.Struct, tag=True, frozen=True):
-    """Request: R_EndReceive. The answer is :class:`EndAnswered`."""
+    """Requests the call R_EndReceive, which removes or unlocks a locked message.
+
+    The answer is :class:`EndAnswered`. ``request`` names the lock.
+    """
 
     connection: int
     call: int
@@ -90,14 +96,14 @@ class End(msgspec.Struct, tag=True, frozen=True):
 
 
 class MakeCursor(msgspec.Struct, tag=True, frozen=True):
-    """Request: R_CreateCursor. The answer is :class:`CursorMade`."""
+    """Requests the call R_CreateCursor. The answer is :class:`CursorMade`."""
 
     connection: int
     call: int
 
 
 class CloseCursor(msgspec.Struct, tag=True, frozen=True):
-    """Request: R_CloseCursor. The answer is :class:`Done`."""
+    """Requests the call R_CloseCursor. The answer is :class:`Done`."""
 
     connection: int
     call: int
@@ -105,7 +111,7 @@ class CloseCursor(msgspec.Struct, tag=True, frozen=True):
 
 
 class Close(msgspec.Struct, tag=True, frozen=True):
-    """Request: end a connection at once, or the attempt to make it. There is no answer."""
+    """Requests to end a connection at once, or the attempt to make it. There is no answer."""
 
     connection: int
 
@@ -114,23 +120,23 @@ class Close(msgspec.Struct, tag=True, frozen=True):
 
 
 class Opened(msgspec.Struct, tag=True, frozen=True):
-    """Answer: the server has accepted the connection and the sign-in."""
+    """Answers :class:`Open`: the server has accepted the connection and the sign-in."""
 
     connection: int
     address: tuple[str, int]
-    """Address and port that were reached."""
+    """The IP address and the port that the connection reached."""
     calls_at_once: int
 
 
 class Done(msgspec.Struct, tag=True, frozen=True):
-    """Answer: a call without a result was carried out."""
+    """Answers a call without a result: it was carried out."""
 
     connection: int
     call: int
 
 
 class Found(msgspec.Struct, tag=True, frozen=True):
-    """Answer: a whole message. Read it with :func:`pulled_of_found`."""
+    """Answers :class:`Read` with a whole message. :func:`pulled_of_found` returns the message."""
 
     connection: int
     call: int
@@ -138,14 +144,15 @@ class Found(msgspec.Struct, tag=True, frozen=True):
     key: PulledKey
     packet: bytes
     message: Message
-    """The reading of ``packet``. Its body is left out if ``body_at`` states where the body is."""
+    """The message that was parsed from ``packet``. Its body is left out if ``body_at`` is not -1.
+    """
     body_at: int
     """Offset of the body in ``packet``, or -1 if the body is in ``message``."""
     body_size: int
 
 
 class Unread(msgspec.Struct, tag=True, frozen=True):
-    """Answer: a message whose parts do not fit together."""
+    """Answers :class:`Read`: the message was read, and its parts do not fit together."""
 
     connection: int
     call: int
@@ -154,7 +161,7 @@ class Unread(msgspec.Struct, tag=True, frozen=True):
 
 
 class NotThere(msgspec.Struct, tag=True, frozen=True):
-    """Answer: there is no message. ``status`` states why."""
+    """Answers :class:`Read`: there is no message. ``status`` is the server's HRESULT."""
 
     connection: int
     call: int
@@ -162,7 +169,7 @@ class NotThere(msgspec.Struct, tag=True, frozen=True):
 
 
 class EndAnswered(msgspec.Struct, tag=True, frozen=True):
-    """Answer: the result of R_EndReceive."""
+    """Answers :class:`End` with its result."""
 
     connection: int
     call: int
@@ -170,7 +177,7 @@ class EndAnswered(msgspec.Struct, tag=True, frozen=True):
 
 
 class CursorMade(msgspec.Struct, tag=True, frozen=True):
-    """Answer: the number of the new cursor."""
+    """Answers :class:`MakeCursor` with the number of the new cursor."""
 
     connection: int
     call: int
@@ -178,17 +185,17 @@ class CursorMade(msgspec.Struct, tag=True, frozen=True):
 
 
 class Failed(msgspec.Struct, tag=True, frozen=True):
-    """Answer: a call failed, or the connection could not be made.
+    """Answers that a call failed, or that the connection could not be made.
 
-    Read it with :func:`error_of`.
+    :func:`error_of` returns the error to raise.
     """
 
     connection: int
     call: int
-    """Number of the call. :data:`OPENING`: the connection could not be made."""
+    """Number of the call, or :data:`OPENING` if the connection could not be made."""
     kind: Literal["refused", "lost", "not-sent", "other"]
     text: str
-    """Text of the error. For a refusal it states who refused what."""
+    """Text of the error. If ``kind`` is "refused", it names the refused call."""
     status: int = 0
     perhaps_done: bool = False
 
@@ -203,7 +210,10 @@ ToMain = Opened | Answer | Failed
 
 
 def found_of(connection: int, call: int, pulled: Pulled) -> Found:
-    """Return the answer that carries a message. Read it with :func:`pulled_of_found`."""
+    """Return the answer :class:`Found` for the message ``pulled``.
+
+    If the packet contains the body as it is, the body is sent once, as a part of the packet.
+    """
     message = pulled.message
     at = pulled.raw.find(message.body) if message.body else -1
     if at >= 0:
@@ -221,7 +231,7 @@ def found_of(connection: int, call: int, pulled: Pulled) -> Found:
 
 
 def pulled_of_found(found: Found) -> Pulled:
-    """Return the message in an answer of the gateway."""
+    """Return the message that an answer :class:`Found` carries, as locked or peeked just now."""
     message, packet = found.message, found.packet
     if found.body_at >= 0:
         message = message._replace(body=packet[found.body_at : found.body_at + found.body_size])
@@ -229,7 +239,7 @@ def pulled_of_found(found: Found) -> Pulled:
 
 
 def failed_of(connection: int, call: int, error: Exception) -> Failed:
-    """Return the answer that carries an error. Read it with :func:`error_of`."""
+    """Return the answer :class:`Failed` that carries ``error`` to the main process."""
     if isinstance(error, RefusedError):
         return Failed(
             connection, call, "refused", crossable(error.what), error.status, error.perhaps_done
@@ -241,7 +251,7 @@ def failed_of(connection: int, call: int, error: Exception) -> Failed:
 
 
 def error_of(failed: Failed) -> SrmpSparkError:
-    """Return the error in an answer of the gateway."""
+    """Return the exception that an answer :class:`Failed` carries. The caller raises it."""
     if failed.kind == "refused":
         return RefusedError(failed.status, failed.text, perhaps_done=failed.perhaps_done)
     kinds = {"lost": LostError, "not-sent": NotSentError}
@@ -249,7 +259,7 @@ def error_of(failed: Failed) -> SrmpSparkError:
 
 
 def crossable(text: str) -> str:
-    """Return ``text`` with characters that UTF-8 cannot encode replaced by escapes.
+    """Return ``text`` with escapes in place of the characters that UTF-8 cannot encode.
 
     A server may send halves of surrogate pairs.
     """

@@ -1,8 +1,9 @@
-"""Run the gateway of subscriptions: connections to remote queue managers, in a separate process.
+"""Run the gateway of subscriptions, a process with connections to remote queue managers.
 
-A remote server can make work expensive, so all such work is done here: address lookup, sign-in,
-assembly and decryption of fragments, and parsing of packets. The main process decides which calls
-are made and gets whole, parsed messages (:mod:`.crossing`). It alone decides what happens to them.
+A remote server can make work expensive, so all such work is done in this process: address lookup,
+sign-in, assembly and decryption of fragments, and parsing of packets. The main process decides
+which calls are made and gets whole, parsed messages (:mod:`.crossing`). It alone decides what
+happens to them.
 
 **Back-pressure.** Each call asks a server for one message, and the main process limits the calls.
 While more than :data:`srmp_spark.queue_manager.gateway.channel.CONGESTED_BYTES` wait for the main
@@ -54,15 +55,15 @@ if TYPE_CHECKING:
 
 UNFINISHED_MAX = 256 * 1_048_576
 """Most bytes of unfinished answers of all connections: those of sixty connections that each receive
-a message of the largest size. Above it the connection with the most of them is closed. So a
-server that begins many large answers and ends none does not harm the other subscriptions.
+a message of the largest size. If there are more, the connection with the most of them is closed.
+So a server that begins many large answers and ends none does not harm the other subscriptions.
 """
 
 log = logging.getLogger(__name__)
 
 
 class RemoteConnection:
-    """One connection that the main process requested, with the queue that is open over it."""
+    """One connection that the main process requested, and the remote queue that is open over it."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class RemoteConnection:
         on_read: Callable[[], object],
         logged: LogOnce,
     ) -> None:
-        """Begin to connect.
+        """Begin to connect in a task. The result is sent to the main process.
 
         ``send`` sends answers to the main process. ``on_read`` is called when
         :attr:`unfinished_bytes` may have changed.
@@ -85,23 +86,23 @@ class RemoteConnection:
         self._queue: RemoteQueue | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.client: RpcClient | None = None
-        """The client; ``None`` until the connection exists."""
+        """The RPC client, or ``None`` until the connection exists."""
         self._start(self._open())
 
     @property
     def unfinished_bytes(self) -> int:
-        """Return the bytes of answers whose last fragment has not been received."""
+        """Return the number of bytes of answers whose last fragment has not been received."""
         return 0 if self.client is None else self.client.unfinished_bytes
 
     def close(self) -> None:
-        """End the connection at once."""
+        """End the connection at once, and cancel its calls. No answer is sent for them."""
         if self.client is not None:
             self.client.close()
         for task in self._tasks:
             task.cancel()
 
     def call(self, asked: Call) -> None:
-        """Make a call to the server, and send its answer to the main process."""
+        """Begin a call to the server. Its answer is sent to the main process when it arrives."""
         self._start(self._answer(asked))
 
     def _start(self, work: Coroutine[object, object, None]) -> None:
@@ -169,7 +170,7 @@ class RemoteConnection:
 
 
 class RemoteConnections:
-    """Holds the connections of all subscriptions."""
+    """Holds the connections of all subscriptions in the gateway."""
 
     def __init__(self, channel: Channel[ToMain, ToGateway]) -> None:
         self._channel = channel
@@ -179,7 +180,7 @@ class RemoteConnections:
         """Bytes of unfinished answers of each connection that has any."""
 
     def on_message(self, message: ToGateway) -> None:
-        """Carry out a request of the main process."""
+        """Begin to carry out a request of the main process (:mod:`.crossing`)."""
         if isinstance(message, Open):
             number = message.connection
             self._connections[number] = RemoteConnection(
@@ -195,15 +196,15 @@ class RemoteConnections:
             self._connections[message.connection].call(message)
 
     def on_room(self) -> None:
-        """Read from the servers again, because the main process has caught up."""
+        """Read from the servers again, because the channel to the main process has room."""
         for each in self._connections.values():
             if each.client is not None:
                 each.client.release_reading()
 
     def _count_unfinished(self, number: int) -> None:
-        """Update the unfinished bytes of connection ``number``.
+        """Record the present unfinished bytes of connection ``number``.
 
-        If all connections together exceed ``UNFINISHED_MAX``, close the connection with the most.
+        If all connections together exceed UNFINISHED_MAX, close the connection with the most.
         """
         connection = self._connections.get(number)
         size = 0 if connection is None else connection.unfinished_bytes
@@ -230,7 +231,7 @@ class RemoteConnections:
 
 
 async def serve(gateway: Gateway) -> Served:
-    """Return the handlers for the requests of the main process."""
+    """Return the callbacks for messages of the main process. No connection is made yet."""
     connections = RemoteConnections(gateway.channel)
     return Served(connections.on_message, connections.on_room)
 

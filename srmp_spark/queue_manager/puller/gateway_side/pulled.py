@@ -1,4 +1,4 @@
-"""One message of a remote queue, from its packet to its row."""
+"""One message of a remote queue, from its packet to the row that it becomes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from srmp_spark.mqrr.pulled_states import PulledEvent, PulledState, moved
 
 
 class PulledKey(NamedTuple):
-    """Identifies a message: no other message of the remote queue has both values."""
+    """Identifies a message: no other message of its remote queue has both values."""
 
     lookup_id: int
     message_id: str
 
     @property
     def lookup_ids(self) -> tuple[int, ...]:
-        """Return the lookup identifiers that the message may have in the remote queue.
+        """Return the one or two lookup identifiers that the message may have in the remote queue.
 
         The most likely one is first. See :func:`.lookup_identifier.candidates`.
         """
@@ -29,18 +29,18 @@ class PulledKey(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Pulled:
-    """One whole message of a remote queue, with its state."""
+    """One whole message of a remote queue, and its state (:mod:`.pulled_states`)."""
 
     key: PulledKey
     raw: bytes
-    """Bytes of the message's packet."""
+    """The packet of the message, as bytes."""
     message: Message
     state: PulledState
     request: int = 0
-    """dwRequestId of our lock on the message, if there is one."""
+    """The dwRequestId of this queue manager's lock on the message, if there is one, else 0."""
 
     def move(self, event: PulledEvent) -> None:
-        """Change the state of the message by ``event``.
+        """Change :attr:`state` by ``event``, as the table of :mod:`.pulled_states` defines.
 
         Raises :class:`LocalProtocolError` if ``event`` cannot happen in the present state.
         """
@@ -48,9 +48,10 @@ class Pulled:
 
 
 def pulled_of(raw: bytes, packet: MessagePacket, sequence_id: int, state: PulledState) -> Pulled:
-    """Return the message that was read from a packet.
+    """Build the message from its packet; ``raw`` are the bytes of the packet.
 
-    Raises :class:`RemoteProtocolError` if a part of the message is missing.
+    ``sequence_id`` is the number that the server returned with the packet. Raises
+    :class:`RemoteProtocolError` if a part of the message is missing.
     """
     message = message_of(packet)
     lookup_id = lookup_id_of(

@@ -30,15 +30,15 @@ from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, pulled_o
 
 
 class Calls(Protocol):
-    """A connection to a server: :class:`.connection.RpcClient`, or a test's."""
+    """A connection to a server: :class:`.connection.RpcClient`, or that of a test."""
 
     @property
     def calls_at_once(self) -> int:
-        """Return how many calls may be in flight at the same time."""
+        """Return the number of calls that may be in flight at the same time."""
         ...
 
     async def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401
-        """Make a call and return its answer.
+        """Make a call, wait for its answer, and return the answer.
 
         Raises :class:`RefusedError` and :class:`LostError`.
         """
@@ -46,7 +46,7 @@ class Calls(Protocol):
 
 
 class RemoteQueue:
-    """One open handle of a remote queue.
+    """One open handle of a remote queue, in the gateway.
 
     All methods raise :class:`RefusedError` if the server refuses the call, and :class:`LostError`
     if the connection ends.
@@ -59,7 +59,10 @@ class RemoteQueue:
 
     @classmethod
     async def open(cls, calls: Calls, queue: QueueFormat, *, receive: bool) -> RemoteQueue:
-        """Open ``queue`` to receive from it, or else to peek only."""
+        """Open the remote queue ``queue`` and return it.
+
+        With ``receive`` messages can be received from it, otherwise only peeked.
+        """
         access = ACCESS_RECEIVE if receive else ACCESS_PEEK
         answer = await calls.call(2, OpenRequest(queue, access, SHARE_DENY_NONE))
         return cls(calls, answer.handle)
@@ -67,10 +70,11 @@ class RemoteQueue:
     async def read(
         self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
     ) -> Pulled | Unreadable | Status:
-        """Return a message, or :class:`Unreadable`, or the status if there is no message.
+        """Read (R_StartReceive) and return one message, an :class:`Unreadable`, or a status.
 
-        The message is locked by us if ``action`` receives. ``wait_s`` is the longest wait for a
-        message, in seconds.
+        A status means that there is no message. If ``action`` receives, the message is locked for
+        this connection until :meth:`end`. ``wait_s`` is the longest wait for a message, in seconds.
+        ``lookup_id`` or ``cursor`` choose the message, if ``action`` needs one of them.
         """
         request = next(self._requests)
         asked = StartReceiveRequest(
@@ -95,9 +99,9 @@ class RemoteQueue:
         return pulled
 
     async def end(self, request: int, *, keep: bool = False) -> Ended:
-        """Remove the message that ``request`` locked, or with ``keep`` unlock the message.
+        """Remove the message that the read ``request`` locked, or with ``keep`` unlock it.
 
-        The call is R_EndReceive. Return whether the server carried out the call.
+        The call is R_EndReceive. Return what the server did.
         """
         answer = await self._calls.call(
             9, EndReceiveRequest(self._handle, RR_NACK if keep else RR_ACK, request)
@@ -108,11 +112,11 @@ class RemoteQueue:
 
     @property
     def calls_at_once(self) -> int:
-        """Return how many calls may be in flight at the same time."""
+        """Return the number of calls that may be in flight at the same time."""
         return self._calls.calls_at_once
 
     async def cursor(self) -> int:
-        """Create a cursor in the remote queue and return its number."""
+        """Create a cursor in the remote queue, and return its number for :meth:`read`."""
         answer = await self._calls.call(4, HandleRequest(self._handle))
         if answer.status != Status.MQ_OK:
             raise RefusedError(answer.status, "R_CreateCursor")

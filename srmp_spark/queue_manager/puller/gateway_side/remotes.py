@@ -62,14 +62,14 @@ GONE = "the process that reads remote queues ended, and is started again"
 
 
 class RemotesLink(GatewayLink[ToGateway, ToMain]):
-    """Keeps the gateway of subscriptions running."""
+    """Keeps the gateway process of subscriptions running."""
 
     module = "srmp_spark.queue_manager.puller.gateway_side.gateway"
     noun = "subscriptions"
 
 
 class Remotes:
-    """Makes connections to remote queue managers through the gateway."""
+    """Makes connections to remote queue managers, through one gateway process."""
 
     def __init__(self) -> None:
         self._link: RemotesLink | None = None
@@ -80,10 +80,11 @@ class Remotes:
         self._connections: dict[int, RemoteConnection] = {}
 
     async def connect(self, host: RemoteHost, credentials: Credentials) -> RemoteConnection:
-        """Connect to ``host`` and sign in.
+        """Connect to ``host``, sign in, and return the connection.
 
-        Raises :class:`LostError` if the host or the gateway cannot be reached. Raises
-        :class:`RefusedError` and other errors of this package if the host refuses.
+        The first call starts the gateway. Raises :class:`LostError` if the host or the gateway
+        cannot be reached. Raises :class:`RefusedError`, :class:`NotSentError` or another
+        :class:`SrmpSparkError` if the connection or the sign-in fails otherwise.
         """
         if self._link is None:
             self._link = RemotesLink(
@@ -109,7 +110,7 @@ class Remotes:
         return connection
 
     async def stop(self) -> None:
-        """End the gateway. No connection may be requested afterwards."""
+        """End the gateway and fail all calls. No connection may be requested afterwards."""
         if self._link is not None:
             await self._link.stop()
         self._on_lost()
@@ -127,7 +128,7 @@ class Remotes:
 
 
 class RemoteConnection:
-    """One connection to a remote queue manager, made by the gateway."""
+    """One connection to a remote queue manager, as the main process sees it."""
 
     def __init__(
         self,
@@ -137,10 +138,10 @@ class RemoteConnection:
         calls: Iterator[int],
         on_closed: Callable[[int], object],
     ) -> None:
-        """Prepare the connection.
+        """Prepare the connection ``number``.
 
         ``where`` is the name of the server in error messages. ``calls`` numbers the calls of all
-        connections.
+        connections. ``on_closed`` is called with ``number`` when the connection is closed.
         """
         self._number = number
         self._where = where
@@ -151,31 +152,35 @@ class RemoteConnection:
         """Callers that wait for an answer, by the number of their call."""
         self._is_open = True
         self.address = ("", 0)
-        """Address and port that were reached."""
+        """The IP address and the port that the connection reached."""
         self.calls_at_once = 1
         """Most calls that may be in flight at the same time."""
 
     async def connect(self, asked: Open) -> None:
-        """Let the gateway connect and sign in. Errors as :meth:`Remotes.connect`."""
+        """Let the gateway connect and sign in, and wait for that.
+
+        Raises as :meth:`Remotes.connect`.
+        """
         opened = await self._ask(OPENING, asked)
         if not isinstance(opened, Opened):
             raise _unexpected(opened)
         self.address, self.calls_at_once = opened.address, opened.calls_at_once
 
     async def open(self, queue: QueueFormat, *, receive: bool) -> CrossedQueue:
-        """Open the one queue of this connection.
+        """Open the one remote queue of this connection, and return it.
 
-        Raises :class:`RefusedError` and :class:`LostError`.
+        With ``receive`` messages can be received from it, otherwise only peeked. Raises
+        :class:`RefusedError` and :class:`LostError`.
         """
         await self.call(lambda number, call: OpenQueue(number, call, queue, receive))
         return CrossedQueue(self)
 
     async def call(self, make: Callable[[int, int], Call]) -> Opened | Answer:
-        """Send a request to the gateway, and return its answer.
+        """Send a request to the gateway, wait for its answer, and return the answer.
 
         ``make`` makes the request from the number of this connection and the number of the new
-        call. Raises :class:`RefusedError`, :class:`LostError`, and :class:`NotSentError` if the
-        call was not sent.
+        call. There is no time-out: the gateway has one. Raises :class:`RefusedError`,
+        :class:`LostError`, and :class:`NotSentError` if the call was not sent.
         """
         call = next(self._calls)
         return await self._ask(call, make(self._number, call))
@@ -191,7 +196,7 @@ class RemoteConnection:
             self._waiting.pop(call, None)
 
     def receive(self, message: ToMain) -> None:
-        """Pass an answer of the gateway to the caller that waits for it."""
+        """Pass an answer of the gateway to the caller that waits for it, if there still is one."""
         future = self._waiting.get(OPENING if isinstance(message, Opened) else message.call)
         if future is None or future.done():
             # The caller was cancelled.
@@ -202,14 +207,17 @@ class RemoteConnection:
             future.set_result(message)
 
     def lost(self) -> None:
-        """Fail every call, because the gateway ended, and the connection with it."""
+        """Fail every call with :class:`LostError`, because the gateway has ended."""
         self._is_open = False
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(LostError(f"{self._where}: {GONE}"))
 
     def close(self) -> None:
-        """End the connection. The server unlocks everything that the connection has locked."""
+        """Order the gateway to end the connection, and fail its calls.
+
+        The server unlocks everything that the connection has locked.
+        """
         if self._is_open:
             self._link.send(Close(self._number))
         self.lost()
@@ -217,23 +225,24 @@ class RemoteConnection:
 
 
 class CrossedQueue:
-    """An open remote queue through the gateway (:class:`.answers.ReadableQueue`)."""
+    """An open remote queue that is used through the gateway (:class:`.answers.ReadableQueue`)."""
 
     def __init__(self, connection: RemoteConnection) -> None:
         self._connection = connection
 
     @property
     def calls_at_once(self) -> int:
-        """Return how many calls may be in flight at the same time."""
+        """Return the number of calls that may be in flight at the same time."""
         return self._connection.calls_at_once
 
     async def read(
         self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
     ) -> Pulled | Unreadable | Status:
-        """Return a message, or :class:`Unreadable`, or the status if there is no message.
+        """Read (R_StartReceive) and return one message, an :class:`Unreadable`, or a status.
 
-        The message is locked by us if ``action`` receives. ``wait_s`` is the longest wait for a
-        message, in seconds.
+        A status means that there is no message. If ``action`` receives, the message is locked for
+        this connection until :meth:`end`. ``wait_s`` is the longest wait for a message, in seconds.
+        ``lookup_id`` or ``cursor`` choose the message, if ``action`` needs one of them.
         """
         answer = await self._connection.call(
             lambda number, call: Read(number, call, int(action), wait_s, lookup_id, cursor)
@@ -247,9 +256,9 @@ class CrossedQueue:
         raise _unexpected(answer)
 
     async def end(self, request: int, *, keep: bool = False) -> Ended:
-        """Remove the message that ``request`` locked, or with ``keep`` unlock the message.
+        """Remove the message that the read ``request`` locked, or with ``keep`` unlock it.
 
-        The call is R_EndReceive. Return whether the server carried out the call.
+        The call is R_EndReceive. Return what the server did.
         """
         answer = await self._connection.call(lambda number, call: End(number, call, request, keep))
         if not isinstance(answer, EndAnswered):
@@ -257,7 +266,7 @@ class CrossedQueue:
         return answer.ended
 
     async def cursor(self) -> int:
-        """Create a cursor in the remote queue and return its number."""
+        """Create a cursor in the remote queue, and return its number for :meth:`read`."""
         answer = await self._connection.call(MakeCursor)
         if not isinstance(answer, CursorMade):
             raise _unexpected(answer)

@@ -1,12 +1,13 @@
-"""Copy a remote queue (``mode = "copy"``): each message becomes one row here, and stays there.
+"""Copy a remote queue (``mode = "copy"``): each message becomes one local row, and stays.
 
-Theory of operation. A cursor walks through the queue from its head, again and again. A message that
-was not seen before becomes a row, and a note that it was seen is stored in the same commit. A
-comparison with the last message would not suffice. A message of higher priority that arrives later
-is before it, and a message that was locked during the walk returns to its old place. A message that
-was seen, but is missing in a whole walk, may be locked. Its note is dropped only if a peek reports
-that the message is gone. A note has both identifiers of the message, as moved messages have,
-because a queue manager that is set up anew issues lookup identifiers from the beginning.
+Theory of operation. A cursor walks through the remote queue from its first message, again and
+again. A message that was not seen before becomes a row of the local queue, and a note that it was
+seen is stored in the same commit. A comparison with the last message would not suffice. A message
+of higher priority that arrives later is before it, and a message that was locked during the walk
+returns to its old place. A message that was seen, but is missing in a whole walk, may be locked.
+Its note is dropped only if a peek reports that the message is gone. A note has both identifiers of
+the message, as moved messages have, because a queue manager that is set up anew issues lookup
+identifiers from the beginning.
 """
 
 from __future__ import annotations
@@ -36,23 +37,24 @@ from srmp_spark.queue_manager.puller.moving_and_copying.passing import UNREADABL
 COPIED_MAX = 500_000
 """Most messages of one remote queue whose keys a copy keeps, with about 470 bytes of memory each.
 
-Beyond it, new messages are counted and not copied, and ``last_error`` reports them, until messages
-are removed from the remote queue.
+At the limit, new messages are counted and not copied, and ``last_error`` reports them, until
+messages are removed from the remote queue.
 """
 
 
 class Noting(Protocol):
-    """Stores the copies. Each call returns when its result is on stable storage."""
+    """Stores the copies. Each call waits until its result is on stable storage."""
 
     async def copied(self, messages: Sequence[Pulled]) -> tuple[int, str | None]:
-        """Make rows of the messages and note them as copied.
+        """Make rows of the messages, and store in the same commit that they were copied.
 
-        Return how many became rows, and the reason if not all did.
+        Return the number of messages that became rows, from the first on, and the reason if not all
+        did.
         """
         ...
 
     async def removed(self, keys: Collection[PulledKey]) -> None:
-        """Forget these messages, which are no longer in the remote queue."""
+        """Forget that these messages were copied: the remote queue no longer has them."""
         ...
 
 
@@ -62,7 +64,7 @@ class _Walk:
 
     by_number: ByNumber = field(default_factory=ByNumber)
     there: set[PulledKey] = field(default_factory=set)
-    """Keys of the messages that the walk has met."""
+    """Keys of the messages that the walk has met in the remote queue."""
     unreadable: int = 0
     reason: str = ""
     """Reason why the last unreadable message cannot be read."""
@@ -70,7 +72,7 @@ class _Walk:
 
 
 class _ByCursor:
-    """Walks from the head of the queue to its end over one connection."""
+    """Walks with a cursor from the first message to the end, over one connection."""
 
     def __init__(self, queue: ReadableQueue, walk: _Walk) -> None:
         self._queue = queue
@@ -78,9 +80,9 @@ class _ByCursor:
         self._cursor: int | None = None
 
     async def next(self) -> Pulled | Unreadable | None:
-        """Return the next message, or None at the end of the queue.
+        """Peek at the next message and return it, or None at the end of the queue.
 
-        Raises :class:`LostError` and :class:`RefusedError`.
+        Raises :class:`LostError`, and :class:`RefusedError` if the server refuses the call.
         """
         action = Action.PEEK_NEXT
         if self._cursor is None:
@@ -100,10 +102,10 @@ class _ByCursor:
 
 
 class _ByNumber:
-    """Continues a walk over a new connection, after the last message that the walk has.
+    """Continues a walk over a new connection, after the last message that the walk has met.
 
-    The class uses lookup identifiers. Where they cannot be used, a cursor walks from the head
-    again.
+    The class uses lookup identifiers (:mod:`srmp_spark.mqrr.by_number`). Where they cannot be used,
+    a cursor walks from the first message again.
     """
 
     def __init__(self, queue: ReadableQueue, walk: _Walk) -> None:
@@ -113,9 +115,9 @@ class _ByNumber:
         walk.by_number.connected()
 
     async def next(self) -> Pulled | Unreadable | None:
-        """Return the next message, or None at the end of the queue.
+        """Peek at the next message and return it, or None at the end of the queue.
 
-        Errors as :meth:`_ByCursor.next`.
+        Raises as :meth:`_ByCursor.next`.
         """
         tells = Tells.AGAIN
         while self._instead is None:
@@ -149,38 +151,40 @@ class Copier:
     def __init__(
         self, noting: Noting, seen: Collection[PulledKey], *, told: Callable[[str], None]
     ) -> None:
-        """Begin with ``seen``, the messages that earlier processes have copied.
+        """Begin with ``seen``, the keys of the messages that earlier processes have copied.
 
-        ``told`` is called with texts for the operator.
+        ``told`` is called with texts about skipped messages, which the operator sees in ``status``.
         """
         self._noting = noting
         self._told = told
         self.seen = set(seen)
         self.moved = 0
-        """Rows that were made since the start of the process."""
+        """Number of rows that were made since the start of the process."""
         self.unreadable = 0
-        """Unreadable messages that the last walk skipped. The next walk reads them again."""
+        """Number of unreadable messages that the last walk skipped. The next walk reads them again.
+        """
         self.not_copied = 0
-        """Messages beyond COPIED_MAX that the last walk found."""
+        """Number of messages beyond COPIED_MAX that the last walk found."""
         self.is_full: str | None = None
         self._walk: _Walk | None = None
-        """The walk in progress. ``None``: the next call begins a new walk."""
+        """The walk in progress. If it is ``None``, the next call begins a new walk."""
 
     @property
     def is_under_way(self) -> bool:
-        """Return whether a walk lost its connection and is not finished.
+        """Return whether a walk lost its connection and is to be continued.
 
-        The next call of :meth:`walk` continues that walk.
+        The next call of :meth:`walk` continues it.
         """
         return self._walk is not None
 
     async def walk(self, queue: ReadableQueue) -> int:
-        """Walk once through the queue, and return how many messages were new.
+        """Walk once through the queue, copy new messages, and return how many became rows.
 
-        A walk whose connection was lost is continued. Raises :class:`LostError`, and
-        :class:`RefusedError` if the server refuses a call. Raises :class:`RemoteProtocolError` if
-        the cursor does not advance or too many messages are unreadable. Messages that were found
-        before an error are copied.
+        A walk whose connection was lost is continued. Messages that were found before an error are
+        copied. The walk stops early if the local queue refuses rows (:attr:`is_full`). Raises
+        :class:`LostError`, :class:`RefusedError` if the server refuses a call,
+        :class:`LimitExceededError` after more than UNREADABLE_WALKED_MAX unreadable messages, and
+        :class:`RemoteProtocolError` if the cursor does not advance.
         """
         before = self.moved
         walk = self._walk
@@ -208,9 +212,9 @@ class Copier:
         return self.moved - before
 
     async def _through(self, walk: _Walk, steps: _ByCursor | _ByNumber) -> None:
-        """Copy the messages that ``steps`` finds.
+        """Copy the messages that ``steps`` finds, until the end of the queue or an error.
 
-        After an error, also copy those found before it.
+        The messages that were found before an error are copied too.
         """
         waiting: dict[PulledKey, Pulled] = {}
         size = 0
@@ -278,10 +282,10 @@ def not_copied_text(count: int) -> str:
 
 
 async def _is_gone(queue: ReadableQueue, key: PulledKey) -> bool:
-    """Return whether the message is gone from the remote queue.
+    """Look a message up, and return whether it is gone from the remote queue.
 
     A peek must report that for each lookup identifier that the message may have. A message that is
-    locked is not gone.
+    locked is not gone. Raises :class:`LostError` and :class:`RefusedError`.
     """
     for lookup_id in key.lookup_ids:
         found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)

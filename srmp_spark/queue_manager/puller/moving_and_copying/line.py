@@ -12,11 +12,11 @@ from srmp_spark.queue_manager.puller.moving_and_copying import locks
 
 
 class Line:
-    """Knows how large a batch the line to one remote queue manager carries."""
+    """Adapts the size of a batch to the network line to one remote queue manager."""
 
     def __init__(self) -> None:
         self.messages_max = locks.BATCH_MESSAGES
-        """Most messages of the next batch."""
+        """Most messages that the next batch may have."""
         self._is_tried = False
 
     def __repr__(self) -> str:
@@ -24,29 +24,33 @@ class Line:
 
     @property
     def is_good(self) -> bool:
-        """Return whether the line carries full batches.
+        """Return whether the next batch may have the full size (``locks.BATCH_MESSAGES``).
 
         Only then several batches are in progress at once.
         """
         return self.messages_max >= locks.BATCH_MESSAGES
 
     def tries(self) -> None:
-        """Note that a batch begins."""
+        """Record that a batch is in progress.
+
+        If the connection is lost now, :meth:`broke` halves the next batch.
+        """
         self._is_tried = True
 
     def carried(self, messages: int) -> None:
-        """Note that a batch of this many messages succeeded.
+        """Record that a batch of ``messages`` messages succeeded.
 
-        The next batch may be twice as large.
+        If there was a message, the next batch may be twice as large, up to the full size.
         """
         self._is_tried = False
         if messages:
             self.messages_max = min(2 * self.messages_max, locks.BATCH_MESSAGES)
 
     def broke(self) -> None:
-        """Note that the connection is lost.
+        """Record that the connection is lost.
 
-        If a batch was in progress, the next one is half as large.
+        If a batch was in progress, the next one has at most half as many messages, but at least
+        one.
         """
         if self._is_tried:
             self.messages_max = max(1, self.messages_max // 2)

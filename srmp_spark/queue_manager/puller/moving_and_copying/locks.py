@@ -50,9 +50,10 @@ _Found = Pulled | Unreadable | Status
 
 
 class Locks:
-    """Locks the messages of one batch.
+    """Locks the messages of one batch in the remote queue.
 
-    All methods raise :class:`.answers.LostError` and :class:`RefusedError`.
+    :meth:`first` and :meth:`next` raise :class:`.answers.LostError`, and :class:`RefusedError` if
+    the server refuses a call.
     """
 
     def __init__(self, queue: ReadableQueue, messages_max: int | None = None) -> None:
@@ -64,21 +65,27 @@ class Locks:
         self._found: dict[PulledKey, Pulled] = {}
         self._reads = self._size = 0
         self.is_empty = False
-        """A read found no message: all messages of the queue are in this batch or before it."""
+        """Whether a read found no message: all messages of the queue are in this batch or before
+        it.
+        """
         self.unreadable: list[Unreadable] = []
-        """Unreadable messages.
+        """The unreadable messages that were locked.
 
         They stay locked until the others are locked, because they would be returned again.
         """
 
     async def first(self, wait_s: float) -> Pulled | Unreadable | None:
-        """Wait at most ``wait_s`` seconds for the first message. Return None if none arrived."""
+        """Lock and return the first message. Wait for it at most ``wait_s`` seconds.
+
+        Return None if no message arrived.
+        """
         return self._take(await self._queue.read(Action.RECEIVE, wait_s=wait_s))
 
     async def next(self) -> Pulled | Unreadable | None:
-        """Return the next locked message.
+        """Lock and return another message, readable or not.
 
-        Return None when the batch is full or the queue is empty, and no read is in flight.
+        Several reads are in flight at once. Return None when the batch is full or the queue is
+        empty, and no read is in flight.
         """
         while True:
             while len(self._under_way) < self._width and self._has_room():
@@ -91,21 +98,21 @@ class Locks:
 
     @property
     def is_blocked(self) -> bool:
-        """Return whether the limit of unreadable messages is reached.
+        """Return whether UNREADABLE_MAX unreadable messages are locked.
 
         The messages after them were not read.
         """
         return len(self.unreadable) >= UNREADABLE_MAX
 
     def in_order(self) -> list[Pulled]:
-        """Return the locked messages in the order in which they are to be received."""
+        """Return the locked, readable messages in the order in which they are to be received."""
         found = list(self._found.values())
         return found if self._width == 1 else sorted(found, key=lambda each: each.key.lookup_id)
 
     async def abandon(self) -> None:
-        """Cancel the reads that are still in flight after an error.
+        """Cancel the reads that are still in flight, after an error, and wait for their end.
 
-        Their locks end with the connection.
+        Messages that they have locked are unlocked when the connection ends.
         """
         for each in self._under_way:
             each.cancel()

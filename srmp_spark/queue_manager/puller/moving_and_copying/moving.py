@@ -1,20 +1,22 @@
-"""Move a remote queue (``mode = "move"``): each message becomes one row, and is removed there.
+"""Move a remote queue (``mode = "move"``): each message becomes a local row, and is removed.
 
 No crash of either side loses or doubles a message. Theory of operation:
-:mod:`srmp_spark.mqrr.pulled_states`. Messages are taken in batches, so that they share a sync:
+:mod:`srmp_spark.mqrr.pulled_states`. "Kept" means: the message is stored in the table ``pulled``,
+and is no row of a queue yet. Messages are moved in batches, so that they share a sync:
 
     R_StartReceive × n  →  one commit: kept  →  R_EndReceive × n  →  one commit: rows, not kept
 
 On a network line that breaks, batches are smaller (:mod:`.line`). With a backlog three batches are
 in progress (:meth:`Mover.batches`), if the server accepts as many calls. One becomes rows, the next
 one is ended, and the one after it is locked and stored. So neither side, nor a disk, waits for the
-others. Ends are sent in the order of the queue, so rows have that order, too. If the lock of a
-message has ended, the message may arrive again with a later batch. Then the result of its earlier
-End must be known first.
+others. Ends (calls of R_EndReceive) are sent in the order of the queue, so rows have that order,
+too. If the lock of a message has ended, the message may arrive again with a later batch. Then the
+result of its earlier End must be known first.
 
 A message that arrives again while it is kept, because its End did not succeed, is the same message.
-It is ended again, and nothing is stored twice. Doubtful messages are looked up as soon as there is
-a connection. Messages that another reader holds are looked up every few seconds.
+It is ended again, and nothing is stored twice. Doubtful messages (it is unknown whether their End
+was carried out) are looked up as soon as there is a connection. Messages that another reader holds
+are looked up every few seconds.
 """
 
 from __future__ import annotations
@@ -68,49 +70,56 @@ _EVENTS = {
 
 
 class Keeping(Protocol):
-    """Stores messages. Each asynchronous call returns when its result is on stable storage."""
+    """Stores messages. Each asynchronous call waits until its result is on stable storage."""
 
     async def keep(self, messages: Sequence[Pulled]) -> None:
-        """Store these messages, which are locked in the remote queue and are no rows yet."""
+        """Store these messages in the table of kept messages.
+
+        They are locked in the remote queue and are no rows of a queue yet.
+        """
         ...
 
     async def drop(self, keys: Sequence[PulledKey]) -> None:
-        """Delete these stored messages, which another reader has taken."""
+        """Delete these kept messages, because another reader has received them."""
         ...
 
     async def publish(self, messages: Sequence[Pulled]) -> tuple[int, str | None]:
-        """Make rows of these messages, and delete their stored copies in the same commit.
+        """Make rows of these kept messages, and delete their stored copies in the same commit.
 
-        Return how many became rows, and the reason if not all did.
+        Return the number of messages that became rows, from the first on, and the reason if not all
+        did.
         """
         ...
 
     async def removed(self, keys: Collection[PulledKey]) -> None:
-        """Forget that these messages were copied, because the remote queue has them no longer."""
+        """Forget that these messages were copied: the remote queue no longer has them."""
         ...
 
     def sending_end(self, keys: Collection[PulledKey]) -> None:
         """Record that R_EndReceive is about to be sent for these messages.
 
-        The next process needs the record if this one is killed. Raises OSError, and then End must
-        not be sent.
+        The next process needs the record if this one is killed. Raises :class:`OSError` if the
+        record cannot be written, and then R_EndReceive must not be sent.
         """
         ...
 
     def nothing_is_kept(self) -> None:
-        """Allow that the records of sent Ends are discarded, because no message is kept."""
+        """Permit that the records of sent Ends are discarded, because no message is kept."""
         ...
 
     def refuses(self) -> str | None:
-        """Return why nothing can be stored at present, or None."""
+        """Return the reason why no message can be stored at present, or None if one can."""
         ...
 
 
 class _Batch(NamedTuple):
-    """A batch of messages that are locked in the remote queue and stored in the local store."""
+    """A batch of messages that are locked in the remote queue and kept in the local store."""
 
     locked: int
-    """Messages that were locked, including those that were rows already and are removed by now."""
+    """Number of messages that were locked.
+
+    Messages that were rows from an earlier copy count too. They are removed by now.
+    """
     messages: Sequence[Pulled]
 
 
@@ -131,48 +140,48 @@ class Mover:
     ) -> None:
         """Begin with ``kept``, the messages that the last process stored and did not publish.
 
-        ``told`` is called with texts for the operator. ``copied`` are messages that are rows
-        already, from when the subscription had ``mode = "copy"``. They are only removed from the
-        remote queue. If ``takes`` is False, no message is taken from the remote queue. Then
-        :meth:`look_up` finds out what happened to the messages in ``kept``, and leaves their
-        originals in the remote queue.
+        ``told`` is called with texts about unreadable messages, which the operator sees in
+        ``status``. ``copied`` are messages that are rows already, from when the subscription had
+        ``mode = "copy"``. They are only removed from the remote queue. If ``takes`` is False, no
+        message is taken from the remote queue. Then :meth:`look_up` finds out what happened to the
+        messages in ``kept``, and leaves their originals in the remote queue.
         """
         self._keeping = keeping
         self._told = told
         self._copied = set(copied)
         self._takes = takes
         self.kept: dict[PulledKey, Pulled] = {each.key: each for each in kept}
-        """Messages that are stored and no rows yet."""
+        """Messages that are stored and are no rows of a queue yet, by key."""
         self.moved = 0
-        """Rows that were made since the start of the process."""
+        """Number of rows that were made since the start of the process."""
         self.ended = 0
-        """Messages that were removed from the remote queue since the start of the process."""
+        """Number of messages that were removed from the remote queue since the process started."""
         self.in_doubt_taken = 0
-        """Messages that were gone when they were looked up after an End without an answer.
+        """Number of messages that were gone at their look-up after an End without an answer.
 
         Another reader may have these messages, too.
         """
         self.unreadable = 0
-        """Unreadable messages that the last batch skipped, or that the present walk after them has
-        passed.
+        """Number of unreadable messages that the last batch skipped, or that the present walk after
+        them has passed.
         """
         self.is_empty = False
-        """Whether the last batch left no message that it could have taken."""
+        """Whether the remote queue had no further message for the last batch."""
         self.is_busy = False
-        """Whether messages are locked. A good moment to stop is when none are."""
+        """Whether messages are locked. A process should be stopped when none are."""
         self._full: str | None = None
         self._line = Line()
         self._is_blocked = False
-        """The head of the queue has more unreadable messages than may be held.
+        """Whether the queue begins with more unreadable messages than one batch may lock.
 
-        A walk passes these messages.
+        A walk (:class:`.Passing`) then passes these messages.
         """
         self._passing: Passing | None = None
-        """The walk after the unreadable messages, over the present connection."""
+        """The walk past the unreadable messages, over the present connection, or ``None``."""
 
     @property
     def is_full(self) -> str | None:
-        """Return why the local queue accepts no rows, or None.
+        """Return the reason why the local queue accepts no rows, or None if it accepts rows.
 
         While there is a reason, no message is taken from the remote queue.
         """
@@ -181,20 +190,22 @@ class Mover:
     # --- with a connection ------------------------------------------------------------------------
 
     async def batch(self, queue: ReadableQueue, wait_s: float) -> int:
-        """Move at most one batch, and return how many messages were locked.
+        """Move at most one batch, and return the number of messages that were locked.
 
-        The first message is waited for at most ``wait_s`` seconds. Raises :class:`LostError` and
-        :class:`RefusedError`; then :meth:`lost` must follow.
+        The result is 0 if no message arrived within ``wait_s`` seconds, or if the local queue
+        accepts no rows (:attr:`is_full`). Messages may be locked and not be rows yet. Raises
+        :class:`LostError`, :class:`RefusedError`, :class:`OSError` if an End cannot be recorded,
+        and the errors of the store; then :meth:`lost` must follow.
         """
         return await self.batches(queue, wait_s, goes_on=lambda: False)
 
     async def batches(
         self, queue: ReadableQueue, wait_s: float, *, goes_on: Callable[[], bool]
     ) -> int:
-        """Move batches while there is a backlog, and return how many messages were locked.
+        """Move batches while there is a backlog; return the number of messages that were locked.
 
         The first message is waited for at most ``wait_s`` seconds. ``goes_on`` returns whether
-        another batch may begin. At most :data:`BATCHES_TOGETHER` batches are moved. Errors as
+        another batch may begin. At most :data:`BATCHES_TOGETHER` batches are moved. Raises as
         :meth:`batch`.
         """
         self.is_empty = False
@@ -222,7 +233,10 @@ class Mover:
         return count
 
     def _may_overlap(self, queue: ReadableQueue) -> bool:
-        """Return whether there is a backlog and no other work that must be done first."""
+        """Return whether the next batch may be locked while the earlier ones are not finished.
+
+        It may if there is a backlog, the line is good, and no other work must be done first.
+        """
         return (
             queue.calls_at_once >= ENDS_AT_ONCE + READS_AT_ONCE
             and not self.is_empty
@@ -234,10 +248,10 @@ class Mover:
         )
 
     async def _settle_end_and_take(self, queue: ReadableQueue, batch: _Batch) -> _Batch:
-        """Settle earlier batches, end this batch and take the next batch, at the same time.
+        """Settle earlier batches, end this batch, and lock and store the next batch, concurrently.
 
         Return the next batch. Each of the three actions is completed even if another one fails,
-        because a commit in progress must not be left alone.
+        because a commit in progress must not be left alone. Then the first error is raised.
         """
         before = (
             asyncio.ensure_future(self._settle()),
@@ -268,8 +282,9 @@ class Mover:
         """Lock the next messages, at most a batch, and return them in the order of the queue.
 
         Unreadable messages stay locked until the other messages are locked, because they would be
-        returned again. A lock may end meanwhile (the server's cleanup timer), and its message is
-        returned again. That is the same message, and the newer lock holds it.
+        returned again. Then they are unlocked. A lock may end meanwhile (the server's cleanup
+        timer), and its message is returned again. That is the same message, and the newer lock
+        holds it.
         """
         if self._is_blocked:
             return await self._pass_by(queue)
@@ -293,8 +308,8 @@ class Mover:
     async def _pass_by(self, queue: ReadableQueue) -> list[Pulled]:
         """Lock the next readable messages with a cursor, which passes the unreadable messages.
 
-        This is for a queue with more unreadable messages than may be held. At the end of the queue
-        the walk begins anew.
+        Used for a queue with more unreadable messages than a batch may lock. At the end of the
+        queue the walk begins anew.
         """
         if self._passing is None:
             self._passing = Passing(queue)
@@ -311,7 +326,7 @@ class Mover:
         return locked
 
     async def _remove_copied(self, queue: ReadableQueue, messages: Sequence[Pulled]) -> None:
-        """Remove messages from the remote queue that are rows already, from ``mode = "copy"``.
+        """Remove messages that are rows already, from ``mode = "copy"``, from the remote queue.
 
         Whether an End succeeds or the message arrives again, nothing is lost or doubled.
         """
@@ -323,7 +338,10 @@ class Mover:
             await self._keeping.removed(removed)
 
     def _same(self, found: Pulled) -> Pulled:
-        """Return the kept message with this key, locked again, or ``found`` if it is new."""
+        """Return the kept message with the key of ``found``, or ``found`` if none is kept.
+
+        The kept message gets the lock of ``found``, and its state changes.
+        """
         kept = self.kept.get(found.key)
         if kept is None:
             return found
@@ -333,9 +351,9 @@ class Mover:
         return kept
 
     async def _keep(self, queue: ReadableQueue, locked: Sequence[Pulled]) -> _Batch:
-        """Store the new messages of a batch, and return the batch.
+        """Store the messages of a batch that are not kept yet, and return the batch.
 
-        Messages that were copied before are removed from the remote queue at once.
+        Messages that are rows from an earlier copy are removed from the remote queue at once.
         """
         handed = [self._same(each) for each in locked]
         messages = [each for each in handed if each.key not in self._copied]
@@ -349,10 +367,11 @@ class Mover:
         return _Batch(len(locked), messages)
 
     async def _end(self, queue: ReadableQueue, messages: Sequence[Pulled]) -> None:
-        """Send R_EndReceive for the messages, several at a time.
+        """Send R_EndReceive for those ``messages`` that are in state KEPT, several at a time.
 
-        Each End is recorded before it is sent. Raises :class:`LostError` if the connection ends
-        before every message is answered.
+        Each End is recorded before it is sent. Each message's state changes by its answer, for
+        which the call waits. Raises :class:`LostError` if the connection ends before every message
+        is answered, and :class:`OSError` if the record cannot be written.
         """
         waiting = [each for each in messages if each.state is PulledState.KEPT]
         lost = False
@@ -386,9 +405,10 @@ class Mover:
                 raise LostError("the connection ended before every message was acknowledged")
 
     async def _settle(self) -> None:
-        """Drop messages that another reader has taken, and make rows of those that are ours.
+        """Delete kept messages that another reader has, and make rows of those that were ended.
 
-        Messages that the queue does not accept now stay stored.
+        Messages that the local queue does not accept now stay kept, and :attr:`is_full` has the
+        reason.
         """
         nobodys = [key for key, each in self.kept.items() if each.state is PulledState.DROPPED]
         if nobodys:
@@ -408,7 +428,10 @@ class Mover:
     # --- what was in between ----------------------------------------------------------------------
 
     def lost(self) -> None:
-        """Note that the connection is gone, with its locks and cursors."""
+        """Record that the connection is gone, with its locks and cursors.
+
+        Messages that were locked become doubtful.
+        """
         self._passing = None
         self._line.broke()
         for each in self.kept.values():
@@ -417,11 +440,16 @@ class Mover:
 
     @property
     def doubtful(self) -> list[Pulled]:
-        """Return the stored messages whose originals must be looked up."""
+        """Return the kept messages whose originals in the remote queue must be looked up."""
         return [each for each in self.kept.values() if each.state in DOUBTFUL]
 
     async def look_up(self, queue: ReadableQueue) -> None:
-        """Find out what happened to the doubtful messages. Errors as :meth:`batch`."""
+        """Find out what happened to the doubtful messages in the remote queue.
+
+        One that is still in the queue is locked and ended again, unless no messages are taken. One
+        that is gone becomes a row if its End may have been carried out, otherwise it is dropped.
+        Raises as :meth:`batch`.
+        """
         try:
             for each in self.doubtful:
                 event = await self._ask(queue, each)
@@ -438,7 +466,8 @@ class Mover:
         """Look up the original of a message, and return the event that the answer means.
 
         The first call is a peek, because only a peek distinguishes locked from gone. If the
-        original is in the remote queue, it is locked again, unless no messages are taken.
+        original is in the remote queue, it is locked again, unless no messages are taken. Raises
+        :class:`LostError` and :class:`RefusedError`.
         """
         for lookup_id in message.key.lookup_ids:
             found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)

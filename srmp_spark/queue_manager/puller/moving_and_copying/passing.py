@@ -1,6 +1,6 @@
 """Find messages after many unreadable ones with a cursor, and lock them one by one.
 
-Theory of operation. A receive takes the head of the queue. An unreadable message there is held
+Theory of operation. A receive takes the first message of the queue. An unreadable message is held
 until the batch is locked (:mod:`.locks`), because it would be returned again otherwise. At most
 :data:`.locks.UNREADABLE_MAX` of them are held. If there are more, a cursor passes them without a
 lock. A readable message is locked in its place, by its lookup identifier. The cursor belongs to the
@@ -37,10 +37,9 @@ again. At the limit the walk ends with an error.
 
 
 class Passing:
-    """One walk with a cursor over one connection.
+    """One walk with a cursor from the first message to the end of a queue, over one connection.
 
-    All methods raise :class:`.answers.LostError` and :class:`RefusedError`. They raise
-    :class:`RemoteProtocolError` if the cursor does not advance.
+    All methods raise :class:`.answers.LostError` and :class:`RefusedError`.
     """
 
     def __init__(self, queue: ReadableQueue) -> None:
@@ -48,17 +47,19 @@ class Passing:
         self._cursor: int | None = None
         self._place = -1
         self.passed = 0
-        """Unreadable messages since the walk began."""
+        """Number of unreadable messages that the walk has passed."""
         self.reason = ""
         """Reason why the last unreadable message cannot be read."""
         self.is_over = False
-        """The walk has reached the end of the queue."""
+        """Whether the walk has reached the end of the queue."""
 
     async def lock(self, messages_max: int = BATCH_MESSAGES) -> list[Pulled]:
-        """Lock the next readable messages, and return them in the order of the queue.
+        """Continue the walk: lock the next readable messages, and return them in the queue's order.
 
-        At most ``messages_max`` messages are locked. The batch ends early at ``BATCH_BYTES`` bytes,
-        or after ``PASSED_AT_ONCE`` unreadable messages.
+        At most ``messages_max`` messages are locked. The batch ends early at BATCH_BYTES bytes,
+        after PASSED_AT_ONCE unreadable messages, or at the end of the queue. Messages that another
+        reader has locked are left out. Raises :class:`RemoteProtocolError` if the cursor does not
+        advance, and :class:`LimitExceededError` after UNREADABLE_WALKED_MAX unreadable messages.
         """
         locked: list[Pulled] = []
         size, passes_until = 0, self.passed + PASSED_AT_ONCE
@@ -84,7 +85,10 @@ class Passing:
         return locked
 
     async def _next(self) -> Pulled | Unreadable | None:
-        """Peek at the next message. Return None at the end of the queue."""
+        """Peek at the next message and return it.
+
+        Return None at the end of the queue, where the cursor is closed.
+        """
         action = Action.PEEK_NEXT
         if self._cursor is None:
             self._cursor, action = await self._queue.cursor(), Action.PEEK_CURRENT
@@ -98,7 +102,10 @@ class Passing:
         return None
 
     async def _locked(self, seen: Pulled) -> Pulled | None:
-        """Lock a message that was peeked at. Return None if another reader was faster."""
+        """Lock the message ``seen``, which was peeked at, and return it.
+
+        Return None if another reader has locked or removed it.
+        """
         for lookup_id in seen.key.lookup_ids:
             found = await self._queue.read(Action.LOOKUP_RECEIVE_CURRENT, lookup_id=lookup_id)
             if isinstance(found, Pulled) and found.key == seen.key:

@@ -1,8 +1,8 @@
-"""Make rows of messages from remote queues, and change their stored state in the same commit.
+"""Make rows of messages from remote queues; change their stored state in the same commit.
 
-For the engine each is a message without identity for a local queue. The puller ensures that a
-message becomes a row once, by its place in the remote queue. The remote queue manager has already
-sent the receipts that the message's sender requested.
+For the engine (:mod:`srmp_spark.srmp.receiving`) each is a message without identity for a local
+queue. The puller ensures that a message becomes a row only once, by its place in the remote queue.
+The remote queue manager has already sent the receipts that the message's sender requested.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from srmp_spark.srmp.receiving.effects import Ok
 
 LOOKUP_ID = Struct("<Q")
-"""The lookup identifier, in place of an HTTP head."""
+"""The form of the lookup identifier, which is stored in place of an HTTP head."""
 
 
 class _Row:
-    """Stands for the sender of a message: waits until the message is on stable storage."""
+    """Takes the place of a message's sender for the engine: waits until the message is stored."""
 
     __slots__ = ("done", "read_at")
 
@@ -46,7 +46,7 @@ class _Row:
     def refuse(
         self, status: int, reason: str, section: str, retry_after: int | None = None
     ) -> None:
-        """Ignore the refusal: :func:`publish` gets it as the engine's result."""
+        """Ignore the refusal, because :func:`publish` gets it as the engine's result."""
 
 
 async def publish(
@@ -56,11 +56,12 @@ async def publish(
     messages: Sequence[Pulled],
     note: Callable[[Transaction, Sequence[Pulled]], None],
 ) -> tuple[int, str | None]:
-    """Make rows of ``messages`` in this order, and call ``note`` in the same commit.
+    """Make rows of ``messages`` in this order, and wait until they are on stable storage.
 
-    Return when the commit is on stable storage. The first value is how many messages became rows.
-    The second value states why the next message did not become a row (the queue is paused, full or
-    gone), or is None. The rest may be tried again.
+    ``note`` is called in the same commit with the messages that became rows. ``peer`` names the
+    remote host. Return the number of messages that became rows, from the first on, and the reason
+    why the next one did not (the queue is paused, full or gone), or None. The rest may be tried
+    again. Raises the error of the journal if the commit fails.
     """
     gate = manager.acceptor.gate
     if gate is not None:

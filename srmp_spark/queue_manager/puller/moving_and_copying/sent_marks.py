@@ -1,12 +1,13 @@
-"""Record for which stored messages R_EndReceive was sent, so that the record survives kill -9.
+"""Record for which stored messages R_EndReceive was sent. The record survives kill -9.
 
-Theory of operation. A message that is gone when it is looked up is ours if its End was sent. It is
-another reader's if not (:mod:`srmp_spark.mqrr.pulled_states`). A process that is killed would lose
-that knowledge, so a mark is written before each End. A sync for each mark would cost more than
-everything else. So marks are written and **not** synced: the kernel keeps them when the process is
-killed. After a restart of the machine the kernel has another boot identifier. Then the file is not
-used, and every stored message counts as sent. In that case a message that another reader took may
-become a row too, and no message is lost.
+Theory of operation. "End" is the call R_EndReceive, which removes a locked message from its remote
+queue. A stored message whose original is gone at a look-up belongs to this queue manager if its End
+was sent. It belongs to another reader if not (:mod:`srmp_spark.mqrr.pulled_states`). A process that
+is killed would lose that knowledge, so a mark is written before each End. A sync for each mark
+would cost more than everything else. So marks are written and **not** synced: the kernel keeps them
+when the process is killed. After a restart of the machine the kernel has another boot identifier.
+Then the file is not used, and every stored message counts as sent. In that case a message that
+another reader took may become a row too, and no message is lost.
 
 A full disk may accept only a part of a write. Then no End is sent, and the part is cut off again.
 If that fails too, the file is written anew before the next End. At a start, the whole file must be
@@ -46,18 +47,19 @@ _CHECKED_SIZE = _MARK_SIZE + 4
 
 
 class SentMarks:
-    """The marks of one subscription, from :meth:`open` on."""
+    """The file of marks of one subscription. :meth:`open` creates an instance."""
 
     def __init__(self, path: Path, boot_id: str | None) -> None:
         self._path = path
         self._boot_id = boot_id
         self._file = -1
         self._size = 0
-        """Bytes of the header and of all whole marks."""
+        """Bytes of the file's header and of all whole marks."""
         self._is_torn = False
-        """There may be a part of a mark after ``_size``."""
+        """Whether the file may have a part of a mark after ``_size``."""
         self.sent: frozenset[bytes] | None = None
-        """Digests of the messages whose End the last process sent. ``None``: unknown."""
+        """Digests of the messages for which the last process may have sent End. ``None``: unknown.
+        """
 
     @classmethod
     def open(
@@ -68,10 +70,11 @@ class SentMarks:
         unchanged: bool = True,
         boot_id: Path = BOOT_ID,
     ) -> SentMarks:
-        """Read the marks of the last process, and begin a new file.
+        """Read the marks of the last process, begin a new file, and return its instance.
 
-        ``kept`` are the stored messages. ``unchanged`` is set if the data directory is the one that
-        the last process used. Raises OSError if the file cannot be read or written.
+        ``kept`` are the keys of the stored messages; marks of others are dropped. ``unchanged`` is
+        set if the data directory is the one that the last process used; otherwise its marks do not
+        count. Raises :class:`OSError` if the file cannot be read or written.
         """
         try:
             boot = boot_id.read_text(encoding="ascii").strip()
@@ -86,13 +89,16 @@ class SentMarks:
         return marks
 
     def was_sent(self, key: PulledKey) -> bool:
-        """Return whether the last process may have sent End for this message."""
+        """Return whether the last process may have sent End for this message.
+
+        The result is True if that is unknown.
+        """
         return self.sent is None or _digest(key) in self.sent
 
     def sending(self, keys: Iterable[PulledKey]) -> None:
-        """Record that End of these messages is about to be sent.
+        """Write marks that End of these messages is about to be sent.
 
-        Raises OSError if that fails. Then End must not be sent.
+        Raises :class:`OSError` if that fails. Then End must not be sent.
         """
         marks = b"".join(map(_mark, keys))
         if self._is_torn:
@@ -106,22 +112,25 @@ class SentMarks:
         self._size += len(marks)
 
     def _cut_off(self) -> None:
-        """Remove the part of the marks that was written, because their Ends are not sent."""
+        """Cut off the part of the marks that was written, because their Ends are not sent.
+
+        If that fails, the file is marked as torn.
+        """
         self._is_torn = True
         with suppress(OSError):
             os.ftruncate(self._file, self._size)
             self._is_torn = False
 
     def nothing_is_kept(self) -> None:
-        """Discard the marks if the file is longer than ``FORGET_BYTES``.
+        """Discard all marks if the file is longer than FORGET_BYTES.
 
-        Call this only while no message is stored.
+        Call this only while no message is stored. Raises :class:`OSError` if that fails.
         """
         if self._size > FORGET_BYTES:
             self._begin(())
 
     def close(self) -> None:
-        """Close the file. No End may be sent afterwards."""
+        """Close the file. No mark may be written, and so no End be sent, afterwards."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -130,7 +139,10 @@ class SentMarks:
         self._replace(_header(self._boot_id or "") + b"".join(map(_mark, keys)))
 
     def _replace(self, data: bytes) -> None:
-        """Replace the file by one that holds ``data``. If that fails, the old file stays."""
+        """Replace the file by one that holds ``data``.
+
+        If that fails, the old file stays. Raises :class:`OSError`.
+        """
         new = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}")
         try:
             with os.fdopen(create_private(new), "wb") as whole:
@@ -152,7 +164,7 @@ class SentMarks:
 
 
 def _write(file: int, data: bytes) -> None:
-    """Write all of ``data``. Raises OSError.
+    """Write all of ``data`` to the file descriptor. Raises :class:`OSError` if that fails.
 
     A disk that is almost full accepts a part, and reports the error at the next write.
     """
@@ -182,9 +194,10 @@ def _mark(key: PulledKey) -> bytes:
 
 
 def _read(path: Path, boot_id: str) -> frozenset[bytes] | None:
-    """Return the digests in the file.
+    """Return the digests in the file as a set.
 
-    Return None if there is no file, it is of another boot, or it is damaged.
+    Return None if there is no file, it is of another boot, or it is damaged. Raises
+    :class:`OSError` if it cannot be read.
     """
     try:
         data = path.read_bytes()

@@ -17,7 +17,10 @@ _SIGNED = 2**63
 
 
 class Left(NamedTuple):
-    """The stored state of one subscription."""
+    """The stored state that an earlier puller of one subscription left.
+
+    ``kept`` are messages that are no rows of a queue yet. ``copied`` are keys of copied messages.
+    """
 
     kept: list[Pulled]
     copied: set[PulledKey]
@@ -30,9 +33,10 @@ class Left(NamedTuple):
 
 
 def load_left(connection: sqlite3.Connection, subscription: str) -> Left:
-    """Return the stored state of a subscription.
+    """Read the stored state of a subscription from the database.
 
-    The store does not show whether End of a kept message was sent, so its state is ``UNANSWERED``.
+    What cannot be read is returned in ``unreadable`` and raises nothing. The store does not show
+    whether End of a kept message was sent, so its state is ``UNANSWERED``.
     """
     kept: list[Pulled] = []
     unreadable: list[SetAside] = []
@@ -62,9 +66,9 @@ def load_left(connection: sqlite3.Connection, subscription: str) -> Left:
 def keep_pulled(
     connection: sqlite3.Connection, subscription: str, messages: Iterable[Pulled], now: int
 ) -> None:
-    """Store messages that are no rows yet.
+    """Store messages that are locked in the remote queue and are no rows of a queue yet.
 
-    A message that is stored already is not stored again.
+    ``now`` is in microseconds since 1970. A message that is stored already is not stored again.
     """
     connection.executemany(
         "INSERT OR IGNORE INTO pulled(subscription, lookup_id, message_id, pulled_at, "
@@ -79,7 +83,7 @@ def keep_pulled(
 def forget_pulled(
     connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]
 ) -> None:
-    """Delete stored messages, which are rows now or were taken by another reader."""
+    """Delete stored messages. They are rows now, or another reader has received them."""
     connection.executemany(
         "DELETE FROM pulled WHERE subscription = ? AND lookup_id = ? AND message_id = ?",
         [(subscription, _signed(lookup_id), message_id) for lookup_id, message_id in keys],
@@ -89,7 +93,10 @@ def forget_pulled(
 def _load_copied(
     connection: sqlite3.Connection, subscription: str, unreadable: list[SetAside]
 ) -> set[PulledKey]:
-    """Return the keys of messages that were copied and may still be in the remote queue."""
+    """Read the keys of messages that were copied and may still be in the remote queue.
+
+    Keys that cannot be read are added to ``unreadable``.
+    """
     found = connection.execute(
         "SELECT lookup_id, message_id FROM copied WHERE subscription = ?", (subscription,)
     )
@@ -104,7 +111,7 @@ def _copied(row: Sequence[Any]) -> PulledKey:
 def note_copied(
     connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]
 ) -> None:
-    """Store the keys of messages that were copied, because they are rows."""
+    """Store the keys of messages that were copied and are rows of a queue now."""
     connection.executemany(
         "INSERT OR IGNORE INTO copied(subscription, lookup_id, message_id) VALUES (?, ?, ?)",
         [(subscription, _signed(lookup_id), message_id) for lookup_id, message_id in keys],
