@@ -90,7 +90,10 @@ class QueueFormat(NamedTuple):
 
     @property
     def flags(self) -> int:
-        """Return the flags: the high four bits of ``suffix_and_flags``."""
+        """Return the flags, which are ``suffix_and_flags`` without its low four bits.
+
+        An example is :data:`SYSTEM` (0x80).
+        """
         return self.suffix_and_flags & 0xF0
 
     def violation(self) -> str | None:

@@ -75,7 +75,7 @@ def body_of(body_type: int, text: str) -> bytes:
 
 
 def is_plain_text(bodies: Sequence[bytes]) -> bool:
-    """Return whether every body of type VT_EMPTY seems to be plain UTF-8 text.
+    """Return whether all ``bodies``, which are of type VT_EMPTY, seem to be plain UTF-8 text.
 
     The function checks control characters and declared encodings only. The result can be ``True``
     although a body is not valid UTF-8: the caller finds that out when it decodes the bodies.

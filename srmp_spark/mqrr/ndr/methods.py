@@ -127,9 +127,10 @@ class OpenRequest(NamedTuple):
 
 
 class HandleRequest(NamedTuple):
-    """The request of R_CloseQueue, R_CreateCursor and R_PurgeQueue.
+    """A stub that is one context handle.
 
-    The response of R_OpenQueue has the same form.
+    The class is the request of R_CloseQueue, R_CreateCursor and R_PurgeQueue, and the response of
+    R_OpenQueue.
     """
 
     handle: ContextHandle

@@ -15,7 +15,11 @@ from srmp_spark.mqrr.queue_format import QueueFormat
 
 
 class QueueView(Protocol):
-    """Current knowledge of the owner about one queue. Equal views are the same queue."""
+    """Interface by which the server asks the owner about one queue.
+
+    Each call answers for the present moment. Two views are equal if they are views of the same
+    queue.
+    """
 
     @property
     def name(self) -> str:

@@ -543,7 +543,11 @@ class Receiving:
     # --- transactions -----------------------------------------------------------------------------
 
     def enlist(self, asked: EnlistRequest, now: float) -> Status:
-        """Process R_QMEnlistRemoteTransaction and return the status to answer."""
+        """Enlist the transaction of R_QMEnlistRemoteTransaction, and start its time-out.
+
+        The time-out aborts the transaction. Return MQ_OK, also if the transaction is enlisted
+        already, or the status of the error.
+        """
         made = self.transactions.enlist(asked.transaction, now)
         if isinstance(made, Status):
             return made

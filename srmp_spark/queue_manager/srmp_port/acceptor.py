@@ -413,9 +413,11 @@ class Acceptor:
             raise self._journal.abandon("taking a message", error) from error
 
     def _submit(self, outcome: Pending, record: Record, requester: Requester) -> None:
-        """Hand a message that the engine has accepted to the journal, and count its bytes.
+        """Hand the row of an accepted message to the journal.
 
-        Calls :attr:`look` when as many bytes were accepted as it allowed.
+        A repeated message has no row, and only waits for the commit of its original. Both are
+        answered after the commit, and the bytes of both count. The method calls :attr:`look` when
+        more bytes were taken than :attr:`look` allowed.
         """
         journal = self._journal
         collecting = journal.collecting

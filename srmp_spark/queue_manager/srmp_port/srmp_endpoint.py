@@ -643,9 +643,11 @@ class SrmpEndpoint:
         return not self.room.is_full or self._evict()
 
     def _evict_in_share(self, host: str) -> bool:
-        """Close the connection of the address ``host`` that has been idle longest.
+        """Close the idle connection with the lowest rank in the share of ``host``.
 
-        Return whether there was one. A new ranking is made at most once in RANK_SECONDS.
+        The share is that of the address of ``host``, or of its /64. Return whether a connection was
+        closed. Connections are ranked at most once in RANK_SECONDS, so a connection that became
+        idle since is not found before that.
         """
         payer = payer_of(host)
         assert payer is not None, "loopback has no share"

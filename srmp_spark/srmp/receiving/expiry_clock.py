@@ -52,9 +52,10 @@ class ExpiryClock:
         )
 
     def read(self, wall: int, now: float) -> int:
-        """Return the present time in microseconds since 1970.
+        """Return the time by which messages expire, in microseconds since 1970.
 
-        ``wall`` is the wall clock in microseconds, and ``now`` the monotonic clock in seconds.
+        The time is ``wall``, unless ``wall`` jumped ahead by more than JUMP_S in the last PAUSE_S
+        seconds. Then the time continues as before the jump.
         """
         gone = int(now * 1_000_000)
         offset, jump = wall - gone, int(JUMP_S * 1_000_000)

@@ -271,7 +271,10 @@ class OutgoingQueue(ABC):
 
     # Only a stream keeps such a record.
     def on_sent(self, serial: int) -> None:  # noqa: B027
-        """Record that ``serial`` is sent now."""
+        """Note that a sending of ``serial`` begins.
+
+        The method does nothing here: only a stream records which message was sent last.
+        """
 
     def may_be_held(self, serial: int) -> bool:
         """Return whether the peer may have the message ``serial``."""

@@ -65,10 +65,11 @@ def drop(transaction: Transaction, queue_id: int, first: int, last: int, segment
 def drop_each(
     transaction: Transaction, queue_id: int, ranges: Sequence[Range], segments: Path
 ) -> None:
-    """Delete the segments wholly in the closed ranges, and mark the groups (:func:`drop`).
+    """Delete the segments wholly in one of the closed ``ranges``, and mark their groups.
 
-    The ranges are ascending and disjoint, as a purge makes them. The number of statements is small,
-    however many ranges there are.
+    A marked group is no longer read, and :func:`sweep` deletes it later. Files are deleted after
+    the commit (:func:`drop`). The ranges are ascending and disjoint, as a purge makes them. The
+    number of statements is small, however many ranges there are.
     """
     if not ranges:
         return

@@ -41,7 +41,10 @@ class InboundEvent(Enum):
 
 
 class Reaction(Enum):
-    """The reaction of the destination to an event: deliver, answer, or a fault."""
+    """What the destination does about one event: exactly one of these.
+
+    The three reactions with SEQUENCE in their names are faults.
+    """
 
     TAKE = auto()
     """Deliver the message in its turn, and acknowledge."""

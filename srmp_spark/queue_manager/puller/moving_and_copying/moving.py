@@ -104,7 +104,7 @@ class Keeping(Protocol):
         ...
 
     def nothing_is_kept(self) -> None:
-        """Permit that the records of sent Ends are discarded, because no message is kept."""
+        """State that no message is kept, so the records of :meth:`sending_end` may be discarded."""
         ...
 
     def refuses(self) -> str | None:

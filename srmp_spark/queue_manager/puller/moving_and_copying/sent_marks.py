@@ -72,9 +72,11 @@ class SentMarks:
     ) -> SentMarks:
         """Read the marks of the last process, begin a new file, and return its instance.
 
-        ``kept`` are the keys of the stored messages; marks of others are dropped. ``unchanged`` is
-        set if the data directory is the one that the last process used; otherwise its marks do not
-        count. Raises :class:`OSError` if the file cannot be read or written.
+        ``kept`` are the keys of the stored messages; marks of others are dropped. The old marks are
+        used only if ``unchanged`` is set, because the data directory is the one that the last
+        process used, and if the machine has not restarted since. ``boot_id`` is the file with the
+        machine's boot identifier. Without usable marks every stored message counts as sent
+        (:meth:`was_sent`). Raises :class:`OSError` if the file cannot be read or written.
         """
         try:
             boot = boot_id.read_text(encoding="ascii").strip()

@@ -223,7 +223,8 @@ class ReliableWire:
     def is_over(self) -> bool:
         """Return whether the wire can be dropped.
 
-        It has no messages, no sequence and nothing to be written then.
+        Such a wire has no messages (waiting, sent or taken), no sequence, no sequence that was
+        reported as lost, and no change that must still be stored in the outbox.
         """
         return (
             self.source is None

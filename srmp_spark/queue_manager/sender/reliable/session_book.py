@@ -60,7 +60,10 @@ class SessionBook:
         return self.serials | {at - len(taken): serial for at, serial in enumerate(taken)}
 
     def in_flight(self) -> tuple[tuple[int, int], ...]:
-        """Return all assigned numbers, as ascending runs (first, last), both included."""
+        """Return the numbers whose messages are neither finished nor taken.
+
+        The result has ascending runs (first, last), both included.
+        """
         runs = SerialRuns()
         for number in sorted(self.serials):
             runs.append(number, number)

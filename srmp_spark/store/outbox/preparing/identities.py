@@ -188,7 +188,10 @@ class Identities:
     def _decide(
         self, scan: Scan, rows: np.ndarray, rank: Callable[[np.ndarray], np.ndarray]
     ) -> Iterator[None]:
-        """Decide about ``rows`` (row numbers), which include all rows with the same identities."""
+        """Decide, in steps, whether each of ``rows`` (row numbers) is new, a repeat or a conflict.
+
+        ``rows`` must include all rows with the same identities. ``rank`` is that of :meth:`decide`.
+        """
         # A slice of all rows makes no copy.
         of = rows if is_large(scan.rows) else slice(None)
         kind = scan.scope[of].astype(np.uint32) * 4 + scan.how[of]

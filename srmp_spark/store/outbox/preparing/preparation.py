@@ -129,9 +129,12 @@ class Prepared(Protocol):
     def write_last(
         self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
     ) -> None:
-        """Write what makes the batch count, in the caller's transaction.
+        """Write the last part of the batch in the caller's transaction.
 
-        ``queue_ids`` has the ids of the outgoing queues in the table ``queues``.
+        The part is the row of the batch in ``batches``, the identities that are not written yet,
+        and the place of each part in its outgoing queue. With the commit of the transaction the
+        rows become messages. ``queue_ids`` has the ids of the outgoing queues in the table
+        ``queues``.
         """
 
     def abort_step(self) -> bool:
@@ -616,7 +619,10 @@ class Preparation:
     def write_last(
         self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
     ) -> None:
-        """Write what makes the batch count, in the caller's transaction (:meth:`.Outbox.write`)."""
+        """Write the last part of the batch in the caller's transaction (:meth:`.Outbox.write`).
+
+        With the commit of the transaction the rows of the batch become messages.
+        """
         assert self.result is not None, "numbered() has seen it"
         if self._has_marked:
             # The format is raised with the rest of the transaction or not at all.
