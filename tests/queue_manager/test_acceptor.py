@@ -230,7 +230,7 @@ def test_a_closed_gate_refers_to_something_that_a_user_has(tmp_path: Path) -> No
 
     run(tmp_path / "d", test)
     document, _, promise = GATE_SECTION.partition(" promise ")
-    assert f"\n| {promise} | 400 only for what can never succeed" in (ROOT / document).read_text()
+    assert f"\n### {promise}. Each refusal has one meaning\n" in (ROOT / document).read_text()
 
 
 def test_the_disk_is_looked_at_again_when_the_room_that_was_seen_is_used_up(tmp_path: Path) -> None:

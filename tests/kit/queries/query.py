@@ -342,7 +342,9 @@ class Query:
                     for name in ("queue_manager", "queue", "sequence", "label")
                 )
                 rows += (world.row(*each) for each in zip(*columns, strict=True))
-        world.note(f"  {self.name} reads batch {number}: {', '.join(map(str, rows)) or 'nothing'}")
+        # Which queue manager answered first decides the order of the logs, and nothing promises one.
+        told = sorted(rows, key=lambda row: str(row.log))
+        world.note(f"  {self.name} reads batch {number}: {', '.join(map(str, told)) or 'nothing'}")
         world.truth.read(self.name, number, rows)
         world.happened["rows were read"] += len(rows)
         life.todo = "commit"
