@@ -12,7 +12,7 @@ NAMES = [name for name, benchmark in ALL.items() if benchmark.needs_spark]
 PEERS = {
     "Kafka": {
         "spark_drain_1", "spark_drain_2", "spark_drain_seven_1", "spark_drain_seven_2", "spark_drain_two_columns",
-        "spark_latency_p50", "spark_latency_seven_p50", "sink_stage_commit",
+        "spark_latency_p50", "spark_latency_seven_p50", "spark_latency_nothing_p50", "sink_stage_commit",
     },
 }  # fmt: skip
 
