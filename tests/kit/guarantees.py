@@ -6,15 +6,16 @@ The promises themselves are written by hand, for people. Their tests stand in ``
 
       ["8b"]
       name = "A restored row is a row"
-      tests = ["tests/restore/test_restored_messages.py::test_a_remote_reader_gets_what_the_columns_say"]
+      tests = ["tests/restore/test_restored_messages.py::test_…"]
       of_its_limits = []      # optional: tests of what breaks the promise
       note = "…"              # optional: one sentence about the tests
 
-- ``acceptance.toml``: the acceptance tests T1 to T20, with ``seen``: the figures of their runs so far.
+- ``acceptance.toml``: the acceptance tests T1 to T20, with ``seen``, the figures of their runs so
+  far.
 - ``not-promised.toml``: tests of what the page does not promise, by the words in bold there.
 
-``make docs-guarantees`` writes ``docs/GUARANTEES_TESTS.md`` from them. ``tests/docs/test_guarantees.py``
-compares page, tables and tests.
+``make docs-guarantees`` writes ``docs/GUARANTEES_TESTS.md`` from these tables.
+``tests/docs/test_guarantees.py`` compares page, tables and tests.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A test that says "a healthy sender waits at most 250 ms" means our program, not the machine. On a
 machine with sixteen ready processes for two cores any process waits that long now and then. So a
-second process sleeps for a moment again and again, and records how late it wakes up: nothing of ours
-can be the reason. A test adds what it records to its limit.
+second process sleeps for a moment again and again, and records how late it wakes up. No program of
+ours can be the reason. A test adds the recorded time to its limit.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ process of tests. It has imported the commands and the queue manager, and does n
 program is a fork of the zygote: a process of its own, with its own arguments, environment,
 directory and descriptors, which runs :func:`srmp_spark.cli.main` and can be killed like any other.
 
-:func:`install` replaces :class:`subprocess.Popen`. The class forks a program only if the fork is the
-same program as a fresh interpreter would be; everything else it starts as before. So tests need no
-change. A program under ``strace``, with descriptors of its own, or with other variables for the
+:func:`install` replaces :class:`subprocess.Popen`. The class forks a program only if the fork is
+the same program as a fresh interpreter would be; everything else it starts as before. So tests need
+no change. A program under ``strace``, with descriptors of its own, or with other variables for the
 interpreter is a fresh interpreter, and so is every child of a queue manager.
 
 ``SRMP_SPARK_TESTS_FRESH=1`` in the environment of the tests starts fresh interpreters alone.

@@ -342,7 +342,7 @@ class Query:
                     for name in ("queue_manager", "queue", "sequence", "label")
                 )
                 rows += (world.row(*each) for each in zip(*columns, strict=True))
-        # Which queue manager answered first decides the order of the logs, and nothing promises one.
+        # The queue manager that answers first decides the order of the logs: nothing promises one.
         told = sorted(rows, key=lambda row: str(row.log))
         world.note(f"  {self.name} reads batch {number}: {', '.join(map(str, told)) or 'nothing'}")
         world.truth.read(self.name, number, rows)
