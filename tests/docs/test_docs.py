@@ -250,6 +250,15 @@ def test_the_interface_names_every_column() -> None:
     assert [name for name in NAMES if f"`{name}`" not in interface] == []
 
 
+def test_the_interface_names_every_metric() -> None:
+    interface = text_of(ROOT / "docs" / "INTERFACE.md")
+    package = ROOT / "srmp_spark" / "queue_manager"
+    sources = (package / "metrics.py", package / "api" / "gauges.py")
+    names = {name for path in sources for name in re.findall(r'"(srmp_[a-z_]+)"', text_of(path))}
+    assert len(names) > 20, "they are where this test looks"
+    assert {name for name in names if f"`{name}" not in interface} == set()
+
+
 def test_the_benchmarks_page_names_every_figure() -> None:
     page = text_of(ROOT / "benchmarks" / "README.md")
     names = [*ALL, *(figure for benchmark in ALL.values() for figure in benchmark.figures)]

@@ -12,7 +12,7 @@ from srmp_spark.mqrr.remote_host import RemoteHost, parse_remote_host
 from srmp_spark.signing_in.credentials import Credentials, credentials
 from srmp_spark.spark.settings.chosen_columns import names_in
 from srmp_spark.spark.settings.option_values import OptionSpec, choice
-from srmp_spark.spark.settings.options import SERVE_OPTIONS
+from srmp_spark.spark.settings.options import SERVE_OPTIONS, SOURCE_OPTIONS
 
 QUEUES_MAX = 1_000
 """Largest number of queues in one read, because each is a task. More queues are refused."""
@@ -50,25 +50,14 @@ MQRR_OPTIONS: tuple[OptionSpec, ...] = (
         "API URL of the queue manager that pulls the queues into its logs (or dataDir)",
     ),
 )
+_OF_MQRR = {spec.name for spec in MQRR_OPTIONS}
 _STREAM = (
     "queueManager",
-    "readMode",
-    "consumer",
-    "startingOffsets",
-    "startingTimestamp",
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "maxBytesPerTrigger",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "failOnDataLoss",
-    "failOnQueueInUse",
-    "includeEnvelope",
-    "reportTimes",
-    "token",
-    "allowPlainToken",
-    "dataDir",
+    *(
+        spec.name
+        for spec in SOURCE_OPTIONS
+        if spec.applies_to != "batch" and spec.name not in _OF_MQRR
+    ),
     *SERVE_OPTIONS,
 )
 """Options of ``format("srmp")`` that a stream has too, because it reads the subscription's log."""
