@@ -141,10 +141,70 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
             "--stream ID"
         ),
     ),
+    "no-receipts-url": (
+        "the first message of a stream names no address for stream receipts",
+        "the sender must have an order queue; Windows always names one",
+    ),
+    "stream-limit": (
+        "there are as many streams as there may be, and all of them were used within a day",
+        "srmp-spark streams lists them; drop old ones with srmp-spark streams drop",
+    ),
     "paused": ("the queue is paused", "POST /v1/queues/NAME/resume"),
     "quota": (
         "the queue holds more unreceived bytes than its quota",
         "receive from it, or raise --queue-quota-bytes",
+    ),
+    "machine-quota": (
+        "all queues together hold more unreceived bytes than --machine-quota-bytes",
+        "srmp-spark queues --table shows which; receive from them, or raise the quota",
+    ),
+    "order-queue": (
+        "the order queue takes stream receipts and no other messages",
+        "send to a queue of your own",
+    ),
+    "order-queue-full": (
+        "the order queue holds as many receipts as it may",
+        "wait: the sender process reads them; srmp-spark status shows whether it runs",
+    ),
+    "reserved-queue": (
+        "the queue is reserved for messages that are forwarded",
+        "send to a queue of your own",
+    ),
+    "journal-queue": (
+        "the queue is a journal, which is read only",
+        "send to the queue itself; its journal shows the message when it was received",
+    ),
+    "multicast": (
+        "no queue here listens on the multicast address in <to>",
+        "serve --queue NAME:multicast=ADDRESS:PORT",
+    ),
+    "expired": (
+        "the time to reach the queue had passed when the message arrived",
+        "compare both clocks, or give messages more time; --expired keep stores them",
+    ),
+    "invalid-signature": (
+        "the XML signature of the message is wrong, and --invalid-signature refuse is set",
+        "--invalid-signature keep stores such messages with signature_status invalid",
+    ),
+    "loop": (
+        "the message has come back to a queue manager that forwarded it before",
+        "remove the loop from the [[redirect]] tables of the queue managers on its way",
+    ),
+    "too-many-hops": (
+        "more queue managers have forwarded the message than may do so (HOPS_MAX)",
+        "look for a loop in the [[redirect]] tables of the queue managers on its way",
+    ),
+    "token": (
+        "the request carries a token that this queue manager does not know",
+        "give the sender the token of a [[writer]], or none",
+    ),
+    "internal": (
+        "the queue manager met a bug of its own",
+        "its log has the details; please report them",
+    ),
+    "older-copy": (
+        "the data directory is an older copy of what the Delta state holds",
+        "put the newer data directory back, or start with an empty one",
     ),
     "disk-full": (
         "too little disk is free below the data directory",
