@@ -55,8 +55,8 @@ examples:
       --table /data/labels --checkpoint /data/checkpoints/labels \\
       --columns arrived_at,message_id,label
 
-A row counts as received at the queue manager when its batch is in the table. docs/reading.md describes
-the columns, docs/GUARANTEES.md what can be lost and what cannot.
+A row counts as received at the queue manager when its batch is in the table. docs/reading.md
+describes the columns, docs/GUARANTEES.md what can be lost and what cannot.
 
 output:
   stdout: the last line is {"job", "rows", "batches", "status"}, with status done, stopped or

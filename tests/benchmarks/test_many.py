@@ -13,8 +13,9 @@ from benchmarks.scale.many import IDLE_MAX, measure, serving, wait_until_publish
 from benchmarks.scale.many_prefill import ROWS_OF_A_QUEUE, STREAMS_OF_A_QUEUE, fill, queue_name
 
 QUEUES = 2_000
-IDLE_SECONDS = 6.0
-"""An interval of the publisher, and six looks of sealing."""
+IDLE_SECONDS = 12.0
+"""Two intervals of the publisher, and twelve looks of sealing. The first publication after a start is
+among them: it is no rest, and takes most of the CPU that is measured (of 6 s 3 %, of the next 0.7 %)."""
 SUMMARY_CPU_MAX_MS = 50.0
 START_CPU_MAX_S = 10.0
 
