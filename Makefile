@@ -74,7 +74,7 @@ $(STAMP): pyproject.toml | java
 	@touch $@
 	@echo "setup: done"
 
-demo: setup java ## 2,000 messages over HTTP into a Delta table and out again while things are killed; four minutes, ten on a busy machine
+demo: setup java ## 2,000 messages over HTTP into a Delta table and out again while things are killed; two minutes, ten on a busy machine
 	@$(FAST_START) $(PYTHON) jobs/demo.py
 
 test: setup java ## every test, Spark and the acceptance tests with them; of random tests the first samples
