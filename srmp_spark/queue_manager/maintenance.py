@@ -3,11 +3,11 @@
 These are: sealing (the rows of a queue are copied from the database to segment files,
 :mod:`srmp_spark.store.stored_rows.sealing`), retention (old rows are deleted), sweeping (deleted
 rows and files are removed in slices, :mod:`srmp_spark.store.database.sweeper`), the disk gate
-(:mod:`.disk_gate`), and the end of an unused queue manager. Each job does one bounded step at a
-time and lets messages come first. A step that needs the journal is a small transaction in its
-pipeline. The reader process does the heavy work (decoding and writing segments) at low priority.
-Sealing stops while messages arrive at full speed, because then both would compete for the same
-disk.
+(:mod:`.admission.disk_gate`), and the end of an unused queue manager. Each job does one bounded
+step at a time and lets messages come first. A step that needs the journal is a small transaction in
+its pipeline. The reader process does the heavy work (decoding and writing segments) at low
+priority. Sealing stops while messages arrive at full speed, because then both would compete for the
+same disk.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError, SrmpSparkError, StoreDamagedError
+from srmp_spark.queue_manager.admission.disk_gate import DISK_LOOK_SECONDS, SEAL_ROOM_BYTES
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.link import Event
-from srmp_spark.queue_manager.disk_gate import DISK_LOOK_SECONDS, SEAL_ROOM_BYTES, DiskGate
 from srmp_spark.queue_manager.reader.link import DAMAGED, INTERNAL, ReaderLink
-from srmp_spark.queue_manager.srmp_port.acceptor import Gate
 from srmp_spark.queue_manager.state_lag import ROWS_GONE_MAX, StateFailure
 from srmp_spark.store.database import sweeper
 from srmp_spark.store.stored_rows import retention, sealing
@@ -133,7 +132,7 @@ class Maintenance:
         """
         self._old_rows_at = -SEAL_IDLE_SECONDS
         """Time of the last check of all queues for old rows, in seconds since :attr:`_begin`."""
-        self.disk = DiskGate(manager)
+        self.disk = manager.disk
         self._retaining = asyncio.Lock()
         self._published = asyncio.Event()
         """Set when the Delta state has got more rows, so that retention may delete them from the
@@ -205,7 +204,6 @@ class Maintenance:
 
         Raises :class:`OSError` if the free space of the volume cannot be measured.
         """
-        self._manager.acceptor.look = self.disk.look_again
         self.disk.look()
         self._every(DISK_LOOK_SECONDS, self._disk)
         self._every(SEAL_LOOK_SECONDS, self._seal)
@@ -589,7 +587,7 @@ class Maintenance:
         Delta.
         """
         self.fatal = StoreDamagedError(reason)
-        self._manager.acceptor.gate = Gate(
+        self._manager.gate.close(
             OLDER_COPY, "the data directory is an older copy of what the Delta state holds"
         )
         self._compared.set()

@@ -46,6 +46,7 @@ from srmp_spark.queue_manager.configuration.endpoint import Endpoint, SchemedEnd
 from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.multicast.groups import check_multicast
+from srmp_spark.queue_manager.multicast.inbox import MulticastInbox
 from srmp_spark.queue_manager.multicast.ports import MulticastPorts
 from srmp_spark.queue_manager.puller.circles import Circles
 from srmp_spark.queue_manager.puller.pullers import Pullers
@@ -60,7 +61,7 @@ from srmp_spark.queue_manager.srmp_port.sockets import (
     listen,
     share_descriptors,
 )
-from srmp_spark.queue_manager.srmp_port.srmp_endpoint import SrmpEndpoint
+from srmp_spark.queue_manager.srmp_port.srmp_inbox import srmp_endpoint
 from srmp_spark.queue_manager.srmp_port.srmp_tls import TlsPort
 from srmp_spark.queue_manager.trust.tls import ClientTls, ServerTls
 from srmp_spark.queue_manager.wsrm.port import ReliablePort
@@ -278,12 +279,7 @@ class _Process:
             manager, self._client_tls, config.public_base_of(self._wsrm, public_base)
         )
         manager.incoming_sequences = reliable.status
-        endpoint = SrmpEndpoint(
-            manager.acceptor,
-            count_refusal=manager.metrics.refuse,
-            utc_seconds=time.time,
-            connections_max=descriptors.srmp,
-        )
+        endpoint = srmp_endpoint(manager, connections_max=descriptors.srmp)
         tls_port = None
         if https_socket is not None and self._server_tls is not None:
             tls_port = TlsPort(
@@ -298,7 +294,7 @@ class _Process:
             manager.multicast = MulticastPorts(
                 multicast,
                 self._groups,
-                manager.acceptor,
+                MulticastInbox(manager.admission, manager.acceptor, self._clock.utc),
                 manager.journal,
                 manager.metrics,
                 self._clock.utc,

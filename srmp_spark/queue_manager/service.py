@@ -30,6 +30,12 @@ from srmp_spark.names import (
     base_of_subqueue,
     quote_queue_name,
 )
+from srmp_spark.queue_manager.admission.acceptor import Acceptor, Effects
+from srmp_spark.queue_manager.admission.admission import Admission
+from srmp_spark.queue_manager.admission.disk_gate import DiskGate
+from srmp_spark.queue_manager.admission.gate import Gate
+from srmp_spark.queue_manager.admission.refusal_log import RefusalLog
+from srmp_spark.queue_manager.admission.signatures import Signatures
 from srmp_spark.queue_manager.configuration.config import (
     QUEUES_MAX,
     QUEUES_OF_TOKENS_MAX,
@@ -71,8 +77,6 @@ from srmp_spark.queue_manager.receipts.decision_receipts import DecisionReceipts
 from srmp_spark.queue_manager.receipts.receipts_sender import ReceiptsSender
 from srmp_spark.queue_manager.sender.link import Outgoing
 from srmp_spark.queue_manager.slices import Slices
-from srmp_spark.queue_manager.srmp_port.acceptor import Acceptor
-from srmp_spark.queue_manager.srmp_port.signatures import Signatures
 from srmp_spark.queue_manager.state_lag import StateLag
 from srmp_spark.queue_manager.trust.signers import trusted_keys
 from srmp_spark.queue_manager.trust.tls import ClientTls
@@ -206,7 +210,6 @@ class QueueManager:
             resend_table=config.resend_table,
             tls=client_tls or ClientTls(),
         )
-        signatures = Signatures(trusted_keys(config.signer), self.metrics)
         self.decision_receipts = DecisionReceipts(
             self.receiver,
             self.journal,
@@ -220,19 +223,33 @@ class QueueManager:
         self.tokens = config.all_tokens()
         self.set_aside: list[SetAside] = [*tell_set_aside(unreadable)]
         """Database rows that were unreadable at the start, for ``status`` and ``doctor``."""
+        self.gate = Gate()
+        self.disk = DiskGate(self.gate, directory, self.journal, config.state)
+        refusal_log = RefusalLog()
+        self.admission = Admission(
+            self.gate,
+            self.receiver,
+            self.catalogue,
+            Signatures(trusted_keys(config.signer), self.metrics),
+            Writers(config.writer, self.tokens) if config.writer else None,
+            refusal_log,
+        )
         self.acceptor = Acceptor(
             self.receiver,
             self.journal,
+            self.gate,
             self.metrics,
             clock,
-            signatures,
-            arm_receipts=self.receipts.arm,
-            stored=self._stored,
-            moved=lambda row: self._told_without_row(row, partial(decisions.move, row=row)),
-            discarded=lambda row, reason: self._told_without_row(
-                row, partial(decisions.discard, row=row, reason=reason, decided_at=clock.utc())
+            refusal_log,
+            Effects(
+                arm_receipts=self.receipts.arm,
+                stored=self._stored,
+                moved=lambda row: self._told_without_row(row, partial(decisions.move, row=row)),
+                discarded=lambda row, reason: self._told_without_row(
+                    row, partial(decisions.discard, row=row, reason=reason, decided_at=clock.utc())
+                ),
+                measure_disk=self.disk.look_again,
             ),
-            writers=Writers(config.writer, self.tokens) if config.writer else None,
         )
         self.receipts_came: Callable[[], object] = lambda: None
         """Called when the order queue has new rows: the process notifies the sender process."""
@@ -404,8 +421,7 @@ class QueueManager:
                     raise ApiError(
                         503, TOO_MANY_SUBQUEUES, f"{of} is {limit}: {name} is not made", hint
                     )
-            if (gate := self.acceptor.gate) is not None:
-                raise ApiError(503, gate.reason, gate.message, "try again")
+            self.gate.check()
             try:
                 stored = await self.journal.transact(
                     lambda t: queues.create_subqueue(

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 from srmp_spark.commands.doctor import EXPLANATIONS
-from srmp_spark.queue_manager.disk_gate import DISK_FULL
+from srmp_spark.queue_manager.admission.disk_gate import DISK_FULL
 from srmp_spark.queue_manager.maintenance import OLDER_COPY
 from srmp_spark.queue_manager.srmp_port import faults
 

@@ -18,6 +18,8 @@ from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
 from srmp_spark.pgm.wire.addresses import SessionKey
 from srmp_spark.pgm.wire.encoder import encode
 from srmp_spark.pgm.wire.packets import Data, Spm
+from srmp_spark.queue_manager.admission.faults import Faults
+from srmp_spark.queue_manager.admission.gate import Gate
 from srmp_spark.queue_manager.multicast import listener as module
 from srmp_spark.queue_manager.multicast.crossing import (
     Arrived,
@@ -31,11 +33,10 @@ from srmp_spark.queue_manager.multicast.crossing import (
     ToMain,
 )
 from srmp_spark.queue_manager.multicast.heard import HeardGroup
-from srmp_spark.queue_manager.multicast.inbox import Delivery, Settlement, accept
+from srmp_spark.queue_manager.multicast.inbox import Delivery, MulticastInbox, Settlement
 from srmp_spark.queue_manager.multicast.listener import Listener
 from srmp_spark.queue_manager.multicast.reading import read_apdu
 from srmp_spark.queue_manager.multicast.settings import Encapsulation, PgmSettings
-from srmp_spark.queue_manager.srmp_port.faults import Faults
 from srmp_spark.srmp.codec.apdu import apdu_of
 
 KEY = SessionKey(SOURCE, TSI)
@@ -274,8 +275,12 @@ def arrived() -> Arrived:
     )
 
 
-def acceptor_that(does: Callable[[Delivery], None]) -> Any:
-    return SimpleNamespace(accept_decoded=lambda delivery, *more: does(delivery), faults=Faults())
+def inbox_that(does: Callable[[Delivery], None]) -> MulticastInbox:
+    admission: Any = SimpleNamespace(gate=Gate(), judge=lambda delivery, message, *more: message)
+    acceptor: Any = SimpleNamespace(
+        take=lambda message, arrival, post, head_length, delivery: does(delivery), faults=Faults()
+    )
+    return MulticastInbox(admission, acceptor, lambda: 0)
 
 
 def test_what_is_settled_is_told_once_a_turn_and_only_to_its_gateway() -> None:
@@ -295,11 +300,8 @@ def test_what_is_settled_is_told_once_a_turn_and_only_to_its_gateway() -> None:
             raise ProcessMustEndError("x")
 
         for does in (lambda delivery: delivery.acknowledge(None), refuse, fail, end):
-            accept(
-                acceptor_that(does),
-                Delivery(arrived(), settlement, refusals.append),
-                GROUP.format_name,
-            )
+            delivery = Delivery(arrived(), settlement, refusals.append)
+            inbox_that(does).accept(delivery, GROUP.format_name)
         assert told == []
         await asyncio.sleep(0)
         assert told == [Settled(0, 3 * size)], (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -10,11 +11,11 @@ import pytest
 
 from srmp_spark.clock import SystemClock
 from srmp_spark.errors import MemoryAheadError, ProcessMustEndError
+from srmp_spark.queue_manager.admission.gate import GATE_SECTION
 from srmp_spark.queue_manager.configuration.config import load
 from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.service import QueueManager
-from srmp_spark.queue_manager.srmp_port.acceptor import GATE_SECTION, Gate
-from srmp_spark.queue_manager.srmp_port.srmp_endpoint import SrmpEndpoint
+from srmp_spark.queue_manager.srmp_port.srmp_inbox import srmp_endpoint
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 
@@ -72,9 +73,7 @@ def run(directory: Path, test: Callable[[World], Awaitable[None]]) -> None:
                 on_fatal=fatal.append,
             )
             await ensure_queues(manager)
-            endpoint = SrmpEndpoint(
-                manager.acceptor, count_refusal=manager.metrics.refuse, utc_seconds=lambda: 0.0
-            )
+            endpoint = srmp_endpoint(manager)
             server = await asyncio.get_running_loop().create_server(
                 endpoint.connection, "127.0.0.1", 0
             )
@@ -114,7 +113,7 @@ def test_a_bug_of_the_engine_before_anything_changed_is_503_once_in_the_log_and_
             world.manager.journal.position,
         )
         if where == "record":
-            monkeypatch.setattr("srmp_spark.queue_manager.srmp_port.acceptor.Record", broken)
+            monkeypatch.setattr("srmp_spark.queue_manager.admission.acceptor.Record", broken)
         elif where == "lookup":
             monkeypatch.setattr(receiver.history, "seen", broken)
         elif where == "quota":
@@ -201,7 +200,7 @@ def test_what_fails_before_the_engine_is_asked_is_503_and_nothing_is_lost(
 ) -> None:
     async def test(world: World) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr("srmp_spark.queue_manager.srmp_port.acceptor.decode_parts", broken)
+            patched.setattr("srmp_spark.queue_manager.srmp_port.srmp_inbox.decode_parts", broken)
             assert (await world.send(1)).startswith(b"HTTP/1.1 503 ")
         assert (await world.send(1)).startswith(b"HTTP/1.1 200 ")
         assert (world.rows(), world.fatal) == (1, [])
@@ -214,7 +213,9 @@ def test_what_is_stored_is_answered_even_if_nobody_could_be_told_of_it(
 ) -> None:
     async def test(world: World) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(world.manager.acceptor, "_stored", broken)
+            acceptor = world.manager.acceptor
+            effects = dataclasses.replace(acceptor._effects, stored=broken)
+            patched.setattr(acceptor, "_effects", effects)
             assert (await world.send(1)).startswith(b"HTTP/1.1 200 ")
         assert (world.rows(), world.fatal) == (1, [])
 
@@ -223,7 +224,7 @@ def test_what_is_stored_is_answered_even_if_nobody_could_be_told_of_it(
 
 def test_a_closed_gate_refers_to_something_that_a_user_has(tmp_path: Path) -> None:
     async def test(world: World) -> None:
-        world.manager.acceptor.gate = Gate("disk-full", "no space")
+        world.manager.gate.close("disk-full", "no space")
         answer = await world.send(1)
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert f"Srmp-Reason: disk-full; {GATE_SECTION}\r\n".encode() in answer
@@ -233,23 +234,26 @@ def test_a_closed_gate_refers_to_something_that_a_user_has(tmp_path: Path) -> No
     assert f"\n### {promise}. Each refusal has one meaning\n" in (ROOT / document).read_text()
 
 
-def test_the_disk_is_looked_at_again_when_the_room_that_was_seen_is_used_up(tmp_path: Path) -> None:
+def test_the_disk_is_looked_at_again_when_the_room_that_was_seen_is_used_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test(world: World) -> None:
-        acceptor = world.manager.acceptor
+        gate = world.manager.gate
         looks: list[int] = []
 
         def look() -> None:
-            looks.append(acceptor.unwritten_bytes)
-            acceptor.gate = Gate("disk-full", "no room")
+            looks.append(gate.unwritten_bytes)
+            gate.close("disk-full", "no room")
 
-        acceptor.look, acceptor.room = look, 3_000
+        monkeypatch.setattr(world.manager.disk, "look", look)
+        gate.room = 3_000
         answers = [await world.send(number) for number in range(1, 8)]
         taken = sum(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
         assert 1 <= taken < 7
         assert all(answer.startswith(b"HTTP/1.1 503 ") for answer in answers[taken:])
         assert len(looks) == 1
         assert looks[0] > 0, "the last one is not on the disk yet"
-        assert acceptor.unwritten_bytes == 0
+        assert gate.unwritten_bytes == 0
         assert world.rows() == taken
 
     run(tmp_path / "d", test)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from test_long_posts import TURN_SHARE_MAX, pieces_of, turns_of_the_loop
 
 from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.admission.gate import Gate
 from srmp_spark.queue_manager.api.consumers import ConsumersApi
 from srmp_spark.queue_manager.api.outgoing import MESSAGES_MAX, SERIALS_MAX, OutgoingApi
 from srmp_spark.queue_manager.api.port_side.http import (
@@ -67,9 +68,7 @@ class Child:
 def with_child(test: Callable[[Any, Child], Awaitable[None]]) -> None:
     async def run() -> None:
         child = Child()
-        manager = SimpleNamespace(
-            slices=Slices(), acceptor=SimpleNamespace(gate=None), outgoing=child
-        )
+        manager = SimpleNamespace(slices=Slices(), gate=Gate(), outgoing=child)
         try:
             await test(manager, child)
         finally:

@@ -154,11 +154,10 @@ def test_posts_at_once_keep_their_order_in_the_stream(tmp_path: Path) -> None:
 
 def test_what_was_stored_before_the_disk_is_full_is_said(tmp_path: Path) -> None:
     async def test(manager: QueueManager) -> None:
-        gate: Any = SimpleNamespace(reason="disk-full", message="no room")
         task = asyncio.create_task(post(manager, "q", messages(3 * WAITING_MESSAGES_MAX)))
         while not manager.catalogue.find("q").end and not task.done():
             await asyncio.sleep(0)
-        manager.acceptor.gate = gate
+        manager.gate.close("disk-full", "no room")
         with pytest.raises(ApiError, match="no room") as error:
             await task
         stored = manager.catalogue.find("q").end

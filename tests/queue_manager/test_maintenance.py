@@ -16,12 +16,13 @@ import pytest
 from srmp_spark.errors import ApiError, StoreDamagedError
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager import maintenance
+from srmp_spark.queue_manager.admission.disk_gate import SEAL_ROOM_BYTES, DiskGate
 from srmp_spark.queue_manager.api.status import state_failed
 from srmp_spark.queue_manager.configuration.config import load
 from srmp_spark.queue_manager.configured_queues import ensure_queues
-from srmp_spark.queue_manager.disk_gate import SEAL_ROOM_BYTES, DiskGate
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.service import QueueManager
+from srmp_spark.queue_manager.srmp_port.srmp_inbox import SrmpInbox
 from srmp_spark.store.database import disk_room
 from srmp_spark.store.database.schema import WAL_KEPT_BYTES
 from srmp_spark.store.database.transaction import Transaction
@@ -86,21 +87,22 @@ def test_the_gate_closes_before_the_disk_is_full_and_opens_again(
         least = disk_room.DISK_FREE_MIN
         disk(monkeypatch, least, 100 * least)
         maintenance_.disk.look()
-        assert manager.acceptor.gate is None
+        assert manager.gate.closed is None
         disk(monkeypatch, least - 1, 100 * least)
         maintenance_.disk.look()
-        assert manager.acceptor.gate.reason == "disk-full"
+        assert manager.gate.closed.reason == "disk-full"
         refused: list[tuple[int, str, int | None]] = []
+        inbox = SrmpInbox(manager.admission, manager.acceptor, manager.receiver, manager.clock)
         connection = SimpleNamespace(
             refuse=lambda status, reason, section, retry_after: refused.append(
                 (status, reason, retry_after)
             )
         )
-        manager.acceptor.accept(connection, SimpleNamespace(headers={}), b"", 0)
+        inbox.accept(connection, SimpleNamespace(headers={}), b"", 0)
         assert refused == [(503, "disk-full", 30)]
         disk(monkeypatch, least, 100 * least)
         maintenance_.disk.look()
-        assert manager.acceptor.gate is None
+        assert manager.gate.closed is None
 
     rig(tmp_path / "d", test)
 
@@ -111,10 +113,10 @@ def test_on_a_small_volume_a_share_of_it_is_enough(
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         disk(monkeypatch, 10 << 20, 64 << 20)
         maintenance_.disk.look()
-        assert manager.acceptor.gate is None
+        assert manager.gate.closed is None
         disk(monkeypatch, 3 << 20, 64 << 20)
         maintenance_.disk.look()
-        assert manager.acceptor.gate is not None
+        assert manager.gate.closed is not None
 
     rig(tmp_path / "d", test)
 
@@ -266,19 +268,19 @@ def test_what_is_refused_says_what_there_is_now(
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         gate, floor = maintenance_.disk, disk_room.DISK_FREE_FLOOR
         disk(monkeypatch, floor + 500, 64 << 20)
-        manager.acceptor.unwritten_bytes = 501
+        manager.gate.unwritten_bytes = 501
         gate.look()
         told = (
             f"only {floor + 500} bytes are free below the data directory, 501 of them "
             "reserved for messages that were accepted"
         )
-        assert manager.acceptor.gate.message.startswith(told), (
+        assert manager.gate.closed.message.startswith(told), (
             "less than the least, although more are free"
         )
-        manager.acceptor.unwritten_bytes = 0
+        manager.gate.unwritten_bytes = 0
         disk(monkeypatch, floor - 7, 64 << 20)
         gate.look()
-        assert manager.acceptor.gate.message.startswith(
+        assert manager.gate.closed.message.startswith(
             f"only {floor - 7} bytes are free below the data directory, 0 in its"
         )
 
@@ -311,19 +313,17 @@ def test_what_was_taken_counts_before_the_disk_shows_it(
     """A fast sender fills a small volume between two looks of the clock."""
 
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
-        floor, acceptor = disk_room.DISK_FREE_FLOOR, manager.acceptor
+        floor, gate = disk_room.DISK_FREE_FLOOR, manager.gate
         disk(monkeypatch, floor + 10_000, 64 << 20)
         maintenance_.disk.look()
-        assert acceptor.gate is None
-        assert acceptor.room == 5_000, (
-            "the next look comes after these bytes, whatever the clock says"
-        )
-        acceptor.unwritten_bytes = 10_001
+        assert gate.closed is None
+        assert gate.room == 5_000, "the next look comes after these bytes, whatever the clock says"
+        gate.unwritten_bytes = 10_001
         maintenance_.disk.look()
-        assert acceptor.gate is not None
-        acceptor.unwritten_bytes = 0
+        assert gate.closed is not None
+        gate.unwritten_bytes = 0
         maintenance_.disk.look()
-        assert acceptor.gate is None
+        assert gate.closed is None
 
     rig(tmp_path / "d", test)
 
@@ -453,15 +453,15 @@ def test_an_older_copy_closes_the_gate_for_good_and_stops_the_process(
         maintenance_._on_unused = lambda: stopped.append(True)
         of: dict[str, Any] = {"event": "failed", "of": "inbox", "remedy": "look"}
         maintenance_._on_event(of | {"error": "the store is away", "fatal": False})
-        assert manager.acceptor.gate is None
+        assert manager.gate.closed is None
         maintenance_._on_event(
             of | {"error": "it is an older copy", "fatal": True, "older_copy": True}
         )
         assert stopped == [True]
-        assert manager.acceptor.gate.reason == "older-copy"
+        assert manager.gate.closed.reason == "older-copy"
         disk(monkeypatch, 1 << 40, 1 << 41)
         maintenance_.disk.look()
-        assert manager.acceptor.gate.reason == "older-copy", "a free disk opens only its own gate"
+        assert manager.gate.closed.reason == "older-copy", "a free disk opens only its own gate"
         manager.config = dataclasses.replace(manager.config, state="s")
         with pytest.raises(StoreDamagedError, match="older copy"):
             await maintenance_.compare_state()
@@ -484,7 +484,7 @@ def test_what_the_watch_of_restores_finds_ends_the_process_although_no_publisher
             threading.Event(), maintenance_._on_event
         )
         assert stopped == [True]
-        assert manager.acceptor.gate.reason == "older-copy"
+        assert manager.gate.closed.reason == "older-copy"
         found = state_failed(manager)
         assert found is not None
         assert (found["of"], found["ended"]) == ("inbox", True)
@@ -533,7 +533,7 @@ def test_what_is_in_the_way_of_the_state_is_told_until_its_publisher_goes_on(
             manager.state_lag.rows_gone
             == [{"epoch": "e", "queue": "q", "first": 2, "last": 5}] * 100
         )
-        assert manager.acceptor.gate is None
+        assert manager.gate.closed is None
 
     rig(tmp_path / "d", test)
 

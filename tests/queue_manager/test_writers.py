@@ -16,7 +16,7 @@ from peer_kit import Peer, Reply
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
 from srmp_spark.queue_manager.configuration.config import load
-from srmp_spark.queue_manager.srmp_port.acceptor import without_credentials
+from srmp_spark.queue_manager.srmp_port.request_head import without_credentials
 from srmp_spark.queue_manager.trust.tokens import Token, Tokens
 from srmp_spark.queue_manager.trust.writers import Caller, Writers, open_forwarding, parse_writers
 from srmp_spark.testing.queue_manager import RunningQueueManager

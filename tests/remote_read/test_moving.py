@@ -17,6 +17,7 @@ from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
 from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.admission.gate import Gate
 from srmp_spark.queue_manager.remote_read.taking import _check_takes
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 
@@ -170,9 +171,7 @@ def test_a_queue_that_is_being_deleted_takes_no_message_any_more():
     queue = SimpleNamespace(name="private$/orders;retry", state=SimpleNamespace(paused=False))
     receiver = SimpleNamespace(queues={queue.name: queue.state})
     catalogue = SimpleNamespace(get={queue.name: queue}.get)
-    manager = SimpleNamespace(
-        catalogue=catalogue, receiver=receiver, acceptor=SimpleNamespace(gate=None)
-    )
+    manager = SimpleNamespace(catalogue=catalogue, receiver=receiver, gate=Gate())
     _check_takes(manager, queue)
     receiver.queues.clear()
     with pytest.raises(ApiError, match="was deleted"):

@@ -40,7 +40,7 @@ class HealthApi:
         The body of a 503 states the reason in a few words.
         """
         manager = self._manager
-        gate = manager.acceptor.gate
+        gate = manager.gate.closed
         if gate is not None:
             return Response(503, gate.message.encode() + b"\n", "text/plain; charset=utf-8")
         if not self.ready or not manager.reader.is_up:
@@ -71,7 +71,7 @@ class HealthApi:
                 "summary covers all queues: queues, limit and after can only be used "
                 "without summary"
             )
-        ready = self.ready and manager.acceptor.gate is None
+        ready = self.ready and manager.gate.closed is None
         answer = facts(manager, listening=self._listening, api=self._api, ready=ready)
         async with manager.slices.work() as work:
             if is_summary:

@@ -118,14 +118,14 @@ class MessagesApi:
                 f"declare it: PUT /v1/queues/{quote_queue_name(queue.name)}",
             )
         pieces = await request.pieces(REQUEST_BODY_MAX)
-        self._check_gate()
+        self._manager.gate.check()
         drafts = await self._drafts(queue, pieces)
         numbers = [await self._manager.identifiers.take() for _ in drafts]
         # The positions of a stream must follow each other, so hold the order until all messages are
         # submitted.
         async with self._order(queue):
             prepared = await self._prepare(queue, drafts, numbers)
-            self._check_gate()
+            self._manager.gate.check()
             waiting = await submit(self._manager, prepared)
         stored_in, error = await stored(waiting)
         if error is not None:
@@ -135,11 +135,6 @@ class MessagesApi:
             )
             raise error
         return await self._answers([each.message for each in prepared], stored_in)
-
-    def _check_gate(self) -> None:
-        gate = self._manager.acceptor.gate
-        if gate is not None:
-            raise ApiError(503, gate.reason, gate.message, "try again")
 
     def _order(self, queue: Queue) -> contextlib.AbstractAsyncContextManager[object]:
         """Return a context that keeps the messages of one transactional queue in order.

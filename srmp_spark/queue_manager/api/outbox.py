@@ -66,9 +66,7 @@ class OutboxApi:
                 "attempt is missing",
                 "a task's attempt id: two attempts of one partition must differ",
             )
-        gate = self._manager.acceptor.gate
-        if gate is not None:
-            raise ApiError(503, gate.reason, gate.message, "try again")
+        self._manager.gate.check()
         async with self._turns.turn(request.caller) as turn:
             name = await self._receive(request, turn)
         command = {

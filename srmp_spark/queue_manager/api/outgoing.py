@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.api.port_side.http import (
     REQUEST_BODY_MAX,
     SERIALS_BODY_MAX,
@@ -45,9 +44,7 @@ class OutgoingApi:
         refuses messages.
         """
         pieces = await request.pieces(REQUEST_BODY_MAX)
-        gate = self._manager.acceptor.gate
-        if gate is not None:
-            raise ApiError(503, gate.reason, gate.message, "try again")
+        self._manager.gate.check()
         messages: list[bytes] = []
         async with self._manager.slices.work() as work:
             async for text in json_item_texts(pieces, work):

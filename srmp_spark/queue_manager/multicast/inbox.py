@@ -12,16 +12,21 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from srmp_spark.errors import ProcessMustEndError
+from srmp_spark.errors import ProcessMustEndError, RemoteProtocolError
+from srmp_spark.message import Arrival
 from srmp_spark.pgm.wire.addresses import SessionKey, text_of
-from srmp_spark.queue_manager.multicast.crossing import Arrived, Refused, Settled
-from srmp_spark.queue_manager.srmp_port.faults import REASON as INTERNAL
+from srmp_spark.queue_manager.admission.faults import REASON as INTERNAL
+from srmp_spark.queue_manager.admission.requester import answer
+from srmp_spark.queue_manager.multicast.crossing import Arrived, Settled
+from srmp_spark.queue_manager.multicast.crossing import Refused as GatewayRefused
+from srmp_spark.srmp.receiving.effects import Refused
 
 if TYPE_CHECKING:
     import asyncio
 
     from srmp_spark.message import Transport
-    from srmp_spark.queue_manager.srmp_port.acceptor import Acceptor
+    from srmp_spark.queue_manager.admission.acceptor import Acceptor
+    from srmp_spark.queue_manager.admission.admission import Admission
     from srmp_spark.srmp.receiving.effects import Ok
 
 log = logging.getLogger(__name__)
@@ -74,7 +79,10 @@ class Delivery:
     """Always ``None``, because PGM does not authenticate the sender."""
 
     def __init__(
-        self, arrived: Arrived, settlement: Settlement, on_refusal: Callable[[Refused], object]
+        self,
+        arrived: Arrived,
+        settlement: Settlement,
+        on_refusal: Callable[[GatewayRefused], object],
     ) -> None:
         self.arrived = arrived
         self.peer = peer_of(arrived.session)
@@ -98,7 +106,7 @@ class Delivery:
         self._end()
         arrived = self.arrived
         self._on_refusal(
-            Refused(
+            GatewayRefused(
                 arrived.group,
                 arrived.session,
                 arrived.first,
@@ -115,24 +123,56 @@ class Delivery:
         self._settlement.settle(self.arrived.group, self.arrived.octets)
 
 
-def accept(acceptor: Acceptor, delivery: Delivery, destination: str) -> None:
-    """Give a message that crossed from the gateway to the acceptor, which judges and stores it.
+class MulticastInbox:
+    """Judges and stores the messages that cross from the gateway."""
 
-    ``destination`` is the format name of the group, for the log. An exception that is a bug of
-    srmp-spark is logged, and the message is refused with status 503. If the process must end,
-    nothing is reported about the message.
-    """
-    arrived = delivery.arrived
-    try:
-        acceptor.accept_decoded(
-            delivery, arrived.message, arrived.parts, arrived.post, arrived.head_length, destination
-        )
-    except ProcessMustEndError:
-        # The process ends, and nothing may be reported about this message.
-        return
-    except Exception as error:
-        # This is the last line of defence, as at the SRMP port: an internal error must not stop
-        # all other messages.
-        acceptor.faults.note(error, f"multicast message of {arrived.octets} bytes")
-        if not delivery.is_over:
-            delivery.refuse(503, INTERNAL, "srmp-spark")
+    def __init__(self, admission: Admission, acceptor: Acceptor, utc: Callable[[], int]) -> None:
+        """Prepare to judge. ``utc`` returns microseconds since 1970."""
+        self._admission = admission
+        self._acceptor = acceptor
+        self._utc = utc
+
+    def accept(self, delivery: Delivery, destination: str) -> None:
+        """Judge a message that crossed from the gateway, and store or refuse it.
+
+        ``destination`` is the format name of the group, for the log. An exception that is a bug of
+        srmp-spark is logged, and the message is refused with status 503. If the process must end,
+        nothing is reported about the message.
+        """
+        try:
+            self._accept(delivery, destination)
+        except ProcessMustEndError:
+            # The process ends, and nothing may be reported about this message.
+            return
+        except Exception as error:
+            # This is the last line of defence, as at the SRMP port: an internal error must not stop
+            # all other messages.
+            shape = f"multicast message of {delivery.arrived.octets} bytes"
+            self._acceptor.faults.note(error, shape)
+            if not delivery.is_over:
+                delivery.refuse(503, INTERNAL, "srmp-spark")
+
+    def _accept(self, delivery: Delivery, destination: str) -> None:
+        if (closed := self._admission.gate.closed) is not None:
+            answer(delivery, closed)
+            return
+        given = delivery.arrived
+        try:
+            verdict = self._admission.judge(
+                delivery, given.message, given.parts, given.post, given.head_length
+            )
+        except RemoteProtocolError as error:
+            verdict = self._admission.malformed(delivery, destination, error)
+        if isinstance(verdict, Refused):
+            answer(delivery, verdict)
+            return
+        arrival = Arrival(self._utc(), delivery.scheme, delivery.peer)
+        self._acceptor.take(verdict, arrival, given.post, given.head_length, delivery)
+
+    def tell(self, session: SessionKey, destination: str, refused: GatewayRefused) -> None:
+        """Log why the gateway refused a message, if it states that."""
+        if refused.because is not None:
+            peer = peer_of(session)
+            self._admission.log.tell(
+                refused.status, refused.reason, destination, peer, None, refused.because
+            )

@@ -34,6 +34,8 @@ from srmp_spark.pgm.receiving.receiver import Receiver
 from srmp_spark.pgm.token_bucket import TokenBucket
 from srmp_spark.pgm.wire.addresses import SessionKey, nla_of, text_of
 from srmp_spark.pgm.wire.decoder import decode
+from srmp_spark.queue_manager.admission.faults import REASON as INTERNAL
+from srmp_spark.queue_manager.admission.faults import Faults
 from srmp_spark.queue_manager.multicast.crossing import (
     Arrived,
     Ended,
@@ -51,8 +53,6 @@ from srmp_spark.queue_manager.multicast.interfaces import InterfaceWatch
 from srmp_spark.queue_manager.multicast.reading import Read, Unread, read_apdu
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.multicast.sockets import READ_FIRST_SECONDS
-from srmp_spark.queue_manager.srmp_port.faults import REASON as INTERNAL
-from srmp_spark.queue_manager.srmp_port.faults import Faults
 
 PENDING_BYTES_MAX = 8_388_608
 """Octets of one group's APDUs waiting for their commit above which the group is not read."""

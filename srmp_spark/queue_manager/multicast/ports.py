@@ -28,13 +28,12 @@ from srmp_spark.queue_manager.multicast.crossing import (
     ToMain,
 )
 from srmp_spark.queue_manager.multicast.heard import HeardGroup
-from srmp_spark.queue_manager.multicast.inbox import Delivery, Settlement, accept, peer_of
+from srmp_spark.queue_manager.multicast.inbox import Delivery, MulticastInbox, Settlement
 from srmp_spark.queue_manager.multicast.losses import Losses
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.srmp_port.http_limits import DRAIN_SECONDS
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.srmp_port.acceptor import Acceptor
     from srmp_spark.store.journal import Journal
 
 Readings = Iterator[tuple[tuple[str, ...], float]]
@@ -66,7 +65,7 @@ class MulticastPorts:
         self,
         settings: PgmSettings,
         groups: Mapping[str, MulticastAddress],
-        acceptor: Acceptor,
+        inbox: MulticastInbox,
         journal: Journal,
         metrics: Metrics,
         utc: Callable[[], int],
@@ -77,7 +76,7 @@ class MulticastPorts:
         returns microseconds since 1970.
         """
         self._settings = settings
-        self._acceptor = acceptor
+        self._inbox = inbox
         self._metrics = metrics
         self.losses = Losses(journal, utc)
         self.groups = [HeardGroup(queue, address) for queue, address in groups.items()]
@@ -176,19 +175,10 @@ class MulticastPorts:
         if isinstance(message, Arrived):
             group.told(message.session, message.last)
             delivery = Delivery(message, self._settlement, self._refused)
-            accept(self._acceptor, delivery, group.address.format_name)
+            self._inbox.accept(delivery, group.address.format_name)
         elif isinstance(message, Refused):
             group.told(message.session, message.last)
-            if message.because is not None:
-                peer = peer_of(message.session)
-                self._acceptor.tell(
-                    message.status,
-                    message.reason,
-                    group.address.format_name,
-                    peer,
-                    None,
-                    message.because,
-                )
+            self._inbox.tell(message.session, group.address.format_name, message)
             self._refused(message)
         elif isinstance(message, Lost):
             group.told(message.session, message.last)

@@ -129,7 +129,7 @@ class _Store:
         self._marks.nothing_is_kept()
 
     def refuses(self) -> str | None:
-        gate = self._manager.acceptor.gate
+        gate = self._manager.gate.closed
         return None if gate is None else gate.message
 
 

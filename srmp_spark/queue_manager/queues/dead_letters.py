@@ -187,7 +187,7 @@ class DeadLetters:
         return await self._manager.outgoing.link.ask_long(command, seconds=ASK_SECONDS)
 
     def _gate_is_shut(self) -> bool:
-        gate = self._manager.acceptor.gate
+        gate = self._manager.gate.closed
         told = "" if gate is None else gate.message
         if told and told != self._gate_told:  # Log the reason once, not every few seconds.
             log.warning('dead_letters.not_stored reason="%s": tried again', told)

@@ -132,7 +132,7 @@ async def submit(
         chunk = _chunk(messages, at)
         size = sum(len(each.post) for each in chunk)
         await manager.own_order.room(len(chunk), size)
-        gate = manager.acceptor.gate
+        gate = manager.gate.closed
         if gate is not None and at:
             manager.own_order.written(len(chunk), size)
             refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()

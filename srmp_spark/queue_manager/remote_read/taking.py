@@ -100,9 +100,7 @@ def _check_takes(manager: QueueManager, queue: Queue) -> None:
         raise ApiError(404, UNKNOWN_QUEUE, f"{queue.name} was deleted", "move it to another queue")
     if queue.state.paused:
         raise ApiError(503, "paused", f"queue {queue.name} is paused", "resume it")
-    gate = manager.acceptor.gate
-    if gate is not None:
-        raise ApiError(503, gate.reason, gate.message, "try again")
+    manager.gate.check()
 
 
 def _put(manager: QueueManager, moves: Sequence[Move]) -> None:

@@ -117,12 +117,6 @@ SUBMITTED_BYTES_LOW = 64 * 1_048_576
 DRAIN_SECONDS = 5.0
 """Seconds that requests in progress get at SIGTERM to be finished, answered and closed."""
 
-RETRY_AFTER_SECONDS = 30
-"""Value of ``Retry-After``, in seconds, in a 503 that has no other value.
-
-It is Windows' own first resend interval ([MC-MQSRM] appendix A <16>).
-"""
-
 
 class PortBudget(NamedTuple):
     """Limits for the bytes of requests that one port keeps in memory."""

@@ -54,8 +54,6 @@ CREDENTIALS: Final = (b"authorization", b"proxy-authorization", b"cookie")
 _CREDENTIALS = re.compile(
     rb"(?<=\r\n)(?:" + b"|".join(CREDENTIALS) + rb")[ \t]*:[^\r\n]*\r\n", re.IGNORECASE
 )
-TARGETS_REMEMBERED = 1_024
-"""Request targets whose check is cached. A sender uses one for each of its queues."""
 _FOLDED_CONTENT_TYPE = re.compile(
     rb"(\r\ncontent-type:[^\r\n]*)((?:\r\n[ \t]+[^\r\n]+)+)", re.IGNORECASE
 )

@@ -29,9 +29,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, cast
 
 from srmp_spark.errors import ProcessMustEndError, RemoteProtocolError
+from srmp_spark.queue_manager.admission.faults import Faults
+from srmp_spark.queue_manager.admission.gate import RETRY_AFTER_SECONDS
 from srmp_spark.queue_manager.srmp_port import http_limits as limits
 from srmp_spark.queue_manager.srmp_port.chunked import ChunkedBody
-from srmp_spark.queue_manager.srmp_port.faults import Faults
 from srmp_spark.queue_manager.srmp_port.port_limits import SRMP_SHARE, ConnectionRoom, payer_of
 from srmp_spark.queue_manager.srmp_port.replies import CONTINUE, Replies
 from srmp_spark.queue_manager.srmp_port.request_head import (
@@ -158,7 +159,7 @@ class SrmpConnection(asyncio.Protocol):
                     503,
                     "too-many-connections",
                     "CONNECTIONS_MAX",
-                    limits.RETRY_AFTER_SECONDS,
+                    RETRY_AFTER_SECONDS,
                     close=True,
                 )
             else:
@@ -343,9 +344,7 @@ class SrmpConnection(asyncio.Protocol):
         self._partial += count
         if self._endpoint.hold_partial(self.payer, count):
             return True
-        self.refuse(
-            503, "too-many-bytes", "PARTIAL_BYTES_MAX", limits.RETRY_AFTER_SECONDS, close=True
-        )
+        self.refuse(503, "too-many-bytes", "PARTIAL_BYTES_MAX", RETRY_AFTER_SECONDS, close=True)
         return False
 
     def _keep(self, data: bytes | memoryview) -> bool:
@@ -361,9 +360,7 @@ class SrmpConnection(asyncio.Protocol):
         if self._state is _WAITING:
             self._transport.abort()
         else:
-            self.refuse(
-                503, "too-many-bytes", "PARTIAL_BYTES_MAX", limits.RETRY_AFTER_SECONDS, close=True
-            )
+            self.refuse(503, "too-many-bytes", "PARTIAL_BYTES_MAX", RETRY_AFTER_SECONDS, close=True)
         return False
 
     def _take(self) -> bytes:
@@ -400,7 +397,7 @@ class SrmpConnection(asyncio.Protocol):
             # the service.
             endpoint.faults.note(error, f"POST with {len(post)} bytes")
             if self._state is _WAITING:
-                self.refuse(503, "internal", "srmp-spark", limits.RETRY_AFTER_SECONDS)
+                self.refuse(503, "internal", "srmp-spark", RETRY_AFTER_SECONDS)
 
     # --- the answer -------------------------------------------------------------------------------
 

@@ -13,18 +13,14 @@ import asyncio
 import logging
 import re
 import time
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from srmp_spark.errors import ConfigurationError, RemoteProtocolError
+from srmp_spark.queue_manager.admission.targets import queue_of_wsrm
 from srmp_spark.queue_manager.gateway.process import Gateway, Served, run_gateway
 from srmp_spark.queue_manager.srmp_port.http_limits import PortBudget
-from srmp_spark.queue_manager.srmp_port.request_head import (
-    TARGETS_REMEMBERED,
-    RequestHead,
-    without_credentials,
-)
+from srmp_spark.queue_manager.srmp_port.request_head import RequestHead, without_credentials
 from srmp_spark.queue_manager.srmp_port.sockets import BACKLOG
 from srmp_spark.queue_manager.srmp_port.srmp_endpoint import SrmpConnection, SrmpEndpoint
 from srmp_spark.queue_manager.srmp_port.srmp_tls import TlsConnection, TlsPort
@@ -44,7 +40,6 @@ from srmp_spark.queue_manager.wsrm.crossing import (
     packed,
 )
 from srmp_spark.queue_manager.wsrm.replies import SoapReply, reply_of_error
-from srmp_spark.srmp.codec.http_head import check_target
 from srmp_spark.wsrm.codec.decoder import decode
 from srmp_spark.wsrm.codec.faults import SoapFaultError
 
@@ -74,26 +69,10 @@ Further refusals are not logged, to bound memory and log.
 """
 
 SECTION = "WS-ReliableMessaging"
-_WSRM = re.compile(rb"(?:https?://[^/]*)?/wsrm(?=[/\\])", re.IGNORECASE)
 _MEDIA_TYPE = re.compile(rb"(?:text/xml|application/soap\+xml)[ \t]*(?:;|\Z)", re.IGNORECASE)
 _CHARSET = re.compile(rb"charset[ \t]*=[ \t]*\"?([^\";,\s]+)", re.IGNORECASE)
 
 log = logging.getLogger(__name__)
-
-
-@lru_cache(TARGETS_REMEMBERED)
-def queue_of_target(target: bytes) -> str:
-    """Return the canonical name of the queue in the request target ``/wsrm/QUEUE``.
-
-    Whether the queue exists is not checked. Raises :class:`RemoteProtocolError`: 404 for any other
-    path, and the refusals of ``/msmq/QUEUE`` for a name that no queue can have.
-    """
-    match = _WSRM.match(target)
-    if match is None:
-        raise RemoteProtocolError(
-            "this port serves only /wsrm/QUEUE", status_hint=404, section=SECTION
-        )
-    return check_target(b"/msmq" + target[match.end() :])
 
 
 class _SoapAnswers(SrmpConnection):
@@ -152,7 +131,7 @@ class Front:
 
         Its status is 404 for a path that is not ``/wsrm/QUEUE``.
         """
-        queue_of_target(target)
+        queue_of_wsrm(target)
 
     def accept(self, connection: Any, head: RequestHead, post: bytes, head_length: int) -> None:  # noqa: ANN401  # a _SoapAnswers
         """Refuse a whole request, ask the main process about it, or decode it and pass it on.
@@ -175,7 +154,7 @@ class Front:
         if len(post) > ASK_FIRST_BYTES:
             self._asked[request] = head, post, head_length
             self._channel.send(
-                Asked(request, queue_of_target(head.target), _client(connection, head))
+                Asked(request, queue_of_wsrm(head.target), _client(connection, head))
             )
         else:
             self._decode(request, connection, head, post, head_length)
@@ -188,7 +167,7 @@ class Front:
         post: bytes,
         head_length: int,
     ) -> None:
-        queue = queue_of_target(head.target)
+        queue = queue_of_wsrm(head.target)
         try:
             message = decode(post[head_length:], len(post))
         except SoapFaultError as error:

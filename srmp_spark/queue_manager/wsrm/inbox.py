@@ -1,9 +1,9 @@
 """Judge requests of WS-ReliableMessaging in the main process: who may write to which queue.
 
-The gateway (:mod:`.gateway`) has read and decoded the message. A request is judged like one for
-``/msmq/``: gate, writers, queue. A CreateSequence may name an address for its acknowledgements.
-This address is looked up and judged before the sequence exists. So a client that could never be
-acknowledged is refused with a reason, and does not wait in vain.
+The gateway (:mod:`.gateway`) has read and decoded the message. :class:`.Admission` judges its
+client and its queue, like those of every message. A CreateSequence may name an address for its
+acknowledgements. This address is looked up and judged before the sequence exists. So a client that
+could never be acknowledged is refused with a reason, and does not wait in vain.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ProcessMustEndError
 from srmp_spark.message import Arrival
-from srmp_spark.queue_manager.srmp_port.acceptor import GATE_SECTION, Acceptor
-from srmp_spark.queue_manager.srmp_port.http_limits import RETRY_AFTER_SECONDS
+from srmp_spark.queue_manager.admission.gate import RETRY_AFTER_SECONDS
+from srmp_spark.queue_manager.admission.requester import answer
 from srmp_spark.queue_manager.trust.writers import Caller
 from srmp_spark.queue_manager.wsrm.crossing import (
     Answered,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from srmp_spark.clock import Clock
+    from srmp_spark.queue_manager.admission.admission import Admission
     from srmp_spark.queue_manager.metrics import Metrics
     from srmp_spark.queue_manager.wsrm.queues import ReliableQueues
     from srmp_spark.queue_manager.wsrm.sending import WsrmSender
@@ -104,13 +105,13 @@ class ReliableInbox:
 
     def __init__(
         self,
-        acceptor: Acceptor,
+        admission: Admission,
         queues: ReliableQueues,
         sender: WsrmSender,
         metrics: Metrics,
         clock: Clock,
     ) -> None:
-        self._acceptor = acceptor
+        self._admission = admission
         self._queues = queues
         self._sender = sender
         self._metrics = metrics
@@ -124,28 +125,18 @@ class ReliableInbox:
         The gate and the writers are asked, and for an :class:`Asked` also whether the queue accepts
         messages.
         """
-        gate = self._acceptor.gate
-        if gate is not None:
-            request.refuse(503, gate.reason, GATE_SECTION, RETRY_AFTER_SECONDS)
-            return False
         client = asked.client
-        refused = self._acceptor.refuses_writer(
+        refused = self._admission.refuses_client(
             asked.queue, Caller(client.peer, client.sender_name, client.authorization)
         )
-        if refused is not None:
-            request.refuse(refused.status, refused.reason, refused.section)
-            return False
-        queues, queue = self._queues, asked.queue
-        if (
-            isinstance(asked, Asked)
-            and queues.refuses(queue) is not None
-            and not queues.is_missing(queue)
-        ):
+        if refused is None and isinstance(asked, Asked):
             # A large message for a queue that accepts none is not parsed only to be refused in
             # SOAP.
-            request.refuse(400, "unknown-queue", SECTION)
-            return False
-        return True
+            session = self._admission.refuses_session(asked.queue)
+            refused = session if session is not None and session.status == 400 else None
+        if refused is not None:
+            answer(request, refused)
+        return refused is None
 
     def accept(self, arrived: Arrived, request: Request) -> None:
         """Judge a decoded message, and pass it to its queue or refuse it, now or later.
@@ -167,17 +158,16 @@ class ReliableInbox:
     def _receive(
         self, request: Request, queue: str, message: SoapMessage, record: Record, origin: Origin
     ) -> None:
-        if self._queues.is_missing(queue):
-            self._tell(queue, request.peer, "there is no such queue here (--unknown-queue retry)")
-            request.refuse(503, "unknown-queue", SECTION, RETRY_AFTER_SECONDS)
-            return
-        why = self._queues.refuses(queue)
-        # The queue was deleted while its sequences were open.
-        if why is not None:
-            self._refuse(request, 400, queue, why)
-            request.reply(_refusal(message, why))
-            return
-        self._queues.receive(queue, message, record, origin, request)
+        # The queue may have been deleted while its sequences were open.
+        refused = self._admission.refuses_session(queue)
+        if refused is None:
+            self._queues.receive(queue, message, record, origin, request)
+        elif refused.status == 503:
+            self._tell(queue, request.peer, refused.message)
+            answer(request, refused)
+        else:
+            self._refuse(request, 400, queue, refused.message)
+            request.reply(_refusal(message, refused.message))
 
     # --- CreateSequence ---------------------------------------------------------------------------
 

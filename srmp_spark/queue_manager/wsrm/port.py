@@ -76,7 +76,7 @@ class ReliablePort:
             manager, self._sender, new_identifier, stored.sequences, settings, base
         )
         self._inbox = ReliableInbox(
-            manager.acceptor, self._queues, self._sender, manager.metrics, manager.clock
+            manager.admission, self._queues, self._sender, manager.metrics, manager.clock
         )
         self._link: ReliableLink | None = None
         self._drained = asyncio.Event()

@@ -15,7 +15,7 @@ only. The stored state of its sequence is put back as it was before, and the seq
 nothing more until the next start. Its client is answered 503, and all other sequences continue
 (:meth:`ReliableQueues._put_back`). An exception *after* the decision, between the rows and the
 journal, is different: memory may be ahead of the disk. Then the process ends without an answer, as
-in :mod:`..acceptor`.
+in :mod:`srmp_spark.queue_manager.admission.acceptor`.
 
 **BufferRemaining** is the free room of the queue: ``--wsrm-buffer`` less the messages that the
 default consumer has not received. A slow or stopped query thus leads to 0. The room is computed
@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from srmp_spark.errors import ProcessMustEndError
 from srmp_spark.message import Arrival, Message
-from srmp_spark.names import OWN_QUEUES, quote_queue_name
+from srmp_spark.names import quote_queue_name
 from srmp_spark.queue_manager.api.port_side.times import rfc3339
 from srmp_spark.rows.group import Record
 from srmp_spark.rows.reliable import message_of_soap
@@ -243,38 +243,6 @@ class ReliableQueues:
         ]
 
     # --- messages ---------------------------------------------------------------------------------
-
-    def is_missing(self, queue: str) -> bool:
-        """Return whether the queue does not exist and its messages must wait at their sender.
-
-        Messages for an unknown queue wait with ``--unknown-queue retry``; otherwise the result is
-        False.
-        """
-        return not self._takes_messages(queue) and self._manager.config.unknown_queue == "retry"
-
-    def _takes_messages(self, queue: str) -> bool:
-        found = self._manager.receiver.queues.get(queue)
-        return found is not None and found.declared
-
-    def refuses(self, queue: str) -> str | None:
-        """Return the reason why no sequence can begin for ``queue``, or ``None`` if one can.
-
-        The reason is a sentence for the client.
-        """
-        entry = self._manager.catalogue.get(queue)
-        if (
-            entry is None
-            or queue in OWN_QUEUES
-            or not self._takes_messages(queue)
-            or entry.log_name != queue
-        ):
-            return f"There is no queue {queue} here; create it with serve --queue."
-        if entry.state.transactional:
-            return (
-                f"{queue} is transactional and takes only streams of MSMQ; send to a "
-                "queue that is not."
-            )
-        return None
 
     def receive(
         self, queue: str, message: SoapMessage, record: Record, origin: Origin, answer: Answer

@@ -14,11 +14,11 @@ from random import Random
 from typing import Any, cast
 
 from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.queue_manager.admission.requester import Sender
 from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
 from srmp_spark.queue_manager.posting.http_client import PostFailedError, _Exchange
 from srmp_spark.queue_manager.sender.http.exchange import Exchange
 from srmp_spark.queue_manager.srmp_port.chunked import ChunkedBody
-from srmp_spark.queue_manager.srmp_port.inbox import Sender
 from srmp_spark.queue_manager.srmp_port.request_head import RequestHead
 from srmp_spark.queue_manager.srmp_port.srmp_endpoint import SrmpEndpoint
 from srmp_spark.srmp.codec.http_head import check_target

@@ -63,7 +63,7 @@ async def publish(
     why the next one did not (the queue is paused, full or gone), or None. The rest may be tried
     again. Raises the error of the journal if the commit fails.
     """
-    gate = manager.acceptor.gate
+    gate = manager.gate.closed
     if gate is not None:
         return 0, gate.message
     destination = f"{manager.public_base}/msmq/{quote(queue, safe='/$')}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import traceback
 
-from srmp_spark.queue_manager.srmp_port.http_limits import RETRY_AFTER_SECONDS
+from srmp_spark.queue_manager.admission.gate import GATE_SECTION, RETRY_AFTER_SECONDS
 from srmp_spark.srmp.receiving.effects import Refused
 
 FAULTS_MAX = 100
@@ -57,4 +57,4 @@ class Faults:
         """Log the fault as :meth:`note`, and return the refusal (503) to answer its sender."""
         self.note(error, shape)
         text = "a fault of this queue manager; its log has it"
-        return Refused(503, REASON, text, "docs/GUARANTEES.md promise 2", RETRY_AFTER_SECONDS)
+        return Refused(503, REASON, text, GATE_SECTION, RETRY_AFTER_SECONDS)

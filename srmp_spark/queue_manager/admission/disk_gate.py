@@ -1,6 +1,6 @@
 """Stop accepting messages before the disk is full, and accept them again when there is room.
 
-**Theory of operation.** The gate (:class:`.acceptor.Gate`) is closed while messages are refused.
+**Theory of operation.** The gate (:class:`.Gate`) is closed while messages are refused.
 Room is the free space of the volume, and the free space inside the database
 (store/database/disk_room.py). The gate closes before a write can fail. It opens when there is room
 again: rows were purged or trimmed, and their pages take the next rows. While the volume is tight,
@@ -17,7 +17,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from srmp_spark.queue_manager.srmp_port.acceptor import Gate
 from srmp_spark.store.database.disk_room import (
     DISK_FREE_FLOOR,
     FREE_PAGES_KEPT,
@@ -35,8 +34,10 @@ from srmp_spark.store.journal import GROUP_BYTES_MAX
 from srmp_spark.store.stored_rows.sealing import SEAL_BYTES_MAX
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.service import QueueManager
+    from srmp_spark.queue_manager.admission.gate import Gate
     from srmp_spark.store.database.transaction import Transaction
+    from srmp_spark.store.directory import DataDirectory
+    from srmp_spark.store.journal import Journal
 
 DISK_FULL = "disk-full"
 """Reason that the gate states while it is closed because the disk is full."""
@@ -62,15 +63,18 @@ log = logging.getLogger(__name__)
 
 
 class DiskGate:
-    """Measures the free space of one data directory. Opens and closes the acceptor's gate.
+    """Measures the free space of one data directory. Opens and closes the gate.
 
     "The log" in this class is the write-ahead log of the database (SQLite's WAL file).
     """
 
-    def __init__(self, manager: QueueManager) -> None:
-        self._manager = manager
-        directory = manager.directory
-        state = manager.config.state
+    def __init__(
+        self, gate: Gate, directory: DataDirectory, journal: Journal, state: str | None
+    ) -> None:
+        """Prepare to measure. ``state`` is the address of the Delta state, if there is one."""
+        self._gate = gate
+        self._directory = directory
+        self._journal = journal
         folder = None if state is None else state_folder(state)
         self._shares = (
             STATE_SHARES
@@ -96,15 +100,15 @@ class DiskGate:
     @property
     def is_closed(self) -> bool:
         """Return whether the gate is closed because the disk is full."""
-        gate = self._manager.acceptor.gate
-        return gate is not None and gate.reason == DISK_FULL
+        closed = self._gate.closed
+        return closed is not None and closed.reason == DISK_FULL
 
     def look_again(self) -> None:
         """Call :meth:`look` while a message is being accepted, without its errors.
 
         Called when the acceptor has accepted as many bytes as the last measurement allowed.
         """
-        self._manager.acceptor.room = DISK_LOOK_BYTES
+        self._gate.room = DISK_LOOK_BYTES
         with suppress(OSError):  # The next regular look raises the error.
             self.look()
 
@@ -114,29 +118,29 @@ class DiskGate:
         Also sets how many bytes may be accepted until the next measurement, and logs a change.
         Raises :class:`OSError` if the volume cannot be measured.
         """
-        manager, acceptor = self._manager, self._manager.acceptor
-        volume = Volume.look(manager.directory.path)
+        gate, journal = self._gate, self._journal
+        volume = Volume.look(self._directory.path)
         least = self._shares * volume.least
-        database, journal = manager.directory.database, manager.journal
-        promised = acceptor.unwritten_bytes + max(0, journal.used_bytes - database.stat().st_size)
+        database = self._directory.database
+        promised = gate.unwritten_bytes + max(0, journal.used_bytes - database.stat().st_size)
         room = DiskRoom(volume.free - promised, least, journal.free_bytes, wal_bytes(database))
         self.spare = volume.spare
         self.is_tight = volume.free < DISK_TIGHT_FACTOR * least
         # Only half of the room counts, because the log takes a message and its checkpoint may take
         # it again. The cap is there because other programs fill the disk meanwhile.
-        acceptor.room = min(DISK_LOOK_BYTES, max(0, room.left) // 2)
+        gate.room = min(DISK_LOOK_BYTES, max(0, room.left) // 2)
         cut_helps = room.without_log.left >= 0 or (
             volume.free < WAL_EDGE <= room.wal and self.gives_back
         )
         self._log_shuts = room.left < 0 and cut_helps
-        if room.left < 0 and acceptor.gate is None:
-            acceptor.gate = Gate(DISK_FULL, self._told(volume, room, promised))
+        if room.left < 0 and gate.closed is None:
+            gate.close(DISK_FULL, self._told(volume, room, promised))
             told = "disk.full free_bytes=%d promised_bytes=%d free_inside_bytes=%d least_bytes=%d"
             log.error(told, volume.free, promised, room.inside, least)
         elif room.left < 0 and self.is_closed:  # The message states the present numbers.
-            acceptor.gate = Gate(DISK_FULL, self._told(volume, room, promised))
+            gate.close(DISK_FULL, self._told(volume, room, promised))
         elif room.left >= 0 and self.is_closed:
-            acceptor.gate = None
+            gate.open()
             log.info("disk.freed free_bytes=%d free_inside_bytes=%d", volume.free, room.inside)
 
     def _told(self, volume: Volume, room: DiskRoom, promised: int) -> str:
@@ -158,7 +162,7 @@ class DiskGate:
     @property
     def gives_back(self) -> bool:
         """Return whether free pages of the database should be given back to the volume now."""
-        journal = self._manager.journal
+        journal = self._journal
         return self.is_tight and journal.can_give_back and journal.free_bytes > FREE_PAGES_KEPT
 
     async def give_back(self) -> bool:
@@ -168,12 +172,12 @@ class DiskGate:
         the volume has less than WAL_EDGE bytes. Raises :class:`OSError` if the volume cannot be
         measured, and the errors of the journal.
         """
-        free = Volume.look(self._manager.directory.path).free
+        free = Volume.look(self._directory.path).free
         # A page that is moved is written to the log first.
         if not self.gives_back or free < WAL_EDGE:
             return False
         short = free < DISK_FREE_FLOOR
-        left = await self._manager.journal.transact(
+        left = await self._journal.transact(
             partial(_slice, size=GIVE_BACK_BYTES // 4 if short else GIVE_BACK_BYTES)
         )
         self._cut_due = True
@@ -187,11 +191,10 @@ class DiskGate:
         If a reader of the database uses an older state, the file stays longer, and the next call
         tries again.
         """
-        manager = self._manager
         if not self._cut_due:
             return
-        await manager.journal.checkpoint()
-        self._cut_due = manager.directory.database.stat().st_size > manager.journal.used_bytes
+        await self._journal.checkpoint()
+        self._cut_due = self._directory.database.stat().st_size > self._journal.used_bytes
         self.look()
 
     async def cut_log(self) -> None:
@@ -204,7 +207,7 @@ class DiskGate:
         """
         if not self._log_shuts:
             return
-        journal = self._manager.journal
+        journal = self._journal
         await journal.transact(partial(_keep_of_log, size=0))
         await journal.checkpoint()  # The commit that restarts the log cuts its file.
         await journal.transact(partial(_keep_of_log, size=WAL_KEPT_BYTES))
