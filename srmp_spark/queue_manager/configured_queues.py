@@ -41,14 +41,14 @@ async def ensure_queues(manager: QueueManager) -> None:
         if spec.multicast is not None:
             manager.receiver.queues[spec.name].multicast = str(spec.multicast)
     # Remove subqueues that are empty after a kill, because no client has them open.
-    await manager.subqueues.look()
+    await manager.queues.subqueues.look()
 
 
 async def _ensure_queue(
     manager: QueueManager, name: str, *, transactional: bool, journal: bool | None = None
 ) -> None:
     try:
-        await manager.create_queue(
+        await manager.queues.create(
             canonical_queue_name(name), transactional=transactional, journal=journal
         )
     except (ApiError, StoreError) as error:

@@ -20,12 +20,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from srmp_spark.errors import ApiError, SrmpSparkError, StoreDamagedError
+from srmp_spark.errors import ApiError, SrmpSparkError
 from srmp_spark.queue_manager.admission.disk_gate import DISK_LOOK_SECONDS, SEAL_ROOM_BYTES
 from srmp_spark.queue_manager.child.ending import end
-from srmp_spark.queue_manager.child.link import Event
-from srmp_spark.queue_manager.reader.link import DAMAGED, INTERNAL, ReaderLink
-from srmp_spark.queue_manager.state_lag import ROWS_GONE_MAX, StateFailure
+from srmp_spark.queue_manager.reader.link import DAMAGED, INTERNAL
 from srmp_spark.store.database import sweeper
 from srmp_spark.store.stored_rows import retention, sealing
 
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.queues.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
 
-OLDER_COPY = "older-copy"
-"""Reason of the closed gate when the data directory is an older copy."""
 SEAL_LOOK_SECONDS = 1.0
 SEAL_BUSY_ROWS_PER_SECOND = 1_000
 """Rows committed per second above which sealing waits for a quieter time."""
@@ -105,16 +101,11 @@ log = logging.getLogger(__name__)
 
 
 class Maintenance:
-    """Runs the background jobs of one queue manager. Handles the events of its reader process."""
+    """Runs the background jobs of one queue manager."""
 
-    def __init__(self, manager: QueueManager, *, on_unused: Callable[[], object]) -> None:
-        """Prepare the background jobs without starting them.
-
-        ``on_unused`` must stop the process. It is called when no client needs the process, or when
-        :attr:`fatal` states why the process may not continue.
-        """
+    def __init__(self, manager: QueueManager) -> None:
+        """Prepare the background jobs without starting them."""
         self._manager = manager
-        self._on_unused = on_unused
         self._tasks: list[asyncio.Task[None]] = []
         clock = manager.clock
         self._used_at = clock.monotonic()
@@ -134,26 +125,9 @@ class Maintenance:
         """Time of the last check of all queues for old rows, in seconds since :attr:`_begin`."""
         self.disk = manager.disk
         self._retaining = asyncio.Lock()
-        self._published = asyncio.Event()
-        """Set when the Delta state has got more rows, so that retention may delete them from the
-        log.
-        """
-        self._synced: dict[str, int] = {}
-        """For each queue the sequence of the last row that the Delta state holds durably."""
         self._failed: dict[tuple[str, str], tuple[float, str]] = {}
         """For each (step, queue name) that failed the time, in seconds of the monotonic clock, and
         the reason.
-        """
-        self._state_failure = ""
-        """The last error of a publisher that was logged, so that each is logged once."""
-        self._unpublished: set[str] = set()
-        """Names of the queues that the publisher called damaged since its last report."""
-        self._unpublished_before: set[str] = set()
-        """Names of the queues that the publisher called damaged before its last report."""
-        self._compared = asyncio.Event()
-        self.fatal: StoreDamagedError | None = None
-        """The error with which the process must end, or ``None``: the data directory is older than
-        the Delta state.
         """
 
     def start_reader(self) -> None:
@@ -171,13 +145,6 @@ class Maintenance:
             log.error(
                 "segment.missing file=%s: its rows cannot be read; put it back from a backup", path
             )
-        settings: dict[str, Any] = {
-            "data_dir": str(directory.path),
-            "queue_manager": directory.queue_manager,
-            "state": manager.config.state,
-            "state_interval": manager.config.state_interval,
-        }
-        manager.reader = ReaderLink(settings, self._on_event)
         manager.reader.start()
 
     async def compare_state(self) -> None:
@@ -190,14 +157,14 @@ class Maintenance:
         if self._manager.config.state is None:
             return
         try:
-            await asyncio.wait_for(self._compared.wait(), STATE_COMPARE_SECONDS)
+            await asyncio.wait_for(self._manager.state.compared.wait(), STATE_COMPARE_SECONDS)
         except asyncio.TimeoutError:
             log.warning(
                 "state.not_compared seconds=%.0f: messages are accepted without the comparison",
                 STATE_COMPARE_SECONDS,
             )
-        if self.fatal is not None:
-            raise self.fatal
+        if (fatal := self._manager.state.fatal) is not None:
+            raise fatal
 
     def start(self) -> None:
         """Start the background jobs of the queue manager, each as a task that repeats.
@@ -211,7 +178,7 @@ class Maintenance:
         self._every(RETENTION_PAUSE_SECONDS, self._retain_when_full)
         self._every(CLOCK_LOOK_SECONDS, self._clock)
         self._every(NOTE_SECONDS, self._note)
-        self._every(SUBQUEUES_LOOK_SECONDS, self._manager.subqueues.look)
+        self._every(SUBQUEUES_LOOK_SECONDS, self._manager.queues.subqueues.look)
         self._every(SWEEP_PAUSE_SECONDS, self._sweep)
         self._manager.garbage.set()  # A crash may have left garbage.
         if self._manager.config.exit_when_unused is not None:
@@ -384,8 +351,8 @@ class Maintenance:
 
     async def _retain_when_full(self) -> None:
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._published.wait(), RETENTION_FULL_SECONDS)
-        self._published.clear()
+            await asyncio.wait_for(self._manager.state.published.wait(), RETENTION_FULL_SECONDS)
+        self._manager.state.published.clear()
         if self.disk.is_closed:
             await self._retain()
 
@@ -428,7 +395,8 @@ class Maintenance:
 
         The result has the names of the limits as keys.
         """
-        synced, bytes_max = self._synced.get(queue.name, 0), 0 if self.disk.is_tight else None
+        synced = self._manager.state.synced.get(queue.name, 0)
+        bytes_max = 0 if self.disk.is_tight else None
         if queue.name not in retention.RECEIVED_BY_NOBODY:
             return {"synced_to": synced, "bytes_max": bytes_max, "read_to": 0, "unsynced_max": None}
         if self._manager.config.state is None:  # There is no Delta state.
@@ -451,10 +419,10 @@ class Maintenance:
         The rows of the order queue up to ``to`` (included) are about to be deleted. For other
         queues, and without a Delta state, nothing is done.
         """
-        lag = self._manager.state_lag
+        lag = self._manager.state.lag
         if queue.name not in retention.RECEIVED_BY_NOBODY or lag.uri is None:
             return
-        count = to - max(queue.trimmed_to, self._synced.get(queue.name, 0))
+        count = to - max(queue.trimmed_to, self._manager.state.synced.get(queue.name, 0))
         if count > 0:
             log.warning(
                 "state.receipts_left_out rows=%d to=%d: the store of --state has been "
@@ -508,87 +476,4 @@ class Maintenance:
             and now - self._used_at > manager.config.exit_when_unused
         ):
             log.info("process.unused seconds=%.0f", now - self._used_at)
-            self._on_unused()
-
-    # --- the reader -------------------------------------------------------------------------------
-
-    def _on_event(self, event: Event) -> None:
-        """Handle an event of the reader process.
-
-        Events report which rows the Delta state holds, and failures and recoveries of its
-        publishers.
-        """
-        lag = self._manager.state_lag
-        kind = event["event"]
-        if kind == "compared":
-            self._compared.set()
-        elif kind in ("synced", "published"):
-            for queues in event["sequences"].values():
-                for name, last in queues.items():
-                    if last > self._synced.get(name, 0):
-                        self._synced[name] = last
-                        self._published.set()
-            if kind == "published":  # This is the last packet of a report.
-                self._forget_unpublished()
-                lag.position = event["position"]
-                lag.as_of = event["as_of"]
-                if self._manager.multicast is not None:
-                    self._manager.multicast.losses.published(event["position"])
-        elif kind == "rows_gone":
-            found = [
-                dict(zip(("epoch", "queue", "first", "last"), each, strict=True))
-                for each in event["ranges"]
-            ]
-            lag.rows_gone = [*lag.rows_gone, *found][:ROWS_GONE_MAX]
-            log.error("state.rows_gone ranges=%s further=%d", event["ranges"], event["further"])
-        elif kind == "recovered":
-            if lag.failures.pop(event["of"], None) is not None:
-                self._state_failure = ""
-                log.info("state.recovered of=%s", event["of"])
-        elif kind == "failed":
-            if (damaged := self._manager.catalogue.get(event.get("queue", ""))) is not None:
-                damaged.damage["publish"] = event["error"]
-                self._unpublished.add(damaged.name)
-            elif "queue" not in event:
-                self._note_failure(event)
-            if event["error"] != self._state_failure:
-                log.error(
-                    'state.failed fatal=%s reason="%s" remedy="%s"',
-                    event["fatal"],
-                    event["error"],
-                    event["remedy"],
-                )
-                self._state_failure = event["error"]
-            if event["fatal"]:
-                self._compared.set()  # No better answer will arrive.
-            if event.get("older_copy"):
-                self._refuse_older_copy(event["error"])
-
-    def _note_failure(self, event: Event) -> None:
-        """Keep the failure of a publisher of the Delta state for ``status``.
-
-        A failure that continues keeps the time at which it began.
-        """
-        failures, of = self._manager.state_lag.failures, event["of"]
-        since = failures[of].since if of in failures else self._manager.clock.utc()
-        failures[of] = StateFailure(event["error"], event["remedy"], event["fatal"], since)
-
-    def _forget_unpublished(self) -> None:
-        """Clear the damage of queues that the last cycle of the publisher did not name again."""
-        for name in self._unpublished_before - self._unpublished:
-            if (queue := self._manager.catalogue.get(name)) is not None:
-                queue.damage.pop("publish", None)
-        self._unpublished_before, self._unpublished = self._unpublished, set()
-
-    def _refuse_older_copy(self, reason: str) -> None:
-        """Refuse all messages, and end the process, because the data directory is an older copy.
-
-        Every row that is accepted from now on would get a sequence that another message has in
-        Delta.
-        """
-        self.fatal = StoreDamagedError(reason)
-        self._manager.gate.close(
-            OLDER_COPY, "the data directory is an older copy of what the Delta state holds"
-        )
-        self._compared.set()
-        self._on_unused()
+            self._manager.stop.set()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -92,8 +93,21 @@ class Gauge:
         self.is_long = is_long
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readings:
+    """The metrics that are read from other parts of the queue manager at each scrape."""
+
+    gauges: list[Gauge]
+    counters: list[Gauge]
+    """Counters that other code counts and that are read like gauges."""
+    history_evicted: int
+    """Number of runs of identifiers that were forgotten before their time."""
+    streams_forgotten: int
+    """Number of idle streams that were evicted from a full table."""
+
+
 class Metrics:
-    """All metrics of one queue manager: counters that code increments, and functions to read."""
+    """The counters of one queue manager, which other code increments."""
 
     def __init__(self) -> None:
         self.accepted: dict[tuple[str, str], int] = defaultdict(int)
@@ -118,16 +132,6 @@ class Metrics:
         self.receipts_dropped = 0
         self.accept_seconds = Histogram()
         self.sync_seconds = Histogram()
-        self.history_evicted: Callable[[], int] = int
-        self.streams_forgotten: Callable[[], int] = int
-        """Returns the number of idle streams that were evicted from a full table.
-
-        ``history_evicted`` returns the number of runs of identifiers that were forgotten before
-        their time.
-        """
-        self.gauges: list[Gauge] = []
-        self.counters: list[Gauge] = []
-        """Counters that other code counts and that are read like gauges."""
 
     def refuse(self, status: int, reason: str) -> None:
         """Count one refusal with its HTTP status and reason.
@@ -143,14 +147,14 @@ class Metrics:
         """Count a TLS handshake that failed; ``why`` is from a fixed set."""
         self.tls_refused[why] += 1
 
-    async def text(self, work: Work) -> bytes:
+    async def text(self, readings: Readings, work: Work) -> bytes:
         """Return all metrics in the text format of Prometheus (:data:`CONTENT_TYPE`).
 
         Other work gets its turn after each SAMPLES_AT_ONCE samples. With 10,000 queues the text has
         2 MB and takes 50 turns.
         """
         pieces = []
-        for family in self._families():
+        for family in self._families(readings):
             if not isinstance(family, _Labelled):
                 pieces.append(generate_latest(_Only(family)))
                 continue
@@ -164,93 +168,89 @@ class Metrics:
                 await work.turn()
         return b"".join(pieces)
 
-    def _families(self) -> Iterator[Metric | _Labelled]:
+    def _families(self, readings: Readings) -> Iterator[Metric | _Labelled]:
         """Yield all metrics, in their order in the exposition."""
-        families: tuple[tuple[str, str, tuple[str, ...], Mapping[Any, int]], ...] = (
+        for name, text, labels, samples in self._counted():
+            yield _Labelled(CounterMetricFamily, name, text, labels, samples)
+        totals = (
             (
-                "srmp_messages_accepted",
-                "messages answered 200 as new rows",
-                ("queue", "transport"),
-                self.accepted,
+                "srmp_receipts_blocked",
+                "receipts whose URL --allow-url does not allow",
+                self.receipts_blocked,
             ),
             (
-                "srmp_messages_refused",
-                "requests not answered 200, or discarded",
-                ("status", "reason"),
-                self.refused,
+                "srmp_receipts_dropped",
+                "receipts beyond the limit of one host",
+                self.receipts_dropped,
             ),
             (
-                "srmp_signatures",
-                "signed messages that were checked",
-                ("status", "how"),
-                self.signatures,
+                "srmp_history_evicted",
+                "runs of message identifiers forgotten before their 30 days",
+                readings.history_evicted,
             ),
             (
-                "srmp_duplicates",
-                "messages answered 200 that added no row",
-                ("queue", "kind"),
-                self.duplicates,
-            ),
-            (
-                "srmp_sink_rows",
-                "rows of answered commits: new, known, or conflicts",
-                ("result",),
-                self.sink_rows,
+                "srmp_streams_forgotten",
+                "resting streams that were evicted from a full table",
+                readings.streams_forgotten,
             ),
         )
-        for name, text, labels, counts in families:
-            yield _Labelled(CounterMetricFamily, name, text, labels, list(counts.items()))
-        tls = [((why,), count) for why, count in self.tls_refused.items()]
-        yield _Labelled(
-            CounterMetricFamily,
+        for name, text, value in totals:
+            yield CounterMetricFamily(name, text, value=value)
+        yield self.accept_seconds.family("srmp_accept_seconds", "request read to 200")
+        yield self.sync_seconds.family("srmp_sync_seconds", "one commit with its sync")
+        for kind, gauges in (
+            (CounterMetricFamily, readings.counters),
+            (GaugeMetricFamily, readings.gauges),
+        ):
+            for each in gauges:
+                found = each.read()
+                samples = found if each.is_long else list(found)
+                yield _Labelled(kind, each.name, each.text, each.labels, samples)
+
+    def _counted(self) -> Iterator[tuple[str, str, tuple[str, ...], Samples]]:
+        """Yield name, text, labels and samples of each counter with labels."""
+        yield (
+            "srmp_messages_accepted",
+            "messages answered 200 as new rows",
+            ("queue", "transport"),
+            list(self.accepted.items()),
+        )
+        yield (
+            "srmp_messages_refused",
+            "requests not answered 200, or discarded",
+            ("status", "reason"),
+            list(self.refused.items()),
+        )
+        yield (
+            "srmp_signatures",
+            "signed messages that were checked",
+            ("status", "how"),
+            list(self.signatures.items()),
+        )
+        yield (
+            "srmp_duplicates",
+            "messages answered 200 that added no row",
+            ("queue", "kind"),
+            list(self.duplicates.items()),
+        )
+        yield (
+            "srmp_sink_rows",
+            "rows of answered commits: new, known, or conflicts",
+            ("result",),
+            list(self.sink_rows.items()),
+        )
+        yield (
             "srmp_tls_refused",
             "TLS handshakes that failed at the SRMP port",
             ("why",),
-            tls,
+            [((why,), count) for why, count in self.tls_refused.items()],
         )
-        sent = [((kind,), count) for kind, count in self.receipts_sent.items()]
-        yield _Labelled(
-            CounterMetricFamily,
+        yield (
             "srmp_receipts_sent",
             "receipts that a peer answered 200",
             ("kind",),
-            sent,
+            [((kind,), count) for kind, count in self.receipts_sent.items()],
         )
-        yield CounterMetricFamily(
-            "srmp_receipts_blocked",
-            "receipts whose URL --allow-url does not allow",
-            value=self.receipts_blocked,
-        )
-        yield CounterMetricFamily(
-            "srmp_receipts_dropped",
-            "receipts beyond the limit of one host",
-            value=self.receipts_dropped,
-        )
-        yield CounterMetricFamily(
-            "srmp_history_evicted",
-            "runs of message identifiers forgotten before their 30 days",
-            value=self.history_evicted(),
-        )
-        yield CounterMetricFamily(
-            "srmp_streams_forgotten",
-            "resting streams that were evicted from a full table",
-            value=self.streams_forgotten(),
-        )
-        yield self.accept_seconds.family("srmp_accept_seconds", "request read to 200")
-        yield self.sync_seconds.family("srmp_sync_seconds", "one commit with its sync")
-        for kind, readings in (
-            (CounterMetricFamily, self.counters),
-            (GaugeMetricFamily, self.gauges),
-        ):
-            for each in readings:
-                samples = each.read()
-                yield _Labelled(
-                    kind,
-                    each.name,
-                    each.text,
-                    each.labels,
-                    samples if each.is_long else list(samples),
-                )
 
 
 class _Labelled(NamedTuple):

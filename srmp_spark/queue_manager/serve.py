@@ -20,9 +20,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.parsers import expat
 
 import uvicorn
@@ -32,26 +33,23 @@ from srmp_spark import interface
 from srmp_spark.clock import SystemClock
 from srmp_spark.errors import ConfigurationError, MemoryAheadError, ProcessMustEndError, with_hint
 from srmp_spark.holder import Holder
-from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE, MulticastAddress
 from srmp_spark.private_files import refuse_open_secret, replace_private
 from srmp_spark.queue_manager.api.app import ApiApp, routes
-from srmp_spark.queue_manager.api.gauges import counters, gauges
 from srmp_spark.queue_manager.api.health import HealthApi
 from srmp_spark.queue_manager.api.port_side.guard import Guard
 from srmp_spark.queue_manager.api.port_side.port import ApiPort
 from srmp_spark.queue_manager.api.port_side.router import Router
+from srmp_spark.queue_manager.api.status import Transports
 from srmp_spark.queue_manager.child.log_lines import log_to_stderr
 from srmp_spark.queue_manager.configuration.config import ServeConfig
 from srmp_spark.queue_manager.configuration.endpoint import Endpoint, SchemedEndpoint
 from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.multicast.groups import check_multicast
-from srmp_spark.queue_manager.multicast.inbox import MulticastInbox
-from srmp_spark.queue_manager.multicast.ports import MulticastPorts
 from srmp_spark.queue_manager.puller.circles import Circles
 from srmp_spark.queue_manager.puller.pullers import Pullers
 from srmp_spark.queue_manager.queues.dead_letters import DeadLetters
-from srmp_spark.queue_manager.sender.link import Outgoing, check_outbox
+from srmp_spark.queue_manager.sender.link import check_outbox
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.queue_manager.srmp_port.http_limits import HEAD_MAX
 from srmp_spark.queue_manager.srmp_port.sockets import (
@@ -85,6 +83,7 @@ The accepting code makes no cycles, and each search costs a pause.
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.remote_read.port import RpcPort
+    from srmp_spark.queue_manager.srmp_port.srmp_endpoint import SrmpEndpoint
 
 EXPAT_WANTED = (2, 6, 0)
 """First version of expat that does not read a long token again and again.
@@ -110,25 +109,78 @@ def server_tls(config: ServeConfig) -> ServerTls:
     )
 
 
-def _groups(config: ServeConfig) -> dict[str, MulticastAddress]:
-    """Return the multicast address of each queue that has one, by queue name.
-
-    Raises :class:`ConfigurationError` if multicast is configured and this process cannot use it,
-    even if no queue listens.
-    """
-    settings = config.multicast
-    if settings is None:
-        return {}
-    check_multicast(settings)
-    return {spec.name: spec.multicast for spec in config.queue if spec.multicast is not None}
-
-
 class _ApiServer(uvicorn.Server):
     """A uvicorn server that installs no handlers for signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _Api(NamedTuple):
+    """The server of the API, which runs."""
+
+    server: _ApiServer
+    task: asyncio.Task[None]
+    port: ApiPort
+
+    async def close(self) -> None:
+        """Stop listening, and wait until the server has ended."""
+        await self.port.close()
+        self.server.should_exit = True
+        await self.task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ports:
+    """The bound sockets of a queue manager, and the addresses to which they are bound."""
+
+    srmp_socket: socket.socket
+    srmp: Endpoint
+    api_socket: socket.socket
+    api: Endpoint
+    https_socket: socket.socket | None = None
+    https: Endpoint | None = None
+    wsrm_socket: socket.socket | None = None
+    wsrm: SchemedEndpoint | None = None
+    rpc_socket: socket.socket | None = None
+    rpc: Endpoint | None = None
+    mapper_socket: socket.socket | None = None
+
+    @classmethod
+    def bind(cls, config: ServeConfig) -> _Ports:
+        """Bind all ports that are configured. Raises :class:`ConfigurationError` as :func:`bind`.
+
+        No port listens yet.
+        """
+        found: dict[str, Any] = {}
+        for name, flag, endpoint in (
+            ("srmp", "--listen", config.listen),
+            ("api", "--api", config.api),
+            ("https", "--listen-https", config.listen_https),
+            ("rpc", "--rpc", config.rpc),
+        ):
+            if endpoint is not None:
+                found[f"{name}_socket"], found[name] = bind(endpoint, flag)
+        if (wsrm := config.listen_wsrm) is not None:
+            found["wsrm_socket"], bound = bind(wsrm.endpoint, "--listen-wsrm")
+            found["wsrm"] = wsrm._replace(endpoint=bound)
+        if (mapper := config.rpc_endpoint_mapper) is not None:
+            found["mapper_socket"], _ = bind(mapper, "--rpc-endpoint-mapper")
+        return cls(**found)
+
+    def close(self) -> None:
+        """Close all sockets."""
+        for each in (
+            self.srmp_socket,
+            self.api_socket,
+            self.https_socket,
+            self.wsrm_socket,
+            self.rpc_socket,
+            self.mapper_socket,
+        ):
+            if each is not None:
+                each.close()
 
 
 def serve(config: ServeConfig) -> int:
@@ -155,33 +207,39 @@ def serve(config: ServeConfig) -> int:
     with DataDirectory.open(config.data_dir, now=clock.utc()) as directory:
         if directory.changed is not None:
             log.warning('epoch.changed epoch=%s because="%s"', directory.epoch, directory.changed)
-        srmp_socket, listening = bind(config.listen, "--listen")
-        api_socket, api = bind(config.api, "--api")
-        https_socket, https = (
-            bind(config.listen_https, "--listen-https") if config.listen_https else (None, None)
-        )
-        rpc_socket, rpc = bind(config.rpc, "--rpc") if config.rpc else (None, None)
-        wsrm_socket, wsrm = None, config.listen_wsrm
-        if wsrm is not None:
-            wsrm_socket, bound = bind(wsrm.endpoint, "--listen-wsrm")
-            wsrm = wsrm._replace(endpoint=bound)
-        mapper = config.rpc_endpoint_mapper
-        mapper_socket = bind(mapper, "--rpc-endpoint-mapper")[0] if mapper else None
-        groups = _groups(config)
-        process = _Process(config, directory, clock, listening, api, https, rpc, wsrm, groups)
-        rpc_sockets = (rpc_socket, mapper_socket)
+        ports = _Ports.bind(config)
+        if config.multicast is not None:
+            # Refuse a configuration that this process cannot use, even if no queue listens.
+            check_multicast(config.multicast)
+        process = _Process(config, directory, clock, ports, descriptors)
         try:
-            uvloop.run(
-                process.run(
-                    srmp_socket, api_socket, https_socket, wsrm_socket, rpc_sockets, descriptors
-                )
-            )
+            uvloop.run(process.run())
         finally:
-            for each in filter(
-                None, (srmp_socket, api_socket, https_socket, wsrm_socket, *rpc_sockets)
-            ):
-                each.close()
+            ports.close()
     return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """The parts of a running queue manager that the process starts and stops."""
+
+    manager: QueueManager
+    maintenance: Maintenance
+    dead_letters: DeadLetters
+    endpoint: SrmpEndpoint
+    tls_port: TlsPort | None
+    reliable: ReliablePort
+    pullers: Pullers
+    health: HealthApi
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Serving:
+    """The ports that are open."""
+
+    srmp: asyncio.Server
+    api: _Api
+    rpc: RpcPort | None
 
 
 class _Process:
@@ -192,39 +250,26 @@ class _Process:
         config: ServeConfig,
         directory: DataDirectory,
         clock: SystemClock,
-        listening: Endpoint,
-        api: Endpoint,
-        https: Endpoint | None,
-        rpc: Endpoint | None,
-        wsrm: SchemedEndpoint | None,
-        groups: Mapping[str, MulticastAddress],
+        ports: _Ports,
+        descriptors: Descriptors,
     ) -> None:
         self._config = config
         self._directory = directory
         self._clock = clock
-        self._listening = listening
-        self._api = api
-        self._groups = groups
-        self._https = https
-        self._https_url = https.url("https") if https is not None else None
-        self._rpc = rpc
-        self._wsrm = wsrm
+        self._ports = ports
+        self._descriptors = descriptors
+        self._https_url = ports.https.url("https") if ports.https is not None else None
+        wsrm = ports.wsrm
         tls = (
-            server_tls(config) if https is not None or (wsrm is not None and wsrm.is_tls) else None
+            server_tls(config)
+            if ports.https is not None or (wsrm is not None and wsrm.is_tls)
+            else None
         )
-        self._server_tls = tls if https is not None else None
+        self._server_tls = tls if ports.https is not None else None
         self._client_tls = ClientTls(config.ca_file, config.client_cert, config.client_key)
-        self._api_url = api.url("https" if config.api_cert else "http")
+        self._api_url = ports.api.url("https" if config.api_cert else "http")
 
-    async def run(
-        self,
-        srmp_socket: socket.socket,
-        api_socket: socket.socket,
-        https_socket: socket.socket | None,
-        wsrm_socket: socket.socket | None,
-        rpc_sockets: tuple[socket.socket | None, socket.socket | None],
-        descriptors: Descriptors,
-    ) -> None:
+    async def run(self) -> None:
         """Start all parts, serve until a signal arrives or the process is unused, drain and close.
 
         Raises :class:`ConfigurationError` if a part cannot start, and :class:`StoreDamagedError` if
@@ -234,187 +279,173 @@ class _Process:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        config = self._config
-        public_base = config.public_base(self._listening)
         gc.collect()
         # Loaded objects stay. To look through them again and again takes as long as to load them.
         gc.disable()
+        parts = await self._load(stop)
+        serving = await self._open(parts)
+        gc.freeze()
+        gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
+        gc.enable()
+        self._announce(parts.manager)
+        await stop.wait()
+        await self._close(parts, serving)
+        manager = parts.manager
+        log.info("process.stopped position=%d", manager.journal.position)
+        if manager.state.fatal is not None:
+            raise manager.state.fatal
+
+    async def _load(self, stop: asyncio.Event) -> _Parts:
+        """Load the data directory, start the helper processes, and build all parts."""
+        config, ports, path = self._config, self._ports, self._directory.path
+        public_base = config.public_base(ports.srmp)
         with readable(self._directory.database):
-            hosts = config.local_hosts(self._listening, self._https)
             manager = QueueManager(
                 config,
                 self._directory,
-                hosts,
+                config.local_hosts(ports.srmp, ports.https),
                 public_base,
                 self._clock,
                 on_fatal=_die,
                 client_tls=self._client_tls,
+                stop=stop,
             )
             await ensure_queues(manager)
-            maintenance = Maintenance(manager, on_unused=stop.set)
+            maintenance = Maintenance(manager)
             maintenance.start_reader()
-            check_outbox(self._directory.path)
+            check_outbox(path)
             # This raises an error if the outbox is gone, because nothing may be accepted after such
             # a loss.
-            read_which(self._directory.path)
-            forward = manager.catalogue.get(FORWARD_QUEUE)
-            manager.outgoing = Outgoing(
-                config,
-                self._directory,
-                manager.identifiers,
-                public_base,
-                manager.hosts,
-                forward_end=0 if forward is None else forward.end,
-                forward_waiting=0 if forward is None else forward.state.count,
-            )
-            manager.outgoing.forwarded = manager.forwarded
-            manager.outgoing.forward_holding = manager.forward_holding
-            dead_letters = DeadLetters(manager)
-            manager.outgoing.dead_came = dead_letters.wake
-            manager.outgoing.order_queue_read = manager.catalogue.find(ORDER_QUEUE).was_read
+            read_which(path)
             manager.outgoing.start()
-            manager.receipts_came = manager.outgoing.receipts_came
-            manager.forward_came = manager.outgoing.forward_came
         reliable = ReliablePort(
-            manager, self._client_tls, config.public_base_of(self._wsrm, public_base)
+            manager, self._client_tls, config.public_base_of(ports.wsrm, public_base)
         )
-        manager.incoming_sequences = reliable.status
-        endpoint = srmp_endpoint(manager, connections_max=descriptors.srmp)
+        endpoint = srmp_endpoint(manager, connections_max=self._descriptors.srmp)
         tls_port = None
-        if https_socket is not None and self._server_tls is not None:
+        if ports.https_socket is not None and self._server_tls is not None:
             tls_port = TlsPort(
                 endpoint,
                 self._server_tls,
-                https_socket,
+                ports.https_socket,
                 count_failure=manager.metrics.refuse_handshake,
             )
-        urls = [self._listening.url(), *filter(None, [self._https_url])]
-        health = HealthApi(manager, listening=urls, api=self._api_url)
-        if (multicast := config.multicast) is not None:
-            manager.multicast = MulticastPorts(
-                multicast,
-                self._groups,
-                MulticastInbox(manager.admission, manager.acceptor, self._clock.utc),
-                manager.journal,
-                manager.metrics,
-                self._clock.utc,
-            )
+        pullers = Pullers(manager, Circles(ports.rpc, config.rpc_endpoint_mapper))
+        urls = [ports.srmp.url(), *filter(None, [self._https_url])]
+        transports = Transports(reliable.status, pullers)
+        return _Parts(
+            manager=manager,
+            maintenance=maintenance,
+            dead_letters=DeadLetters(manager),
+            endpoint=endpoint,
+            tls_port=tls_port,
+            reliable=reliable,
+            pullers=pullers,
+            health=HealthApi(manager, transports, listening=urls, api=self._api_url),
+        )
+
+    async def _open(self, parts: _Parts) -> _Serving:
+        """Open all ports, the API first, and start the background jobs."""
+        manager, ports, config = parts.manager, self._ports, self._config
+        if manager.multicast is not None:
             manager.multicast.open()
-        manager.metrics.gauges, manager.metrics.counters = gauges(manager), counters(manager)
-        manager.metrics.history_evicted = lambda: manager.receiver.history.evicted_count
-        manager.metrics.streams_forgotten = lambda: manager.receiver.streams.forgotten
-        await maintenance.compare_state()
+        await parts.maintenance.compare_state()
         if manager.multicast is not None:
             await manager.multicast.joined()
-        api_server, api_task, api_port = await self._serve_api(
-            manager, health, api_socket, descriptors
+        api = await self._serve_api(parts)
+        listen(ports.srmp_socket, ports.srmp, "--listen")
+        srmp_server = await asyncio.get_running_loop().create_server(
+            parts.endpoint.connection, sock=ports.srmp_socket, backlog=BACKLOG
         )
-        listen(srmp_socket, self._listening, "--listen")
-        srmp_server = await loop.create_server(
-            endpoint.connection, sock=srmp_socket, backlog=BACKLOG
-        )
-        if tls_port is not None and https_socket is not None and config.listen_https is not None:
-            listen(https_socket, config.listen_https, "--listen-https")
-            tls_port.start()
+        if (
+            parts.tls_port is not None
+            and ports.https_socket is not None
+            and config.listen_https is not None
+        ):
+            listen(ports.https_socket, config.listen_https, "--listen-https")
+            parts.tls_port.start()
         # Start both at once, because each is a process that loads for half a second.
         _, rpc_port = await asyncio.gather(
-            self._serve_wsrm(reliable, wsrm_socket, descriptors),
-            self._serve_rpc(manager, *rpc_sockets, descriptors),
+            self._serve_wsrm(parts.reliable), self._serve_rpc(manager)
         )
-        pullers = Pullers(manager, Circles(self._rpc, config.rpc_endpoint_mapper))
-        await pullers.start(config.subscription)
-        maintenance.start()
+        await parts.pullers.start(config.subscription)
+        parts.maintenance.start()
         manager.start_sending()
-        dead_letters.start()
+        parts.dead_letters.start()
         if manager.multicast is not None:
             manager.multicast.begin()
-        health.ready = True
-        gc.freeze()
-        gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
-        gc.enable()
-        self._announce(manager)
+        parts.health.ready = True
+        return _Serving(srmp=srmp_server, api=api, rpc=rpc_port)
 
-        await stop.wait()
-
-        log.info("process.draining connections=%d", len(endpoint.connections))
-        health.ready = False
+    async def _close(self, parts: _Parts, serving: _Serving) -> None:
+        """Stop listening, answer what was received, commit, and end all helper processes."""
+        manager = parts.manager
+        log.info("process.draining connections=%d", len(parts.endpoint.connections))
+        parts.health.ready = False
         (self._directory.path / interface.ENDPOINT_FILE).unlink(missing_ok=True)
-        srmp_server.close()
-        if tls_port is not None:
-            await tls_port.close()
+        serving.srmp.close()
+        if parts.tls_port is not None:
+            await parts.tls_port.close()
         if manager.multicast is not None:
             await manager.multicast.stop()
-        await endpoint.drain()
-        await reliable.drain()
-        await reliable.close()
-        await pullers.stop()
-        if rpc_port is not None:
-            await rpc_port.close()
-        await maintenance.stop()
-        await api_port.close()
-        api_server.should_exit = True
-        await api_task
-        await dead_letters.close()
+        await parts.endpoint.drain()
+        await parts.reliable.drain()
+        await parts.reliable.close()
+        await parts.pullers.stop()
+        if serving.rpc is not None:
+            await serving.rpc.close()
+        await parts.maintenance.stop()
+        await serving.api.close()
+        await parts.dead_letters.close()
         # The sender needs message identifiers, so the journal must still run.
         await manager.outgoing.stop()
         await manager.stop_sending()
         await manager.journal.drain()
         await manager.reader.stop()
         manager.journal.close()
-        log.info("process.stopped position=%d", manager.journal.position)
-        if maintenance.fatal is not None:
-            raise maintenance.fatal
 
-    async def _serve_wsrm(
-        self, reliable: ReliablePort, wsrm_socket: socket.socket | None, descriptors: Descriptors
-    ) -> None:
+    async def _serve_wsrm(self, reliable: ReliablePort) -> None:
         """Start the port of WS-ReliableMessaging, if ``--listen-wsrm`` was given."""
-        if wsrm_socket is not None and self._wsrm is not None:
-            listen(wsrm_socket, self._wsrm.endpoint, "--listen-wsrm")
-            await reliable.start(self._config, wsrm_socket, descriptors.wsrm)
+        ports = self._ports
+        if ports.wsrm_socket is not None and ports.wsrm is not None:
+            listen(ports.wsrm_socket, ports.wsrm.endpoint, "--listen-wsrm")
+            await reliable.start(self._config, ports.wsrm_socket, self._descriptors.wsrm)
 
-    async def _serve_rpc(
-        self,
-        manager: QueueManager,
-        rpc_socket: socket.socket | None,
-        mapper_socket: socket.socket | None,
-        descriptors: Descriptors,
-    ) -> RpcPort | None:
+    async def _serve_rpc(self, manager: QueueManager) -> RpcPort | None:
         """Start the RPC port of remote read, and return it, or ``None`` without ``--rpc``.
 
         Its modules are loaded only if it is needed. Raises as :meth:`.RpcPort.start`.
         """
-        if rpc_socket is None:
+        ports, config = self._ports, self._config
+        if ports.rpc_socket is None:
             return None
         from srmp_spark.queue_manager.remote_read.port import RpcPort
 
-        assert self._config.rpc is not None, "it has a socket"
-        listen(rpc_socket, self._config.rpc, "--rpc")
-        if mapper_socket is not None and self._config.rpc_endpoint_mapper is not None:
-            listen(mapper_socket, self._config.rpc_endpoint_mapper, "--rpc-endpoint-mapper")
-        return await RpcPort.start(manager, self._config, rpc_socket, mapper_socket, descriptors)
+        assert config.rpc is not None, "it has a socket"
+        listen(ports.rpc_socket, config.rpc, "--rpc")
+        if ports.mapper_socket is not None and config.rpc_endpoint_mapper is not None:
+            listen(ports.mapper_socket, config.rpc_endpoint_mapper, "--rpc-endpoint-mapper")
+        return await RpcPort.start(
+            manager, config, ports.rpc_socket, ports.mapper_socket, self._descriptors
+        )
 
-    async def _serve_api(
-        self,
-        manager: QueueManager,
-        health: HealthApi,
-        api_socket: socket.socket,
-        descriptors: Descriptors,
-    ) -> tuple[_ApiServer, asyncio.Task[None], ApiPort]:
-        config = self._config
+    async def _serve_api(self, parts: _Parts) -> _Api:
+        config, manager = self._config, parts.manager
         is_loopback = config.api.is_loopback
         guard = Guard(
             loopback=is_loopback,
             own_host=config.api.host,
             tokens=manager.tokens,
             scheme="https" if config.api_cert else "http",
-            port=self._api.port,
+            port=self._ports.api.port,
         )
         try:
             if config.api_key is not None:
                 refuse_open_secret("--api-key", config.api_key)
             settings = uvicorn.Config(
-                ApiApp(Router(routes(manager, health)), guard, manager.catalogue),
+                ApiApp(
+                    Router(routes(manager, parts.health, parts.pullers)), guard, manager.catalogue
+                ),
                 loop="none",
                 ws="none",
                 lifespan="off",
@@ -433,7 +464,7 @@ class _Process:
                 )
         except OSError as error:  # ssl.SSLError is an OSError.
             raise ConfigurationError(f"--api-cert/--api-key: {error}") from None
-        listen(api_socket, config.api, "--api")
+        listen(self._ports.api_socket, config.api, "--api")
         server = _ApiServer(settings)
         # ApiPort accepts the connections, because uvicorn has no limits for them.
         task = asyncio.get_running_loop().create_task(server.serve(sockets=[]))
@@ -442,14 +473,14 @@ class _Process:
         if task.done():
             await task
         port = ApiPort(
-            api_socket,
+            self._ports.api_socket,
             server,
             tls,
             asks_for_owner=is_loopback and not manager.tokens,
-            connections_max=descriptors.api,
+            connections_max=self._descriptors.api,
         )
         port.start()
-        return server, task, port
+        return _Api(server, task, port)
 
     def _announce(self, manager: QueueManager) -> None:
         """Print the ready line as JSON, and write the endpoint file.
@@ -457,7 +488,7 @@ class _Process:
         The file is for other processes of this host.
         """
         ready: interface.ReadyLine = {
-            "listening": self._listening.url(),
+            "listening": self._ports.srmp.url(),
             "api": self._api_url,
             "queue_manager": self._directory.queue_manager,
             "epoch": self._directory.epoch,
@@ -465,10 +496,10 @@ class _Process:
         }
         if self._https_url is not None:
             ready["https"] = self._https_url
-        if self._wsrm is not None:
-            ready["wsrm"] = self._wsrm.url()
-        if self._rpc is not None:
-            ready["rpc"] = self._rpc.url().partition("://")[2]
+        if self._ports.wsrm is not None:
+            ready["wsrm"] = self._ports.wsrm.url()
+        if self._ports.rpc is not None:
+            ready["rpc"] = self._ports.rpc.url().partition("://")[2]
         found = self._directory.path.stat()
         endpoint: interface.Endpoint = {
             **ready,

@@ -79,23 +79,23 @@ async def registered(manager: QueueManager) -> None:
 
 
 async def released(manager: QueueManager) -> None:
-    await manager.release(manager.catalogue.find("q"), "default", "A")
+    await manager.leases.release(manager.catalogue.find("q"), "default", "A")
 
 
 async def purged(manager: QueueManager) -> None:
-    await manager.purge_queue("q")
+    await manager.queues.purge("q")
 
 
 async def made(manager: QueueManager) -> None:
-    await manager.create_queue("new", transactional=False)
+    await manager.queues.create("new", transactional=False)
 
 
 async def paused(manager: QueueManager) -> None:
-    await manager.pause_queue("q", paused=True)
+    await manager.queues.pause("q", paused=True)
 
 
 async def journal_on(manager: QueueManager) -> None:
-    await manager.create_queue("q", transactional=None, journal=True)
+    await manager.queues.create("q", transactional=None, journal=True)
 
 
 async def deleted(manager: QueueManager) -> None:

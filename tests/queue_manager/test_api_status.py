@@ -16,8 +16,10 @@ from test_receipts_sender import Rig, rig
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.queue_manager.api import status as status_module
 from srmp_spark.queue_manager.api.health import HealthApi
-from srmp_spark.queue_manager.api.status import INCOMING_STREAMS_SHOWN_MAX
+from srmp_spark.queue_manager.api.status import INCOMING_STREAMS_SHOWN_MAX, Transports
 from srmp_spark.testing.queue_manager import RunningQueueManager
+
+NO_TRANSPORTS = Transports(lambda sees: [], None)
 
 
 async def no_outgoing() -> list[dict[str, Any]]:
@@ -136,13 +138,13 @@ class TestStatus:
                 self.it = it
 
             async def status(self) -> list[dict[str, Any]]:
-                await self.it.manager.forwarded(self.it.manager.epoch, 1)
+                await self.it.manager.leases.forwarded(self.it.manager.epoch, 1)
                 return [{"queued": 0, "last_acknowledged_at": None, "next_attempt_at": None}]
 
         async def test(it: Rig) -> None:
             await it.take(queue="private$/elsewhere", to="http://other.example")
             it.manager.outgoing = cast("Any", Sender(it))
-            health = HealthApi(it.manager, listening=[], api="")
+            health = HealthApi(it.manager, NO_TRANSPORTS, listening=[], api="")
             waiting = []
             for _ in range(2):
                 answer = json.loads(
@@ -184,7 +186,7 @@ class TestStatus:
                 "deaf": [{"queue": "own"}, {"queue": "strangers"}], "sources": [{"queue": "own"}, {"queue": "strangers"}],
             }  # fmt: skip
             it.manager.multicast = cast("Any", SimpleNamespace(status=lambda: multicast))
-            health = HealthApi(it.manager, listening=[], api="")
+            health = HealthApi(it.manager, NO_TRANSPORTS, listening=[], api="")
             asked: list[str] = []
 
             def sees(queue: str) -> bool:

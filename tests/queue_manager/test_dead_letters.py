@@ -90,7 +90,7 @@ def run(
 ) -> None:
     async def body(manager: QueueManager) -> None:
         sender = Sender(manager)
-        manager.outgoing = SimpleNamespace(link=sender)  # type: ignore[assignment]  # all that is asked of it
+        manager.outgoing = SimpleNamespace(link=sender, dead_came=asyncio.Event())  # type: ignore[assignment]  # all that is asked of it
         letters = DeadLetters(manager)
         letters.start()
         try:
@@ -120,7 +120,7 @@ def test_group_by_group_and_nobody_is_told_of_their_end_again(tmp_path: Path) ->
     async def test(manager: QueueManager, sender: Sender, letters: DeadLetters) -> None:
         sender.has(4, 1, 2, 3)
         sender.has(7, 9)
-        letters.wake()
+        manager.outgoing.dead_came.set()
         await until(lambda: not sender.groups)
         assert end(manager) == 4
         writer = manager.directory.writer
@@ -137,7 +137,7 @@ def test_what_is_handed_over_once_more_makes_no_second_row(tmp_path: Path) -> No
         sender.forgets = True
         sender.has(4, 1, 2, 3)
         for _ in range(2):
-            letters.wake()
+            manager.outgoing.dead_came.set()
             await until(lambda: not letters._came.is_set() and end(manager) == 3)
             await asyncio.sleep(0.05)
         assert end(manager) == 3
@@ -145,7 +145,7 @@ def test_what_is_handed_over_once_more_makes_no_second_row(tmp_path: Path) -> No
     async def second(manager: QueueManager, sender: Sender, letters: DeadLetters) -> None:
         sender.has(4, 1, 2, 3)
         sender.has(5, 4)
-        letters.wake()
+        manager.outgoing.dead_came.set()
         await until(lambda: not sender.groups)
         assert end(manager) == 4
 
@@ -159,22 +159,22 @@ def test_they_wait_for_a_queue_that_is_paused_or_full_and_for_a_sender_that_is_a
     async def test(manager: QueueManager, sender: Sender, letters: DeadLetters) -> None:
         sender.is_away = True
         sender.has(1, 1, 2)
-        letters.wake()
+        manager.outgoing.dead_came.set()
         await asyncio.sleep(0.05)
-        await manager.pause_queue(FAILED, paused=True)
+        await manager.queues.pause(FAILED, paused=True)
         sender.is_away = False
         await until(lambda: 'reason="the queue refuses the message: paused"' in caplog.text)
         await asyncio.sleep(0.1)
         assert caplog.text.count("dead_letters.not_stored") == 1, "told once"
-        await manager.pause_queue(FAILED, paused=False)
+        await manager.queues.pause(FAILED, paused=False)
         await until(lambda: not sender.groups)
         assert end(manager) == 2
         sender.has(3, 3)
-        letters.wake()
+        manager.outgoing.dead_came.set()
         await until(lambda: 'reason="the queue refuses the message: quota"' in caplog.text)
         assert sender.groups
         assert end(manager) == 2
-        assert await manager.purge_queue(FAILED) == 2
+        assert await manager.queues.purge(FAILED) == 2
         await until(lambda: not sender.groups)
         assert end(manager) == 3
 
@@ -188,22 +188,22 @@ def test_a_queue_that_is_paused_or_full_holds_its_own_letters_alone(
     monkeypatch.setattr(dead_letters, "RETRY_SECONDS", 30.0)
 
     async def test(manager: QueueManager, sender: Sender, letters: DeadLetters) -> None:
-        await manager.pause_queue(FAILED, paused=True)
+        await manager.queues.pause(FAILED, paused=True)
         sender.has(1, 1, 2)
         sender.has(2, 3, queue=OTHER)
         sender.has(3, 4)
-        letters.wake()
+        manager.outgoing.dead_came.set()
         await until(lambda: end(manager, OTHER) == 1)
         sender.has(4, 5, queue=OTHER)
-        letters.wake()
+        manager.outgoing.dead_came.set()
         await until(lambda: end(manager, OTHER) == 2)
         assert sender.asked.count(FAILED) == 1
         assert caplog.text.count("dead_letters.not_stored") == 1, "told once"
 
-        await manager.pause_queue(FAILED, paused=False)
+        await manager.queues.pause(FAILED, paused=False)
         monkeypatch.setattr(dead_letters, "RETRY_SECONDS", 0.02)
         letters._held.clear()  # its 30 seconds are over
-        letters.wake()
+        manager.outgoing.dead_came.set()
         await until(lambda: not sender.groups)
         assert (end(manager), end(manager, OTHER)) == (3, 2)
 
@@ -234,11 +234,11 @@ def test_a_bug_in_one_letter_holds_its_queue_alone(
             monkeypatch.setattr(dead_letters, "decode", decodes)
         sender.has(1, 1)
         sender.has(2, 2, queue=OTHER)
-        letters.wake()
+        manager.outgoing.dead_came.set()
         await until(lambda: end(manager, OTHER) == 1)
         await asyncio.sleep(0.1)
         sender.has(3, 3, queue=OTHER)
-        letters.wake()
+        manager.outgoing.dead_came.set()
         await until(lambda: end(manager, OTHER) == 2)
         assert end(manager) == 0
         assert caplog.text.count("a bug") <= 4, "told once, and not at each try"
@@ -253,7 +253,7 @@ def test_the_engine_discards_none_for_its_age(tmp_path: Path) -> None:
 
     async def test(manager: QueueManager, sender: Sender, letters: DeadLetters) -> None:
         sender.has(1, 1, time_to_reach_queue=1_000_000, expires_at=1_000_000)
-        letters.wake()
+        manager.outgoing.dead_came.set()
         await until(lambda: not sender.groups)
         assert end(manager) == 1
 
@@ -283,7 +283,7 @@ def test_nobody_can_take_the_place_of_a_letter_before_it_comes(tmp_path: Path) -
             )
         taken = manager.receiver.queues[FAILED].end
         sender.has(4, 1, 2, 3)
-        letters.wake()
+        manager.outgoing.dead_came.set()
         await until(lambda: not sender.groups)
         assert end(manager) == taken + 3
 
@@ -297,7 +297,7 @@ def test_a_queue_that_is_gone_holds_no_other_up(
         sender.has(1, 1, queue="private$/gone")
         sender.has(2, 2, queue="private$/plain")
         sender.has(3, 3)
-        letters.wake()
+        manager.outgoing.dead_came.set()
         await until(lambda: not sender.groups)
         assert end(manager) == 1
         assert "dead_letters.no_queue queue=private$/gone rows=1" in caplog.text
@@ -321,7 +321,7 @@ def test_one_that_is_no_message_or_that_the_engine_refuses_holds_no_other_up(
             b"POST / HTTP/1.1\r\n\r\nno message"
         ).decode()
         sender.has(2, 6)
-        letters.wake()
+        manager.outgoing.dead_came.set()
         await until(lambda: not sender.groups)
         assert end(manager) == 4, "1, 4, 5 and 6"
         assert caplog.text.count("dead_letters.unreadable") == 1

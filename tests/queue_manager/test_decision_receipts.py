@@ -48,8 +48,10 @@ async def mark(
     consumer: str = "default",
 ) -> None:
     found = it.manager.catalogue.find(queue)
-    await it.manager.register(found, consumer, "A", None, asyncio.Event())
-    await it.manager.received(found, found.span(None), consumer, "A", to, None, reason=reason)
+    await it.manager.leases.register(found, consumer, "A", None, asyncio.Event())
+    await it.manager.leases.received(
+        found, found.span(None), consumer, "A", to, None, reason=reason
+    )
 
 
 def left(it: Rig, table: str = "decided_receipts") -> int:
@@ -85,9 +87,9 @@ class TestReasons:
                 elif how == "rejected":
                     await mark(it, 1, reason=Reason.REJECTED)
                 elif how == "purged":
-                    assert await it.manager.purge_queue(ORDERS) == 1
+                    assert await it.manager.queues.purge(ORDERS) == 1
                 elif how == "deleted":
-                    await it.manager.delete_queue(ORDERS)
+                    await it.manager.queues.delete(ORDERS)
                 else:
                     request: Any = type(
                         "R",
@@ -148,11 +150,11 @@ class TestReasons:
                 for _ in range(4):
                     await it.take(**both(server.url("private$/admin")))
                 found = it.manager.catalogue.find(ORDERS)
-                await it.manager.register(found, "default", "A", None, asyncio.Event())
-                delete = asyncio.create_task(it.manager.delete_queue(ORDERS))
+                await it.manager.leases.register(found, "default", "A", None, asyncio.Event())
+                delete = asyncio.create_task(it.manager.queues.delete(ORDERS))
                 # The deletion is first in line; the mark is made before it runs.
                 marks = asyncio.create_task(
-                    it.manager.received(found, found.span(None), "default", "A", 2, None)
+                    it.manager.leases.received(found, found.span(None), "default", "A", 2, None)
                 )
                 await asyncio.gather(marks, delete)
                 await until(lambda: len(server.receipts) == 4 and left(it) == 0)
@@ -172,7 +174,7 @@ class TestFinalStreamReceipts:
                 for current in (1, 2, 3):
                     await it.take(**place(current, server.url()))
                 await mark(it, 2, PAYMENTS)
-                await it.manager.purge_queue(PAYMENTS)
+                await it.manager.queues.purge(PAYMENTS)
                 await until(lambda: len(told(server.receipts)) == 3)
                 assert [each.decision for each in server.receipts] == [
                     None,
@@ -474,7 +476,7 @@ def test_a_rejection_is_a_word_of_the_default_consumer_alone(tmp_path: Path) -> 
         await it.take(**both(NOBODY))
         found = it.manager.catalogue.find(ORDERS)
         for consumer in ("default", "audit"):
-            await it.manager.register(found, consumer, "A", None, asyncio.Event())
+            await it.manager.leases.register(found, consumer, "A", None, asyncio.Event())
 
         async def reject(consumer: str, value: object) -> None:
             async def json_object(_limit: int) -> dict[str, Any]:

@@ -65,14 +65,14 @@ def accepted(manager: QueueManager, number: int, to: str) -> asyncio.Future[int]
 
 def test_the_longest_names_that_are_accepted_are_read_at_the_next_start(tmp_path: Path) -> None:
     async def test(manager: QueueManager) -> None:
-        await manager.create_queue(LOCAL, transactional=True)
+        await manager.queues.create(LOCAL, transactional=True)
         assert await asyncio.gather(*(accepted(manager, n, to) for n, to in enumerate(TO))) == [
             200
         ] * len(TO)
         queue = manager.catalogue.find(LOCAL)
         name = "𐍈" * CONSUMER_NAME_LENGTH_MAX
-        await manager.register(queue, name, "me", 1, asyncio.Event())
-        await manager.received(queue, queue.span(None), name, "me", 1, None)
+        await manager.leases.register(queue, name, "me", 1, asyncio.Event())
+        await manager.leases.received(queue, queue.span(None), name, "me", 1, None)
 
     async def again(manager: QueueManager) -> None:
         check(manager, "undecided")
@@ -84,7 +84,7 @@ def test_the_longest_names_that_are_accepted_are_read_at_the_next_start(tmp_path
             len(TO[1]),
             len(TO[2]),
         }
-        await manager.purge_queue(LOCAL)
+        await manager.queues.purge(LOCAL)
 
     async def decided(manager: QueueManager) -> None:
         check(manager, "decided_receipts", "decisions")

@@ -63,7 +63,7 @@ def rig(directory: Path, test: Callable[[QueueManager, Maintenance, Clock], Any]
             # What the log has yet to copy would count as promised
             await manager.journal.checkpoint()
             try:
-                result = test(manager, Maintenance(manager, on_unused=lambda: None), clock)
+                result = test(manager, Maintenance(manager), clock)
                 if result is not None:
                     await result
             finally:
@@ -357,7 +357,7 @@ def test_a_damaged_queue_stops_neither_sealing_nor_retention_of_the_others(
 ) -> None:
     async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         for name in ("a", "b", "c"):
-            await manager.create_queue(name, transactional=False)
+            await manager.queues.create(name, transactional=False)
             manager.catalogue.find(name).end = 10_000
         reader = manager.reader = Reader({"a"})
         for _ in range(3):
@@ -389,7 +389,7 @@ def test_sealing_looks_at_queues_that_grew_and_now_and_then_at_those_with_old_ro
 
     async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         for name in ("a", "b", "c"):
-            await manager.create_queue(name, transactional=False)
+            await manager.queues.create(name, transactional=False)
         reader = manager.reader = Reader(set())
         reader.due = ["b"]
         await maintenance_._seal()
@@ -434,7 +434,7 @@ def test_a_database_of_which_no_look_at_all_queues_succeeds_is_asked_queue_by_qu
 ) -> None:
     async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         for name in ("a", "b"):
-            await manager.create_queue(name, transactional=False)
+            await manager.queues.create(name, transactional=False)
             manager.catalogue.find(name).end = 10
         reader = manager.reader = Reader({"to-seal", "to-trim"})
         await maintenance_._seal()
@@ -449,15 +449,13 @@ def test_an_older_copy_closes_the_gate_for_good_and_stops_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
-        stopped: list[bool] = []
-        maintenance_._on_unused = lambda: stopped.append(True)
         of: dict[str, Any] = {"event": "failed", "of": "inbox", "remedy": "look"}
-        maintenance_._on_event(of | {"error": "the store is away", "fatal": False})
+        manager.state.on_event(of | {"error": "the store is away", "fatal": False})
         assert manager.gate.closed is None
-        maintenance_._on_event(
+        manager.state.on_event(
             of | {"error": "it is an older copy", "fatal": True, "older_copy": True}
         )
-        assert stopped == [True]
+        assert manager.stop.is_set()
         assert manager.gate.closed.reason == "older-copy"
         disk(monkeypatch, 1 << 40, 1 << 41)
         maintenance_.disk.look()
@@ -478,12 +476,10 @@ def test_what_the_watch_of_restores_finds_ends_the_process_although_no_publisher
     monkeypatch.setattr(RestoreWatch, "look", given_up)
 
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
-        stopped: list[bool] = []
-        maintenance_._on_unused = lambda: stopped.append(True)
         RestoreWatch(tmp_path, str(tmp_path / "state"), "G", 5.0).run(
-            threading.Event(), maintenance_._on_event
+            threading.Event(), manager.state.on_event
         )
-        assert stopped == [True]
+        assert manager.stop.is_set()
         assert manager.gate.closed.reason == "older-copy"
         found = state_failed(manager)
         assert found is not None
@@ -497,7 +493,7 @@ def test_what_is_in_the_way_of_the_state_is_told_until_its_publisher_goes_on(
 ) -> None:
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         def fail(of: str, error: str, **more: Any) -> None:
-            maintenance_._on_event(
+            manager.state.on_event(
                 {
                     "event": "failed",
                     "of": of,
@@ -522,15 +518,15 @@ def test_what_is_in_the_way_of_the_state_is_told_until_its_publisher_goes_on(
             "mend sending",
             True,
         ), "what has ended comes first"
-        maintenance_._on_event({"event": "recovered", "of": "inbox"})
-        assert list(manager.state_lag.failures) == ["sending"]
+        manager.state.on_event({"event": "recovered", "of": "inbox"})
+        assert list(manager.state.lag.failures) == ["sending"]
         fail("inbox", "rows 1 to 2 cannot be read", queue="q")
-        assert list(manager.state_lag.failures) == ["sending"], "a damaged queue is told as such"
-        maintenance_._on_event(
+        assert list(manager.state.lag.failures) == ["sending"], "a damaged queue is told as such"
+        manager.state.on_event(
             {"event": "rows_gone", "of": "inbox", "ranges": [["e", "q", 2, 5]] * 101, "further": 9}
         )
         assert (
-            manager.state_lag.rows_gone
+            manager.state.lag.rows_gone
             == [{"epoch": "e", "queue": "q", "first": 2, "last": 5}] * 100
         )
         assert manager.gate.closed is None
@@ -545,7 +541,7 @@ def test_a_state_that_is_away_does_not_keep_messages_out(
         monkeypatch.setattr(maintenance, "STATE_COMPARE_SECONDS", 0.05)
         manager.config = dataclasses.replace(manager.config, state="s")
         await maintenance_.compare_state()
-        maintenance_._on_event({"event": "compared"})
+        manager.state.on_event({"event": "compared"})
         monkeypatch.setattr(maintenance, "STATE_COMPARE_SECONDS", 60.0)
         await asyncio.wait_for(maintenance_.compare_state(), 5)
 
@@ -582,7 +578,7 @@ def test_of_our_order_queue_what_was_read_is_what_may_go(
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         manager.config = dataclasses.replace(manager.config, state=state)
         manager.outgoing = cast("Any", SimpleNamespace(receipts_noted=5))
-        maintenance_._synced = {ORDER_QUEUE: 2}
+        manager.state.synced = {ORDER_QUEUE: 2}
         orders, ours = manager.catalogue.find("q"), manager.catalogue.find(ORDER_QUEUE)
         ours.end = 7
         assert maintenance_._limits_of(orders) == {
@@ -609,18 +605,18 @@ def test_receipts_that_go_before_the_delta_state_has_them_are_counted_and_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
-        maintenance_._synced = {ORDER_QUEUE: 2}
+        manager.state.synced = {ORDER_QUEUE: 2}
         orders, ours = manager.catalogue.find("q"), manager.catalogue.find(ORDER_QUEUE)
         maintenance_._count_left_out(ours, 5)
-        assert manager.state_lag.receipts_left_out == 0, "without --state nothing is missing"
-        manager.state_lag.uri = "s"
+        assert manager.state.lag.receipts_left_out == 0, "without --state nothing is missing"
+        manager.state.lag.uri = "s"
         maintenance_._count_left_out(orders, 5)
         maintenance_._count_left_out(ours, 2)
-        assert manager.state_lag.receipts_left_out == 0
+        assert manager.state.lag.receipts_left_out == 0
         maintenance_._count_left_out(ours, 5)
         ours.trimmed(5)
         maintenance_._count_left_out(ours, 6)
-        assert manager.state_lag.receipts_left_out == 4
+        assert manager.state.lag.receipts_left_out == 4
         assert caplog.text.count("state.receipts_left_out") == 2
 
     rig(tmp_path / "d", test)

@@ -60,7 +60,8 @@ def test_a_commit_writes_no_more_than_its_share_and_all_are_stored(
         monkeypatch.setattr(marks, "save", noted)
         async with turns_of_the_loop(longest):
             marking = [
-                manager.received(queue, queue.span(None), name, "me", None, [3]) for name in names
+                manager.leases.received(queue, queue.span(None), name, "me", None, [3])
+                for name in names
             ]
             await asyncio.gather(*marking)
         for name in names:
@@ -79,12 +80,15 @@ def test_one_that_is_deleted_while_it_waits_does_not_come_back(tmp_path: Path) -
     async def test(manager: QueueManager) -> None:
         queue = await put(manager, 5)
         names = scattered(queue)
-        calls = (manager.received(queue, queue.span(None), name, "me", None, [3]) for name in names)
+        calls = (
+            manager.leases.received(queue, queue.span(None), name, "me", None, [3])
+            for name in names
+        )
         marking = asyncio.gather(*calls, return_exceptions=True)
         await asyncio.sleep(0)
         last = queue.consumer(names[-1])
         last.release()
-        await manager.delete_consumer(queue, last.name)
+        await manager.leases.delete_consumer(queue, last.name)
         *others, refused = await marking
         assert all(isinstance(each, Consumer) for each in others)
         assert isinstance(refused, ApiError)
@@ -155,7 +159,7 @@ async def written_by(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(marks, "save", noted)
         patched.setattr(state, "save_consumer", noted_consumer)
-        await manager.received(queue, queue.span(None), "default", "A", None, sequences)
+        await manager.leases.received(queue, queue.span(None), "default", "A", None, sequences)
     return size, dict(rows)
 
 
@@ -163,7 +167,7 @@ async def pages_written_by(manager: QueueManager, queue: Queue, sequences: list[
     """Frames of the WAL that the commit of a mark adds."""
     wal = manager.directory.database.with_name("store.db-wal")
     before = wal.stat().st_size
-    await manager.received(queue, queue.span(None), "default", "A", None, sequences)
+    await manager.leases.received(queue, queue.span(None), "default", "A", None, sequences)
     return (wal.stat().st_size - before) // 8192
 
 
@@ -176,7 +180,7 @@ def test_a_call_with_many_scattered_sequences_leaves_the_loop_to_others(tmp_path
         await register(manager, "A")
         queue.end = 4_000_001
         async with turns_of_the_loop(longest):
-            await manager.received(queue, queue.span(None), "default", "A", None, each)
+            await manager.leases.received(queue, queue.span(None), "default", "A", None, each)
         assert queue.default.is_stored
         assert marks.load(manager.directory.writer, queue.id, "default", 0) == SequenceSet(
             (n, n) for n in each
@@ -194,16 +198,16 @@ def test_a_purge_between_thousands_of_received_rows_is_many_commits(tmp_path: Pa
         queue = await put_many(manager, 20_000)
         other = queue.consumer("other")
         await register(manager, "A")
-        await manager.received(
+        await manager.leases.received(
             queue, queue.span(None), "default", "A", None, list(range(2, 20_001, 2))
         )
         before = manager.journal.position
         async with turns_of_the_loop(longest):
-            assert await manager.purge_queue("q") == 10_000
+            assert await manager.queues.purge("q") == 10_000
         assert manager.journal.position - before >= 10_000 // service.HOLES_OF_A_COMMIT
         assert (queue.state.count, queue.state.bytes_waiting, on_disk(manager)) == (0, 0, 20_000)
         assert queue.waiting_for(other) == 10_000
-        assert await manager.purge_queue("q") == 0
+        assert await manager.queues.purge("q") == 0
 
     async def again(manager: QueueManager) -> None:
         queue = manager.catalogue.find("q")
@@ -230,7 +234,9 @@ def test_a_purge_spares_what_readers_have_across_its_commits(
     async def test(manager: QueueManager) -> None:
         queue = await put(manager, 40)
         await register(manager, "A")
-        await manager.received(queue, queue.span(None), "default", "A", None, [3, 6, 9, 30, 31])
+        await manager.leases.received(
+            queue, queue.span(None), "default", "A", None, [3, 6, 9, 30, 31]
+        )
         held: list[str] = []
 
         def long_purge() -> Any:
@@ -239,7 +245,7 @@ def test_a_purge_spares_what_readers_have_across_its_commits(
 
         manager.catalogue.hold_readers = long_purge
         spared = [1, 12, 13, 29, 40]
-        assert await manager.purge_queue("q", SequenceSet((n, n) for n in spared)) == 40 - 5 - 5
+        assert await manager.queues.purge("q", SequenceSet((n, n) for n in spared)) == 40 - 5 - 5
         assert held == ["began", "ended"]
         assert list(queue.default.ahead.gaps(1, 40)) == [(1, 1), (12, 13), (29, 29), (40, 40)]
         holes = manager.directory.writer.execute(
@@ -278,9 +284,9 @@ def test_what_a_call_wrote_that_was_undone_is_written_by_the_next(
         with monkeypatch.context() as broken:
             broken.setattr(manager.saves, "_note", fails)
             with pytest.raises(ValueError, match="a bug"):
-                await manager.received(queue, queue.span(None), "default", "A", None, [3, 5])
+                await manager.leases.received(queue, queue.span(None), "default", "A", None, [3, 5])
         assert not queue.default.is_stored
-        await manager.received(queue, queue.span(None), "default", "A", None, [9_000])
+        await manager.leases.received(queue, queue.span(None), "default", "A", None, [9_000])
         stored = marks.load(manager.directory.writer, queue.id, "default", 0)
         assert list(stored.runs()) == [(3, 3), (5, 5), (9_000, 9_000)], (
             "they are in another piece than the last one"
@@ -300,16 +306,16 @@ def test_a_call_whose_consumer_goes_between_its_commits_is_not_answered_200(
         consumer = queue.consumer("c")
         consumer.holder = "me"
         marking = asyncio.ensure_future(
-            manager.received(queue, queue.span(None), "c", "me", None, list(range(2, 11)))
+            manager.leases.received(queue, queue.span(None), "c", "me", None, list(range(2, 11)))
         )
         while not consumer.changes or not consumer.is_stored:
             await asyncio.sleep(0)
         assert not marking.done()
         if deletes == "the queue":
-            await manager.delete_queue("q")
+            await manager.queues.delete("q")
         else:
             consumer.release()
-            await manager.delete_consumer(queue, "c")
+            await manager.leases.delete_consumer(queue, "c")
         with pytest.raises(ApiError) as refused:
             await marking
         expected = (404, "unknown-queue") if deletes == "the queue" else (409, "not-registered")
@@ -328,7 +334,7 @@ def test_a_lease_in_a_queue_that_is_deleted_meanwhile_is_not_granted(tmp_path: P
         committing = sent(manager)  # what comes now is in the commit after this one
         while manager.journal._state is not State.COMMITTING:
             await asyncio.sleep(0)
-        deleting = asyncio.ensure_future(manager.delete_queue("q"))
+        deleting = asyncio.ensure_future(manager.queues.delete("q"))
         await asyncio.sleep(0)
         assert manager.catalogue.get("q") is not None
         with pytest.raises(ApiError) as refused:

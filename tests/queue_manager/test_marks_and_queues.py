@@ -110,12 +110,14 @@ async def put(manager: QueueManager, rows: int, queue: str = "q") -> Queue:
 
 
 async def register(manager: QueueManager, holder: str, first: int | None = None) -> None:
-    await manager.register(manager.catalogue.find("q"), "default", holder, first, asyncio.Event())
+    await manager.leases.register(
+        manager.catalogue.find("q"), "default", holder, first, asyncio.Event()
+    )
 
 
 async def mark(manager: QueueManager, holder: str, to: int) -> None:
     queue = manager.catalogue.find("q")
-    await manager.received(queue, queue.span(None), "default", holder, to, None)
+    await manager.leases.received(queue, queue.span(None), "default", holder, to, None)
 
 
 async def give_up(manager: QueueManager, first: int, last: int) -> None:
@@ -170,11 +172,11 @@ class TestMarks:
             await register(manager, "A")
             await mark(manager, "A", 2)
             late = sent(manager)  # commits with the purge
-            purge = asyncio.create_task(manager.purge_queue("q"))
+            purge = asyncio.create_task(manager.queues.purge("q"))
             if commit == "the next":
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
-            release = asyncio.create_task(manager.release(queue, "default", "A"))
+            release = asyncio.create_task(manager.leases.release(queue, "default", "A"))
             assert await purge == 4
             await release
             await late
@@ -194,7 +196,7 @@ class TestMarks:
             await register(manager, "A")
             await mark(manager, "A", 2)
             queue.default.mark_each([7, 8])  # in memory; its save is still on the way
-            purge = asyncio.create_task(manager.purge_queue("q"))
+            purge = asyncio.create_task(manager.queues.purge("q"))
             await asyncio.sleep(0)
             marking = asyncio.create_task(mark(manager, "A", 4))
             assert (await purge, on_disk(manager)) == (6, 10)
@@ -231,7 +233,7 @@ class TestMarks:
             assert (queue.state.count, queue.waiting_for(queue.consumer("other"))) == (6, 8)
             await mark(manager, "A", 12)
             assert (queue.state.count, list(queue.default.ahead.runs())) == (1, [(6, 12)])
-            await manager.purge_queue("q")
+            await manager.queues.purge("q")
             assert (queue.state.count, queue.waiting_for(queue.consumer("other"))) == (0, 7)
 
         rig(tmp_path / "d", first_life)
@@ -242,11 +244,11 @@ class TestMarks:
     ) -> None:
         async def test(manager: QueueManager) -> None:
             queue = manager.catalogue.find("q")
-            await manager.release(queue, "default", "B")
+            await manager.leases.release(queue, "default", "B")
             await register(manager, "A")
-            await manager.release(queue, "default", "B\n")
+            await manager.leases.release(queue, "default", "B\n")
             assert queue.default.holder == "A"
-            await manager.release(queue, "default", "A")
+            await manager.leases.release(queue, "default", "A")
             assert queue.default.holder is None
 
         caplog.set_level("INFO")
@@ -268,14 +270,16 @@ class TestMarks:
             queue = await put(manager, 8)
             await register(manager, "A")
             await give_up(manager, 3, 4)
-            await manager.received(queue, queue.span(None), "default", "A", None, [1, 2, 5, 7])
+            await manager.leases.received(
+                queue, queue.span(None), "default", "A", None, [1, 2, 5, 7]
+            )
             assert (queue.default.received, list(queue.default.ahead.runs()), on_disk(manager)) == (
                 5,
                 [(7, 7)],
                 5,
             )
             await give_up(manager, 6, 6)
-            await manager.received(queue, queue.span(None), "default", "A", None, [8])
+            await manager.leases.received(queue, queue.span(None), "default", "A", None, [8])
             assert (queue.default.received, list(queue.default.ahead.runs()), on_disk(manager)) == (
                 8,
                 [],
@@ -288,9 +292,9 @@ class TestMarks:
         async def test(manager: QueueManager) -> None:
             queue = await put(manager, 5)
             await register(manager, "A")
-            delete = asyncio.create_task(manager.delete_queue("q"))
+            delete = asyncio.create_task(manager.queues.delete("q"))
             await asyncio.sleep(0)
-            await manager.release(queue, "default", "A")
+            await manager.leases.release(queue, "default", "A")
             await delete
             assert manager.directory.writer.execute("SELECT name FROM consumers").fetchall() == []
 
@@ -308,14 +312,14 @@ class TestMarks:
             await register(manager, "A")
             waiting = asyncio.create_task(register(manager, "B"))
             await asyncio.sleep(0.01)
-            await manager.delete_queue("q")
-            await manager.create_queue("q", transactional=False)
+            await manager.queues.delete("q")
+            await manager.queues.create("q", transactional=False)
             await register(manager, "C")
             queue = await put(manager, 3)
             await mark(manager, "C", 8)
             await asyncio.sleep(0.8)
             assert not waiting.done()
-            await manager.release(queue, "default", "C")
+            await manager.leases.release(queue, "default", "C")
             await waiting
             assert queue.default.holder == "B"
             assert (queue.default.received, on_disk(manager)) == (8, 8)
@@ -331,7 +335,7 @@ class TestMarks:
             await register(manager, "A")
             waiting = asyncio.create_task(register(manager, "B"))
             await asyncio.sleep(0.01)
-            await manager.delete_queue("q")
+            await manager.queues.delete("q")
             with pytest.raises(ApiError) as refused:
                 await waiting
             assert refused.value.status == 404
@@ -346,11 +350,11 @@ def test_a_queue_is_opened_with_what_its_own_transaction_knows(
 
     async def test(manager: QueueManager) -> None:
         await put(manager, 5)
-        await manager.delete_queue("q")
+        await manager.queues.delete("q")
         epoch = manager.epoch
         with monkeypatch.context() as without_directory:
             without_directory.setattr(manager, "directory", None)
-            await manager.create_queue("q", transactional=False)
+            await manager.queues.create("q", transactional=False)
         queue = manager.catalogue.find("q")
         assert (queue.trimmed_to, queue.end, queue.epochs) == (5, 5, [QueueEpoch(epoch, 1)])
 
@@ -443,7 +447,7 @@ class TestRetentionAndTheClock:
             await put(manager, 3)
 
         async def jumped(manager: QueueManager) -> None:
-            maintenance = Maintenance(manager, on_unused=lambda: None)
+            maintenance = Maintenance(manager)
             assert maintenance._trusted_utc() <= wall + 1_000_000
             clock.pass_by(100)
             assert wall + 90_000_000 <= maintenance._trusted_utc() <= wall + 120_000_000
@@ -452,7 +456,7 @@ class TestRetentionAndTheClock:
             )  # it arrives in the future: the next start must not believe it either
 
         async def once_more(manager: QueueManager) -> None:
-            assert Maintenance(manager, on_unused=lambda: None)._trusted_utc() <= wall + 120_000_000
+            assert Maintenance(manager)._trusted_utc() <= wall + 120_000_000
 
         rig(tmp_path / "d", first, clock)
         clock.wall += 10 * YEAR
@@ -471,7 +475,7 @@ class TestRetentionAndTheClock:
             assert retention.newest_arrival(manager.directory.writer) == wall
 
         async def jumped(manager: QueueManager) -> None:
-            assert Maintenance(manager, on_unused=lambda: None)._trusted_utc() <= wall + 1_000_000
+            assert Maintenance(manager)._trusted_utc() <= wall + 1_000_000
 
         rig(tmp_path / "d", first, clock)
         clock.wall += 10 * YEAR
@@ -481,7 +485,7 @@ class TestRetentionAndTheClock:
         clock = Clock()
 
         async def test(manager: QueueManager) -> None:
-            assert Maintenance(manager, on_unused=lambda: None)._trusted_utc() == clock.utc()
+            assert Maintenance(manager)._trusted_utc() == clock.utc()
 
         rig(tmp_path / "d", test, clock)
 
@@ -491,10 +495,10 @@ def test_a_purge_of_what_is_to_be_forwarded_wakes_who_reads_it(tmp_path: Path) -
 
     async def test(manager: QueueManager) -> None:
         woken: list[str] = []
-        manager.forward_came = lambda: woken.append("forward")
-        await manager.purge_queue("q")
+        manager.outgoing.forward_came = lambda: woken.append("forward")  # type: ignore[method-assign]
+        await manager.queues.purge("q")
         assert woken == []
-        await manager.purge_queue(FORWARD_QUEUE)
+        await manager.queues.purge(FORWARD_QUEUE)
         assert woken == ["forward"]
 
     rig(tmp_path / "d", test, store_and_forward="true", allow_url=["http://other.example"])
@@ -511,11 +515,13 @@ def test_no_start_renews_the_limit_of_what_is_forwarded(tmp_path: Path) -> None:
 
     async def second(manager: QueueManager) -> None:
         assert await take(manager, "b") == 503
-        manager.forward_holding({}, [], True)
-        await manager.forwarded(manager.epoch, 0)
+        manager.receiver.forward_room.told({}, [], begins=True)
+        await manager.leases.forwarded(manager.epoch, 0)
         assert await take(manager, "b") == 503, "it has not read the log"
-        manager.forward_holding({"http://other.example/msmq/a": "peer"}, [], False)
-        await manager.forwarded(manager.epoch, 1)
+        manager.receiver.forward_room.told(
+            {"http://other.example/msmq/a": "peer"}, [], begins=False
+        )
+        await manager.leases.forwarded(manager.epoch, 1)
         assert await take(manager, "b") == 200
 
     for test in (first, second):

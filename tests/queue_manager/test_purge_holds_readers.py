@@ -25,7 +25,7 @@ def few_holes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def begun(manager: QueueManager, readers: RemoteReadService) -> asyncio.Task[int]:
     """A purge of several commits, whose first one is under way."""
-    purging = asyncio.ensure_future(manager.purge_queue("q", SequenceSet((n, n) for n in SPARED)))
+    purging = asyncio.ensure_future(manager.queues.purge("q", SequenceSet((n, n) for n in SPARED)))
     while manager.catalogue.find("q").default.received == 0:
         await asyncio.sleep(0)
     assert readers._unstored
@@ -74,7 +74,7 @@ def test_they_are_served_when_a_purge_fails(
 
         monkeypatch.setattr(manager, "_purge_slice", fails)
         with pytest.raises(ApiError, match="it fails"):
-            await manager.purge_queue("q", SequenceSet((n, n) for n in SPARED))
+            await manager.queues.purge("q", SequenceSet((n, n) for n in SPARED))
         assert (len(done), readers._unstored) == (slices, 0)
         await readers.stop()
 
@@ -91,7 +91,7 @@ def test_they_are_served_when_who_asked_for_a_purge_is_gone(
         if begins:
             purging = await begun(manager, readers)
         else:
-            purging = asyncio.ensure_future(manager.purge_queue("q"))
+            purging = asyncio.ensure_future(manager.queues.purge("q"))
             await asyncio.sleep(0)
         purging.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -36,8 +36,8 @@ def journal(manager: QueueManager) -> Queue:
 
 async def receive_journal(manager: QueueManager, to: int) -> None:
     queue = journal(manager)
-    await manager.register(queue, "default", "J", None, asyncio.Event())
-    await manager.received(queue, queue.span(None), "default", "J", to, None)
+    await manager.leases.register(queue, "default", "J", None, asyncio.Event())
+    await manager.leases.received(queue, queue.span(None), "default", "J", to, None)
 
 
 class TestTheSwitch:
@@ -59,7 +59,7 @@ class TestTheSwitch:
 
         async def off(manager: QueueManager) -> None:
             assert journal(manager).name == "q;journal", "serve --queue q leaves it as it is"
-            await manager.create_queue("q", transactional=None, journal=False)
+            await manager.queues.create("q", transactional=None, journal=False)
             assert manager.catalogue.get("q;journal") is None
 
         async def gone(manager: QueueManager) -> None:
@@ -84,9 +84,9 @@ class TestTheSwitch:
     ) -> None:
         async def test(manager: QueueManager) -> None:
             with pytest.raises(ApiError, match="is the name of a journal"):
-                await manager.create_queue("x;journal", transactional=False)
+                await manager.queues.create("x;journal", transactional=False)
             with pytest.raises(ApiError, match="cannot keep a journal"):
-                await manager.create_queue(ORDER_QUEUE, transactional=None, journal=True)
+                await manager.queues.create(ORDER_QUEUE, transactional=None, journal=True)
 
         rig(tmp_path / "d", test)
 
@@ -95,11 +95,11 @@ class TestTheSwitch:
             await put(manager, 3)
             await register(manager, "A")
             await mark(manager, "A", 3)
-            await manager.delete_queue("q")
+            await manager.queues.delete("q")
             assert manager.catalogue.get("q;journal") is None
-            await manager.create_queue("q", transactional=False)
+            await manager.queues.create("q", transactional=False)
             assert manager.catalogue.get("q;journal") is None
-            await manager.create_queue("q", transactional=None, journal=True)
+            await manager.queues.create("q", transactional=None, journal=True)
             assert (
                 journal(manager).trimmed_to,
                 journal(manager).end,
@@ -114,8 +114,8 @@ class TestWhatIsInIt:
         async def test(manager: QueueManager) -> None:
             queue = await put(manager, 5)
             assert journal(manager).end == 0
-            await manager.register(queue, "other", "B", None, asyncio.Event())
-            await manager.received(queue, queue.span(None), "other", "B", 5, None)
+            await manager.leases.register(queue, "other", "B", None, asyncio.Event())
+            await manager.leases.received(queue, queue.span(None), "other", "B", 5, None)
             assert journal(manager).end == 0, "another consumer decides nothing"
             await register(manager, "A")
             await mark(manager, "A", 3)
@@ -131,9 +131,9 @@ class TestWhatIsInIt:
         async def test(manager: QueueManager) -> None:
             queue = await put(manager, 4)
             await register(manager, "A", 1)
-            await manager.received(queue, queue.span(None), "default", "A", None, [2, 4])
+            await manager.leases.received(queue, queue.span(None), "default", "A", None, [2, 4])
             assert journal(manager).end == 0
-            await manager.received(queue, queue.span(None), "default", "A", None, [1])
+            await manager.leases.received(queue, queue.span(None), "default", "A", None, [1])
             assert journal(manager).end == 2
 
         rig(tmp_path / "d", test, **ON)
@@ -143,7 +143,7 @@ class TestWhatIsInIt:
             await put(manager, 5)
             await register(manager, "A")
             await mark(manager, "A", 2)
-            assert await manager.purge_queue("q") == 3
+            assert await manager.queues.purge("q") == 3
             assert (journal(manager).end, journal(manager).state.count) == (5, 2), "three holes"
             assert journal(manager).held_bytes > 0
 
@@ -158,7 +158,7 @@ class TestWhatIsInIt:
             queue = await put(manager, 4)
             await register(manager, "A")
             await mark(manager, "A", 2)
-            await manager.create_queue("q", transactional=None, journal=True)
+            await manager.queues.create("q", transactional=None, journal=True)
             assert (
                 journal(manager).trimmed_to,
                 journal(manager).end,
@@ -229,8 +229,8 @@ class TestConsumersOfIt:
                 journal(manager).default.received,
                 journal(manager).state.count,
             ) == (3, 2, 1)
-            await manager.create_queue("q", transactional=None, journal=False)
-            await manager.create_queue("q", transactional=None, journal=True)
+            await manager.queues.create("q", transactional=None, journal=False)
+            await manager.queues.create("q", transactional=None, journal=True)
             assert journal(manager).default.received == 3, (
                 "who read it before is forgotten: it begins anew"
             )
@@ -245,7 +245,7 @@ class TestConsumersOfIt:
             queue = await put(manager, 4)
             await register(manager, "A")
             await mark(manager, "A", 3)
-            assert await manager.purge_queue("q;journal") == 3
+            assert await manager.queues.purge("q;journal") == 3
             assert (journal(manager).state.count, queue.state.count, queue.default.received) == (
                 0,
                 1,
@@ -260,7 +260,7 @@ class TestConsumersOfIt:
 
     def test_a_lease_of_it_keeps_an_embedded_queue_manager_alive(self, tmp_path: Path) -> None:
         async def test(manager: QueueManager) -> None:
-            await manager.register(journal(manager), "default", "J", None, asyncio.Event())
+            await manager.leases.register(journal(manager), "default", "J", None, asyncio.Event())
             held = manager.catalogue.held_leases(manager.clock.monotonic())
             assert [queue.name for queue, _ in held] == ["q;journal"]
 
@@ -299,8 +299,8 @@ class TestRetentionBehindIt:
         manager: QueueManager, first: int | None, to: int | None, sequences: list[int] | None
     ) -> None:
         queue = journal(manager)
-        await manager.register(queue, "default", "J", first, asyncio.Event())
-        await manager.received(queue, queue.span(None), "default", "J", to, sequences)
+        await manager.leases.register(queue, "default", "J", first, asyncio.Event())
+        await manager.leases.received(queue, queue.span(None), "default", "J", to, sequences)
 
     @pytest.mark.parametrize("how", ["Spark", "receive"])
     def test_of_a_journal_that_was_switched_on_late(self, tmp_path: Path, how: str) -> None:
@@ -308,7 +308,7 @@ class TestRetentionBehindIt:
             await put(manager, 3)
             await register(manager, "A")
             await mark(manager, "A", 3)
-            await manager.create_queue("q", transactional=None, journal=True)
+            await manager.queues.create("q", transactional=None, journal=True)
             await put(manager, 2)
             await mark(manager, "A", 5)
             span = journal(manager).span(None)
@@ -346,7 +346,7 @@ class TestRetentionBehindIt:
             await put(manager, 5)
             await register(manager, "A")
             await mark(manager, "A", 2)
-            await manager.purge_queue("q")
+            await manager.queues.purge("q")
             await put(manager, 2)
             await mark(manager, "A", 7)
             await self.received(
@@ -362,7 +362,7 @@ class TestRetentionBehindIt:
             queue = await put(manager, 3)
             await register(manager, "A")
             await mark(manager, "A", 3)
-            await manager.create_queue("q", transactional=None, journal=True)
+            await manager.queues.create("q", transactional=None, journal=True)
             await put(manager, 2)
             await mark(manager, "A", 5)
             left = state.StoredConsumer(
@@ -374,7 +374,7 @@ class TestRetentionBehindIt:
             assert self.deletable(manager) is None
 
         async def again(manager: QueueManager) -> None:
-            await manager.register(journal(manager), "default", "J", None, asyncio.Event())
+            await manager.leases.register(journal(manager), "default", "J", None, asyncio.Event())
             assert self.deletable(manager) == 5
 
         rig(tmp_path / "d", test)

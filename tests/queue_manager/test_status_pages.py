@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import pytest
 from prometheus_client import generate_latest
-from test_api_status import no_outgoing, stream_of
+from test_api_status import NO_TRANSPORTS, no_outgoing, stream_of
 from test_receipts_sender import Rig, rig
 
 from srmp_spark.errors import ApiError
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager.api import status_summary
-from srmp_spark.queue_manager.api.gauges import counters, gauges
+from srmp_spark.queue_manager.api.gauges import readings
 from srmp_spark.queue_manager.api.health import HealthApi
 from srmp_spark.queue_manager.api.port_side import sliced_json
 from srmp_spark.queue_manager.api.port_side.http import Bodies, Request, Response
@@ -43,12 +43,12 @@ def many(tmp_path: Path, test: Callable[[Rig, HealthApi], Any]) -> None:
 
     async def run(it: Rig) -> None:
         for name in reversed(NAMES):
-            await it.manager.create_queue(name, transactional=False)
+            await it.manager.queues.create(name, transactional=False)
         outgoing = SimpleNamespace(
             status=no_outgoing, seen_at=0, set_aside=[], last_seen=[], dead_letters={"refused": 1}
         )
         it.manager.outgoing = cast("Any", outgoing)
-        await test(it, HealthApi(it.manager, listening=[], api=""))
+        await test(it, HealthApi(it.manager, NO_TRANSPORTS, listening=[], api=""))
 
     rig(tmp_path / "d", run, "http://other.example")
 
@@ -70,8 +70,8 @@ def test_pages_are_every_queue_once_whatever_is_made_in_between(tmp_path: Path) 
                 found += [each["name"] for each in page["queues"]]
                 after = page["queues_after"]
                 if len(found) == 90:
-                    await it.manager.create_queue("private$/a-new-one", transactional=False)
-                    await it.manager.create_queue("private$/zz-new-one", transactional=False)
+                    await it.manager.queues.create("private$/a-new-one", transactional=False)
+                    await it.manager.queues.create("private$/zz-new-one", transactional=False)
             assert sorted(found) == found
             assert set(found) - {each["name"] for each in whole["queues"]} <= {
                 "private$/a-new-one",
@@ -145,7 +145,7 @@ def test_the_summary_has_totals_and_what_needs_a_look_first(
         for number, name in enumerate(NAMES[:100]):
             manager.catalogue.find(name).stored(1, 2, 10, now - number * 1_000_000)
         manager.catalogue.find(NAMES[200]).damage["seal"] = "rows cannot be read"
-        await manager.pause_queue(NAMES[201], paused=True)
+        await manager.queues.pause(NAMES[201], paused=True)
         manager.catalogue.find(NAMES[202]).stored(1, 1, quota, now)
         streams = [
             stream_of(NAMES[number % 9], number, gap_at=3 if number % 50 == 0 else None)
@@ -258,10 +258,6 @@ def test_no_answer_about_many_queues_holds_the_loop(
     async def test(it: Rig, health: HealthApi) -> None:
         monkeypatch.setattr(it.manager, "slices", SimpleNamespace(work=Turns))
         monkeypatch.setattr(sliced_json, "ENTRIES_AT_ONCE", 50)
-        it.manager.metrics.gauges, it.manager.metrics.counters = (
-            gauges(it.manager),
-            counters(it.manager),
-        )
         for call in (
             lambda: health.status(asking()), lambda: health.status(asking(summary="1")), lambda: health.metrics(asking()),
             lambda: health.status(asking(limit="3")), lambda: QueuesApi(it.manager).list(asking()),
@@ -292,17 +288,13 @@ def test_what_is_written_in_slices_is_what_is_written_at_once(tmp_path: Path) ->
                 assert (await sliced_json.sliced_json(value, work)).body == Response.json(
                     value
                 ).body
-        it.manager.metrics.gauges, it.manager.metrics.counters = (
-            gauges(it.manager),
-            counters(it.manager),
-        )
         for name in NAMES:
             it.manager.metrics.accepted[name, 'ht"tp'] += 1
         at_once = b"".join(
             generate_latest(
                 _Only(each.of(list(each.samples)) if isinstance(each, _Labelled) else each)
             )
-            for each in it.manager.metrics._families()
+            for each in it.manager.metrics._families(readings(it.manager, NO_TRANSPORTS))
         )
         found = cast("bytes", (await health.metrics(asking())).body)
         without_times = lambda text: [  # noqa: E731

@@ -19,6 +19,7 @@ from srmp_spark.queue_manager.api.app import routes
 from srmp_spark.queue_manager.api.health import HealthApi
 from srmp_spark.queue_manager.api.port_side.guard import OPEN_PATHS, authorize
 from srmp_spark.queue_manager.api.port_side.router import Extent, Route
+from srmp_spark.queue_manager.api.status import Transports
 from srmp_spark.queue_manager.configuration.config import ServeConfig, load
 from srmp_spark.queue_manager.srmp_port.port_limits import API_CONNECTIONS_MAX
 from srmp_spark.queue_manager.trust.tokens import VERBS, Token, Tokens, admin_token
@@ -152,7 +153,8 @@ verbs = ["enqueue", "admin"]
 
 def every_route() -> list[Route]:
     manager = cast("Any", object())
-    return routes(manager, HealthApi(manager, listening=[], api=""))
+    health = HealthApi(manager, Transports(lambda sees: [], None), listening=[], api="")
+    return routes(manager, health, None)
 
 
 class TestRoutes:

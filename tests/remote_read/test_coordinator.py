@@ -139,7 +139,7 @@ def rig(directory: Path, test: Callable[[Played], Awaitable[None]]) -> None:
                 on_fatal=pytest.fail,
             )
             await ensure_queues(manager)
-            Maintenance(manager, on_unused=lambda: None).start_reader()
+            Maintenance(manager).start_reader()
             played = Played(manager)
             try:
                 await test(played)
@@ -215,7 +215,7 @@ def test_a_commit_that_cannot_be_stored_leaves_everything_as_it_was(tmp_path: Pa
         there = await played.ask(11, OpenRequest(queue_format_for("host1", RETRY), ACCESS_MOVE))
         move = MoveMessageRequest(handle, there.move_context, rebuilt(2, priority=0), TX)
         assert (await played.ask(10, move)).status == Status.MQ_OK
-        await played.manager.pause_queue(RETRY, paused=True)
+        await played.manager.queues.pause(RETRY, paused=True)
         assert await played.commit(TX) is False, "the subqueue takes nothing"
         assert (played.waiting(), played.waiting(RETRY)) == (3, 0)
         assert await played.enlist(OTHER) == Status.MQ_OK
@@ -303,14 +303,14 @@ def test_one_that_cannot_be_stored_does_not_keep_the_others_from_it(tmp_path: Pa
         assert (await played.ask(10, move)).status == Status.MQ_OK
         (request,), (another,) = await locked(played, one, 1), await locked(played, other, 1)
         lost = played.manager.catalogue.find(RETRY).default
-        check = played.manager.check_holder
+        check = played.manager.leases.check_holder
 
         def refuse(consumer: Any, holder: str) -> None:
             if consumer is lost:
                 raise ApiError(409, SHARING_VIOLATION, "somebody else has it", "wait")
             check(consumer, holder)
 
-        played.manager.check_holder = refuse  # type: ignore[method-assign]
+        played.manager.leases.check_holder = refuse  # type: ignore[method-assign]
         ends = await asyncio.gather(
             played.ask(9, EndReceiveRequest(one, 2, request)),
             played.ask(9, EndReceiveRequest(other, 2, another)),

@@ -46,7 +46,7 @@ def test_a_message_that_is_purged_while_it_is_read_is_not_shown(
             played.ask(7, StartReceiveRequest(handle, action=action, request_id=1))
         )
         await asyncio.wait_for(read.wait(), 60)
-        assert await played.manager.purge_queue(QUEUE) == 1
+        assert await played.manager.queues.purge(QUEUE) == 1
         go_on.set()
         assert (await asked).status == Status.MQ_ERROR_IO_TIMEOUT
 
@@ -63,7 +63,9 @@ def test_nobody_hears_of_a_purge_that_is_not_stored(tmp_path: Path) -> None:
         catalogue, commit = played.manager.catalogue, SimpleNamespace(after_commit=[])
         purging = catalogue.purging
         catalogue.purging = lambda _transaction, queue: purging(commit, queue)  # type: ignore[method-assign,arg-type]
-        await played.manager.purge_queue(QUEUE)  # its commit is stored, but for what is called then
+        await played.manager.queues.purge(
+            QUEUE
+        )  # its commit is stored, but for what is called then
         look = StartReceiveRequest(
             handle,
             action=Action.LOOKUP_PEEK_CURRENT,

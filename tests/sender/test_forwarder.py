@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -484,7 +485,8 @@ def test_before_a_purge_what_is_outgoing_counts_as_received(
 
     async def main() -> None:
         outgoing = Outgoing.__new__(Outgoing)
-        outgoing.link, outgoing.forwarded = cast("Any", Link()), forwarded
+        outgoing.link = cast("Any", Link())
+        outgoing._events = cast("Any", SimpleNamespace(forwarded=forwarded))
         async with outgoing.forwarding_held():
             happened.append("purge")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,7 +15,7 @@ from srmp_spark.errors import ApiError
 from srmp_spark.names import LocalHosts
 from srmp_spark.queue_manager.configuration.config import load
 from srmp_spark.queue_manager.sender import link as link_module
-from srmp_spark.queue_manager.sender.link import Outgoing
+from srmp_spark.queue_manager.sender.link import Outgoing, OutgoingEvents
 from srmp_spark.store.directory import DataDirectory
 
 FORWARDED = {"event": "forwarded", "epoch": "e", "to": 11}
@@ -43,17 +44,25 @@ def run(tmp_path: Path, test: Callable[[Outgoing, Child], Awaitable[None]]) -> N
     async def main() -> None:
         with DataDirectory.open(tmp_path / "d", now=SystemClock().utc()) as directory:
             config = load({"data_dir": str(tmp_path / "d")}, {})
-            nobody = LocalHosts(frozenset())
-            outgoing = Outgoing(
-                config, directory, cast("Any", None), "http://h", nobody, forward_end=0, forward_waiting=0
-            )  # fmt: skip
-            child = Child()
-            outgoing.link = cast("Any", child)
+            core: Any = SimpleNamespace(
+                config=config,
+                directory=directory,
+                identifiers=None,
+                public_base="http://h",
+                hosts=LocalHosts(frozenset()),
+            )
 
             async def forwarded(epoch: str, to: int) -> None:
                 assert (epoch, to) == ("e", 11)
 
-            outgoing.forwarded = forwarded
+            events = OutgoingEvents(
+                forwarded=forwarded,
+                forward_holding=lambda holding, empty, begins: None,
+                order_queue_read=lambda to: None,
+            )
+            outgoing = Outgoing(core, events, forward_end=0, forward_waiting=0)
+            child = Child()
+            outgoing.link = cast("Any", child)
             await test(outgoing, child)
 
     asyncio.run(main())

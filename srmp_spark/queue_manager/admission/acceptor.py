@@ -26,22 +26,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from srmp_spark.clock import Clock
 from srmp_spark.errors import MemoryAheadError, ProcessMustEndError
 from srmp_spark.message import Arrival, Message
 from srmp_spark.queue_manager.admission.faults import Faults
 from srmp_spark.queue_manager.admission.refusal_log import NAME_MAX, RefusalLog
 from srmp_spark.queue_manager.admission.requester import Requester, answer
-from srmp_spark.queue_manager.metrics import Metrics
 from srmp_spark.rows.group import FORM_OF, Form, Record
 from srmp_spark.srmp.receiving.effects import Accepted, Committed, Pending, Refused, StreamMark
-from srmp_spark.store.journal import Journal
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.admission.gate import Gate
+    from srmp_spark.queue_manager.core import Core
     from srmp_spark.srmp.receiving.decisions import Reason, Undecided
     from srmp_spark.srmp.receiving.incoming_streams import IncomingStream
-    from srmp_spark.srmp.receiving.receiver import Receiver
 
 log = logging.getLogger(__name__)
 
@@ -85,23 +82,20 @@ class Acceptor:
 
     def __init__(
         self,
-        receiver: Receiver,
-        journal: Journal,
+        core: Core,
         gate: Gate,
-        metrics: Metrics,
-        clock: Clock,
         refusal_log: RefusalLog,
         effects: Effects,
     ) -> None:
         """Create the acceptor of one queue manager."""
-        self._receiver = receiver
-        self._journal = journal
+        self._receiver = core.receiver
+        self._journal = core.journal
         self._gate = gate
-        self._metrics = metrics
+        self._metrics = core.metrics
         self.faults = Faults()
         """Internal faults that affected one request only, so that each is logged once."""
         self._log = refusal_log
-        self._monotonic = clock.monotonic
+        self._monotonic = core.clock.monotonic
         self._effects = effects
         self._batch: list[_Waiting] = []
         self._collecting: object = None

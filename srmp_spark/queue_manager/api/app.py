@@ -39,6 +39,7 @@ from srmp_spark.queue_manager.srmp_port.port_limits import API_CONNECTIONS_MAX
 from srmp_spark.queue_manager.trust.tokens import VERBS, Token
 
 if TYPE_CHECKING:
+    from srmp_spark.queue_manager.queues.remote_queues import RemoteQueues
     from srmp_spark.queue_manager.service import QueueManager
 
 CALLS_OF_TOKEN_MAX = API_CONNECTIONS_MAX // 2
@@ -55,7 +56,9 @@ ANY = Access("any", Extent.SEEN)
 log = logging.getLogger(__name__)
 
 
-def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
+def routes(
+    manager: QueueManager, health: HealthApi, remote_queues: RemoteQueues | None
+) -> list[Route]:
     """Return every route of the API, with the permission that its caller needs.
 
     A call that changes nothing but the mark of a consumer (what it has received) requires ``read``,
@@ -68,7 +71,7 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
         MessagesApi(manager),
     )
     outbox, outgoing, streams = OutboxApi(manager), OutgoingApi(manager), StreamsApi(manager)
-    subscriptions = SubscriptionsApi(manager)
+    subscriptions = SubscriptionsApi(remote_queues)
     return [
         Route("GET", "/healthz", OPEN, health.healthz),
         Route("GET", "/readyz", OPEN, health.readyz),

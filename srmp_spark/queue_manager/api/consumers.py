@@ -64,7 +64,7 @@ class ConsumersApi:
         gone = asyncio.Event()
         watcher = asyncio.create_task(_watch(request, gone))
         try:
-            consumer = await self._manager.register(
+            consumer = await self._manager.leases.register(
                 queue, request.parameters["consumer"], holder, planned, gone, ranged=ranged
             )
         finally:
@@ -118,7 +118,7 @@ class ConsumersApi:
             raise usage("to is missing")
         name, holder = request.parameters["consumer"], parse_holder(body.get("holder"))
         reason = _reason(body, name)
-        consumer = await self._manager.received(
+        consumer = await self._manager.leases.received(
             queue, span, name, holder, to, sequences, first=first, reason=reason
         )
         return Response.json({"received": consumer.received})
@@ -131,14 +131,14 @@ class ConsumersApi:
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         _check_not_ours(queue, request.parameters["consumer"])
-        await self._manager.delete_consumer(queue, request.parameters["consumer"])
+        await self._manager.leases.delete_consumer(queue, request.parameters["consumer"])
         return Response.json({})
 
     async def release(self, request: Request) -> Response:
         """Answer ``POST release {"holder"}``: end the lease of this holder on the consumer."""
         body = await request.json_object()
         queue = self._manager.catalogue.find(request.parameters["queue"])
-        await self._manager.release(
+        await self._manager.leases.release(
             queue, request.parameters["consumer"], parse_holder(body.get("holder"))
         )
         return Response.json({})

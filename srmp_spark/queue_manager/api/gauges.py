@@ -5,17 +5,18 @@ They are about queues, messages, subscriptions, multicast and disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from srmp_spark.names import OWN_QUEUES
 from srmp_spark.queue_manager.api.status import (
+    Transports,
     disk_free_bytes,
     oldest_waiting_seconds,
     state_lag_seconds,
 )
-from srmp_spark.queue_manager.metrics import LABELS_MAX, Gauge
+from srmp_spark.queue_manager.metrics import LABELS_MAX, Gauge, Readings, Samples
 from srmp_spark.srmp.receiving.destinations import ORDER_QUEUE_UNREAD_MAX
 
 if TYPE_CHECKING:
@@ -34,72 +35,47 @@ def _quotas(manager: QueueManager) -> list[tuple[tuple[str, ...], float]]:
     ]
 
 
-def gauges(manager: QueueManager) -> list[Gauge]:
-    """Return the metrics that are readings of the present state and no counters.
+def readings(manager: QueueManager, transports: Transports) -> Readings:
+    """Return the metrics that are read at a scrape."""
+    return Readings(
+        gauges=[
+            *_multicast_gauges(manager),
+            *_subscription_gauges(transports),
+            *_outgoing_gauges(manager),
+            *_queue_gauges(manager),
+            *_state_gauges(manager),
+            *_disk_gauges(manager),
+        ],
+        counters=_counters(manager),
+        history_evicted=manager.receiver.history.evicted_count,
+        streams_forgotten=manager.receiver.streams.forgotten,
+    )
 
-    Each is read when ``/metrics`` is called.
-    """
 
-    def for_readers() -> list[Queue]:
-        """Return the queues and journals that have readers, which excludes internal queues.
+def _multicast_gauges(manager: QueueManager) -> list[Gauge]:
+    if manager.multicast is None:
+        return []
+    return [
+        Gauge(
+            "srmp_pgm_source_packets",
+            "PGM packets of each source that is heard",
+            ("queue", "source", "what"),
+            manager.multicast.sources,
+        )
+    ]
 
-        No consumer receives from internal queues, so their number of waiting rows would rise for
-        ever.
-        """
-        return [
-            queue for queue in manager.catalogue.with_journals() if queue.name not in OWN_QUEUES
-        ]
 
-    def waiting() -> Iterator[tuple[tuple[str, ...], float]]:
-        for queue in for_readers():
-            for consumer in tuple(queue.consumers.values()):
-                # Other tasks may add consumers before this generator continues.
-                yield (queue.name, consumer.name), queue.waiting_for(consumer)
-
-    def oldest() -> Iterator[tuple[tuple[str, ...], float]]:
-        utc = manager.clock.utc()
-        for queue in for_readers():
-            yield (queue.name,), oldest_waiting_seconds(queue, utc) or 0.0
-
-    def outgoing() -> Iterator[tuple[tuple[str, ...], float]]:
-        counts: dict[tuple[str, str], int] = {}
-        for entry in manager.outgoing.last_seen:
-            waiting = (
-                entry["queued"]
-                + entry["awaiting_stream_receipt"]
-                + entry["awaiting_final_stream_receipt"]
-            )
-            known = len(counts) < LABELS_MAX or (entry["destination"], entry["state"]) in counts
-            key = (entry["destination"] if known else "other", entry["state"])
-            counts[key] = counts.get(key, 0) + waiting
-        return iter(counts.items())
-
-    def subscriptions(
-        value: Callable[[Reading], float | None],
-    ) -> Iterator[tuple[tuple[str, ...], float]]:
-        for each in () if manager.remote_queues is None else manager.remote_queues.readings():
+def _subscription_gauges(transports: Transports) -> list[Gauge]:
+    def samples(value: Callable[[Reading], float | None]) -> Samples:
+        remote = transports.remote_queues
+        for each in () if remote is None or not remote.is_ready else remote.readings():
             if (found := value(each)) is not None:
                 yield (each.host, each.queue), found
 
     def of_each(name: str, text: str, value: Callable[[Reading], float | None]) -> Gauge:
-        return Gauge(
-            f"srmp_subscription_{name}", text, ("host", "queue"), lambda: subscriptions(value)
-        )
+        return Gauge(f"srmp_subscription_{name}", text, ("host", "queue"), lambda: samples(value))
 
-    multicast = manager.multicast
     return [
-        *(
-            []
-            if multicast is None
-            else [
-                Gauge(
-                    "srmp_pgm_source_packets",
-                    "PGM packets of each source that is heard",
-                    ("queue", "source", "what"),
-                    multicast.sources,
-                )
-            ]
-        ),
         of_each(
             "pending",
             "stored messages of remote queues that are not rows yet",
@@ -115,12 +91,56 @@ def gauges(manager: QueueManager) -> list[Gauge]:
             "rows that another reader may have received too",
             lambda each: each.taken_in_doubt,
         ),
+    ]
+
+
+def _outgoing_gauges(manager: QueueManager) -> list[Gauge]:
+    def outgoing() -> Samples:
+        counts: dict[tuple[str, str], int] = {}
+        for entry in manager.outgoing.last_seen:
+            waiting = (
+                entry["queued"]
+                + entry["awaiting_stream_receipt"]
+                + entry["awaiting_final_stream_receipt"]
+            )
+            known = len(counts) < LABELS_MAX or (entry["destination"], entry["state"]) in counts
+            key = (entry["destination"] if known else "other", entry["state"])
+            counts[key] = counts.get(key, 0) + waiting
+        return counts.items()
+
+    return [
         Gauge(
             "srmp_outgoing",
             "messages not finished, by the state of their queue",
             ("destination", "state"),
             outgoing,
-        ),
+        )
+    ]
+
+
+def _queue_gauges(manager: QueueManager) -> list[Gauge]:
+    def for_readers() -> list[Queue]:
+        """Return the queues and journals that have readers, which excludes internal queues.
+
+        No consumer receives from internal queues, so their number of waiting rows would rise for
+        ever.
+        """
+        return [
+            queue for queue in manager.catalogue.with_journals() if queue.name not in OWN_QUEUES
+        ]
+
+    def waiting() -> Samples:
+        for queue in for_readers():
+            for consumer in tuple(queue.consumers.values()):
+                # Other tasks may add consumers before this generator continues.
+                yield (queue.name, consumer.name), queue.waiting_for(consumer)
+
+    def oldest() -> Samples:
+        utc = manager.clock.utc()
+        for queue in for_readers():
+            yield (queue.name,), oldest_waiting_seconds(queue, utc) or 0.0
+
+    return [
         Gauge(
             "srmp_queue_waiting",
             "rows that a consumer has not received",
@@ -151,11 +171,16 @@ def gauges(manager: QueueManager) -> list[Gauge]:
             ("of",),
             lambda: _quotas(manager),
         ),
+    ]
+
+
+def _state_gauges(manager: QueueManager) -> list[Gauge]:
+    return [
         Gauge(
             "srmp_state_failed",
             "1 while a publisher of the Delta state fails or has ended",
             (),
-            lambda: [((), float(bool(manager.state_lag.failures)))],
+            lambda: [((), float(bool(manager.state.lag.failures)))],
         ),
         Gauge(
             "srmp_state_lag_seconds",
@@ -167,8 +192,13 @@ def gauges(manager: QueueManager) -> list[Gauge]:
             "srmp_state_receipts_left_out",
             "receipts of our order queue, read and deleted before the Delta state had them",
             (),
-            lambda: [((), float(manager.state_lag.receipts_left_out))],
+            lambda: [((), float(manager.state.lag.receipts_left_out))],
         ),
+    ]
+
+
+def _disk_gauges(manager: QueueManager) -> list[Gauge]:
+    return [
         Gauge(
             "srmp_disk_free_bytes",
             "free space below the data directory",
@@ -184,7 +214,7 @@ def gauges(manager: QueueManager) -> list[Gauge]:
     ]
 
 
-def counters(manager: QueueManager) -> list[Gauge]:
+def _counters(manager: QueueManager) -> list[Gauge]:
     """Return the metrics whose numbers only rise: dead letters, and packets of multicast.
 
     Those of multicast are left out if multicast is not in use.
@@ -202,7 +232,7 @@ def counters(manager: QueueManager) -> list[Gauge]:
     if ports is None:
         return [dead]
 
-    def sent() -> Iterator[tuple[tuple[str, ...], float]]:
+    def sent() -> Samples:
         for entry in manager.outgoing.last_seen:
             for what, count in (entry.get("multicast") or {}).get("packets", {}).items():
                 yield (entry["destination"], what), count

@@ -56,7 +56,7 @@ class GiveUpApi:
             given_up = queues.give_up(
                 transaction, queue.name, first, last, manager.directory.segments
             )
-            manager.decide(transaction, queue, [(first, last)], Reason.PURGED)
+            manager.decisions.decide(transaction, queue, [(first, last)], Reason.PURGED)
             return given_up
 
         try:

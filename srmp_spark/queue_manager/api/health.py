@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from srmp_spark.queue_manager.api.gauges import readings
 from srmp_spark.queue_manager.api.port_side.http import Request, Response, usage
 from srmp_spark.queue_manager.api.port_side.queue_page import Page
 from srmp_spark.queue_manager.api.port_side.sliced_json import sliced_json
 from srmp_spark.queue_manager.api.port_side.times import rfc3339
-from srmp_spark.queue_manager.api.status import everything, facts, outgoing_status, status
+from srmp_spark.queue_manager.api.status import (
+    Transports,
+    everything,
+    facts,
+    outgoing_status,
+    status,
+)
 from srmp_spark.queue_manager.api.status_summary import finish_summary, summary
 from srmp_spark.queue_manager.metrics import CONTENT_TYPE
 
@@ -20,8 +27,11 @@ if TYPE_CHECKING:
 class HealthApi:
     """Handles the paths without ``/v1``, and the call ``status``."""
 
-    def __init__(self, manager: QueueManager, *, listening: list[str], api: str) -> None:
+    def __init__(
+        self, manager: QueueManager, transports: Transports, *, listening: list[str], api: str
+    ) -> None:
         self._manager = manager
+        self._transports = transports
         self._listening = listening
         self._api = api
         self.ready = False
@@ -53,9 +63,11 @@ class HealthApi:
         The sender process is asked for its status first, which may take STATUS_SECONDS.
         """
         # The gauge reads the entries that this call has stored.
-        await self._manager.outgoing.status()
-        async with self._manager.slices.work() as work:
-            return Response(body=await self._manager.metrics.text(work), content_type=CONTENT_TYPE)
+        manager = self._manager
+        await manager.outgoing.status()
+        async with manager.slices.work() as work:
+            text = await manager.metrics.text(readings(manager, self._transports), work)
+            return Response(body=text, content_type=CONTENT_TYPE)
 
     async def status(self, request: Request) -> Response:
         """Answer ``GET status``: the state of all that the caller's API token covers.
@@ -75,9 +87,9 @@ class HealthApi:
         answer = facts(manager, listening=self._listening, api=self._api, ready=ready)
         async with manager.slices.work() as work:
             if is_summary:
-                answer |= await summary(manager, sees, work)
+                answer |= await summary(manager, self._transports, sees, work)
             else:
-                answer |= await status(manager, page, sees, work)
+                answer |= await status(manager, self._transports, page, sees, work)
         if request.sees_all:
             # Ask after the queues were read: forwarded rows move from the queues to the sender
             # process meanwhile, and must not be missing from both.

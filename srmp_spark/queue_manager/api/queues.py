@@ -65,7 +65,7 @@ class QueuesApi:
             raise ApiError(
                 400, "queue-name", str(error), section="INTERFACE.md section 1"
             ) from None
-        created = await self._manager.create_queue(
+        created = await self._manager.queues.create(
             name, transactional=transactional, journal=journal, is_restricted=not request.sees_all
         )
         return Response.json(
@@ -78,7 +78,7 @@ class QueuesApi:
         Raises the errors of :meth:`.QueueManager.delete_queue`.
         """
         return Response.json(
-            {"queue": await self._manager.delete_queue(request.parameters["queue"])}
+            {"queue": await self._manager.queues.delete(request.parameters["queue"])}
         )
 
     async def purge(self, request: Request) -> Response:
@@ -95,7 +95,7 @@ class QueuesApi:
         )
         async with held:
             return Response.json(
-                {"queue": queue.name, "purged": await self._manager.purge_queue(queue.name)}
+                {"queue": queue.name, "purged": await self._manager.queues.purge(queue.name)}
             )
 
     async def pause(self, request: Request) -> Response:
@@ -111,7 +111,7 @@ class QueuesApi:
 
     async def _pause(self, request: Request, *, paused: bool) -> Response:
         queue = self._manager.catalogue.find_base(request.parameters["queue"])
-        await self._manager.pause_queue(queue.name, paused=paused)
+        await self._manager.queues.pause(queue.name, paused=paused)
         return Response.json({"queue": queue.name, "paused": paused})
 
 

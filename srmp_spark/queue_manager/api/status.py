@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import os
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark import __version__
@@ -22,6 +23,7 @@ from srmp_spark.srmp.receiving.stream_name import StreamName, shown_queue
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.queues.catalogue import Queue
+    from srmp_spark.queue_manager.queues.remote_queues import RemoteQueues
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.queue_manager.slices import Work
     from srmp_spark.srmp.receiving.incoming_streams import IncomingStream
@@ -51,7 +53,7 @@ def state_lag_seconds(manager: QueueManager) -> float:
 
     The result is 0 without ``--state``, or if the Delta state contains every commit.
     """
-    lag = manager.state_lag
+    lag = manager.state.lag
     if lag.uri is None or lag.position >= manager.journal.position:
         return 0.0
     return max(0.0, manager.clock.utc() / 1e6 - lag.as_of)
@@ -63,7 +65,7 @@ def state_failed(manager: QueueManager) -> dict[str, Any] | None:
     It has the reason, the remedy and the time. A publisher that has ended is reported before one
     that still tries.
     """
-    failures = sorted(manager.state_lag.failures.items(), key=lambda each: not each[1].ended)
+    failures = sorted(manager.state.lag.failures.items(), key=lambda each: not each[1].ended)
     for of, failure in failures:
         shown = {
             "of": of,
@@ -225,29 +227,42 @@ def facts(manager: QueueManager, *, listening: list[str], api: str, ready: bool)
             "order_queue_bytes": ORDER_QUEUE_UNREAD_MAX,
         },
         "state": {
-            "uri": manager.state_lag.uri,
-            "position": manager.state_lag.position,
+            "uri": manager.state.lag.uri,
+            "position": manager.state.lag.position,
             "lag_seconds": state_lag_seconds(manager),
-            "receipts_left_out": manager.state_lag.receipts_left_out,
+            "receipts_left_out": manager.state.lag.receipts_left_out,
             "failed": state_failed(manager),
-            "rows_gone": list(manager.state_lag.rows_gone),
+            "rows_gone": list(manager.state.lag.rows_gone),
         },
     }
 
 
-def transports(manager: QueueManager, sees: Callable[[str], bool]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Transports:
+    """The transports that status and metrics show besides those of the queue manager itself."""
+
+    incoming_sequences: Callable[[Callable[[str], bool]], list[dict[str, Any]]]
+    """Returns the incoming sequences of WS-ReliableMessaging, of the queues that may be seen."""
+    remote_queues: RemoteQueues | None
+    """The subscriptions, or ``None`` if there can be none."""
+
+
+def transports_shown(
+    manager: QueueManager, transports: Transports, sees: Callable[[str], bool]
+) -> dict[str, Any]:
     """Return the entries of ``status`` about all transports but incoming SRMP streams.
 
     They are the same in its summary. The entries of the sender process are still empty.
     """
+    remote = transports.remote_queues
     return {
-        "incoming_sequences": manager.incoming_sequences(sees),
+        "incoming_sequences": transports.incoming_sequences(sees),
         "multicast": None if manager.multicast is None else manager.multicast.status(),
         "outgoing": [],
         "outgoing_seen_at": None,
         "dead_letters": {},
         "blocked_urls": blocked_urls(manager),
-        "subscriptions": [] if manager.remote_queues is None else manager.remote_queues.status(),
+        "subscriptions": [] if remote is None or not remote.is_ready else remote.status(),
     }
 
 
@@ -263,7 +278,11 @@ def blocked_urls(manager: QueueManager) -> list[dict[str, Any]]:
 
 
 async def status(
-    manager: QueueManager, page: Page, sees: Callable[[str], bool], work: Work
+    manager: QueueManager,
+    transports: Transports,
+    page: Page,
+    sees: Callable[[str], bool],
+    work: Work,
 ) -> dict[str, Any]:
     """Return the entries of ``GET status`` about the queues and streams that ``sees`` allows.
 
@@ -280,5 +299,5 @@ async def status(
         **({} if page.is_everything else {"queues_after": selected.after}),
         "incoming_streams": [stream_status(stream) for stream in streams],
         "incoming_streams_count": streams_count,
-        **transports(manager, sees),
+        **transports_shown(manager, transports, sees),
     }

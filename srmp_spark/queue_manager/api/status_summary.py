@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.queue_manager.api.port_side.sliced_json import parts_of
 from srmp_spark.queue_manager.api.status import (
+    Transports,
     outgoing_status,
     queue_status,
     stream_status,
     streams_seen,
-    transports,
+    transports_shown,
 )
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ SUMMARY_SHOWN = 20
 """Most entries of each list: as many as fit on a screen."""
 
 
-async def summary(manager: QueueManager, sees: Callable[[str], bool], work: Work) -> dict[str, Any]:
+async def summary(
+    manager: QueueManager, transports: Transports, sees: Callable[[str], bool], work: Work
+) -> dict[str, Any]:
     """Return the summary of the queues and incoming streams that ``sees`` allows.
 
     Each list has at most SUMMARY_SHOWN entries: the queues with the most trouble, and streams with
@@ -75,7 +78,7 @@ async def summary(manager: QueueManager, sees: Callable[[str], bool], work: Work
         "queues": [queue_status(queue, manager) for queue in shown],
         "incoming_streams": [stream_status(stream) for stream in gaps],
         "incoming_streams_count": streams["count"],
-        **transports(manager, sees),
+        **transports_shown(manager, transports, sees),
     }
 
 

@@ -15,7 +15,6 @@ from srmp_spark.queue_manager.configuration.subscriptions import KEYS
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.queues.remote_queues import RemoteQueues
-    from srmp_spark.queue_manager.service import QueueManager
 
 PASSWORD = "password"  # noqa: S105  # the name of a field
 _FIELDS = (*(key for key in KEYS if key != "password_file"), PASSWORD)
@@ -29,12 +28,12 @@ be read.
 class SubscriptionsApi:
     """Handles the calls of ``subscriptions``. Each raises a 503 while the queue manager starts."""
 
-    def __init__(self, manager: QueueManager) -> None:
-        self._manager = manager
+    def __init__(self, remote_queues: RemoteQueues | None) -> None:
+        self._remote_queues = remote_queues
 
     def _remote(self) -> RemoteQueues:
-        found = self._manager.remote_queues
-        if found is None:
+        found = self._remote_queues
+        if found is None or not found.is_ready:
             raise ApiError(503, "not-ready", "the queue manager is starting")
         return found
 

@@ -64,6 +64,8 @@ class Pullers:
         self._admin = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
+        self.is_ready = False
+        """Whether the subscriptions are started."""
 
     async def start(self, configured: Sequence[Subscription]) -> None:
         """Create the missing local queues, and start all subscriptions that can run.
@@ -75,7 +77,7 @@ class Pullers:
         added = await manager.journal.transact(lambda each: load_added(each.connection))
         await self._find_held(configured, added)
         for each in configured:
-            await manager.create_queue(each.to, transactional=False)
+            await manager.queues.create(each.to, transactional=False)
             left = await self._left(each.name)
             if left.unreadable:
                 self._set_aside_unreadable(each.name, left, configured=True)
@@ -102,7 +104,7 @@ class Pullers:
             try:
                 subscription = self._parse(row.entry, self._passwords.read(row.name))
                 self._check(subscription, None)
-                await manager.create_queue(subscription.to, transactional=False)
+                await manager.queues.create(subscription.to, transactional=False)
             except (ApiError, OSError, UnicodeDecodeError) as error:
                 # The other subscriptions start nevertheless.
                 self._set_aside(
@@ -121,7 +123,7 @@ class Pullers:
                     self._set_aside_unreadable(name, left, configured=False)
                 else:
                     self._set_aside(name, count, _lost_of(count))
-        manager.remote_queues = self
+        self.is_ready = True
         for puller in self._pullers.values():
             puller.start()
 
@@ -277,7 +279,7 @@ class Pullers:
             if self._stopped:
                 raise ApiError(503, "stopping", "the queue manager stops")
             manager = self._manager
-            await manager.create_queue(wanted.to, transactional=False)
+            await manager.queues.create(wanted.to, transactional=False)
             self._passwords.write(name, password)
             if there is not None:
                 await there.stop()

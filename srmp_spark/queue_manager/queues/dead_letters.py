@@ -63,7 +63,7 @@ class DeadLetters:
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
-        self._came = asyncio.Event()
+        self._came = manager.outgoing.dead_came
         self._held: dict[str, _Held] = {}
         """The queues that were held in the last pass, by name.
 
@@ -77,13 +77,6 @@ class DeadLetters:
 
     def __repr__(self) -> str:
         return f"<DeadLetters came={self._came.is_set()} held={len(self._held)}>"
-
-    def wake(self) -> None:
-        """Make the task ask the sender process for dead letters, because there may be some.
-
-        The sender process causes this call too when it starts.
-        """
-        self._came.set()
 
     def start(self) -> None:
         """Start the task that moves dead letters."""
@@ -107,7 +100,7 @@ class DeadLetters:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _wait(self) -> None:
-        """Wait for :meth:`wake`, or for the time at which a held queue is tried again."""
+        """Wait for dead letters, or for the time at which a held queue is tried again."""
         at = min((held.until for held in self._held.values()), default=None)
         seconds = None if at is None else max(0.0, at - asyncio.get_running_loop().time())
         with contextlib.suppress(asyncio.TimeoutError):

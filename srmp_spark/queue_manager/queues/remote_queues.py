@@ -28,6 +28,11 @@ class Reading(NamedTuple):
 class RemoteQueues(Protocol):
     """All subscriptions of one queue manager, each of which reads a remote queue."""
 
+    @property
+    def is_ready(self) -> bool:
+        """Return whether the subscriptions are started. They are not in status before that."""
+        ...
+
     def status(self) -> list[dict[str, Any]]:
         """Return the list ``status.subscriptions``, with an entry for each subscription."""
         ...

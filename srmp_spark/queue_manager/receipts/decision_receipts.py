@@ -21,15 +21,12 @@ import asyncio
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, LocalProtocolError
 from srmp_spark.message import Message
-from srmp_spark.queue_manager.metrics import Metrics
-from srmp_spark.queue_manager.queues.identifiers import Identifiers
 from srmp_spark.queue_manager.receipts.receipts_sender import (
     FOUND_TRIED_SECONDS,
     Outcome,
@@ -37,12 +34,13 @@ from srmp_spark.queue_manager.receipts.receipts_sender import (
 )
 from srmp_spark.srmp.receiving.decisions import DecisionReceipt, Undecided
 from srmp_spark.srmp.receiving.receipts import RECEIPT_TIME_TO_REACH_QUEUE_US, decision_receipt
-from srmp_spark.srmp.receiving.receiver import Receiver
 from srmp_spark.store.database.schema import connect_reader
 from srmp_spark.store.database.transaction import Transaction
-from srmp_spark.store.journal import Journal
 from srmp_spark.store.tables import decisions
 from srmp_spark.store.tables.decisions import NO_LANE, Lane, OwedDecision
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.core import Core
 
 EXPAND_PAUSE_SECONDS = 0.005
 """Seconds between two slices of a decision that become receipts, so that messages come first.
@@ -97,26 +95,15 @@ log = logging.getLogger(__name__)
 class DecisionReceipts:
     """Sends the receipts about decisions of one queue manager. The module explains lanes."""
 
-    def __init__(
-        self,
-        receiver: Receiver,
-        journal: Journal,
-        identifiers: Identifiers,
-        receipts: ReceiptsSender,
-        metrics: Metrics,
-        clock: Clock,
-        *,
-        database: Path,
-        resend_table: Sequence[float],
-    ) -> None:
-        self._receiver = receiver
-        self._journal = journal
-        self._identifiers = identifiers
+    def __init__(self, core: Core, receipts: ReceiptsSender) -> None:
+        self._receiver = core.receiver
+        self._journal = core.journal
+        self._identifiers = core.identifiers
         self._receipts = receipts
-        self._metrics = metrics
-        self._clock = clock
-        self._resend_table = tuple(resend_table)
-        self._database = database
+        self._metrics = core.metrics
+        self._clock = core.clock
+        self._resend_table = tuple(core.config.resend_table)
+        self._database = core.directory.database
         self._reader: sqlite3.Connection | None = None
         self._decided = asyncio.Event()
         """Set when there may be decisions that are not receipts yet."""
@@ -126,8 +113,8 @@ class DecisionReceipts:
         self._of_sender: Counter[tuple[str, str]] = Counter()
         self._posts = asyncio.Semaphore(POSTS_MAX)
         self._loops: list[asyncio.Task[None]] = []
-        self._begin = clock.monotonic()
-        self._begin_utc = clock.utc()
+        self._begin = core.clock.monotonic()
+        self._begin_utc = core.clock.utc()
         self._closed = False
 
     def __repr__(self) -> str:

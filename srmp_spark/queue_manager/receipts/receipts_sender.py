@@ -28,15 +28,13 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import quote
 
-from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError
 from srmp_spark.message import Message
 from srmp_spark.names import UrlParts
 from srmp_spark.queue_manager.child.ending import end
-from srmp_spark.queue_manager.metrics import Metrics
 from srmp_spark.queue_manager.posting.http_client import PostFailedError, post
 from srmp_spark.queue_manager.posting.lookups import resolve
 from srmp_spark.queue_manager.posting.url_policy import (
@@ -45,7 +43,6 @@ from srmp_spark.queue_manager.posting.url_policy import (
     address_of,
     split_receipt_url,
 )
-from srmp_spark.queue_manager.queues.identifiers import Identifiers
 from srmp_spark.queue_manager.receipts.receipt_lookups import ReceiptLookups, Resolve
 from srmp_spark.queue_manager.trust.tls import ClientTls, host_of_sender
 from srmp_spark.srmp.codec.encoder import encode, http_head
@@ -54,11 +51,12 @@ from srmp_spark.srmp.receiving.receipts import (
     delivery_receipt,
     stream_receipt,
 )
-from srmp_spark.srmp.receiving.receiver import Receiver
 from srmp_spark.srmp.receiving.stream_effects import SendStreamReceipt
-from srmp_spark.store.journal import Journal
 from srmp_spark.store.tables import state
 from srmp_spark.store.tables.state import StoredReceipt
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.core import Core
 
 TICK_SECONDS = 0.02
 """Seconds after its timer (500 ms, [MC-MQSRM] 3.1.2.3) at which a stream receipt is sent, about as
@@ -161,30 +159,18 @@ class _Owed(NamedTuple):
 class ReceiptsSender:
     """Sends the receipts of one queue manager. Waiting times are in seconds."""
 
-    def __init__(
-        self,
-        receiver: Receiver,
-        journal: Journal,
-        identifiers: Identifiers,
-        policy: UrlPolicy,
-        metrics: Metrics,
-        clock: Clock,
-        *,
-        public_base: str,
-        resend_table: Sequence[float],
-        tls: ClientTls,
-        resolve_host: Resolve = resolve,
-    ) -> None:
-        self._receiver = receiver
-        self._journal = journal
-        self._identifiers = identifiers
+    def __init__(self, core: Core, policy: UrlPolicy, tls: ClientTls) -> None:
+        """Prepare to send. ``policy`` states which URLs may be called, ``tls`` how over HTTPS."""
+        self._receiver = core.receiver
+        self._journal = core.journal
+        self._identifiers = core.identifiers
         self._policy = policy
-        self._metrics = metrics
-        self._clock = clock
-        self._public_base = public_base
-        self._resend_table = tuple(resend_table)
-        self._resolve = resolve_host
-        self._lookups = ReceiptLookups(clock.monotonic)
+        self._metrics = core.metrics
+        self._clock = core.clock
+        self._public_base = core.public_base
+        self._resend_table = tuple(core.config.resend_table)
+        self._resolve: Resolve = resolve
+        self._lookups = ReceiptLookups(core.clock.monotonic)
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._hosts: OrderedDict[str, _Host] = OrderedDict()

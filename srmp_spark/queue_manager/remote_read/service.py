@@ -345,7 +345,7 @@ class RemoteReadService:
         An error refuses the open.
         """
         try:
-            queue = await self._manager.subqueues.enter(name)
+            queue = await self._manager.queues.subqueues.enter(name)
         except ProcessMustEndError:
             # The process ends, as in _take. The call gets no answer.
             return
@@ -366,7 +366,7 @@ class RemoteReadService:
         served.receivers += asked.receive
         try:
             if asked.receive:
-                await self._manager.register(
+                await self._manager.leases.register(
                     queue, queue.default.name, REMOTE_READERS, None, self._stopping
                 )
             self._check_there(queue)
@@ -462,17 +462,19 @@ class RemoteReadService:
             and default is not None
             and default.holder == REMOTE_READERS
         ):
-            self._begin(self._manager.release(view.queue, view.queue.default.name, REMOTE_READERS))
+            self._begin(
+                self._manager.leases.release(view.queue, view.queue.default.name, REMOTE_READERS)
+            )
         if not served.opened:
             del self._served[id(view.queue)]
             self._begin(served.close())
-        if self._manager.subqueues.is_used(view.queue):
+        if self._manager.queues.subqueues.is_used(view.queue):
             self._begin(self._leave(view.queue))
 
     async def _leave(self, queue: Queue) -> None:
         # The process ends, as in _take.
         with suppress(ProcessMustEndError):
-            await self._manager.subqueues.leave(queue)
+            await self._manager.queues.subqueues.leave(queue)
 
     async def _renew(self) -> None:
         """Renew the lease of each queue that is open to receive, every RENEW_SECONDS, forever.
@@ -486,7 +488,7 @@ class RemoteReadService:
                     continue
                 consumer = served.view.queue.default
                 try:
-                    self._manager.check_holder(consumer, REMOTE_READERS)
+                    self._manager.leases.check_holder(consumer, REMOTE_READERS)
                 except ApiError as error:
                     log.warning('mqrr.lease_lost queue=%s reason="%s"', served.view.name, error)
                     self._do(
@@ -622,12 +624,12 @@ class RemoteReadService:
         view = _served(asked.queue)
         status = Status.MQ_OK
         try:
-            self._manager.check_holder(view.queue.default, REMOTE_READERS)
+            self._manager.leases.check_holder(view.queue.default, REMOTE_READERS)
             spared = SequenceSet()
             for at in range(0, len(asked.spared), SPARED_OF_A_TURN):
                 spared.add_each(asked.spared[at : at + SPARED_OF_A_TURN])
                 await asyncio.sleep(0)
-            purged = await self._manager.purge_queue(view.queue.name, spared)
+            purged = await self._manager.queues.purge(view.queue.name, spared)
             log.info("mqrr.purged queue=%s rows=%d", view.name, purged)
         except ProcessMustEndError:
             # The process ends, as in _take.

@@ -74,7 +74,7 @@ async def take_together(
     error of the journal if the commit fails.
     """
     for part in parts:
-        manager.check_holder(part.queue.default, holder)
+        manager.leases.check_holder(part.queue.default, holder)
     for move in moves:
         _check_takes(manager, move.to)
     now, utc = manager.clock.monotonic(), manager.clock.utc()

@@ -16,19 +16,20 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from srmp_spark.errors import ApiError, SrmpSparkError
-from srmp_spark.names import ORDER_QUEUE, LocalHosts
+from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager.child.link import ChildLink, Event
 from srmp_spark.queue_manager.child.packets import LongList
-from srmp_spark.queue_manager.configuration.config import ServeConfig
-from srmp_spark.queue_manager.queues.identifiers import Identifiers
 from srmp_spark.store.database.sqlite_file import check_file, readable
-from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
 from srmp_spark.store.outbox.tables.schema import DATABASE_FILE, OUTBOX
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.core import Core
 
 STATUS_SECONDS = 2.0
 """Longest wait for the child's status, in seconds. After it the previous status is shown."""
@@ -98,82 +99,75 @@ class _Seen(NamedTuple):
 _NOTHING_SEEN = _Seen(float("-inf"), None, [])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingEvents:
+    """The callbacks for events of the child."""
+
+    forwarded: Callable[[str, int], Coroutine[Any, Any, None]]
+    """Called with epoch and sequence of ``private$/forward$``: rows up to them are outgoing."""
+    forward_holding: Callable[[dict[str, str], list[str], bool], object]
+    """Called with changes of the destinations that hold forwarded messages.
+
+    The first argument maps destinations that hold messages now to the senders. The second lists
+    destinations that no longer hold messages. The third states whether the child has just begun to
+    report.
+    """
+    order_queue_read: Callable[[int], object]
+    """Called with :attr:`Outgoing.receipts_noted` when the child reported it."""
+
+
+def _settings(core: Core) -> dict[str, Any]:
+    """Return the settings of the child that do not change while the data directory is open."""
+    config, directory, hosts = core.config, core.directory, core.hosts
+    return {
+        "data_dir": str(directory.path),
+        "queue_manager": directory.queue_manager,
+        "epoch": directory.epoch,
+        "receipts_url": f"{core.public_base}/msmq/{ORDER_QUEUE}",
+        "receipts_key": directory.receipts_key,
+        "resend_table": list(config.resend_table),
+        "retransmission_timeout": config.retransmission_timeout,
+        "multicast": None if (multicast := config.multicast) is None else multicast.dump(),
+        "wsrm_poll_interval": config.wsrm_poll_interval,
+        # Only the Delta state needs the send history.
+        "live": config.state is not None,
+        "redirect_in": config.redirect.inbound.dump(),
+        "redirect_out": config.redirect.outbound.dump(),
+        "receipt_urls": config.receipt_url.dump(),
+        "hosts": sorted(hosts.names),
+        "ports": sorted(hosts.ports),
+        "tls": [
+            str(path) if path else None
+            for path in (config.ca_file, config.client_cert, config.client_key)
+        ],
+    }
+
+
 class Outgoing:
     """The sending half of the queue manager, as the rest of the main process uses it."""
 
     def __init__(
-        self,
-        config: ServeConfig,
-        directory: DataDirectory,
-        identifiers: Identifiers,
-        public_base: str,
-        hosts: LocalHosts,
-        *,
-        forward_end: int,
-        forward_waiting: int,
+        self, core: Core, events: OutgoingEvents, *, forward_end: int, forward_waiting: int
     ) -> None:
         """Prepare the settings of the child process; :meth:`start` starts it.
 
-        ``public_base`` is the URL by which peers reach this queue manager. ``forward_end`` is the
-        sequence of the last row of ``private$/forward$`` that was accepted before this start.
-        ``forward_waiting`` is the number of rows of that queue that no consumer has received.
+        ``forward_end`` is the sequence of the last row of ``private$/forward$`` that was accepted
+        before this start. ``forward_waiting`` is the number of rows of that queue that no consumer
+        has received.
         """
-        self._identifiers = identifiers
-        self.forwarded: Callable[[str, int], Coroutine[Any, Any, None]] | None = None
-        """Called with epoch and sequence of ``private$/forward$``: rows up to them are outgoing.
-
-        The process sets this attribute.
-        """
-        self.forward_holding: Callable[[dict[str, str], list[str], bool], object] = (
-            lambda holding, empty, begins: None
-        )
-        """Called with changes of the destinations that hold forwarded messages.
-
-        The process sets this attribute.
-
-        The first argument maps destinations that hold messages now to the senders. The second lists
-        destinations that no longer hold messages. The third states whether the child has just begun
-        to report.
-        """
-        self.dead_came: Callable[[], object] = lambda: None
-        """Called when the child has new dead letters, which may be for a local queue.
-
-        The process sets this attribute.
-        """
+        self._identifiers = core.identifiers
+        self._events = events
+        self.dead_came = asyncio.Event()
+        """Set when the child has new dead letters, which may be for a local queue."""
         self.receipts_noted = 0
         """Sequence up to which the child no longer needs the rows of the order queue.
 
         The child reports this number at each start.
         """
-        self.order_queue_read: Callable[[int], object] = lambda to: None
-        """Called with :attr:`receipts_noted` when the child reported it.
-
-        The process sets this attribute.
-        """
-        self.folder = directory.path / STAGES_DIRECTORY
-        settings = {
-            "data_dir": str(directory.path),
-            "queue_manager": directory.queue_manager,
-            "epoch": directory.epoch,
-            "receipts_url": f"{public_base}/msmq/{ORDER_QUEUE}",
-            "receipts_key": directory.receipts_key,
-            "resend_table": list(config.resend_table),
-            "retransmission_timeout": config.retransmission_timeout,
-            "multicast": None if (multicast := config.multicast) is None else multicast.dump(),
-            "wsrm_poll_interval": config.wsrm_poll_interval,
-            # Only the Delta state needs the send history.
-            "live": config.state is not None,
-            "redirect_in": config.redirect.inbound.dump(),
-            "redirect_out": config.redirect.outbound.dump(),
-            "receipt_urls": config.receipt_url.dump(),
-            "hosts": sorted(hosts.names),
-            "ports": sorted(hosts.ports),
+        self.folder = core.directory.path / STAGES_DIRECTORY
+        settings = _settings(core) | {
             "forward_end": forward_end,
             "forward_waiting": forward_waiting,
-            "tls": [
-                str(path) if path else None
-                for path in (config.ca_file, config.client_cert, config.client_key)
-            ],
         }
         self.link = SenderLink(settings, self._on_event)
         self.set_aside: list[dict[str, str]] = []
@@ -231,17 +225,17 @@ class Outgoing:
         if event["event"] == "reserve":
             self._do(self._reserve(event["number"], event["count"]))
         elif event["event"] == "dead":
-            self.dead_came()
+            self.dead_came.set()
         elif event["event"] == "receipts-noted":
             self.receipts_noted = event["to"]
-            self.order_queue_read(event["to"])
+            self._events.order_queue_read(event["to"])
         elif event["event"] == "forward-holding":
-            self.forward_holding(event["holding"], event["empty"], event["begins"])
-        elif event["event"] == "forwarded" and self.forwarded is not None:
+            self._events.forward_holding(event["holding"], event["empty"], event["begins"])
+        elif event["event"] == "forwarded":
             # These rows are about to leave the queue ``private$/forward$``. A caller that finds
             # them neither in the queue nor in the status would believe that they were sent.
             self._changed()
-            self._do(self.forwarded(event["epoch"], event["to"]))
+            self._do(self._events.forwarded(event["epoch"], event["to"]))
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -305,8 +299,8 @@ class Outgoing:
                 error.message,
             )
         else:
-            if held["forwarded"] is not None and self.forwarded is not None:
-                await self.forwarded(*held["forwarded"])
+            if held["forwarded"] is not None:
+                await self._events.forwarded(*held["forwarded"])
         try:
             yield
         finally:

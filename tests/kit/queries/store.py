@@ -23,6 +23,7 @@ from srmp_spark.queue_manager.api.health import HealthApi
 from srmp_spark.queue_manager.api.port_side.connection import OWNER
 from srmp_spark.queue_manager.api.port_side.guard import Guard
 from srmp_spark.queue_manager.api.port_side.router import Router
+from srmp_spark.queue_manager.api.status import Transports
 from srmp_spark.queue_manager.child.answer import AnswerWriter
 from srmp_spark.queue_manager.configuration.config import load
 from srmp_spark.queue_manager.configured_queues import ensure_queues
@@ -231,10 +232,11 @@ class StoredQueueManager:
         manager.reader = _ReaderInside(directory)  # type: ignore[assignment]
         manager.outgoing = _NothingOutgoing()  # type: ignore[assignment]
         await ensure_queues(manager)
-        health = HealthApi(manager, listening=[PUBLIC_BASE], api=self.url)
+        transports = Transports(lambda sees: [], None)
+        health = HealthApi(manager, transports, listening=[PUBLIC_BASE], api=self.url)
         health.ready = True
         guard = Guard(loopback=True, own_host="127.0.0.1", tokens=manager.tokens)
-        self._app = ApiApp(Router(routes(manager, health)), guard, manager.catalogue)
+        self._app = ApiApp(Router(routes(manager, health, None)), guard, manager.catalogue)
 
     async def _stop(self) -> None:
         await self._manager.stop_sending()

@@ -1,0 +1,139 @@
+"""Keep what the publishers of the Delta state report, and refuse an older data directory.
+
+The publishers run in the reader process, whose events arrive here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from srmp_spark.errors import StoreDamagedError
+from srmp_spark.queue_manager.state_lag import ROWS_GONE_MAX, StateFailure, StateLag
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.admission.gate import Gate
+    from srmp_spark.queue_manager.child.link import Event
+    from srmp_spark.queue_manager.core import Core
+    from srmp_spark.queue_manager.multicast.ports import MulticastPorts
+
+OLDER_COPY = "older-copy"
+"""Reason of the closed gate when the data directory is an older copy."""
+
+log = logging.getLogger(__name__)
+
+
+class StateReports:
+    """Handles the events of the reader process about the Delta state."""
+
+    def __init__(
+        self, core: Core, gate: Gate, multicast: MulticastPorts | None, stop: asyncio.Event
+    ) -> None:
+        """Prepare to handle events. ``stop`` is set when the process must end."""
+        self._catalogue = core.catalogue
+        self._clock = core.clock
+        self._gate = gate
+        self._multicast = multicast
+        self._stop = stop
+        # Nothing can have waited longer than since the start.
+        self.lag = StateLag(core.config.state, as_of=core.clock.utc() / 1e6)
+        self.published = asyncio.Event()
+        """Set when the Delta state has got more rows, so that retention may delete them from the
+        log.
+        """
+        self.synced: dict[str, int] = {}
+        """For each queue the sequence of the last row that the Delta state holds durably."""
+        self.compared = asyncio.Event()
+        """Set when the Delta state was compared with the log, or cannot be compared."""
+        self.fatal: StoreDamagedError | None = None
+        """The error with which the process must end, or ``None``: the data directory is older than
+        the Delta state.
+        """
+        self._state_failure = ""
+        """The last error of a publisher that was logged, so that each is logged once."""
+        self._unpublished: set[str] = set()
+        """Names of the queues that the publisher called damaged since its last report."""
+        self._unpublished_before: set[str] = set()
+        """Names of the queues that the publisher called damaged before its last report."""
+
+    def on_event(self, event: Event) -> None:
+        """Handle an event of the reader process.
+
+        Events report which rows the Delta state holds, and failures and recoveries of its
+        publishers.
+        """
+        lag = self.lag
+        kind = event["event"]
+        if kind == "compared":
+            self.compared.set()
+        elif kind in ("synced", "published"):
+            for queues in event["sequences"].values():
+                for name, last in queues.items():
+                    if last > self.synced.get(name, 0):
+                        self.synced[name] = last
+                        self.published.set()
+            if kind == "published":  # This is the last packet of a report.
+                self._forget_unpublished()
+                lag.position = event["position"]
+                lag.as_of = event["as_of"]
+                if self._multicast is not None:
+                    self._multicast.losses.published(event["position"])
+        elif kind == "rows_gone":
+            found = [
+                dict(zip(("epoch", "queue", "first", "last"), each, strict=True))
+                for each in event["ranges"]
+            ]
+            lag.rows_gone = [*lag.rows_gone, *found][:ROWS_GONE_MAX]
+            log.error("state.rows_gone ranges=%s further=%d", event["ranges"], event["further"])
+        elif kind == "recovered":
+            if lag.failures.pop(event["of"], None) is not None:
+                self._state_failure = ""
+                log.info("state.recovered of=%s", event["of"])
+        elif kind == "failed":
+            if (damaged := self._catalogue.get(event.get("queue", ""))) is not None:
+                damaged.damage["publish"] = event["error"]
+                self._unpublished.add(damaged.name)
+            elif "queue" not in event:
+                self._note_failure(event)
+            if event["error"] != self._state_failure:
+                log.error(
+                    'state.failed fatal=%s reason="%s" remedy="%s"',
+                    event["fatal"],
+                    event["error"],
+                    event["remedy"],
+                )
+                self._state_failure = event["error"]
+            if event["fatal"]:
+                self.compared.set()  # No better answer will arrive.
+            if event.get("older_copy"):
+                self._refuse_older_copy(event["error"])
+
+    def _note_failure(self, event: Event) -> None:
+        """Keep the failure of a publisher of the Delta state for ``status``.
+
+        A failure that continues keeps the time at which it began.
+        """
+        failures, of = self.lag.failures, event["of"]
+        since = failures[of].since if of in failures else self._clock.utc()
+        failures[of] = StateFailure(event["error"], event["remedy"], event["fatal"], since)
+
+    def _forget_unpublished(self) -> None:
+        """Clear the damage of queues that the last cycle of the publisher did not name again."""
+        for name in self._unpublished_before - self._unpublished:
+            if (queue := self._catalogue.get(name)) is not None:
+                queue.damage.pop("publish", None)
+        self._unpublished_before, self._unpublished = self._unpublished, set()
+
+    def _refuse_older_copy(self, reason: str) -> None:
+        """Refuse all messages, and end the process, because the data directory is an older copy.
+
+        Every row that is accepted from now on would get a sequence that another message has in
+        Delta.
+        """
+        self.fatal = StoreDamagedError(reason)
+        self._gate.close(
+            OLDER_COPY, "the data directory is an older copy of what the Delta state holds"
+        )
+        self.compared.set()
+        self._stop.set()
