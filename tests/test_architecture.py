@@ -111,6 +111,36 @@ LINES_MAX = 800
 """Most lines of a module. A longer module holds two concepts and is split by concept, not by count.
 """
 
+FUNCTION_LINES_MAX = 70
+"""Most lines of a function, with its docstring. A longer function does more than one thing."""
+LONGER_FUNCTIONS = {
+    "srmp/codec/windows_layout.py read_windows_envelope": "one pass over each message; calls cost",
+    "srmp/receiving/receiver.py _receive_stream_message": "one decision, in the specification's "
+    "order, for each stream message; calls cost",
+    "store/outbox/messages/packed_group.py messages_of": "one pass over each outgoing row; calls "
+    "cost",
+    "store/outbox/staging/row_checks.py check_rows": "one pass over each staged row; calls cost",
+    "store/outbox/preparing/preparation.py _prepare": "one transaction, step after step",
+    "queue_manager/sender/process.py run": "starts and ends the parts of the process in order",
+    "queue_manager/sender/dispatcher.py __init__": "the state of the dispatcher, with its meaning",
+    "queue_manager/puller/puller.py __init__": "the state of a subscription, with its meaning",
+}
+"""Function that may be longer → the reason."""
+
+PARAMETERS_MAX = 8
+"""Most parameters of a constructor. Dependencies that belong together come in one dataclass."""
+MORE_PARAMETERS = {
+    "spark/sink.py SrmpSink": "its parameters are the options of the sink",
+    "testing/foreign/destination_server.py Destination": "its parameters are the options of "
+    "the fixture",
+    "store/outbox/preparing/preparation.py Preparation": "the facts of one batch",
+    "queue_manager/sender/dispatcher.py Dispatcher": "the parts of the sender process",
+    "queue_manager/sender/http/connections.py Connections": "the parts of a transport",
+    "queue_manager/sender/reliable/reliable_sessions.py ReliableSessions": "the parts of a "
+    "transport",
+}
+"""Class whose constructor may have more parameters → the reason."""
+
 
 def modules() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
@@ -355,6 +385,38 @@ def test_files_hold_one_concept() -> None:
     lines = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in paths}
     assert {path: count for path, count in lines.items() if count > LINES_MAX} == {}, (
         "split these by concept"
+    )
+
+
+def test_functions_do_one_thing() -> None:
+    longer = {
+        f"{path.relative_to(PACKAGE)} {node.name}"
+        for path in modules()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES_MAX
+    }
+    assert longer == LONGER_FUNCTIONS.keys(), (
+        "split these by what they do, or forget those that are short now: "
+        f"{longer ^ LONGER_FUNCTIONS.keys()}"
+    )
+
+
+def test_constructors_get_their_parts_in_groups() -> None:
+    more = {
+        f"{path.relative_to(PACKAGE)} {node.name}"
+        for path in modules()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ClassDef)
+        for each in node.body
+        if isinstance(each, ast.FunctionDef)
+        and each.name == "__init__"
+        # ``self`` does not count.
+        and len([*each.args.args, *each.args.kwonlyargs]) - 1 > PARAMETERS_MAX
+    }
+    assert more == MORE_PARAMETERS.keys(), (
+        "group these in a dataclass, or forget those that have few now: "
+        f"{more ^ MORE_PARAMETERS.keys()}"
     )
 
 

@@ -274,6 +274,12 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
         "accepts messages" if ready else "does not accept messages",
         "" if ready else _gate_hint(status),
     )
+    yield from _port_checks(args, status)
+    yield from _trouble(status)
+
+
+def _port_checks(args: argparse.Namespace, status: dict[str, Any]) -> Iterator[Check]:
+    """Yield whether messages of a sender reach the SRMP port, and the queue that was named."""
     try:
         url = split_url(args.url) if args.url else _reachable(split_url(status["listening"][0]))
     except ValueError as error:
@@ -296,6 +302,10 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
             )
         if not args.url:
             yield _senders(url, names)
+
+
+def _trouble(status: dict[str, Any]) -> Iterator[Check]:
+    """Yield what ``status`` shows that needs the attention of an operator."""
     for blocked in status["blocked_urls"]:
         yield Check(
             "receipts",

@@ -112,6 +112,11 @@ after they were printed. If the command fails before, the next call prints them 
 
 def add_commands(commands: Commands[Any]) -> None:
     """Add the commands ``send``, ``peek`` and ``receive`` to ``commands``."""
+    _add_send(commands)
+    _add_peek_and_receive(commands)
+
+
+def _add_send(commands: Commands[Any]) -> None:
     parser = add_command(
         commands,
         "send",
@@ -175,6 +180,8 @@ def add_commands(commands: Commands[Any]) -> None:
     add_connection_flags(parser)
     parser.set_defaults(run=_send)
 
+
+def _add_peek_and_receive(commands: Commands[Any]) -> None:
     for name, words, description, examples, run in (
         (
             "peek",

@@ -101,6 +101,14 @@ examples:
 
 def add_commands(commands: Commands[Any]) -> None:
     """Add ``queues``, ``consumers``, ``purge``, ``give-up`` and ``status`` to ``commands``."""
+    _add_queues(commands)
+    _add_consumers(commands)
+    _add_purge(commands)
+    _add_give_up(commands)
+    _add_status(commands)
+
+
+def _add_queues(commands: Commands[Any]) -> None:
     parser = add_command(
         commands,
         "queues",
@@ -111,6 +119,8 @@ def add_commands(commands: Commands[Any]) -> None:
     add_connection_flags(parser)
     parser.set_defaults(run=_queues)
 
+
+def _add_consumers(commands: Commands[Any]) -> None:
     parser = add_command(
         commands,
         "consumers",
@@ -129,6 +139,8 @@ def add_commands(commands: Commands[Any]) -> None:
     add_connection_flags(parser)
     parser.set_defaults(run=_consumers)
 
+
+def _add_purge(commands: Commands[Any]) -> None:
     parser = add_command(
         commands,
         "purge",
@@ -140,6 +152,8 @@ def add_commands(commands: Commands[Any]) -> None:
     add_connection_flags(parser)
     parser.set_defaults(run=_purge)
 
+
+def _add_give_up(commands: Commands[Any]) -> None:
     parser = add_command(
         commands,
         "give-up",
@@ -166,6 +180,8 @@ def add_commands(commands: Commands[Any]) -> None:
     add_connection_flags(parser)
     parser.set_defaults(run=_give_up)
 
+
+def _add_status(commands: Commands[Any]) -> None:
     parser = add_command(
         commands,
         "status",

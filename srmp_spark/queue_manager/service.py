@@ -37,7 +37,6 @@ from srmp_spark.queue_manager.state_reports import StateReports
 from srmp_spark.queue_manager.trust.signers import trusted_keys
 from srmp_spark.queue_manager.trust.tls import ClientTls
 from srmp_spark.queue_manager.trust.writers import Writers
-from srmp_spark.srmp.receiving.decisions import Reason
 
 if TYPE_CHECKING:
     from srmp_spark.clock import Clock
@@ -96,11 +95,7 @@ class QueueManager:
         self.receipts = ReceiptsSender(core, UrlPolicy(config.allow_url), client_tls or ClientTls())
         self.decision_receipts = DecisionReceipts(core, self.receipts)
         self.decisions = RowDecisions(core, self.decision_receipts)
-        self.saves = ConsumerSaves(
-            self.journal,
-            is_there=lambda queue: self.catalogue.get(queue.name) is queue,
-            decide=lambda t, queue: self.decisions.decide(t, queue, (), Reason.RECEIVED),
-        )
+        self.saves = ConsumerSaves(core, self.decisions)
         self.leases = Leases(core, self.saves)
         self.outgoing = _outgoing(core, self.leases)
         self.gate = Gate()

@@ -277,28 +277,7 @@ class DataDirectory:
                 "INSERT INTO meta VALUES ('queue_manager', ?), ('created_at', ?)",
                 (queue_manager, now),
             )
-            epochs.begin(writer, secrets.token_hex(8), now, "a new data directory")
-        elif because is not None:
-            epochs.begin(writer, secrets.token_hex(8), now, because)
-            state.skip_used_identifiers(writer)
-            held_subscriptions.hold_all(writer, because)
-        elif "holes" in moved_aside:
-            # The unreadable hole may have held the last sequence of its queue. A sequence is never
-            # issued twice in an epoch.
-            epochs.begin(
-                writer, secrets.token_hex(8), now, "a row of the table holes cannot be read"
-            )
-        elif beyond := epochs.marked_beyond(writer):
-            for name, (mark, end) in beyond.items():
-                told = (
-                    "epoch.below_a_mark queue=%s received=%d last=%d: rows that arrived "
-                    "since the last restore may count as received by a consumer that never "
-                    "got them (srmp-spark peek shows them); a new epoch begins after the mark"
-                )
-                _log.warning(told, name, mark, end)
-            epochs.begin(
-                writer, secrets.token_hex(8), now, "a consumer's mark lies beyond the last row"
-            )
+        _begin_epoch_if_due(writer, starts, because, moved_aside, now)
         # The directory is new, or was made by an older version.
         if "undivided_until" not in facts:
             state.divide_history(writer)
@@ -406,6 +385,41 @@ def file_system_of(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -
         ):
             best, kind = point, tail.split(" ")[0]
     return kind, best
+
+
+def _begin_epoch_if_due(
+    writer: sqlite3.Connection,
+    starts: int,
+    because: str | None,
+    moved_aside: set[str],
+    now: int,
+) -> None:
+    """Begin a new epoch if this start needs one.
+
+    It needs one if the directory is new, is a copy (``because`` states why), has lost holes, or has
+    a mark beyond the last row.
+    """
+    if starts == 0:
+        epochs.begin(writer, secrets.token_hex(8), now, "a new data directory")
+    elif because is not None:
+        epochs.begin(writer, secrets.token_hex(8), now, because)
+        state.skip_used_identifiers(writer)
+        held_subscriptions.hold_all(writer, because)
+    elif "holes" in moved_aside:
+        # The unreadable hole may have held the last sequence of its queue. A sequence is never
+        # issued twice in an epoch.
+        epochs.begin(writer, secrets.token_hex(8), now, "a row of the table holes cannot be read")
+    elif beyond := epochs.marked_beyond(writer):
+        for name, (mark, end) in beyond.items():
+            told = (
+                "epoch.below_a_mark queue=%s received=%d last=%d: rows that arrived "
+                "since the last restore may count as received by a consumer that never "
+                "got them (srmp-spark peek shows them); a new epoch begins after the mark"
+            )
+            _log.warning(told, name, mark, end)
+        epochs.begin(
+            writer, secrets.token_hex(8), now, "a consumer's mark lies beyond the last row"
+        )
 
 
 def _inodes(path: Path) -> tuple[int, int, int]:

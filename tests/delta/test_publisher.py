@@ -19,7 +19,7 @@ from srmp_spark.errors import StoreDamagedError
 from srmp_spark.rows.columns import NAMES
 from srmp_spark.store.delta import publisher as publisher_module
 from srmp_spark.store.delta.log_source import HistoryRow, Snapshot, StreamRow
-from srmp_spark.store.delta.publisher import OlderCopyError
+from srmp_spark.store.delta.publisher import ChunkSizes, OlderCopyError
 from srmp_spark.store.delta.snapshot_rows import stamped
 from srmp_spark.store.delta.tables import state_table
 from srmp_spark.store.delta.tables.cycles import AWAY_REMEDY
@@ -88,14 +88,14 @@ def test_inbox_has_the_columns_of_the_source_and_two_of_its_own(
 def test_a_large_backlog_goes_in_bounded_chunks(state: State, log: MemoryLog) -> None:
     log.put("private$/orders", 2500)
     log.put("audit", 700, size=100)
-    state.publisher(log, chunk_rows=1000).publish_once()
+    state.publisher(log, chunks=ChunkSizes(rows=1000)).publish_once()
     assert state.landed() == log.expected()
     assert max(state.table().get_add_actions(flatten=True)["num_records"].to_pylist()) <= 1000
 
 
 def test_a_batch_above_the_byte_limit_is_cut(state: State, log: MemoryLog) -> None:
     log.put("private$/orders", 100, size=10_000)
-    state.publisher(log, chunk_bytes=200_000).publish_once()
+    state.publisher(log, chunks=ChunkSizes(bytes=200_000)).publish_once()
     assert state.landed() == log.expected()
     assert max(state.table().get_add_actions(flatten=True)["num_records"].to_pylist()) <= 20
 

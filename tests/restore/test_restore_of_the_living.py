@@ -19,7 +19,7 @@ from restore_kit import QUEUE, Manager, srmp_record
 from srmp_spark.errors import ConfigurationError, StoreError
 from srmp_spark.store.delta import restore_watch
 from srmp_spark.store.delta.outgoing.outgoing_publisher import OutgoingPublisher
-from srmp_spark.store.delta.publisher import Publisher
+from srmp_spark.store.delta.publisher import ChunkSizes, Publisher
 from srmp_spark.store.delta.restore_watch import RestoreNotes, RestoreWatch
 from srmp_spark.store.delta.tables import table_specs
 from srmp_spark.store.delta.tables.actions import answered_id, asked_id
@@ -347,7 +347,9 @@ def test_with_force_what_was_under_way_refuses_and_the_second_run_goes_well(
 
 def test_after_the_restore_not_one_more_row_is_appended(manager: Manager) -> None:
     """It is noted between two appends of one cycle of the publisher that lives, before its next look."""
-    publisher = Publisher(manager.path, str(manager.folder), manager.guid, 5.0, chunk_rows=1)
+    publisher = Publisher(
+        manager.path, str(manager.folder), manager.guid, 5.0, chunks=ChunkSizes(rows=1)
+    )
     publisher.publish_once()
     manager.store.put(3, together=1, make=srmp_record)
     real, appended = StateTable.append_unless_restored, list[int]()

@@ -145,17 +145,7 @@ class RowsApi:
         may also end an answer that has begun: then the connection is cut.
         """
         self._manager.read_at = self._manager.clock.monotonic()
-        ours = self._manager.directory.queue_manager
-        if request.text("queue_manager", ours) != ours:
-            message = (
-                "these rows were planned with queue manager "
-                f"{request.text('queue_manager')}, this one is {ours}"
-            )
-            hint = (
-                "a proxy between the caller and the queue managers must not spread the "
-                "calls over several of them"
-            )
-            raise ApiError(409, ANOTHER_QUEUE_MANAGER, message, hint, "INTERFACE.md section 4")
+        ours = self._checked_queue_manager(request)
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(request.text("epoch"))
         after = request.required_integer("after")
@@ -211,6 +201,21 @@ class RowsApi:
             headers=((QUEUE_MANAGER_HEADER, ours),),
             stream=self._through_here(queue, after, to, pieces),
         )
+
+    def _checked_queue_manager(self, request: Request) -> str:
+        """Return the identity of this queue manager. Raise a 409 if the caller means another."""
+        ours = self._manager.directory.queue_manager
+        if request.text("queue_manager", ours) != ours:
+            message = (
+                "these rows were planned with queue manager "
+                f"{request.text('queue_manager')}, this one is {ours}"
+            )
+            hint = (
+                "a proxy between the caller and the queue managers must not spread the "
+                "calls over several of them"
+            )
+            raise ApiError(409, ANOTHER_QUEUE_MANAGER, message, hint, "INTERFACE.md section 4")
+        return ours
 
     async def _through_here(
         self, queue: Queue, after: int, to: int, pieces: AsyncGenerator[bytes, None]

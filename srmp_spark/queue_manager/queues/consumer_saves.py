@@ -9,15 +9,20 @@ would be wrong after a kill.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from srmp_spark.queue_manager.queues.catalogue import Queue
 from srmp_spark.queue_manager.queues.consumers import Consumer
+from srmp_spark.srmp.receiving.decisions import Reason
 from srmp_spark.store.database.transaction import Transaction
-from srmp_spark.store.journal import Journal
 from srmp_spark.store.tables import state
 from srmp_spark.store.tables.marks import StoredMarks
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.core import Core
+    from srmp_spark.queue_manager.receipts.row_decisions import RowDecisions
 
 PIECES_WAITING_MAX = 4_000
 """Most changed pieces of rows received out of turn that wait to be written.
@@ -32,21 +37,10 @@ decide about rows, and never wait.
 class ConsumerSaves:
     """Writes changed consumers (:class:`.Consumer`) of one queue manager to the disk."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        *,
-        is_there: Callable[[Queue], bool],
-        decide: Callable[[Transaction, Queue], None],
-    ) -> None:
-        """Create the writer of one queue manager.
-
-        ``is_there`` returns False for a queue that was deleted. ``decide`` writes, in a
-        transaction, what the default consumer's marks have decided about the rows of a queue.
-        """
-        self._journal = journal
-        self._is_there = is_there
-        self._decide = decide
+    def __init__(self, core: Core, decisions: RowDecisions) -> None:
+        self._journal = core.journal
+        self._catalogue = core.catalogue
+        self._decisions = decisions
         self._door = asyncio.Lock()
         self._written = asyncio.Event()
         self._pieces = 0
@@ -103,8 +97,9 @@ class ConsumerSaves:
             self._written.set()
 
     def _write(self, transaction: Transaction, queue: Queue, consumer: Consumer) -> None:
-        self._decide(transaction, queue)
-        if not self._is_there(queue):
+        # The default consumer's marks have decided about rows.
+        self._decisions.decide(transaction, queue, (), Reason.RECEIVED)
+        if self._catalogue.get(queue.name) is not queue:
             return  # The queue was deleted meanwhile, with its consumers.
         if queue.consumers.get(consumer.name) is not consumer:
             return  # The consumer was deleted while it waited for its turn, and must not come back.

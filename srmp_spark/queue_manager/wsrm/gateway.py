@@ -112,19 +112,22 @@ class Front:
     """
 
     def __init__(self, gateway: Gateway) -> None:
-        self._channel = gateway.channel
+        """Build the front with its endpoint, which has no socket yet."""
+        channel = self._channel = gateway.channel
         self._request = 0
         self._asked: dict[int, tuple[RequestHead, bytes, int]] = {}
         """Requests that wait for :class:`Admitted`, by number."""
         self._waiting: dict[int, _SoapAnswers] = {}
         """Connections that wait for an answer, by the number of the request."""
         self._told: set[tuple[str, str]] = set()
-        self.endpoint: SrmpEndpoint | None = None
-        """The endpoint of the port.
-
-        It is set after the front was built and before the first connection, because front and
-        endpoint need each other.
-        """
+        self.endpoint = SrmpEndpoint(
+            self,
+            count_refusal=lambda status, reason: channel.send(Counted(status, reason)),
+            utc_seconds=time.time,
+            connections_max=min(CONNECTIONS_MAX, gateway.settings["connections_max"]),
+            connection_class=SoapConnection,
+            budget=BUDGET,
+        )
 
     def check_target(self, target: bytes) -> None:
         """Raise :class:`RemoteProtocolError` for a request target that names no possible queue.
@@ -221,11 +224,9 @@ class Front:
 
     def on_room(self) -> None:
         """Read from clients again, because the channel to the main process has room again."""
-        if self.endpoint is not None:
-            self.endpoint.release_reading()
+        self.endpoint.release_reading()
 
     async def _drain(self) -> None:
-        assert self.endpoint is not None
         await self.endpoint.drain()
         self._channel.send(Drained())
 
@@ -243,16 +244,8 @@ async def serve(gateway: Gateway) -> Served:
     Raises :class:`SystemExit` if the certificate files cannot be loaded.
     """
     front = Front(gateway)
-    channel, settings, listening = gateway.channel, gateway.settings, gateway.listening["port"]
-    endpoint = front.endpoint = SrmpEndpoint(
-        front,
-        count_refusal=lambda status, reason: channel.send(Counted(status, reason)),
-        utc_seconds=time.time,
-        connections_max=min(CONNECTIONS_MAX, settings["connections_max"]),
-        connection_class=SoapConnection,
-        budget=BUDGET,
-    )
-    tls = settings["tls"]
+    channel, listening, endpoint = gateway.channel, gateway.listening["port"], front.endpoint
+    tls = gateway.settings["tls"]
     if tls is None:
         await asyncio.get_running_loop().create_server(
             endpoint.connection, sock=listening, backlog=BACKLOG

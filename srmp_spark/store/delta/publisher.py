@@ -63,6 +63,15 @@ CHUNK_BYTES_MAX = 64 << 20
 
 The limit bounds the memory of the publisher, whatever the backlog is.
 """
+
+
+class ChunkSizes(NamedTuple):
+    """Most rows and bytes of one commit to ``inbox``."""
+
+    rows: int = CHUNK_ROWS_MAX
+    bytes: int = CHUNK_BYTES_MAX
+
+
 UNPUBLISHED_TOLD_MAX = 20
 """Largest number of queues that the error of a given-up data directory names with rows.
 
@@ -124,8 +133,7 @@ class Publisher:
         *,
         source: LogSource | None = None,
         storage_options: Mapping[str, str] | None = None,
-        chunk_rows: int = CHUNK_ROWS_MAX,
-        chunk_bytes: int = CHUNK_BYTES_MAX,
+        chunks: ChunkSizes = ChunkSizes(),  # noqa: B008  # it is immutable
         others_as_of: Callable[[], float] | None = None,
     ) -> None:
         """Store the arguments; nothing is opened before the first cycle.
@@ -139,8 +147,7 @@ class Publisher:
         self._interval_s = interval_s
         self._given_source = source
         self._options = dict(storage_options or {})
-        self._chunk_rows = chunk_rows
-        self._chunk_bytes = chunk_bytes
+        self._chunks = chunks
         self._others_as_of = others_as_of
         self._room = StateRoom(self._data_dir, state_folder(state_uri))
         self._tables: dict[str, StateTable] = {}
@@ -159,14 +166,12 @@ class Publisher:
         with the damage of each queue.
         """
         self._again_at = 0.0
-        """Time of the next attempt to publish these rows, in seconds of the monotonic clock.
-
-        An attempt reads three columns of the whole table.
+        """Monotonic time of the next attempt to publish these rows, which reads three columns of
+        the whole table.
         """
         self._look_at = 0.0
-        """Time of the next comparison of the tables of current state (:meth:`_look_at_tables`).
-
-        The time is in seconds of the monotonic clock.
+        """Monotonic time of the next comparison of the tables of current state
+        (:meth:`_look_at_tables`).
         """
         self._identifiers_due = 0.0
         """Time of the next writing of the identifiers, in seconds of the monotonic clock."""
@@ -618,10 +623,10 @@ class Publisher:
 
         Raises :class:`NoRoomError` if there is no room.
         """
-        return _Chunk(self._chunk_rows, self._chunk_bytes_now())
+        return _Chunk(self._chunks.rows, self._chunk_bytes_now())
 
     def _chunk_bytes_now(self) -> int:
-        return min(self._chunk_bytes, self._room.check(CYCLE_BYTES_MIN))
+        return min(self._chunks.bytes, self._room.check(CYCLE_BYTES_MIN))
 
     def _append_chunk(self, inbox: StateTable, chunk: _Chunk, restores: int) -> None:
         if inbox.append_unless_restored(chunk.joined(), chunk.positions, restores):
@@ -635,7 +640,7 @@ class Publisher:
             if not batch.num_rows:
                 continue
             bytes_per_row = max(1, batch.nbytes // batch.num_rows)
-            step = max(1, min(self._chunk_rows, self._chunk_bytes_now() // bytes_per_row))
+            step = max(1, min(self._chunks.rows, self._chunk_bytes_now() // bytes_per_row))
             for start in range(0, batch.num_rows, step):
                 yield stamped(batch.slice(start, step), position)
 

@@ -494,37 +494,8 @@ class _Restore:
     ) -> None:
         add = self._report.add
         for queue in sorted(queues.values(), key=lambda each: each.name):
-            if queue.deleted_at is not None:
-                continue
-            for first, last in queue.covered:
-                add(
-                    "restored",
-                    "rows",
-                    queue.name,
-                    "in the log again",
-                    first=first,
-                    last=last,
-                    epoch=queue.epoch_of(first),
-                )
-            begins = queue.end + SEQUENCES_SKIPPED + 1
-            add(
-                "may_be_lost",
-                "rows",
-                queue.name,
-                f"rows that arrived after {self._as_of} are in no table; the new epoch begins "
-                f"at {begins}, far after all of them",
-                first=queue.end + 1,
-                last=begins - 1,
-                epoch=order[-1] if order else None,
-            )
-            for name, mark, _ in queue.consumers:
-                add(
-                    "restored",
-                    "consumer",
-                    f"{queue.name} {name}",
-                    "its mark; rows that it received later are delivered again",
-                    last=mark,
-                )
+            if queue.deleted_at is None:
+                self._tell_queue(queue, order[-1] if order else None)
         for each in received.unreadable[:TOLD_MAX]:
             add(
                 "lost",
@@ -576,6 +547,39 @@ class _Restore:
             epoch=epoch,
             as_of=self._as_of,
         )
+
+    def _tell_queue(self, queue: KnownQueue, epoch: str | None) -> None:
+        """Report the rows and marks of one queue. ``epoch`` is the last one before the restore."""
+        add = self._report.add
+        for first, last in queue.covered:
+            add(
+                "restored",
+                "rows",
+                queue.name,
+                "in the log again",
+                first=first,
+                last=last,
+                epoch=queue.epoch_of(first),
+            )
+        begins = queue.end + SEQUENCES_SKIPPED + 1
+        add(
+            "may_be_lost",
+            "rows",
+            queue.name,
+            f"rows that arrived after {self._as_of} are in no table; the new epoch begins "
+            f"at {begins}, far after all of them",
+            first=queue.end + 1,
+            last=begins - 1,
+            epoch=epoch,
+        )
+        for name, mark, _ in queue.consumers:
+            add(
+                "restored",
+                "consumer",
+                f"{queue.name} {name}",
+                "its mark; rows that it received later are delivered again",
+                last=mark,
+            )
 
     def _tell_sessions(self, sessions: Sessions) -> None:
         for row in sessions:

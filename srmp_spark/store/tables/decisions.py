@@ -254,14 +254,18 @@ def move(transaction: Transaction, row: Undecided) -> None:
             name,
         ),
     )
-    if undecided.rowcount or untold.rowcount:
-        return
+    if not undecided.rowcount and not untold.rowcount:
+        _tell_again(db, row)
+
+
+def _tell_again(db: sqlite3.Connection, row: Undecided) -> None:
+    """Owe the final receipt of a message once more, if it was sent before."""
     told = db.execute(
         "SELECT last, reason, decided_at FROM told WHERE lineage = ? AND first <= ? ORDER "
         "BY first DESC LIMIT 1",
-        (lineage_key(row.lineage, None, row.sender_name), uniquifier),
+        (lineage_key(row.lineage, None, row.sender_name), signed(row.uniquifier)),
     ).fetchone()
-    if told is not None and told[0] >= uniquifier:
+    if told is not None and told[0] >= signed(row.uniquifier):
         _save_receipts(
             db,
             [

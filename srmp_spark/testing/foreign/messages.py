@@ -150,7 +150,6 @@ def envelope(
     ``signature`` is the XML element of a signature, or empty.
     """
     m = message
-    correlation = "" if m.correlation is None else base64.b64encode(m.correlation).decode()
     s = [
         '<se:Envelope xmlns:se="http://schemas.xmlsoap.org/soap/envelope/" xmlns="http://schemas.xmlsoap.org/srmp/">'
     ]
@@ -174,50 +173,56 @@ def envelope(
     if m.stream is not None:
         s += _stream(m.stream, dialect)
     if m.msmq:
-        s += ['<Msmq xmlns="msmq.namespace.xml">']
-        s += [
-            "<Class>",
-            str(m.message_class),
-            "</Class>",
-            "<Priority>",
-            str(m.priority),
-            "</Priority>",
-        ]
-        # 3.1.7.2.4 prints "<Journal >" and "<DeadLetter >", which nothing closes. 2.2.6.3 has the
-        # right element.
-        s += ["<Journal/>"] * m.journal + ["<DeadLetter/>"] * m.dead_letter
-        if m.correlation is not None:
-            s += ["<Correlation>", correlation, "</Correlation>"]
-        s += ["<Trace/>"] * m.trace
-        if m.connector_type is not None:
-            s += ["<ConnectorType>", m.connector_type, "</ConnectorType>"]
-        # The examples write <App>0</App>, the text leaves a zero out.
-        if m.app or dialect is Dialect.EXAMPLES:
-            s += ["<App>", str(m.app), "</App>"]
-        s += ["<BodyType>", str(m.body_type), "</BodyType>"]
-        if m.hash_algorithm or dialect is Dialect.EXAMPLES:
-            s += ["<HashAlgorithm>", str(m.hash_algorithm), "</HashAlgorithm>"]
-        s += _transaction_and_provider(m)
-        s += ["<SourceQmGuid>", m.source_qm or m.lineage, "</SourceQmGuid>"]
-        for name, members in (
-            ("Destination", m.destination_list),
-            ("Admin", m.admin_list),
-            ("Response", m.response_list),
-        ):
-            if members:
-                s += [
-                    f"<{name}Mqf>",
-                    "".join(_text(member) + "\n" for member in members),
-                    f"</{name}Mqf>",
-                ]
-        s += [
-            "<TTrq>",
-            date(m.expires_at if m.time_to_reach_queue is None else m.time_to_reach_queue),
-            "</TTrq>",
-            "</Msmq>",
-        ]
+        s += _msmq(m, dialect)
     s += [signature] * bool(signature) + ["</se:Header>", "<se:Body></se:Body>", "</se:Envelope>"]
     return "".join(s) if dialect is not Dialect.PRINTED else _indented(s)
+
+
+def _msmq(m: ForeignMessage, dialect: Dialect) -> list[str]:
+    """Return the element ``<Msmq>`` of an envelope (2.2.6.3)."""
+    s = ['<Msmq xmlns="msmq.namespace.xml">']
+    s += [
+        "<Class>",
+        str(m.message_class),
+        "</Class>",
+        "<Priority>",
+        str(m.priority),
+        "</Priority>",
+    ]
+    # 3.1.7.2.4 prints "<Journal >" and "<DeadLetter >", which nothing closes. 2.2.6.3 has the
+    # right element.
+    s += ["<Journal/>"] * m.journal + ["<DeadLetter/>"] * m.dead_letter
+    if m.correlation is not None:
+        s += ["<Correlation>", base64.b64encode(m.correlation).decode(), "</Correlation>"]
+    s += ["<Trace/>"] * m.trace
+    if m.connector_type is not None:
+        s += ["<ConnectorType>", m.connector_type, "</ConnectorType>"]
+    # The examples write <App>0</App>, the text leaves a zero out.
+    if m.app or dialect is Dialect.EXAMPLES:
+        s += ["<App>", str(m.app), "</App>"]
+    s += ["<BodyType>", str(m.body_type), "</BodyType>"]
+    if m.hash_algorithm or dialect is Dialect.EXAMPLES:
+        s += ["<HashAlgorithm>", str(m.hash_algorithm), "</HashAlgorithm>"]
+    s += _transaction_and_provider(m)
+    s += ["<SourceQmGuid>", m.source_qm or m.lineage, "</SourceQmGuid>"]
+    for name, members in (
+        ("Destination", m.destination_list),
+        ("Admin", m.admin_list),
+        ("Response", m.response_list),
+    ):
+        if members:
+            s += [
+                f"<{name}Mqf>",
+                "".join(_text(member) + "\n" for member in members),
+                f"</{name}Mqf>",
+            ]
+    s += [
+        "<TTrq>",
+        date(m.expires_at if m.time_to_reach_queue is None else m.time_to_reach_queue),
+        "</TTrq>",
+        "</Msmq>",
+    ]
+    return s
 
 
 def _services(m: ForeignMessage) -> list[str]:
