@@ -9,15 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from srmp_spark.clock import SystemClock
 from srmp_spark.errors import MemoryAheadError, ProcessMustEndError
 from srmp_spark.queue_manager.admission.gate import GATE_SECTION
-from srmp_spark.queue_manager.configuration.config import load
-from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.queue_manager.srmp_port.srmp_inbox import srmp_endpoint
-from srmp_spark.store.directory import DataDirectory
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
+from tests.kit.living_manager import living_manager
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = "aaaaaaaa-0000-4000-8000-000000000001"
@@ -60,34 +57,18 @@ class World:
 
 def run(directory: Path, test: Callable[[World], Awaitable[None]]) -> None:
     async def main() -> None:
-        config = load({"data_dir": str(directory), "queue": ["private$/orders"]}, {})
-        clock = SystemClock()
         fatal: list[ProcessMustEndError] = []
-        with DataDirectory.open(directory, now=clock.utc()) as data:
-            manager = QueueManager(
-                config,
-                data,
-                config.local_hosts(config.listen),
-                "http://h",
-                clock,
-                on_fatal=fatal.append,
-            )
-            await ensure_queues(manager)
+        async with living_manager(directory, fatal=fatal, queue=["private$/orders"]) as manager:
             endpoint = srmp_endpoint(manager)
             server = await asyncio.get_running_loop().create_server(
                 endpoint.connection, "127.0.0.1", 0
             )
             try:
-                await asyncio.wait_for(
-                    test(World(manager, server.sockets[0].getsockname()[1], fatal)), 20
-                )
+                port = server.sockets[0].getsockname()[1]
+                await asyncio.wait_for(test(World(manager, port, fatal)), 20)
             finally:
                 server.close()
                 await endpoint.drain(0.1)
-                await manager.stop_sending()
-                if not fatal:
-                    await asyncio.wait_for(manager.journal.drain(), 5)
-                manager.journal.close()
 
     asyncio.run(main())
 

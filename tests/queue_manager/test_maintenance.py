@@ -18,8 +18,6 @@ from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager import maintenance
 from srmp_spark.queue_manager.admission.disk_gate import SEAL_ROOM_BYTES, DiskGate
 from srmp_spark.queue_manager.api.status import state_failed
-from srmp_spark.queue_manager.configuration.config import load
-from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.queue_manager.srmp_port.srmp_inbox import SrmpInbox
@@ -27,8 +25,8 @@ from srmp_spark.store.database import disk_room
 from srmp_spark.store.database.schema import WAL_KEPT_BYTES
 from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.delta.restore_watch import RestoreWatch, given_up_error
-from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.stored_rows import retention, sealing
+from tests.kit.living_manager import living_manager
 
 
 class Clock:
@@ -49,27 +47,12 @@ class Clock:
 def rig(directory: Path, test: Callable[[QueueManager, Maintenance, Clock], Any]) -> None:
     async def main() -> None:
         clock = Clock()
-        config = load({"data_dir": str(directory), "queue": ["q"]}, {})
-        with DataDirectory.open(directory, now=clock.utc()) as data:
-            manager = QueueManager(
-                config,
-                data,
-                config.local_hosts(config.listen),
-                "http://h",
-                clock,
-                on_fatal=pytest.fail,
-            )
-            await ensure_queues(manager)
+        async with living_manager(directory, clock, queue=["q"]) as manager:
             # What the log has yet to copy would count as promised
             await manager.journal.checkpoint()
-            try:
-                result = test(manager, Maintenance(manager), clock)
-                if result is not None:
-                    await result
-            finally:
-                await manager.stop_sending()
-                await manager.journal.drain()
-                manager.journal.close()
+            result = test(manager, Maintenance(manager), clock)
+            if result is not None:
+                await result
 
     asyncio.run(main())
 

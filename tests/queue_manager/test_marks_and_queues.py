@@ -21,8 +21,6 @@ from srmp_spark.queue_manager import service
 from srmp_spark.queue_manager.api.consumers import ConsumersApi
 from srmp_spark.queue_manager.api.give_up import GiveUpApi
 from srmp_spark.queue_manager.api.messages import MessagesApi
-from srmp_spark.queue_manager.configuration.config import load
-from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.queues.catalogue import Queue, QueueEpoch
 from srmp_spark.queue_manager.service import QueueManager
@@ -31,10 +29,10 @@ from srmp_spark.srmp.codec.encoder import encode
 from srmp_spark.srmp.receiving import receiver
 from srmp_spark.srmp.receiving.effects import Refused
 from srmp_spark.srmp.receiving.receipts import stream_receipt
-from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.stored_rows import retention
 from srmp_spark.store.tables import state
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
+from tests.kit.living_manager import living_manager
 
 NUMBERS = itertools.count(1)
 LINEAGE = "aaaaaaaa-0000-4000-8000-000000000002"
@@ -50,24 +48,9 @@ def rig(
     """One life of a queue manager with the queue ``q``, without ports and without a reader."""
 
     async def main() -> None:
-        given = clock or Clock()
-        config = load({"data_dir": str(directory), "queue": ["q"], **settings}, {})
-        with DataDirectory.open(directory, now=given.utc()) as data:
-            manager = QueueManager(
-                config,
-                data,
-                config.local_hosts(config.listen),
-                "http://h",
-                given,
-                on_fatal=pytest.fail,
-            )
-            await ensure_queues(manager)
-            try:
-                await test(manager)
-            finally:
-                await manager.stop_sending()
-                await manager.journal.drain()
-                manager.journal.close()
+        flags = {"queue": ["q"], **settings}
+        async with living_manager(directory, clock or Clock(), **flags) as manager:
+            await test(manager)
 
     asyncio.run(main())
 

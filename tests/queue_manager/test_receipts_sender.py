@@ -11,15 +11,13 @@ import pytest
 
 from srmp_spark.clock import SystemClock
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
-from srmp_spark.queue_manager.configuration.config import load
-from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.queues.identifiers import Identifiers
 from srmp_spark.queue_manager.receipts import receipts_sender
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.srmp.receiving.effects import Ok
-from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.tables.state import IDENTIFIER_MAX
 from tests.kit.foreign.http import ReceiptsServer
+from tests.kit.living_manager import living_manager
 
 SOURCE = "aaaaaaaa-0000-4000-8000-000000000001"
 
@@ -91,31 +89,15 @@ def rig(
     **options: object,
 ) -> None:
     async def main() -> None:
-        flags = {
-            "data_dir": str(directory),
+        flags: dict[str, object] = {
             "queue": ["private$/orders", "private$/payments:transactional"],
             "allow_url": list(allow),
             **options,
         }
-        config = load(flags, {})
-        now = clock or SystemClock()
-        with DataDirectory.open(directory, now=now.utc()) as data:
-            manager = QueueManager(
-                config,
-                data,
-                config.local_hosts(config.listen),
-                "http://gateway:8080",
-                now,
-                on_fatal=pytest.fail,
-            )
-            await ensure_queues(manager)
+        base = "http://gateway:8080"
+        async with living_manager(directory, clock, public_base=base, **flags) as manager:
             manager.start_sending()
-            try:
-                await asyncio.wait_for(test(Rig(manager)), 20)
-            finally:
-                await manager.stop_sending()
-                await manager.journal.drain()
-                manager.journal.close()
+            await asyncio.wait_for(test(Rig(manager)), 20)
 
     asyncio.run(main())
 

@@ -12,9 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from srmp_spark.clock import SystemClock
 from srmp_spark.errors import ApiError, StoreSyncError
 from srmp_spark.interface import SHARING_VIOLATION
 from srmp_spark.mqrr.actions import Action
@@ -38,13 +35,11 @@ from srmp_spark.mqrr.rpc.binding import REMOTE_READ
 from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.api.messages import MessagesApi
-from srmp_spark.queue_manager.configuration.config import load
-from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.remote_read.service import RemoteReadService
 from srmp_spark.queue_manager.service import QueueManager
-from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.tables import marks
+from tests.kit.living_manager import living_manager
 
 QUEUE, RETRY = "private$/payments", "private$/payments;retry"
 TX, OTHER = b"transaction one!", b"transaction two!"
@@ -125,20 +120,7 @@ def rig(directory: Path, test: Callable[[Played], Awaitable[None]]) -> None:
 
     async def main() -> None:
         queues = [f"{QUEUE}:transactional", f"{RETRY}:transactional"]
-        config = load(
-            {"data_dir": str(directory), "queue": queues, "host_name": ["host1", "h"]}, {}
-        )
-        clock = SystemClock()
-        with DataDirectory.open(directory, now=clock.utc()) as data:
-            manager = QueueManager(
-                config,
-                data,
-                config.local_hosts(config.listen),
-                "http://h",
-                clock,
-                on_fatal=pytest.fail,
-            )
-            await ensure_queues(manager)
+        async with living_manager(directory, queue=queues, host_name=["host1", "h"]) as manager:
             Maintenance(manager).start_reader()
             played = Played(manager)
             try:
@@ -146,9 +128,6 @@ def rig(directory: Path, test: Callable[[Played], Awaitable[None]]) -> None:
             finally:
                 await played.service.stop()
                 await manager.reader.stop()
-                await manager.stop_sending()
-                await manager.journal.drain()
-                manager.journal.close()
 
     asyncio.run(main())
 

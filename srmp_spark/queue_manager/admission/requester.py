@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -9,7 +10,20 @@ if TYPE_CHECKING:
     from srmp_spark.srmp.receiving.effects import Ok, Refused
 
 
-class Requester(Protocol):
+class Refusable(Protocol):
+    """A request that may be refused."""
+
+    def refuse(
+        self, status: int, reason: str, section: str, retry_after: int | None = None
+    ) -> None:
+        """Answer that the message is not stored.
+
+        ``status`` is that of HTTP. ``reason`` is a short name. ``section`` names the specification.
+        ``retry_after`` are the seconds after which the sender may try again.
+        """
+
+
+class Requester(Refusable, Protocol):
     """The receiver of the answer about a message: a connection, or a call of the API."""
 
     @property
@@ -21,15 +35,6 @@ class Requester(Protocol):
 
     def acknowledge(self, ok: Ok) -> None:
         """Answer that the message is stored. Called at most once, and not after :meth:`refuse`."""
-
-    def refuse(
-        self, status: int, reason: str, section: str, retry_after: int | None = None
-    ) -> None:
-        """Answer that the message is not stored.
-
-        ``status`` is that of HTTP. ``reason`` is a short name. ``section`` names the specification.
-        ``retry_after`` are the seconds after which the sender may try again.
-        """
 
 
 class Sender(Requester, Protocol):
@@ -48,13 +53,24 @@ class Sender(Requester, Protocol):
         """Return the authenticated name of the sender, or ``None`` if it has none."""
 
 
-class Refusable(Protocol):
-    """The part of a :class:`Requester` that a refusal needs."""
+class Unawaited:
+    """Takes the place of the requester of a row for which no client waits by itself.
+
+    The row is part of a larger answer, such as that of a sequence or of a transaction.
+    """
+
+    __slots__ = ("read_at",)
+
+    def __init__(self) -> None:
+        self.read_at = time.perf_counter()
+
+    def acknowledge(self, ok: Ok) -> None:
+        """Do nothing, because the larger answer is given separately."""
 
     def refuse(
         self, status: int, reason: str, section: str, retry_after: int | None = None
     ) -> None:
-        """Answer that the message is not stored, as :meth:`Requester.refuse`."""
+        """Do nothing, because the engine was asked before whether the queue accepts the row."""
 
 
 def answer(requester: Refusable, refused: Refused) -> None:

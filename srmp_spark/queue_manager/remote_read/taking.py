@@ -5,12 +5,12 @@ The marks are those of the consumer ``default``.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from srmp_spark.errors import ApiError, ProcessMustEndError
 from srmp_spark.interface import UNKNOWN_QUEUE
+from srmp_spark.queue_manager.admission.requester import Unawaited
 from srmp_spark.store.tables import decisions
 from srmp_spark.store.tables import moves as counts
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.rows.group import Record
     from srmp_spark.srmp.receiving.decisions import Reason
-    from srmp_spark.srmp.receiving.effects import Ok
     from srmp_spark.store.database.transaction import Transaction
 
 
@@ -43,24 +42,6 @@ class Move(NamedTuple):
     sequence: int
     record: Record
     to: Queue
-
-
-class _Nobody:
-    """Takes the place of the connection of a moved row, where the engine expects a connection.
-
-    No client waits for the row: its commit is waited for together with the marks.
-    """
-
-    def __init__(self) -> None:
-        self.read_at = time.perf_counter()
-
-    def acknowledge(self, ok: Ok) -> None:
-        """Do nothing, because no client waits for an acknowledgement of the row."""
-
-    def refuse(
-        self, status: int, reason: str, section: str, retry_after: int | None = None
-    ) -> None:
-        """Do nothing, because the engine does not refuse a row that it accepted before."""
 
 
 async def take_together(
@@ -114,7 +95,7 @@ def _put(manager: QueueManager, moves: Sequence[Move]) -> None:
             each.queue.name,
             each.sequence,
             each.to.id,
-            manager.acceptor.move_in(each.to.name, each.record, _Nobody()),
+            manager.acceptor.move_in(each.to.name, each.record, Unawaited()),
         )
         for each in moves
     ]

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -35,6 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from srmp_spark.errors import ProcessMustEndError
 from srmp_spark.message import Arrival, Message
 from srmp_spark.names import quote_queue_name
+from srmp_spark.queue_manager.admission.requester import Unawaited
 from srmp_spark.queue_manager.api.port_side.times import rfc3339
 from srmp_spark.rows.group import Record
 from srmp_spark.rows.reliable import message_of_soap
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.queue_manager.wsrm.sending import WsrmSender
-    from srmp_spark.srmp.receiving.effects import Committed, Ok, Refused
+    from srmp_spark.srmp.receiving.effects import Committed, Refused
 
 log = logging.getLogger(__name__)
 
@@ -123,26 +123,6 @@ class _Waiting(NamedTuple):
     received: Received
     origin: Origin
     answer: Answer
-
-
-class _Row:
-    """Takes the place of the connection of a row, where the acceptor expects a connection.
-
-    No client waits for a single row, because the answer belongs to the sequence.
-    """
-
-    __slots__ = ("read_at",)
-
-    def __init__(self) -> None:
-        self.read_at = time.perf_counter()
-
-    def acknowledge(self, ok: Ok) -> None:
-        """Do nothing, because the answer of the sequence is sent separately."""
-
-    def refuse(
-        self, status: int, reason: str, section: str, retry_after: int | None = None
-    ) -> None:
-        """Do nothing, because the engine was asked before whether the queue accepts the message."""
 
 
 class ReliableQueues:
@@ -430,7 +410,7 @@ class ReliableQueues:
         for delivery in received.deliveries:
             record = delivery.payload
             assert isinstance(record, Record), "it was given as the payload"
-            manager.acceptor.insert(queue, message_of_soap(delivery.message), record, _Row())
+            manager.acceptor.insert(queue, message_of_soap(delivery.message), record, Unawaited())
         if received.is_copy:
             manager.metrics.duplicates[queue, "number"] += 1
         journal = manager.journal
