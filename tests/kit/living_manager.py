@@ -17,6 +17,10 @@ from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.store.directory import DataDirectory
 
 
+def _fail(error: ProcessMustEndError) -> None:
+    pytest.fail(f"the process would have ended: {error}")
+
+
 @asynccontextmanager
 async def living_manager(
     directory: Path,
@@ -38,7 +42,7 @@ async def living_manager(
             config.local_hosts(config.listen),
             public_base,
             now,
-            on_fatal=pytest.fail if fatal is None else fatal.append,
+            on_fatal=_fail if fatal is None else fatal.append,
         )
         await ensure_queues(manager)
         try:

@@ -14,7 +14,7 @@ from test_long_posts import turns_of_the_loop
 from test_marks_and_queues import on_disk, put, register, rig, sent
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager import service
+from srmp_spark.queue_manager.queues import administration, leases
 from srmp_spark.queue_manager.queues.catalogue import Queue
 from srmp_spark.queue_manager.queues.consumer_saves import PIECES_WAITING_MAX
 from srmp_spark.queue_manager.queues.consumers import Consumer
@@ -204,7 +204,7 @@ def test_a_purge_between_thousands_of_received_rows_is_many_commits(tmp_path: Pa
         before = manager.journal.position
         async with turns_of_the_loop(longest):
             assert await manager.queues.purge("q") == 10_000
-        assert manager.journal.position - before >= 10_000 // service.HOLES_OF_A_COMMIT
+        assert manager.journal.position - before >= 10_000 // administration.HOLES_OF_A_COMMIT
         assert (queue.state.count, queue.state.bytes_waiting, on_disk(manager)) == (0, 0, 20_000)
         assert queue.waiting_for(other) == 10_000
         assert await manager.queues.purge("q") == 0
@@ -229,7 +229,7 @@ def test_a_purge_between_thousands_of_received_rows_is_many_commits(tmp_path: Pa
 def test_a_purge_spares_what_readers_have_across_its_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "HOLES_OF_A_COMMIT", 3)
+    monkeypatch.setattr(administration, "HOLES_OF_A_COMMIT", 3)
 
     async def test(manager: QueueManager) -> None:
         queue = await put(manager, 40)
@@ -299,7 +299,7 @@ def test_what_a_call_wrote_that_was_undone_is_written_by_the_next(
 def test_a_call_whose_consumer_goes_between_its_commits_is_not_answered_200(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletes: str
 ) -> None:
-    monkeypatch.setattr(service, "SEQUENCES_OF_A_COMMIT", 2)
+    monkeypatch.setattr(leases, "SEQUENCES_OF_A_COMMIT", 2)
 
     async def test(manager: QueueManager) -> None:
         queue = await put(manager, 10)

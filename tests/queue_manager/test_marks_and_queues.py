@@ -17,11 +17,11 @@ from test_maintenance import Clock
 from srmp_spark.errors import ApiError
 from srmp_spark.message import Arrival, StreamId
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
-from srmp_spark.queue_manager import service
 from srmp_spark.queue_manager.api.consumers import ConsumersApi
 from srmp_spark.queue_manager.api.give_up import GiveUpApi
 from srmp_spark.queue_manager.api.messages import MessagesApi
 from srmp_spark.queue_manager.maintenance import Maintenance
+from srmp_spark.queue_manager.queues import leases
 from srmp_spark.queue_manager.queues.catalogue import Queue, QueueEpoch
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.srmp.codec.decoder import decode
@@ -287,7 +287,7 @@ class TestMarks:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(
-            service, "LEASE_LOOK_SECONDS", 0.6
+            leases, "LEASE_LOOK_SECONDS", 0.6
         )  # no look falls between deletion and creation
 
         async def test(manager: QueueManager) -> None:
@@ -312,7 +312,7 @@ class TestMarks:
     def test_who_waits_at_a_queue_that_is_deleted_is_told(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(service, "LEASE_LOOK_SECONDS", 0.02)
+        monkeypatch.setattr(leases, "LEASE_LOOK_SECONDS", 0.02)
 
         async def test(manager: QueueManager) -> None:
             await register(manager, "A")

@@ -10,9 +10,10 @@ import pytest
 from test_marks_and_queues import put, rig
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager import service
+from srmp_spark.queue_manager.queues import administration
+from srmp_spark.queue_manager.queues.administration import _Purged
 from srmp_spark.queue_manager.remote_read.service import RemoteReadService
-from srmp_spark.queue_manager.service import QueueManager, _Purged
+from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.sequences.sequence_set import SequenceSet
 
 SPARED = [2, 4, 6, 8, 10, 12]
@@ -20,7 +21,7 @@ SPARED = [2, 4, 6, 8, 10, 12]
 
 @pytest.fixture(autouse=True)
 def few_holes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "HOLES_OF_A_COMMIT", 2)
+    monkeypatch.setattr(administration, "HOLES_OF_A_COMMIT", 2)
 
 
 async def begun(manager: QueueManager, readers: RemoteReadService) -> asyncio.Task[int]:
@@ -64,7 +65,7 @@ def test_they_are_served_when_a_purge_fails(
         await put(manager, 14)
         readers = RemoteReadService(manager, 0)
         done: list[_Purged] = []
-        purge = manager._purge_slice
+        purge = manager.queues._purge_slice
 
         def fails(*given: Any) -> _Purged:
             if len(done) == slices:
@@ -72,7 +73,7 @@ def test_they_are_served_when_a_purge_fails(
             done.append(purge(*given))
             return done[-1]
 
-        monkeypatch.setattr(manager, "_purge_slice", fails)
+        monkeypatch.setattr(manager.queues, "_purge_slice", fails)
         with pytest.raises(ApiError, match="it fails"):
             await manager.queues.purge("q", SequenceSet((n, n) for n in SPARED))
         assert (len(done), readers._unstored) == (slices, 0)

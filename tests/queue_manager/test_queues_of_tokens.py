@@ -8,7 +8,7 @@ import pytest
 from test_marks_and_queues import rig
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager import service
+from srmp_spark.queue_manager.queues import administration
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.store.tables import queues
 
@@ -18,7 +18,7 @@ def test_it_makes_none_where_there_are_many(
 ) -> None:
     async def test(manager: QueueManager) -> None:
         room = 3
-        monkeypatch.setattr(service, "QUEUES_OF_TOKENS_MAX", len(manager.catalogue) + room)
+        monkeypatch.setattr(administration, "QUEUES_OF_TOKENS_MAX", len(manager.catalogue) + room)
         for number in range(room):
             assert await manager.queues.create(
                 f"mine-{number}", transactional=None, is_restricted=True
@@ -45,14 +45,16 @@ def test_a_subqueue_that_becomes_a_queue_for_good_counts_like_one(
     async def test(manager: QueueManager) -> None:
         assert await manager.queues.create("private$/orders", transactional=None)
         subqueue = await manager.queues.subqueues.enter("private$/orders;a")
-        monkeypatch.setattr(service, "QUEUES_OF_TOKENS_MAX", manager.catalogue.declared_count)
+        monkeypatch.setattr(
+            administration, "QUEUES_OF_TOKENS_MAX", manager.catalogue.declared_count
+        )
         with pytest.raises(ApiError, match="a token for some queues creates none beyond"):
             await manager.queues.create(subqueue.name, transactional=None, is_restricted=True)
         assert not subqueue.state.declared
-        monkeypatch.setattr(service, "QUEUES_MAX", manager.catalogue.declared_count)
+        monkeypatch.setattr(administration, "QUEUES_MAX", manager.catalogue.declared_count)
         with pytest.raises(ApiError, match="QUEUES_MAX is"):
             await manager.queues.create(subqueue.name, transactional=None)
-        monkeypatch.setattr(service, "QUEUES_MAX", manager.catalogue.declared_count + 1)
+        monkeypatch.setattr(administration, "QUEUES_MAX", manager.catalogue.declared_count + 1)
         assert not await manager.queues.create(subqueue.name, transactional=None), "it was there"
         assert subqueue.state.declared
 

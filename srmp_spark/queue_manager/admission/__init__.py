@@ -14,9 +14,10 @@ this order, in which cheap checks precede dear ones, and no check changes anythi
     writer      when the queue is known         Admission.judge: SRMP, PGM; refuses_client: WS-RM
     queue       after the writer                the engine: SRMP, PGM; refuses_session: WS-RM
 
-A PGM source has no connection, and the listener of its group limits the size. Its message names the
-queue. A message that passed all checks goes to :class:`.Acceptor`, which decides, stores and only
-then answers.
+A PGM source has no connection, and the listener of its group limits the size. Calls of the API have
+tokens in place of writers; they and subscriptions ask the gate alone (:meth:`.Gate.check`). A
+message that passed all checks goes to :class:`.Acceptor`, which decides, stores and only then
+answers.
 
 A new way to refuse a message is a line of this table, in one of these files.
 """

@@ -25,6 +25,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.admission.gate import Gate
 from srmp_spark.queue_manager.queues.dead_letters import RETRY_SECONDS, DeadLetters
 from srmp_spark.store.outbox.tables.letter_cursors import LetterCursors
 from srmp_spark.store.outbox.tables.schema import ADDED, DDL
@@ -129,6 +130,7 @@ class _Living:
         self._sender_is_away_until = 0.0
         self._last_kill = 0.0
         self._letters: _SimDeadLetters
+        self._dead_came: asyncio.Event
         self._loop: VirtualLoop
 
     async def main(self, loop: VirtualLoop) -> None:
@@ -153,15 +155,16 @@ class _Living:
         self._judge()
 
     def _start(self) -> None:
+        self._dead_came = asyncio.Event()
         manager = SimpleNamespace(
             directory=SimpleNamespace(queue_manager=GUID),
-            outgoing=SimpleNamespace(link=self),
-            acceptor=SimpleNamespace(gate=None),
+            outgoing=SimpleNamespace(link=self, dead_came=self._dead_came),
+            gate=Gate(),
         )
         self._letters = _SimDeadLetters(cast("Any", manager))
         self._letters.living = self
         self._letters.start()
-        self._letters.wake()
+        self._dead_came.set()
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -170,7 +173,7 @@ class _Living:
         for _ in range(self._random.choice((1, 1, 3))):
             name = self._random.choice(list(self._queues))
             self._queues[name].died[self._tables.bury(name)] = self._loop.time()
-        self._letters.wake()
+        self._dead_came.set()
 
     async def _shut(self) -> None:
         queue = self._random.choice(list(self._queues.values()))
@@ -188,7 +191,7 @@ class _Living:
             self._life.marks["sender-killed"] += 1
             self._cursors = LetterCursors(cast("Any", self._tables), self._tables.letters_for)
             self._sender_is_away_until = self._loop.time() + self._random.uniform(0.0, 2.0)
-            self._loop.call_at(self._sender_is_away_until, self._letters.wake)
+            self._loop.call_at(self._sender_is_away_until, self._dead_came.set)
         else:
             self._life.marks["main-killed"] += 1
             await self._letters.close()
