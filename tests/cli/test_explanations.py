@@ -6,9 +6,9 @@ import ast
 from pathlib import Path
 
 from srmp_spark.commands.doctor import EXPLANATIONS
+from srmp_spark.queue_manager.admission import faults
 from srmp_spark.queue_manager.admission.disk_gate import DISK_FULL
-from srmp_spark.queue_manager.maintenance import OLDER_COPY
-from srmp_spark.queue_manager.srmp_port import faults
+from srmp_spark.queue_manager.state_reports import OLDER_COPY
 
 PACKAGE = Path(__file__).resolve().parents[2] / "srmp_spark"
 
