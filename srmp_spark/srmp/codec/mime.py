@@ -295,10 +295,10 @@ def _check_rest(at: int, content: bytes) -> None:
 
 
 def _check_epilogue(content: bytes, at: int) -> None:
-    """Check that only line ends follow the last delimiter, which ends at offset ``at``.
+    """Check that only white space follows the last delimiter, which ends at offset ``at``.
 
-    Another reader could take more bytes for a second message. Raises :class:`RemoteProtocolError`
-    if more follows.
+    At most ``PADDING_MAX`` blanks and line ends are allowed. Another reader could take more bytes
+    for a second message. Raises :class:`RemoteProtocolError` if anything else follows.
     """
     if not _EPILOGUE.fullmatch(content, at):
         raise RemoteProtocolError("bytes after the last delimiter", section=_SECTION)

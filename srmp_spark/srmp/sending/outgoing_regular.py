@@ -33,7 +33,10 @@ class OutgoingRegular(OutgoingQueue):
         return stored.message
 
     def taken(self, send: Send, now: float, at: int) -> None:
-        """Finish the message after a 200: "the sending QM MUST delete the message"."""
+        """Finish the message after a 200: "the sending QM MUST delete the message".
+
+        Nothing changes if the message was discarded while it was in flight.
+        """
         # The message was discarded while it was in flight.
         if send.pass_number != self.pass_number:
             return
