@@ -234,9 +234,9 @@ class OutgoingQueueRow(NamedTuple):
     """One outgoing queue as a row of the table ``outgoing_streams``.
 
     The key is (``destination``, ``kind``). Times are microseconds since 1970, UTC. The serials of a
-    queue never start again. The position
-    of a message in its stream is its serial minus ``base``. To abandon a stream therefore costs one
-    new row of this table, and a million waiting messages need not be written again.
+    queue never start again. The position of a message in its stream is its serial minus ``base``.
+    To abandon a stream therefore costs one new row of this table, and a million waiting messages
+    need not be written again.
     """
 
     destination: str

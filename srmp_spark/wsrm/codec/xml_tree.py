@@ -70,7 +70,7 @@ class Scope(NamedTuple):
         return None
 
     def all(self) -> dict[str, str]:
-        """Return every prefix that can be used at the element, as a dictionary to its namespace."""
+        """Return a dictionary of every prefix that can be used at the element, to its namespace."""
         found = {} if self.outer is None else self.outer.all()
         return found | dict(self.declared)
 
@@ -80,7 +80,10 @@ EMPTY_SCOPE = Scope({})
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One XML element with its whole content. Comments are dropped."""
+    """One XML element with its whole content: texts and child elements in order, without comments.
+
+    Iterating over an element yields its child elements.
+    """
 
     tag: str
     """Name in Clark's notation: ``{namespace}name``."""
