@@ -80,7 +80,7 @@ EMPTY_SCOPE = Scope({})
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One XML element with its whole content: texts and child elements in order, without comments.
+    """One XML element with its texts and child elements in order, without comments.
 
     Iterating over an element yields its child elements.
     """
