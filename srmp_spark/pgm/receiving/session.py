@@ -296,11 +296,10 @@ class IncomingSession:
         )
 
     def next_timer(self) -> float:
-        """Return the time at which :meth:`poll` has something to do, in seconds of the monotonic
-        clock.
+        """Return the time at which :meth:`poll` has something to do.
 
-        The time may have passed. For an ended session it is the time at which the session can be
-        removed.
+        The time is in seconds of the monotonic clock, and may have passed. For an ended session it
+        is the time at which the session can be removed.
         """
         idle_at = self.heard_at + self._settings.session_idle
         if self.state is SessionState.ENDED:
