@@ -81,7 +81,8 @@ class Marks:
 
         Queues of a glob that another receiver holds are noted (:mod:`.elsewhere`), and those of a
         queue manager that is away are left out. The leases of these queues are requested again when
-        they seem to be free.
+        they seem to be free. Raises :class:`ApiError` if another receiver holds a queue that the
+        options name exactly, or if the queue manager refuses for another reason.
         """
         wanted = [
             key

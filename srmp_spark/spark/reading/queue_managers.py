@@ -133,7 +133,8 @@ class QueueManagers:
         """Call each queue manager that is away and was not called for AWAY_SECONDS.
 
         One that answers is no longer away. Raises :class:`ApiUnreachableError` if all queue
-        managers are still away.
+        managers are still away, and :class:`ConfigurationError` if two URLs turn out to name the
+        same one.
         """
         now = time.monotonic()
         for url, (again_at, client, _) in tuple(self._away.items()):

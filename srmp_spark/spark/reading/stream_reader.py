@@ -88,7 +88,8 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return the offset at which a new query begins, and acquire the leases of its logs.
 
-        Spark calls this method twice, and gets the same answer.
+        Spark calls this method twice, and gets the same answer. Raises :class:`ConfigurationError`
+        if the options do not fit the logs, and :class:`ApiError` if another receiver holds a lease.
         """
         return self._here().initial().as_dict()
 
@@ -125,7 +126,11 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._here().set_goal()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the tasks of the batch (start, end], which follow from the two offsets alone."""
+        """Return the tasks of the batch (start, end], which follow from the two offsets alone.
+
+        Raises :class:`DataLossError` if rows of the batch are gone, and
+        :class:`ApiUnreachableError` if they may be at a queue manager that does not answer.
+        """
         return self._here().plan(Offsets.from_dict(start), Offsets.from_dict(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -268,7 +273,7 @@ class _Driver:
         self._goal_of = set(self._logs.managers.here)
 
     def commit(self, offsets: Offsets) -> None:
-        """Mark the batch that ended at ``offsets``, because Spark has committed it."""
+        """Mark the rows up to ``offsets`` as received, because Spark has committed the batch."""
         self._progress.commits(offsets)
         with self._time.of(Part.COMMIT):
             self._mark(offsets)
@@ -310,7 +315,11 @@ class _Driver:
     # --- planning ---------------------------------------------------------------------------------
 
     def latest(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """Return the offsets after one step of every log, within the limits."""
+        """Return the offsets after one step of every log, within the limits.
+
+        The call also marks the batch that ended at ``start``, adds new logs, and may wait for new
+        rows.
+        """
         self._logs.managers.look()
         with self._time.of(Part.MARKS):
             self._mark(start)
