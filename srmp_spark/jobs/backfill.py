@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the job and return its exit code."""
+    """Run the job, print its last line on stdout, and return its exit code."""
     return running.run_job("backfill", lambda: backfill(args))
 
 
@@ -187,7 +187,11 @@ def count(origin: str) -> tuple[int, int]:
 
 
 def send_files(args: argparse.Namespace) -> Outcome:
-    """Send saved messages to a queue without Spark, and return the result."""
+    """Send saved messages to a queue without Spark, and return the result.
+
+    Without ``--yes`` nothing is sent: the result is a count. A signal ends the job after the batch
+    in progress.
+    """
     from srmp_spark.jobs.sending import Outgoing
 
     outgoing = Outgoing(running.sink_options(args))

@@ -232,7 +232,7 @@ def ask_queue_manager(options: SinkOptions) -> None:
 
 
 def name_of(args: argparse.Namespace) -> str:
-    """Return ``--id``, or generate a name, print it and keep it in ``args``."""
+    """Return ``--id``, or generate a name, print it on stderr and keep it in ``args``."""
     if args.id is None:
         args.id = f"{args.job}-{uuid.uuid4()}"
         print(
@@ -248,7 +248,11 @@ def show_plan(rows: int, size: int, destinations: list[str]) -> None:
 
 
 def run_job(job: str, work: Callable[[], Outcome]) -> int:
-    """Do the work, print the last line on stdout, and return the exit code."""
+    """Do the work, print the last line on stdout, and return the exit code.
+
+    Every error of ``work`` becomes one line on stderr and an exit code. SIGINT before the work
+    began gives the status ``stopped``.
+    """
     from srmp_spark.spark import session
 
     logging.basicConfig(
