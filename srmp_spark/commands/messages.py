@@ -60,8 +60,8 @@ _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _DEFAULT_PORTS = frozenset((80, 443))
 """Ports of URLs without a port.
 
-Such a URL means the queue manager of its host. Any other port that is not ours belongs to another
-queue manager of the host.
+Such a URL means the queue manager of its host. Any other port on which the connected queue manager
+does not listen belongs to another queue manager of the host.
 """
 
 _SEND = """\
@@ -362,10 +362,11 @@ def _wait_for(waiting: list[dict[str, Any]], client: OutgoingClient, deadline: f
 
 
 def _local_destination(destination: str, client: QueueManagerClient) -> str | None:
-    """Return our queue that ``destination`` names, or ``None`` if another queue manager has it.
+    """Return the queue of the connected queue manager that ``destination`` names, or ``None``.
 
-    ``None`` also stands for a name that only the queue manager can judge. Raises
-    :class:`ConfigurationError` for a name that no message over HTTP can reach.
+    ``None`` means that another queue manager has the queue, or that only the queue manager can
+    judge the name. The queue manager is asked where it listens. Raises :class:`ConfigurationError`
+    for a name that no message over HTTP can reach.
     """
     # The queue manager judges each of several names, and sends over HTTP to all of them, also to
     # its own queues.
