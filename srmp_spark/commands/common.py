@@ -104,7 +104,7 @@ def connect_outgoing(args: argparse.Namespace) -> OutgoingClient:
 
 
 def address(args: argparse.Namespace) -> tuple[str, str | None]:
-    """Return the URL of the API and the token, from the flags or the environment.
+    """Return (URL of the API, API token), from the flags or the environment.
 
     The token is ``None`` if neither has one. Raises :class:`ConfigurationError` if ``--token-file``
     cannot be read, other users can read it, or its content is no token.

@@ -174,7 +174,7 @@ def chunks(rows: Iterable[FileRow], rows_max: int) -> Iterator[list[FileRow]]:
 
 
 def count(origin: str) -> tuple[int, int]:
-    """Return the number of messages in all files, and the bytes of their bodies.
+    """Return (number of messages in all files, bytes of their bodies).
 
     Every message is read and checked, so an unreadable one raises :class:`ConfigurationError`
     before anything is sent.

@@ -198,7 +198,7 @@ def is_trigger(text: str) -> bool:
 
 
 def source_options(args: argparse.Namespace) -> dict[str, str]:
-    """Return the options of ``format("srmp")`` for the flags.
+    """Return the options of ``format("srmp")`` for the flags, by name.
 
     Raises :class:`ConfigurationError` if the token or the columns are wrong.
     """
@@ -362,7 +362,7 @@ class Ingest:
         return "done"
 
     def explain(self, error: Exception) -> tuple[ExitCode, str]:
-        """Return the exit code and the line of text for the error that ended the query."""
+        """Return (exit code, one line of text) for the error that ended the query."""
         code, text = session.explain(error)
         if f"[{SHARING_VIOLATION}]" not in text:
             return code, text + advice(error, self.args.checkpoint)

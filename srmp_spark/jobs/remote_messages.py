@@ -252,7 +252,10 @@ class Reader:
 
 
 def count(source: RemoteSource, run: str) -> tuple[int, int]:
-    """Return the number of messages in the queue now, and their bytes. Nothing is removed."""
+    """Return (number of messages in the queue now, their bytes).
+
+    All messages are read, and none is removed. Raises the errors of :class:`Reader`.
+    """
     reader = Reader(source, run, takes=False)
     try:
         rows = size = 0

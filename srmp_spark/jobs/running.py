@@ -160,10 +160,10 @@ def add_token_flag(parser: argparse._ActionsContainer) -> None:
 
 
 def token_of(args: argparse.Namespace) -> dict[str, str]:
-    """Return the options ``token`` and ``allowPlainToken`` of source and sink for the flags.
+    """Return the options ``token`` and ``allowPlainToken`` of source and sink, by name.
 
-    Only flags that were given appear. Raises :class:`ConfigurationError` if ``--token-file`` cannot
-    be read or other users can read it.
+    Only options whose flags were given appear. Raises :class:`ConfigurationError` if
+    ``--token-file`` cannot be read or other users can read it.
     """
     given = {"allowPlainToken": "true"} if args.allow_plain_token else {}
     if not args.token_file:
@@ -243,7 +243,10 @@ def name_of(args: argparse.Namespace) -> str:
 
 
 def show_plan(rows: int, size: int, destinations: list[str]) -> None:
-    """Print the line of the dry run on stdout (INTERFACE.md section 5)."""
+    """Print the line of the dry run on stdout (INTERFACE.md section 5).
+
+    ``rows`` and ``size`` are the number of rows and their bytes.
+    """
     print(json.dumps({"rows": rows, "bytes": size, "destinations": destinations}), flush=True)
 
 
@@ -285,7 +288,7 @@ def tell(job: str, error: Exception) -> ExitCode:
 
 
 def explain(error: BaseException) -> tuple[ExitCode, str]:
-    """Return exit code and text of an error, as :func:`srmp_spark.spark.session.explain`.
+    """Return (exit code, text) of an error, as :func:`srmp_spark.spark.session.explain`.
 
     SQL that Spark cannot read comes from the user, so its exit code is that of usage.
     """

@@ -96,9 +96,9 @@ class NegotiatedInitiator:
     def protect(
         self, header: bytes, body: bytes, trailer: bytes, *, sign_header: bool
     ) -> tuple[bytes, bytes]:
-        """Return the body of a PDU as it is sent (encrypted), and the token that signs the PDU.
+        """Return (body of a PDU as it is sent, token that signs the PDU).
 
-        Raises :class:`SecurityError` if pyspnego cannot protect the body.
+        The body is encrypted. Raises :class:`SecurityError` if pyspnego cannot protect the body.
         """
         types = self._spnego.iov.BufferType
         pieces = [(types.data, body), types.header]

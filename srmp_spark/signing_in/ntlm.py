@@ -155,7 +155,7 @@ class _Session:
     def protect(
         self, header: bytes, body: bytes, trailer: bytes, *, sign_header: bool
     ) -> tuple[bytes, bytes]:
-        """Return the body of a PDU as it is sent, and the token that signs the PDU.
+        """Return (body of a PDU as it is sent, token that signs the PDU).
 
         The body is encrypted at the level of privacy only. Each call advances the keys, so call it
         once for each PDU, in the order of sending.

@@ -140,7 +140,7 @@ def delta_session(name: str, master: str | None = None) -> SparkSession:
 
 
 def _submitted() -> dict[str, str]:
-    """Return the settings given to spark-submit, or in ``PYSPARK_SUBMIT_ARGS``."""
+    """Return the settings given to spark-submit, or in ``PYSPARK_SUBMIT_ARGS``, by their names."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return _of_the_jvm()
     given: dict[str, str] = {}
@@ -155,7 +155,7 @@ def _submitted() -> dict[str, str]:
 
 
 def _of_the_jvm() -> dict[str, str]:
-    """Return the settings of the JVM that exists already.
+    """Return the settings of the JVM that exists already, by their names.
 
     A ``SparkConf`` that is made before Python is connected to the JVM would be empty.
     """
@@ -166,7 +166,7 @@ def _of_the_jvm() -> dict[str, str]:
 
 
 def explain(error: BaseException) -> tuple[ExitCode, str]:
-    """Return the exit code and one line of text for the error that ended a query.
+    """Return (exit code, one line of text) for the error that ended a query.
 
     The line is the error of this package in Spark's traceback if there is one, else the first line
     of the error.

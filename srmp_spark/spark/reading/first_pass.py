@@ -130,9 +130,10 @@ class FirstPass:
     def _look(
         self, queues: Sequence[Subscribed], *, known: bool = False
     ) -> dict[Subscribed, tuple[dict[str, Any], Attempt]]:
-        """Ask for the status; return each subscription's entry and the outcome of its attempts.
+        """Ask for the status; return (entry, outcome of its attempts) for each subscription.
 
-        With ``known``, outcomes from before the query began count too.
+        A subscription that was removed meanwhile gets an entry that says so. With ``known``,
+        outcomes from before the query began count too.
         """
         now = time.monotonic()
         there = {

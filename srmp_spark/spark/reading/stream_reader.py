@@ -116,8 +116,8 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
         """Return the ends of the logs as last seen, and the reader's times if they are requested.
 
-        :mod:`.trigger_time` describes the times. Spark calls this method after every
-        ``latestOffset``, so it calls no queue manager.
+        Return ``None`` if no log was read yet. :mod:`.trigger_time` describes the times. Spark
+        calls this method after every ``latestOffset``, so it calls no queue manager.
         """
         return None if self._driver is None else self._driver.report()
 
@@ -150,8 +150,8 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check(self) -> ReadColumns:
         """Check the options, and return the columns to read.
 
-        Raises :class:`ConfigurationError`. The constructor does not check them, because Spark would
-        lose its error.
+        Raises :class:`ConfigurationError` for the first problem. The constructor does not check
+        them, because Spark would lose its error.
         """
         check_stream(self._options)
         return read_columns(self._schema, self._options)
@@ -246,11 +246,11 @@ class _Driver:
     def _enter(
         self, key: LogKey, facts: LogFacts, starting: Starting, client: QueueManagerClient
     ) -> tuple[Position, Began] | None:
-        """Acquire the lease of a log that the query has never read; return where it begins there.
+        """Acquire the lease of a log that the query has never read; return (position, beginning).
 
-        The result is the position before the first row, and the beginning to note in the offsets.
-        Return ``None`` if the log is one of a glob and another receiver holds its consumer, or if
-        the log was deleted a moment ago.
+        The position is that before the first row, and the beginning (:class:`.Began`) is to be
+        noted in the offsets. Return ``None`` if the log is one of a glob and another receiver holds
+        its consumer, or if the log was deleted a moment ago.
         """
         try:
             received = facts.received if self._marks is None else self._marks.begin(key)
@@ -484,7 +484,7 @@ class _Driver:
         return steps
 
     def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
-        """Return the limits of one batch as (rows, bytes).
+        """Return the limits of one batch as (rows, bytes); ``None`` in a place means no limit.
 
         Raises :class:`ConfigurationError` for a limit that this version does not know.
         """

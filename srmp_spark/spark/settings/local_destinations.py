@@ -70,9 +70,9 @@ def _format_name(base: str, queue: str) -> str:
 def _asked(
     name: str, api: str, token: str | None, *, allow_plain_token: bool
 ) -> tuple[str | None, str]:
-    """Ask the queue manager for a queue; return its name there and the URL of the SRMP port.
+    """Ask the queue manager for a queue; return (its name there, URL of the SRMP port).
 
-    The first value is ``None`` if the queue manager does not have the queue. Raises the errors of a
+    The name is ``None`` if the queue manager does not have the queue. Raises the errors of a
     client's call.
     """
     from srmp_spark.client.api import QueueManagerClient

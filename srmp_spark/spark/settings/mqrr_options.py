@@ -82,7 +82,8 @@ class RemoteOptions:
     queues: tuple[str, ...]
     """Names of the queues, as they were written."""
     stream: Mapping[str, str] = field(repr=False)
-    """Options for the log of the local queue manager."""
+    """Options of ``format("srmp")`` with which a stream reads the log of the local queue manager.
+    """
     credentials: Credentials
     """Credentials of a batch read, which signs in itself."""
     mode: str | None

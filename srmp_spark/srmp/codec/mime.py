@@ -305,10 +305,10 @@ def _check_epilogue(content: bytes, at: int) -> None:
 
 
 def _read_head(content: bytes, at: int, *, is_envelope: bool) -> tuple[int, int, bytes]:
-    """Return a part's offset in ``content``, its declared length, and its Content-Id in lower case.
+    """Return (offset of the part's content, its declared length, its Content-Id in lower case).
 
-    The Content-Id is empty for the envelope. Raises :class:`RemoteProtocolError` if the head is
-    malformed.
+    ``at`` is the offset after the delimiter. The Content-Id is empty for the envelope. Raises
+    :class:`RemoteProtocolError` if the head is malformed.
     """
     padding = _PADDING.match(content, at)
     start = padding.end() if padding is not None else at

@@ -644,7 +644,9 @@ class Receiver:
 
     @classmethod
     def _refuses_kind(cls, queue: QueueState, message: Message) -> Refused | None:
-        """Return the refusal if the queue is paused or of the wrong kind ([MC-MQSRM] 3.1.5.1.3)."""
+        """Return the refusal if the queue is paused or of the wrong kind, else ``None``
+        (3.1.5.1.3).
+        """
         section = "[MC-MQSRM] 3.1.5.1.3"
         if queue.transactional and message.stream is None:
             return Refused(
@@ -725,7 +727,7 @@ class Receiver:
         return self.streams.next_timer()
 
     def due(self, now: float) -> list[SendStreamReceipt]:
-        """Return the stream receipts to send now: at most one in flight per stream, from now on."""
+        """Return the stream receipts that are due at ``now``; each is in flight from then on."""
         return self.streams.due(now)
 
     def receipt_delivered(

@@ -16,7 +16,10 @@ from srmp_spark.srmp.sending.outgoing_queue import OutgoingQueue
 
 
 class OutgoingRegular(OutgoingQueue):
-    """Holds the regular and durable messages to one destination."""
+    """Holds the regular and durable messages to one destination.
+
+    Arguments and serials are those of :class:`.OutgoingQueue`.
+    """
 
     def append(self, count: int) -> int:
         """Assign serials to ``count`` new messages and return the first serial."""
@@ -82,7 +85,10 @@ class OutgoingRegular(OutgoingQueue):
         self.touch()
 
     def drop(self, at: int, reason: DeadReason = "dropped") -> None:
-        """Discard every message of the queue. Messages in flight may still arrive."""
+        """Make dead letters of all messages of the queue for ``reason``; keep nothing to send.
+
+        Messages in flight may still arrive, and their dead letters are marked so.
+        """
         first, last = self.acknowledged_to + 1, self.end
         unsure = max(
             [self.held_to, *self.doubtful, *(send.serial for send in self.in_flight.values())]

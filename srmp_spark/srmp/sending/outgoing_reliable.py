@@ -22,7 +22,10 @@ meanwhile get their numbers in one sync.
 
 
 class OutgoingReliable(OutgoingRegular):
-    """Holds the messages to one service of WS-ReliableMessaging."""
+    """Holds the messages to one service of WS-ReliableMessaging.
+
+    Arguments and serials are those of :class:`.OutgoingQueue`.
+    """
 
     def __init__(
         self, row: OutgoingQueueRow, identity: str, settings: SenderSettings, ledger: OutgoingLedger
