@@ -498,7 +498,7 @@ def shape(row: dict[str, Any], body: str) -> dict[str, Any]:
     """Return ``row`` with its body in the form that ``--body`` names.
 
     ``base64`` keeps the bytes, ``text`` replaces them by the column ``body_text``, and ``none``
-    leaves body and text out.
+    sets body and text to ``None``.
     """
     if body == "text":
         return {**row, "body": row["body_text"]}

@@ -82,7 +82,7 @@ class RemoteOptions:
     queues: tuple[str, ...]
     """Names of the queues, as they were written."""
     stream: Mapping[str, str] = field(repr=False)
-    """Options of ``format("srmp")`` with which a stream reads the log of the local queue manager.
+    """Options of ``format("srmp")`` for a stream, which reads the log of the local queue manager.
     """
     credentials: Credentials
     """Credentials of a batch read, which signs in itself."""

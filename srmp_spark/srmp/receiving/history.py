@@ -306,7 +306,10 @@ class MessageIdHistory:
 
     @property
     def is_divided(self) -> bool:
-        """Return whether any identifier belongs to a trust domain (:mod:`.trust_domain`)."""
+        """Return whether any identifier has a trust domain of its own (:mod:`.trust_domain`).
+
+        Identifiers of senders without a name have none: their key is the lineage alone.
+        """
         return any(SEPARATOR in key for key in self._lineages)
 
     @property

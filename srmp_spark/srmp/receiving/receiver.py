@@ -644,9 +644,7 @@ class Receiver:
 
     @classmethod
     def _refuses_kind(cls, queue: QueueState, message: Message) -> Refused | None:
-        """Return the refusal if the queue is paused or of the wrong kind, else ``None``
-        (3.1.5.1.3).
-        """
+        """Return the refusal if the queue is paused or of the wrong kind, else ``None``."""
         section = "[MC-MQSRM] 3.1.5.1.3"
         if queue.transactional and message.stream is None:
             return Refused(

@@ -131,7 +131,7 @@ class OutgoingQueue(ABC):
         self.pass_number = 0
         """Number of times that the cursor went back.
 
-        The end of a sending of an earlier pass changes little.
+        When a sending of an earlier pass ends, its message is neither finished nor put back.
         """
         self.window = 1
         self.window_max = settings.in_flight_max

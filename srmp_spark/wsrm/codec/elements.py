@@ -76,7 +76,7 @@ class Offer:
 
     identifier: str
     endpoint: EndpointReference | None = None
-    """Endpoint that sends the messages of the offered sequence; 1.1 only."""
+    """Endpoint to which the messages about the offered sequence are sent; 1.1 only."""
     expires: int | None = None
     """Life of the offered sequence in milliseconds; 0 means forever."""
     behavior: IncompleteSequenceBehavior | None = None
