@@ -307,9 +307,9 @@ def _send_away(
 ) -> set[tuple[str, str, str]]:
     """Send ``batch`` to another queue manager, print the answers, return unfinished ones.
 
-    The result holds destination, kind and state of each message that is not acknowledged. With
-    ``deadline`` (of ``time.monotonic``) the call waits until every message has ended or the
-    deadline passes.
+    The result holds (destination, kind of the outgoing queue, state) of each message that is not
+    acknowledged. With ``deadline`` (of ``time.monotonic``) the call waits until every message has
+    ended or the deadline passes.
     """
     answers = client.send_away([{"destination": args.destination, **message} for message in batch])
     if deadline is not None:
@@ -338,7 +338,8 @@ def _send_away(
 def _wait(client: OutgoingClient, answers: list[dict[str, Any]], deadline: float) -> None:
     """Wait until every message of ``answers`` has ended or the deadline passes.
 
-    The states in ``answers`` are updated. The messages of one destination must have one kind.
+    The states in ``answers`` are updated. All messages of one destination must be in outgoing
+    queues of the same kind.
     """
     waiting = [answer for answer in answers if answer["serial"] is not None]
     for destination in dict.fromkeys(answer["destination"] for answer in waiting):
@@ -348,7 +349,7 @@ def _wait(client: OutgoingClient, answers: list[dict[str, Any]], deadline: float
 
 
 def _wait_for(waiting: list[dict[str, Any]], client: OutgoingClient, deadline: float) -> None:
-    """Wait like :func:`_wait`, for messages of one destination and kind."""
+    """Wait like :func:`_wait`, for messages of one destination and one kind of queue."""
     while waiting:
         left = deadline - time.monotonic()
         serials = [answer["serial"] for answer in waiting]

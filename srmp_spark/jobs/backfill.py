@@ -348,9 +348,10 @@ def _as_table(read: remote_messages.Read) -> pa.Table:
 
 
 def _not_there(spark: SparkSession, args: argparse.Namespace, frame: DataFrame) -> DataFrame:
-    """Return the rows of ``frame`` that the table lacks.
+    """Return the rows of ``frame`` that the table lacks, judged by their positions.
 
-    Raises :class:`SrmpSparkError` if the table holds a different message at the position of one.
+    Raises :class:`SrmpSparkError` if the table holds another message at the position of one of the
+    rows.
     """
     there = spark.read.format("delta").load(args.table).select(*POSITION, "message_id")
     other = (

@@ -48,9 +48,11 @@ class NegotiatedInitiator:
     def __init__(
         self, protocol: str, level: int, user: str, password: str, domain: str, host: str
     ) -> None:
-        """Request the ticket at once.
+        """Request the ticket at once, for the service ``host`` of the machine ``host``.
 
-        The request may take seconds, so do not call this in an event loop.
+        The request may take seconds, so do not call this in an event loop. ``protocol`` is a key of
+        ``AUTH_TYPES``, and ``level`` the authentication level of RPC. An empty ``user`` stands for
+        the credentials that the process has already, such as a Kerberos ticket.
 
         Raises :class:`SecurityError` if there are no credentials, or no library for them.
         """

@@ -45,8 +45,9 @@ class QueueManagers:
     ) -> None:
         """Connect to the queue managers at ``urls``.
 
-        ``make(url, retry_seconds)`` makes a client. ``None`` stands for the retry time of the only
-        queue manager of a query. Raises :class:`ApiUnreachableError` if none answers, and
+        ``make(url, retry_seconds)`` makes a client. ``retry_seconds`` is
+        ``ONE_OF_SEVERAL_RETRY_SECONDS`` if there are several URLs. For a single URL it is ``None``,
+        and ``make`` chooses the time. Raises :class:`ApiUnreachableError` if none answers, and
         :class:`ConfigurationError` if two URLs name the same one.
         """
         several = len(urls) > 1

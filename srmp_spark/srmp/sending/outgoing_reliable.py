@@ -45,7 +45,11 @@ class OutgoingReliable(OutgoingRegular):
             self._gone(send)
 
     def resume(self) -> None:
-        """End the pause of the queue, with its whole window; the session limits its own speed."""
+        """End the pause that :meth:`pause` began; messages are sent again.
+
+        At once as many messages as ``window_max`` may be in flight, not only one at first, because
+        the session limits its own speed.
+        """
         super().resume()
         self.window = self.window_max
 

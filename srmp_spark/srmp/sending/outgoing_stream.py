@@ -271,7 +271,8 @@ class OutgoingStream(OutgoingQueue):
         (2.2.5.3.4). While no message is acknowledged, ``<start>`` is sent again and may name a new
         address, but not with another ``?SenderStream=``. A peer that got the old secret would never
         be believed again. Later only a new stream can name a new address (:meth:`reset`). If only
-        the secret differs, the address that the peer was told leads to the same place.
+        the secret differs, the result is ``True``, because receipts to the old address arrive at
+        the same place.
         """
         if self.ended or self.receipts_url == url:
             return True

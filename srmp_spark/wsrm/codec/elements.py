@@ -140,7 +140,11 @@ class TerminateSequenceResponse:
 
 @dataclass(frozen=True, slots=True)
 class MakeConnection:
-    """Body: a request for a message that waits for this address or sequence."""
+    """Body: a request for a message that waits for this address or sequence.
+
+    The value that the request does not state is ``None``. A request without both is answered with
+    the fault MissingSelection.
+    """
 
     address: str | None = None
     identifier: str | None = None

@@ -109,7 +109,11 @@ class Tree(NamedTuple):
     soap: SoapVersion
     headers: tuple[Element, ...]
     body: bytes
-    """Bytes between the tags of the Body."""
+    """Bytes between the tags of the Body.
+
+    Namespace declarations that its children need from elements around the Body are added to their
+    tags.
+    """
     protocol: Element | None
     """First element of the Body, or ``None`` unless its namespace is a wanted one."""
 
@@ -132,9 +136,9 @@ class _Open:
 def parse_tree(envelope: bytes, wanted: Container[str]) -> Tree:
     """Parse the SOAP message in ``envelope`` into a tree.
 
-    An element of the Body is parsed only if its namespace is in ``wanted``. Raises
-    :class:`RemoteProtocolError` if the message is not well-formed, is forbidden by SOAP, or exceeds
-    a limit.
+    The first element of the Body becomes :attr:`Tree.protocol` only if its namespace is in
+    ``wanted``; otherwise the Body is checked and kept as bytes. Raises :class:`RemoteProtocolError`
+    if the message is not well-formed, is forbidden by SOAP, or exceeds a limit.
     """
     if len(envelope) > ENVELOPE_MAX:
         raise LimitExceededError(
