@@ -348,7 +348,7 @@ def _as_table(read: remote_messages.Read) -> pa.Table:
 
 
 def _not_there(spark: SparkSession, args: argparse.Namespace, frame: DataFrame) -> DataFrame:
-    """Return the rows of ``frame`` that the table lacks, judged by their positions.
+    """Return the rows of ``frame`` whose positions the table lacks, one row for each position.
 
     Raises :class:`SrmpSparkError` if the table holds another message at the position of one of the
     rows.

@@ -77,7 +77,7 @@ _new = tuple.__new__
 HISTORY_EXPIRY_INTERVAL_S = 3600.0
 """Seconds between two searches for old identifiers, which are kept for 30 days."""
 HISTORY_EXPIRY_PAUSE_S = 0.01
-"""Seconds between two parts of a search, of a millisecond each: faster than identifiers arrive."""
+"""Seconds between two parts (1 ms each) of the search for old identifiers to forget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
