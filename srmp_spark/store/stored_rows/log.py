@@ -226,7 +226,7 @@ class Log:
         self.close()
 
     def close(self) -> None:
-        """Close the database connection."""
+        """Close the connection to the database."""
         self._connection.close()
 
     @contextmanager

@@ -79,7 +79,10 @@ class Standing(NamedTuple):
 
     row: OutgoingQueueRow
     held_to: int
-    """Serial up to which the peer has accepted all messages, which wait for its receipt."""
+    """Serial up to which the peer has accepted all messages, which wait for its receipt.
+
+    For messages outside a stream, it is the serial up to which all messages are finished.
+    """
     doubt_to: int
     """Serial up to which all messages may have been sent, and nothing more is known."""
     doubtful: np.ndarray
@@ -106,7 +109,8 @@ def standing_of(row: OutgoingQueueRow, live: LiveQueue | None) -> Standing:
 def stamp(group: WaitingGroup, standing: Standing) -> str:
     """Return a digest of the values from which a group's rows are made, without the content.
 
-    Equal stamps mean equal rows, so a file whose groups have their stamps stays unchanged.
+    The digest is a text of 16 hexadecimal digits. Equal stamps mean equal rows, so a file whose
+    groups have their stamps stays unchanged.
     """
     row = standing.row
     first, last = group.base + group.row.first, group.base + group.row.last
@@ -147,7 +151,10 @@ def stamp(group: WaitingGroup, standing: Standing) -> str:
 def waiting_rows(
     group: WaitingGroup, batch: pa.RecordBatch, standing: Standing, queue_manager: str
 ) -> dict[str, pa.Array]:
-    """Return the columns of ``outgoing_queue`` for the unfinished rows of a group."""
+    """Return the columns of ``outgoing_queue`` for the unfinished rows of a group, by name.
+
+    ``batch`` has all rows of the group.
+    """
     indices = group.offsets
     serials = group.serials(indices)
     row = standing.row
@@ -201,7 +208,10 @@ def waiting_rows(
 
 
 def moved_rows(moved: MovedRow, batch: pa.RecordBatch, queue_manager: str) -> dict[str, pa.Array]:
-    """Return the columns of ``dead_letter_queue`` or ``journal_queue`` for moved messages."""
+    """Return the columns of ``dead_letter_queue`` or ``journal_queue`` for moved messages.
+
+    The result maps names to Arrow arrays. ``batch`` is the content of ``moved``.
+    """
     serials = np.array(moved.serials, np.int64)
     rows = len(serials)
     sent = _sendings(serials, unpack_sent(moved.sent))
@@ -310,7 +320,7 @@ def stream_rows(look: OutboxLook, queue_manager: str, spec: TableSpec) -> pa.Tab
 
 
 def _delivery_of(queue: QueueKey) -> str:
-    """Return the delivery mode of a row that does not have the column."""
+    """Return the delivery mode of a message whose row does not state the mode."""
     if queue.kind == "stream":
         return "transactional"
     return "express" if is_multicast(queue.destination) else "recoverable"
