@@ -40,7 +40,11 @@ class SentRun(NamedTuple):
 
 
 class LiveQueue(NamedTuple):
-    """The state of one outgoing queue that only the memory of the sender process has."""
+    """The state of one outgoing queue that only the memory of the sender process has.
+
+    ``unacknowledged`` and ``unread`` are the numbers of messages that ``status`` shows under these
+    names.
+    """
 
     state: str
     """The state as ``status`` shows it."""
@@ -74,7 +78,7 @@ def unpack_sent(text: str | None) -> tuple[SentRun, ...]:
 
 
 def write_live(directory: Path, fence: int, queues: Mapping[QueueKey, LiveQueue]) -> None:
-    """Replace the file :data:`LIVE_FILE` with the state of ``queues``.
+    """Replace the file :data:`LIVE_FILE` in ``directory`` with the state of ``queues``.
 
     ``fence`` is the number of the present owner of the outbox. The file is not synced. Raises
     :class:`OSError` if the file cannot be written.
@@ -87,7 +91,7 @@ def write_live(directory: Path, fence: int, queues: Mapping[QueueKey, LiveQueue]
 
 
 def read_live(directory: Path, fence: int) -> dict[QueueKey, LiveQueue]:
-    """Return the state of the queues that the outbox's owner ``fence`` wrote last.
+    """Return the state of each outgoing queue that the owner ``fence`` of the outbox wrote last.
 
     Return an empty mapping if this owner has written no file yet, or the file is incomplete.
     """

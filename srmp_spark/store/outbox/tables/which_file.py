@@ -68,7 +68,8 @@ def foreign_because(
 ) -> str | None:
     """Return a text why the outbox in ``directory`` is not the one that was used there last.
 
-    Return ``None`` if it is the same outbox, or a new one.
+    Return ``None`` if it is the same outbox, or a new one. ``which`` is the content of the file,
+    and ``fence`` and ``position`` come from the database.
     """
     if which is None:
         return f"it has no file {WHICH_FILE}" if fence else None
