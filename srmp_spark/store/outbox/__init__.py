@@ -14,7 +14,7 @@ These words have one meaning in the package:
 - A *part* is the rows of one batch for one outgoing queue. A *group* is up to 256 rows of a part
   that are packed together (:mod:`.tables.schema`). An *offset* is the index of a row in its part.
 - A batch *counts* once its last transaction is committed. Until then its rows are no messages.
-- A message *waits* until it is *finished*: its peer has confirmed it, or it became a *dead letter*.
+- A message *waits* until it is *finished* (its peer has confirmed it) or becomes a *dead letter*.
   Dead letters and journal copies are *moved* to the table ``moved``.
 - A queue that is *held* sends nothing until an operator decides. A message *in doubt* may or may
   not have been sent.

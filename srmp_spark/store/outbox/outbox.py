@@ -214,9 +214,9 @@ class Outbox:
     def queue_rows(self) -> list[OutgoingQueueRow]:
         """Return the stored state of each outgoing queue, for the sending engine.
 
-        In a reliable session (WS-ReliableMessaging) a message without a number was never sent, so
-        ``released_to`` (the serial up to which messages may have been sent) is lower than stored.
-        Raises :class:`StoreDamagedError` if a database row cannot be read.
+        In a reliable session (WS-ReliableMessaging) a message without a number was never sent. So
+        ``released_to``, the serial up to which messages may have been sent, may be lower than
+        stored. Raises :class:`StoreDamagedError` if a database row cannot be read.
         """
         sessions = load_sessions(self._connection)
 

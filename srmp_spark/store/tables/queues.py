@@ -98,8 +98,8 @@ def create_subqueue(
 ) -> state.StoredQueue:
     """Create, or open again, a subqueue that was not declared, and return it as stored.
 
-    A declared queue is named in the configuration; an undeclared subqueue is made when a remote
-    reader opens it. A deleted subqueue that never had a message leaves nothing that must be
+    Such a subqueue is made when a remote reader opens it; all other queues are declared by an
+    operator or a program. A deleted subqueue that never had a message leaves nothing that must be
     remembered: the next new name takes its entry. So a client that opens names without end makes
     only as many entries as subqueues exist at once. Raises :class:`StoreError` beyond
     SUBQUEUE_NAMES_MAX or SUBQUEUE_NAMES_OF_A_QUEUE_MAX.

@@ -51,8 +51,8 @@ class DataFile(NamedTuple):
 class Storage(Protocol):
     """Reads and writes the files of one table, in a local folder or on an object store.
 
-    ``uri`` is the address of the table, and a ``path`` is relative to the table. All methods raise
-    the errors of the disk or the store.
+    ``uri`` is the address of the table, and a ``path`` is relative to the table. All methods but
+    :meth:`discard` raise the errors of the disk or the store.
     """
 
     uri: str

@@ -42,8 +42,7 @@ class SentRun(NamedTuple):
 class LiveQueue(NamedTuple):
     """The state of one outgoing queue that only the memory of the sender process has.
 
-    ``unacknowledged`` and ``unread`` are the numbers of messages that ``status`` shows under these
-    names.
+    ``unacknowledged`` and ``unread`` are the counts of messages of a stream; 0 for a plain queue.
     """
 
     state: str

@@ -70,7 +70,7 @@ assert {KINDS[name] for name in _SHOWN} <= {BYTES, TEXT, INT, TIME}
 class Incoming(NamedTuple):
     """A message that was accepted in order to forward it.
 
-    ``via`` is the URL to which the message is sent, or empty if it is sent to ``to``.
+    ``via`` is the value of the HTTP header ``Via`` with which the message is sent.
     """
 
     message: Message
