@@ -107,8 +107,8 @@ class Record(NamedTuple):
     def content(self) -> bytes:
         """Return the bytes of the post after its head.
 
-        For SRMP they are the envelope, or the multipart body that holds the envelope. See
-        :class:`Form` for other forms.
+        For SRMP they are the envelope, or the multipart body that holds the envelope. For
+        :attr:`.Form.PACKET` they are the message packet, and for :attr:`.Form.COLUMNS` the body.
         """
         return self.post[self.head_length :]
 

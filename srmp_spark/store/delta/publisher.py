@@ -501,8 +501,9 @@ class Publisher:
     ) -> dict[str, str]:
         """Append again the rows that other programs took out of ``inbox`` (RESTORE, DELETE).
 
-        Rows that the log no longer has are reported. Return the queues in which a damaged row keeps
-        rows out, with the error of each. These queues are tried again once a minute.
+        Ranges of rows that the log no longer has are logged as errors. Return the queues in which a
+        damaged row keeps rows out, with the text of the error for each; empty if nothing is
+        missing. These queues are tried again once a minute.
         """
         if not inbox.lacks_rows():
             self._kept_out = {}
@@ -656,7 +657,8 @@ class Publisher:
     def _write_identifiers(self, source: LogSource, position: int) -> _Identifiers | None:
         """Write all runs of identifiers as of ``position``, in a file that no commit names yet.
 
-        Return ``None`` if the identifiers are not due, or have not changed.
+        Return ``None`` if the time for the next look has not come, or the identifiers have not
+        changed. The call also sets the time of the next look: the longer this one took, the later.
         """
         began = time.monotonic()
         if began < self._identifiers_due or position == self._identifiers_at:
@@ -694,7 +696,10 @@ class Publisher:
 
 
 class _Shown(NamedTuple):
-    """State that a cycle has made the tables show, with a stamp that reveals later commits."""
+    """The state of the log that a cycle has published, as the tables show it now.
+
+    While the stamp of the log stays the same, the next cycles need not compare anything.
+    """
 
     stamp: object
     """Stamp of the source, taken before its state was read (:meth:`.LogSource.stamp`)."""

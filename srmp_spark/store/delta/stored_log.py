@@ -323,7 +323,10 @@ def _queues(db: sqlite3.Connection) -> list[QueueRow]:
 def _ahead(
     db: sqlite3.Connection, queue_id: int, consumer: str, received: int
 ) -> list[Range] | str:
-    """Return the sequences that a consumer has received beyond its mark as a value for JSON."""
+    """Return the sequences above ``received`` that a consumer has received, as a value for JSON.
+
+    ``received`` is the consumer's mark: it has received all rows up to it.
+    """
     return set_as_json(marks.load(db, queue_id, consumer, received))
 
 

@@ -29,9 +29,10 @@ _DAY_US = 86_400_000_000
 
 
 def newest(connection: sqlite3.Connection) -> int | None:
-    """Return the latest time that the retention clock is known to have reached.
+    """Return the latest time that the outbox shows, or ``None`` in a new outbox.
 
-    Return ``None`` in a new outbox. The time is in microseconds since 1970, UTC.
+    That is the later one of the stored retention clock and the time of the newest committed batch,
+    in microseconds since 1970, UTC.
     """
     (noted,) = connection.execute(
         "SELECT max(CAST(value AS INTEGER)) FROM meta WHERE key = ?", (_CLOCK,)

@@ -72,8 +72,9 @@ class KnownQueue:
     def saw(self, epoch: str, first: int, last: int) -> None:
         """Record that ``inbox`` has rows of ``epoch``, from ``first`` to ``last`` (both included).
 
-        The table ``queues`` may not list the queue with this epoch yet, nor that the queue was
-        created again after it was deleted.
+        The table ``queues``, which is written later, may not list the queue with this epoch yet. It
+        may also show the queue as deleted although it was created again: a row above ``trimmed_to``
+        reveals that.
         """
         # A deletion removes all rows. A row after them means that the queue was created again and
         # continued counting.

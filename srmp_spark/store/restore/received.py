@@ -160,9 +160,11 @@ class Received:
             return None
 
     def _take_forwarded(self, row: Mapping[str, Any], stream: StreamId | None, at: int) -> None:
-        """Count a message for another host that the tables may not count yet.
+        """Count a message for another host as received if its sender may have a receipt.
 
-        The docstring of the module has the rules.
+        Otherwise the message is noted as not counted: :meth:`write` leaves its identifier out,
+        unless :meth:`is_outgoing` counts it. A message outside a stream whose identifier is already
+        known stays counted.
         """
         if row["lineage"] is None or row["uniquifier"] is None:
             return
@@ -238,10 +240,11 @@ class Received:
         return self._forwarded.keys()
 
     def is_outgoing(self, lineage: str, uniquifier: int) -> None:
-        """Record that a message for another host waits in the outbox and need not arrive again.
+        """Count a message for another host as received, because it waits in the new outbox.
 
-        The envelope of a message does not state the sender. If two senders are possible, the
-        messages of both are accepted again, so that the wrong one is not lost.
+        So it need not arrive again. The envelope of a message does not state the sender. If two
+        senders are possible, neither message is counted: both are accepted again, so that the wrong
+        one is not lost.
         """
         keys = self._senders.get((lineage, uniquifier), ())
         if len(keys) != 1:
@@ -297,7 +300,11 @@ class Received:
         )
 
     def write(self, db: sqlite3.Connection) -> None:
-        """Write streams and message identifiers into the database, in the caller's transaction."""
+        """Write streams and message identifiers into the database, in the caller's transaction.
+
+        Call the method last. Identifiers of messages for other hosts that do not count (see the
+        module) are left out.
+        """
         self._count_outgoing()
         history = HistoryChanges(list(_without(self.history.rows(), self._forwarded)), [])
         state.divide_history(db, self._undivided_until)

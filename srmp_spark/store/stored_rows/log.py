@@ -420,9 +420,9 @@ class Log:
     ) -> tuple[list[Chunk], int]:
         """Return the next pieces of rows ``at`` to ``to``, and the sequence at which to continue.
 
-        The pieces are one segment, or groups until ``fetch_bytes`` are reached. The list is empty
-        if ``at`` is in a hole. Raises :class:`TrimmedError` if retention has deleted ``at``, and
-        :class:`StoreDamagedError` if the row is missing.
+        Both bounds are included. The pieces are one segment, or groups until ``fetch_bytes`` are
+        reached. The list is empty if ``at`` is in a hole. Raises :class:`TrimmedError` if retention
+        has deleted ``at``, and :class:`StoreDamagedError` if the row is missing.
         """
         with self.snapshot() as db:
             _, trimmed_to = self._queue(queue)

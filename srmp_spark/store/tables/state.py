@@ -314,13 +314,17 @@ def _run(row: Sequence[Any]) -> HistoryRun:
 
 
 def divide_history(connection: sqlite3.Connection, undivided_until: int | None = None) -> None:
-    """Store until when message identifiers were saved without their owner, unless it is stored.
+    """Store the time until which identifiers were saved without their sender, if none is stored.
 
-    The owner is the authenticated sender (:mod:`~srmp_spark.srmp.receiving.trust_domain`). An
-    earlier version saved identifiers without the sender's name. Such identifiers count as repeats
-    for every sender during the 30 days that they are kept. Otherwise a message that a named sender
-    repeats after the update would be a second row. ``undivided_until`` (microseconds since 1970,
-    UTC) comes from a caller that knows the time; else the table ``history`` decides.
+    The key in the table ``meta`` is ``undivided_until``; a stored time is never replaced. An
+    earlier version saved message identifiers without the name of the authenticated sender
+    (:mod:`~srmp_spark.srmp.receiving.trust_domain`). Such identifiers count as repeats for every
+    sender during the 30 days that they are kept. Otherwise a message that a named sender repeats
+    after the update would be a second row.
+
+    ``undivided_until`` is in microseconds since 1970, UTC; 0 means that all identifiers have their
+    sender. Without it the function computes the time from the table ``history``. It runs in the
+    caller's transaction.
     """
     if undivided_until is None:
         found = "SELECT max(last_received_at), max(instr(lineage, ?)) FROM history"

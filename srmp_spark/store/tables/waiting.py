@@ -185,7 +185,10 @@ class Waiting:
         self._count_each(holes)
 
     def trim(self, to: int) -> None:
-        """Forget the holes up to ``to``, because retention has deleted all rows up to ``to``."""
+        """Forget the holes up to ``to``, because retention has deleted all rows up to ``to``.
+
+        The counts and :attr:`received` stay as they are.
+        """
         self.holes.discard_through(to)
 
     def copy(self) -> Waiting:
@@ -236,7 +239,10 @@ class Waiting:
         entry.left, entry.waits = left, wait
 
     def _forget(self) -> None:
-        """Forget entries without a waiting row: always at both ends, in between only if many."""
+        """Free entries without a waiting row: at both ends at once, in between only if many.
+
+        See :data:`_FORGET`.
+        """
         entries = self._entries
         while self._head < len(entries) and not entries[self._head].waits:
             self._head += 1

@@ -68,9 +68,9 @@ class HeldGroup(NamedTuple):
 
 
 class HeldFile(NamedTuple):
-    """A live file of the table, and the groups of the outbox that it holds.
+    """A live file of ``outgoing_queue``, and the groups of the outbox that it holds.
 
-    Without groups the file is damaged, or its content is unknown.
+    If ``groups`` is empty, the file is damaged or has no note of its groups.
     """
 
     file: LiveFile

@@ -94,7 +94,8 @@ class Standing(NamedTuple):
 def standing_of(row: OutgoingQueueRow, live: LiveQueue | None) -> Standing:
     """Return the numbers from which the states of a queue's messages follow.
 
-    While no sender process reports more, every message that may have been sent is in doubt.
+    ``live`` is the report of the running sender process. Without it every message that may have
+    been sent is in doubt.
     """
     done = row.acknowledged_to
     if live is None:
@@ -273,10 +274,9 @@ def finish(columns: dict[str, pa.Array], spec: TableSpec, position: int) -> pa.T
 
 
 def stream_rows(look: OutboxLook, queue_manager: str, spec: TableSpec) -> pa.Table:
-    """Return the rows of ``outgoing_streams``: one for each destination.
+    """Return the rows of ``outgoing_streams`` as an Arrow table: one for each destination.
 
-    The row shows the stream of the destination, or its queue of other messages where no stream ever
-    began.
+    The row shows the queue of kind ``stream`` of the destination, else its queue of kind ``plain``.
     """
     chosen: dict[str, OutgoingQueueRow] = {}
     for key, row in look.queues.items():

@@ -289,10 +289,10 @@ class _Statistics:
 
 
 def _plain(value: object, *, up: bool = False) -> object:
-    """Return a value as the Delta log writes it, for JSON.
+    """Return a value as it stands in the statistics of the Delta log, for JSON.
 
-    Timestamps have milliseconds in the Delta log. So a timestamp is rounded down, and rounded up
-    with ``up``, for a greatest value.
+    A timestamp becomes a text with whole milliseconds, rounded down, or up with ``up`` (for a
+    greatest value). Any other value is returned unchanged.
     """
     if isinstance(value, datetime):
         micros = value.microsecond

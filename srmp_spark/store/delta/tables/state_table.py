@@ -186,7 +186,7 @@ class StateTable:
 
     @property
     def answers(self) -> bool:
-        """Return whether the queue manager has stated that its version answers questions."""
+        """Return whether ``inbox`` notes that this queue manager answers questions of restores."""
         return bool(self._positions.get(answers_id(self._queue_manager)))
 
     def note_restore(self, number: int, appends: int) -> None:
@@ -296,12 +296,12 @@ class StateTable:
         return self._positions.moves
 
     def lacks_rows(self) -> bool:
-        """Return whether other programs removed rows of this queue manager."""
+        """Return whether rows of this queue manager were removed by others; update the counts."""
         return self._rows.lacks()
 
     @property
     def rows_gone(self) -> int:
-        """Return how many rows other programs had removed at the last :meth:`lacks_rows`."""
+        """Return how many rows were missing at the last :meth:`lacks_rows`."""
         return self._rows.expected - self._rows.found
 
     def is_as_put(self) -> bool:

@@ -27,7 +27,9 @@ LIVE_FILE = "outbox.live.json"
 class SentRun(NamedTuple):
     """Consecutive messages that were sent equally often, at about the same times.
 
-    ``SENT_TOGETHER_US`` says how close these times are.
+    These times are less than :data:`.SENT_TOGETHER_US` apart
+    (:mod:`srmp_spark.queue_manager.sender.reporting.sendings`). All times are in microseconds since
+    1970, UTC.
     """
 
     first: int

@@ -714,8 +714,8 @@ def _until_damaged(
 ) -> list[StoredMessage]:
     """Return the messages of the rows ``indices`` before the first one that cannot be read.
 
-    Raises :class:`UnreadableRowsError` if there are no such messages and nothing else was found
-    (``alone``).
+    ``base`` plus an index is the serial of the row. If already the first row is damaged, the result
+    is empty; with ``alone``, :class:`UnreadableRowsError` is raised instead.
     """
     found: list[StoredMessage] = []
     for index in indices:

@@ -258,7 +258,9 @@ class ForwardedBatch:
     ) -> None:
         """Write messages, dead letters and the cursor of the log, in the caller's transaction.
 
-        Raises :class:`CursorMovedError` if the stored cursor is not ``since`` any longer.
+        ``numbered`` has the serials and identifiers, and ``queue_ids`` the ids of the outgoing
+        queues in the table ``queues``. Raises :class:`CursorMovedError` if the stored cursor is not
+        ``since`` any longer.
         """
         ids_first = numbered.ids_first
         for part, given in zip(self.parts, numbered.enqueued, strict=True):
@@ -290,9 +292,9 @@ class ForwardedBatch:
             raise_format(connection, FORMAT_FORWARDED)
 
     def _bury(self, connection: sqlite3.Connection, row: Unsendable, number: int) -> None:
-        """Store a row of the log as a dead letter, and log the reason.
+        """Store a row of the log as a dead letter in the caller's transaction, and log the reason.
 
-        ``number`` is the number of its message identifier.
+        ``number`` is the message identifier (a number) that the dead letter gets.
         """
         why = f"row {row.sequence} of {FORWARD_QUEUE} cannot be forwarded: {row.why}"
         _log.error(

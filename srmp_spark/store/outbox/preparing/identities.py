@@ -483,11 +483,13 @@ class Identities:
     def _settle(
         self, part: _Span, content: np.ndarray, found: np.ndarray, wanted: np.ndarray, scan: Scan
     ) -> None:
-        """Distinguish the repeats of ``part`` from its conflicts, and note both.
+        """Note which rows of ``part`` are repeats and which are conflicts.
 
-        ``found`` and ``wanted`` have one value for each key or position of ``part``: whether it was
-        known before the batch, and the content that it belongs to. ``content`` has one value for
-        each row.
+        A row is a repeat if its identity was known or occurred before in the batch, and belongs to
+        the same content. It is a conflict if the identity belongs to another content. ``found`` and
+        ``wanted`` have one value for each distinct identity of ``part``: whether it was known
+        before the batch, and the content that it belongs to. ``content`` has the content of each
+        row of ``part``. The results go into :attr:`known` and :attr:`conflicts`.
         """
         of = np.cumsum(~part.same) - 1 if part.same.any() else slice(None)
         differs = content != wanted[of]

@@ -174,10 +174,10 @@ _OF_QUERY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:(?=[0-9]+\Z)"
 
 
 def shown_batch(batch: str) -> str:
-    """Return the name of a batch for the state tables.
+    """Return the name of a batch as the state tables show it.
 
-    A batch ``QUERY:NUMBER`` is a micro-batch of a named application, and is shown as its number
-    alone.
+    A batch ``QUERY:NUMBER`` is a micro-batch of an application with a name, and is shown as
+    ``NUMBER``. Any other name is shown as it is.
     """
     return _OF_QUERY.sub("", batch, count=1) if _OF_QUERY.match(batch) else batch
 
@@ -629,9 +629,11 @@ class Preparation:
     def write_last(
         self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
     ) -> None:
-        """Write the last part of the batch in the caller's transaction (:meth:`.Outbox.write`).
+        """Write what makes the batch count, in the caller's transaction (:meth:`.Outbox.write`).
 
-        With the commit of the transaction the rows of the batch become messages.
+        See :meth:`Prepared.write_last`. The conflicts become dead letters, and so do the rows of
+        parts that found no room. The rows of the table ``stages`` for this batch and its lost
+        attempts are deleted.
         """
         assert self.result is not None, "numbered() has seen it"
         if self._has_marked:
@@ -723,7 +725,7 @@ class Preparation:
 
     @property
     def letters(self) -> int:
-        """Return how many rows become dead letters."""
+        """Return how many rows become dead letters because they are conflicts."""
         return sum(part.rows for part, _ in self._letters)
 
     @property

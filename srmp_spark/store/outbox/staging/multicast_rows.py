@@ -39,10 +39,12 @@ def check_multicast_rows(
     *,
     served: bool,
 ) -> None:
-    """Call ``refuse`` for the first row to a multicast group that breaks a rule of this module.
+    """Call ``refuse`` for the first row to a multicast group that cannot be sent.
 
-    ``refuse`` raises an error. Rows to other destinations are ignored. ``served`` says whether this
-    queue manager sends multicast.
+    ``refuse`` must raise an error. A row is refused if ``served`` is ``False`` (this queue manager
+    does not send multicast), if its ``delivery`` is not ``express`` or null, or if its message
+    would exceed :data:`.APDU_SENT_MAX` bytes, or cannot be encoded. Rows to other destinations are
+    ignored.
     """
     spelled = columns["destination"].dictionary_encode()
     names = spelled.dictionary.to_pylist()

@@ -60,9 +60,12 @@ def only_reliable(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
 def check_reliable_rows(
     columns: Mapping[str, pa.Array], addresses: Addresses, refuse: Refuse
 ) -> None:
-    """Call ``refuse`` for the first row to a service that breaks a rule of this module.
+    """Call ``refuse`` for the first row to a service (``wsrm:URL``) that cannot be sent.
 
-    ``refuse`` raises an error. Rows to other destinations are ignored.
+    ``refuse`` must raise an error. A row is refused if a column for which SOAP has no place
+    (``label``, for example) has a value, if ``delivery`` is not ``recoverable`` or null, if
+    ``soap_action`` is missing or no URI, if a version is not supported, or if ``body`` is no
+    content of a SOAP Body. Rows to other destinations are ignored.
     """
     spelled = columns["destination"].dictionary_encode()
     names = spelled.dictionary.to_pylist()

@@ -212,10 +212,13 @@ class OutboxDatabase:
             raise self._failure
 
     def keep_log(self, *, is_long: bool) -> None:
-        """Set whether the file of the WAL keeps its length when SQLite begins the WAL anew.
+        """Set how much of the WAL's file is kept when SQLite begins the WAL anew.
 
-        Keep the length while a large batch is written. If the file were cut and extended again
-        every 100 MB, the thread that writes would spend a tenth of its time on it.
+        With ``is_long`` the file keeps up to :data:`.WAL_BYTES_MAX` bytes, else
+        :data:`.LOG_BYTES_KEPT`. Use ``is_long`` while a large batch is written. If the file were
+        cut and extended again every 100 MB, the thread that writes would spend a tenth of its time
+        on it. After a failure of the outbox the call does nothing. Raises :class:`StoreSyncError`
+        if SQLite refuses the setting; the outbox has then failed (:meth:`fail`).
         """
         if self._failure is not None:
             return

@@ -54,9 +54,10 @@ def read_to(database: OutboxDatabase) -> Cursor | None:
 
 
 def hold_forwarding(connection: sqlite3.Connection, why: str) -> None:
-    """Store that forwarding is held until :func:`held_because` finds the queue empty.
+    """Store that forwarding is held, in the caller's transaction.
 
-    ``why`` is the reason, for an operator. The function runs in the caller's transaction.
+    It is held until :func:`held_because` is called while no message waits in ``private$/forward$``.
+    ``why`` is the reason, for an operator.
     """
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_HELD, why))
 

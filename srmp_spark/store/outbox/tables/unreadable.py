@@ -270,7 +270,8 @@ def _of_moved(connection: sqlite3.Connection) -> Iterator[Problem]:
 def _of_meta(connection: sqlite3.Connection) -> Iterator[Problem]:
     """Yield the rows of the table ``meta`` that cannot be read.
 
-    They are notes of damage (:mod:`.damage`), cursors and incarnations (:mod:`.incarnations`).
+    Checked are the numbers of :data:`_META_NUMBERS`, the incarnations (:mod:`.incarnations`) and
+    the notes of damage (:mod:`.damage`).
     """
     facts = dict(connection.execute("SELECT key, value FROM meta"))
     for key, value in facts.items():
@@ -333,9 +334,10 @@ def _class_of(value: Any) -> str:  # noqa: ANN401  # a value of SQLite
 
 
 def _move(connection: sqlite3.Connection, problem: Problem, at: int) -> dict[str, Any]:
-    """Move a database row into ``set_aside``; return its values by column.
+    """Move a database row into the table ``set_aside``; return its values by column.
 
-    The result is empty if the row was moved before.
+    The function runs in the caller's transaction. ``at`` is the present time, in microseconds since
+    1970, UTC. The result is empty if the row no longer exists, because it was moved before.
     """
     condition = " AND ".join(f"{name} = ?" for name in problem.where)
     place = (*problem.where.values(),)
@@ -439,7 +441,11 @@ def _make_anew(connection: sqlite3.Connection, values: Mapping[str, Any], at: in
 
 
 def _serial_beyond(connection: sqlite3.Connection, number: int) -> int:
-    """Return a serial SERIAL_GAP above all serials that the tables show for the queue."""
+    """Return a serial SERIAL_GAP above all serials that the tables show for the queue.
+
+    ``number`` is the id of the queue. The ends of all other queues count too, because the end of
+    this one is lost.
+    """
     (last,) = connection.execute(
         "SELECT coalesce(max(last), 0) FROM parts WHERE queue_id = ?", (number,)
     ).fetchone()
