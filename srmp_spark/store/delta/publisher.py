@@ -711,7 +711,7 @@ class _Shown(NamedTuple):
 
 
 class _Identifiers(NamedTuple):
-    """The new content of ``message_id_history``, not committed yet."""
+    """The new content of ``message_id_history`` (``None``: no row), not committed yet."""
 
     file: DataFile | None
     position: int

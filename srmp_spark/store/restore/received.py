@@ -233,9 +233,9 @@ class Received:
 
     @property
     def forwarded(self) -> Collection[Identifier]:
-        """Return the identifiers of messages for other hosts that the new outbox may have.
+        """Return the identifiers of messages for other hosts that do not count as received so far.
 
-        :meth:`is_outgoing` removes an identifier.
+        These messages may wait in the new outbox. :meth:`is_outgoing` removes an identifier.
         """
         return self._forwarded.keys()
 

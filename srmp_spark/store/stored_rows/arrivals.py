@@ -30,7 +30,7 @@ A log of a billion rows takes two minutes.
 
 
 class FirstSince(NamedTuple):
-    """Result of one call of :func:`first_since`."""
+    """Result of one call of :func:`first_since`: the row that was found, or how far it searched."""
 
     sequence: int | None
     """Sequence of the first row that arrived at or after the time; ``None`` if not found yet."""

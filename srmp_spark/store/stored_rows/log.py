@@ -84,7 +84,7 @@ _SEGMENT = (
 
 
 class Bounds(NamedTuple):
-    """The bounds of the rows that the log holds of a queue in one epoch."""
+    """The first and the last row that the log holds of a queue in one epoch."""
 
     epoch: str
     first: int

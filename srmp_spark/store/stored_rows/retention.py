@@ -77,7 +77,7 @@ def newest_arrival(connection: sqlite3.Connection) -> int | None:
 
 
 class Limits(NamedTuple):
-    """Limits that :func:`plan` applies to one queue."""
+    """Limits that :func:`plan` applies to one queue: age, bytes, and what must be read before."""
 
     before: int
     """Rows that arrived before this time (microseconds since 1970, UTC) are past their retention

@@ -123,7 +123,7 @@ _RECEIPT = (
 
 
 class OwedDecision(NamedTuple):
-    """One receipt to send, as stored in the table ``decided_receipts``."""
+    """One receipt to send, as stored in the table ``decided_receipts``; ``id`` is its rowid."""
 
     id: int
     number: int | None
@@ -132,7 +132,7 @@ class OwedDecision(NamedTuple):
 
 
 class Expanded(NamedTuple):
-    """Result of one call of :func:`expand`."""
+    """Result of one call of :func:`expand`: lanes with new receipts, and whether more is left."""
 
     lanes: set[Lane]
     """Lanes (see :data:`Lane`) that have new receipts."""

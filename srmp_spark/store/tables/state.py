@@ -89,7 +89,10 @@ class StoredConsumer(NamedTuple):
 
 
 class StoredReceipt(NamedTuple):
-    """One owed receipt, and the number by which :func:`delete_owed` deletes it after delivery."""
+    """One owed receipt (:class:`.Journal`), as stored.
+
+    By its number ``id`` :func:`delete_owed` deletes it after delivery.
+    """
 
     id: int
     receipt: OwedReceipt

@@ -61,7 +61,11 @@ NOTE = "srmp.groups"
 
 
 class HeldGroup(NamedTuple):
-    """One group of the outbox, as a file holds it: rowid and stamp of the group."""
+    """One group of the outbox whose rows a file holds: rowid and stamp of the group.
+
+    The stamp is the digest (:func:`.outgoing_rows.stamp`) that the group had when the file was
+    written.
+    """
 
     id: int
     stamp: str

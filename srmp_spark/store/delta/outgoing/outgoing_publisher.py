@@ -301,7 +301,10 @@ class OutgoingPublisher:
         )
 
     def _forget(self) -> None:
-        """Drop all handles, so that the next cycle opens and repairs as a start does."""
+        """Drop all handles of tables and of the outbox.
+
+        The next cycle opens and repairs them as a start does.
+        """
         if self._source is not None:
             self._source.close()
         self._tables, self._source, self._held = {}, None, None

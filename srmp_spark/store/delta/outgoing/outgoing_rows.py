@@ -256,7 +256,10 @@ def reason_of(moved: MovedRow) -> str:
 
 
 def _state_at_the_end(moved: MovedRow) -> str | None:
-    """Return the state of a message when it was moved; ``None`` for a journal copy."""
+    """Return the state that a dead letter had when it was moved; ``None`` for a journal copy.
+
+    The result is one of QUEUED, AWAITING_FINAL and IN_DOUBT.
+    """
     if moved.fate == "journal":
         return None
     if moved.in_doubt:
@@ -320,7 +323,10 @@ def stream_rows(look: OutboxLook, queue_manager: str, spec: TableSpec) -> pa.Tab
 
 
 def _delivery_of(queue: QueueKey) -> str:
-    """Return the delivery mode of a message whose row does not state the mode."""
+    """Return the delivery mode of a message whose row does not state the mode.
+
+    That is ``transactional`` in a stream, ``express`` to a multicast group, else ``recoverable``.
+    """
     if queue.kind == "stream":
         return "transactional"
     return "express" if is_multicast(queue.destination) else "recoverable"

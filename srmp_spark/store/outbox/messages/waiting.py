@@ -75,7 +75,7 @@ class PartRow(NamedTuple):
 
 
 class WaitingRow(NamedTuple):
-    """A waiting message, with its origin."""
+    """A waiting message, with the application, batch and key that it was committed with."""
 
     stored: StoredMessage
     application: str

@@ -89,7 +89,7 @@ class Incoming(NamedTuple):
 
 
 class Unsendable(NamedTuple):
-    """A row of the log that cannot be forwarded."""
+    """A row of the log that cannot be forwarded, and the reason ``why``."""
 
     to: str
     """The destination of the row, as far as it is known."""

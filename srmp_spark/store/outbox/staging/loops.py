@@ -19,7 +19,7 @@ from srmp_spark.store.outbox.errors import LOOP, BatchError
 
 
 class Source(NamedTuple):
-    """The log that a row was read from."""
+    """The log that a row was read from: one epoch of one queue of a queue manager."""
 
     queue_manager: str
     epoch: str

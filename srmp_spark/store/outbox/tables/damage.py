@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class Unreadable(NamedTuple):
-    """Rows of one queue that cannot be read."""
+    """A note about rows of one queue that cannot be read: how many, which, and the reason."""
 
     rows: int
     serials: tuple[int, int]

@@ -23,7 +23,10 @@ WHICH_FILE = "outbox.identity"
 
 
 class Which(NamedTuple):
-    """The content of the file ``outbox.identity``."""
+    """The content of the file ``outbox.identity``: facts that identify the right ``outbox.db``.
+
+    ``inode`` is that of ``outbox.db``.
+    """
 
     inode: int
     born: int | None
