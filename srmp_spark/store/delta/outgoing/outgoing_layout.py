@@ -107,7 +107,10 @@ def note_of(groups: Sequence[HeldGroup]) -> str:
 
 
 def read_note(text: str | None) -> tuple[HeldGroup, ...]:
-    """Return the groups from the note of a file's footer; empty if the file has no note."""
+    """Return the groups from the note of a file's footer; empty if the file has no note.
+
+    Raises :class:`ValueError` or :class:`TypeError` if ``text`` is no note of :func:`note_of`.
+    """
     return tuple(HeldGroup(*group) for group in json.loads(text or "[]"))
 
 

@@ -385,7 +385,10 @@ def _as_base64(value: bytes) -> dict[str, str]:
 
 
 def _hold(connection: sqlite3.Connection, queue_id: int) -> None:
-    """Hold an outgoing queue until an operator decides; all of its messages are in doubt."""
+    """Hold an outgoing queue until an operator decides, in the caller's transaction.
+
+    All of its messages then count as in doubt.
+    """
     connection.execute("UPDATE queues SET paused = 1, released_to = end WHERE id = ?", (queue_id,))
 
 
