@@ -35,9 +35,9 @@ def _quotas(manager: QueueManager) -> list[tuple[tuple[str, ...], float]]:
 
 
 def gauges(manager: QueueManager) -> list[Gauge]:
-    """Return the metrics that are readings of the present state and no counters.
+    """Return the metrics that show the present state of queues, messages, subscriptions and disk.
 
-    Each is read when ``/metrics`` is called.
+    Their values are read at each call of ``/metrics``.
     """
 
     def for_readers() -> list[Queue]:
@@ -185,9 +185,10 @@ def gauges(manager: QueueManager) -> list[Gauge]:
 
 
 def counters(manager: QueueManager) -> list[Gauge]:
-    """Return the metrics whose numbers only rise: dead letters, and packets of multicast.
+    """Return the metrics whose values only rise: dead letters, and packets of multicast.
 
-    Those of multicast are left out if multicast is not in use.
+    Their values are read at each call of ``/metrics``. The metrics of multicast are left out if
+    multicast is not in use.
     """
     dead = Gauge(
         "srmp_dead_letters",
