@@ -40,10 +40,10 @@ class OwnOrder:
         return lock
 
     async def room(self, messages: int, size: int) -> None:
-        """Wait until so many more messages and bytes may be submitted, and take that room.
+        """Wait until ``messages`` more messages of ``size`` bytes may be submitted; take that room.
 
         Callers are served in the order of their calls. There is no time-out. Call :meth:`written`
-        when the messages are stored or refused.
+        with the same numbers when the messages are stored or refused.
         """
         async with self._door:
             while self._messages and (
