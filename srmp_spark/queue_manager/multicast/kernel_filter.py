@@ -31,10 +31,10 @@ _ALL: Final = 0xFFFF_FFFF
 
 
 def _program(types: Sequence[PacketType], *, is_raw: bool) -> list[tuple[int, int, int, int]]:
-    """Return the BPF program that drops PGM packets of ``types``' complement, as instructions.
+    """Return a BPF program that passes the PGM packets of ``types`` and drops all others.
 
-    An instruction is (code, skip if true, skip if false, value). Packets of a UDP socket begin with
-    the UDP header, packets of a raw socket with the IP header.
+    The result lists its instructions as (code, skip if true, skip if false, value). Packets of a
+    UDP socket begin with the UDP header, packets of a raw socket with the IP header.
     """
     load = (
         [(_X_IS_HEADER_LENGTH, 0, 0, 0), (_LOAD_BYTE_AT_X, 0, 0, _TYPE_AT)]

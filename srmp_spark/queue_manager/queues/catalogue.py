@@ -321,8 +321,7 @@ class Queue:
         )
 
     def behind_hole(self, after: int) -> int:
-        """Return the last sequence of the hole right after ``after``, or ``after`` if there is
-        none.
+        """Return the last sequence of the hole right after ``after``; ``after`` if none is there.
 
         A hole may be as long as all the rows that were lost with a disk.
         """

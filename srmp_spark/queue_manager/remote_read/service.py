@@ -191,7 +191,7 @@ class RemoteReadService:
     def has_room(self) -> None:
         """Read the messages that waited for room, for each reader that has room now.
 
-        Called when readers have taken answers.
+        Called when readers have taken answers or connections have ended.
         """
         for key in tuple(self._unread):
             waiting, connection = self._unread.get(key), self._connections.get(key)
@@ -477,7 +477,8 @@ class RemoteReadService:
     async def _renew(self) -> None:
         """Renew the lease of each queue that is open to receive, every RENEW_SECONDS, forever.
 
-        If another holder has the lease, the receiving handles of the queue become stale.
+        The renewal is not stored. If another holder has the lease, the receiving handles of the
+        queue become stale.
         """
         while True:
             await asyncio.sleep(RENEW_SECONDS)
