@@ -156,11 +156,10 @@ class ServeConfig:
 
     @property
     def rpc_auth_level(self) -> str:
-        """Return the least protection (``--rpc-min-auth``) of calls at the RPC port.
+        """Return the least protection of calls at the RPC port. Calls with less are refused.
 
-        Calls with less are refused. The default is "none" without a port, and on loopback without
-        ``[[rpc_account]]``, else "privacy". Raises :class:`ConfigurationError` if the host has no
-        address.
+        The default is "none" without a port, and on loopback without ``[[rpc_account]]``, otherwise
+        "privacy". Raises :class:`ConfigurationError` if the host of the port has no address.
         """
         if self.rpc_min_auth is not None:
             return self.rpc_min_auth

@@ -104,7 +104,10 @@ class Keeping(Protocol):
         ...
 
     def nothing_is_kept(self) -> None:
-        """State that no message is kept, so the records of :meth:`sending_end` may be discarded."""
+        """State that no message is kept, so the records of :meth:`sending_end` may be discarded.
+
+        Raises :class:`OSError` if they cannot be discarded.
+        """
         ...
 
     def refuses(self) -> str | None:
@@ -168,7 +171,7 @@ class Mover:
         self.is_empty = False
         """Whether the remote queue had no further message for the last batch."""
         self.is_busy = False
-        """Whether messages are locked. A process should be stopped when none are."""
+        """Whether messages are locked. A process should be stopped only while this is false."""
         self._full: str | None = None
         self._line = Line()
         self._is_blocked = False
@@ -193,9 +196,9 @@ class Mover:
         """Move at most one batch, and return the number of messages that were locked.
 
         The result is 0 if no message arrived within ``wait_s`` seconds, or if the local queue
-        accepts no rows (:attr:`is_full`). Messages may be locked and not be rows yet. Raises
-        :class:`LostError`, :class:`RefusedError`, :class:`OSError` if an End cannot be recorded,
-        and the errors of the store; then :meth:`lost` must follow.
+        accepts no rows (:attr:`is_full`). Of the locked messages some may not be rows yet; later
+        calls continue with them. Raises :class:`LostError`, :class:`RefusedError`, :class:`OSError`
+        if an End cannot be recorded, and the errors of the store; then :meth:`lost` must follow.
         """
         return await self.batches(queue, wait_s, goes_on=lambda: False)
 
@@ -328,7 +331,9 @@ class Mover:
     async def _remove_copied(self, queue: ReadableQueue, messages: Sequence[Pulled]) -> None:
         """Remove messages that are rows already, from ``mode = "copy"``, from the remote queue.
 
-        Whether an End succeeds or the message arrives again, nothing is lost or doubled.
+        Whether an End succeeds or the message arrives again, nothing is lost or doubled. The keys
+        of the removed messages are deleted from the store. Raises :class:`LostError` and
+        :class:`RefusedError`.
         """
         for each in messages:
             if await queue.end(each.request) is Ended.CARRIED_OUT:
@@ -340,7 +345,8 @@ class Mover:
     def _same(self, found: Pulled) -> Pulled:
         """Return the kept message with the key of ``found``, or ``found`` if none is kept.
 
-        The kept message gets the lock of ``found``, and its state changes.
+        The kept message gets the lock of ``found``. Unless it is in state KEPT, its state changes
+        by LOCKED_AGAIN.
         """
         kept = self.kept.get(found.key)
         if kept is None:
@@ -407,8 +413,8 @@ class Mover:
     async def _settle(self) -> None:
         """Delete kept messages that another reader has, and make rows of those that were ended.
 
-        Messages that the local queue does not accept now stay kept, and :attr:`is_full` has the
-        reason.
+        Wait until that is on stable storage. Messages that the local queue does not accept now stay
+        kept, and :attr:`is_full` has the reason.
         """
         nobodys = [key for key, each in self.kept.items() if each.state is PulledState.DROPPED]
         if nobodys:
@@ -430,7 +436,8 @@ class Mover:
     def lost(self) -> None:
         """Record that the connection is gone, with its locks and cursors.
 
-        Messages that were locked become doubtful.
+        Messages that were locked become doubtful. If a batch was in progress, the next one is
+        smaller (:meth:`.Line.broke`).
         """
         self._passing = None
         self._line.broke()

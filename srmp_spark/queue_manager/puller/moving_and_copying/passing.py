@@ -58,8 +58,9 @@ class Passing:
 
         At most ``messages_max`` messages are locked. The batch ends early at BATCH_BYTES bytes,
         after PASSED_AT_ONCE unreadable messages, or at the end of the queue. Messages that another
-        reader has locked are left out. Raises :class:`RemoteProtocolError` if the cursor does not
-        advance, and :class:`LimitExceededError` after UNREADABLE_WALKED_MAX unreadable messages.
+        reader has locked or removed are left out. Raises :class:`RemoteProtocolError` if the cursor
+        does not advance, and :class:`LimitExceededError` after UNREADABLE_WALKED_MAX unreadable
+        messages.
         """
         locked: list[Pulled] = []
         size, passes_until = 0, self.passed + PASSED_AT_ONCE
