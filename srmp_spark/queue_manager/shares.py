@@ -84,7 +84,7 @@ class Shares(Generic[_T]):
         return any(each != caller and self._may_have_more(each) for each in self._waiting)
 
     def is_wanted(self, caller: str | None) -> bool:
-        """Return whether a waiting thing would get a place if ``caller`` gave one of its own back."""
+        """Return whether a waiting thing would get the place that ``caller`` would give back."""
         return any(each == caller or self._may_have_more(each) for each in self._waiting)
 
     def _may_have_more(self, caller: str | None) -> bool:

@@ -107,7 +107,7 @@ class StartReceiveResponse(NamedTuple):
     def encode(self, syntax: TransferSyntax) -> bytes:
         """Return the stub of the response.
 
-        Raises :class:`LocalProtocolError` for more than two sections or a number out of its range.
+        Raises :class:`LocalProtocolError` for more than two sections or a value out of its range.
         """
         if syntax is NDR64:
             return _encode64(self)
@@ -117,7 +117,7 @@ class StartReceiveResponse(NamedTuple):
 def failure(status: int) -> StartReceiveResponse:
     """Return the response of a server that fails with ``status`` and returns no message.
 
-    Every [out] parameter must be sent, so each is 0 or empty.
+    Every [out] parameter must be sent, so each of the others is 0 or empty.
     """
     return StartReceiveResponse(0, 0, (), status)
 

@@ -194,7 +194,7 @@ def response_pieces(
 ) -> Iterator[Piece]:
     """Yield a response in fragments of at most ``fragment`` bytes.
 
-    The fragments are like those of :func:`request_pieces`.
+    The fragments are like those of :func:`request_pieces`, and the same error is raised.
     """
     for first, piece, left in _cut(stub, fragment, CALL_HEADER_SIZE, token_size):
         head = _RESPONSE.pack(left, context_id, 0)
@@ -222,7 +222,9 @@ def _cut(
 class Assembly:
     """Joins the fragments of one call into its stub.
 
-    The fragments are appended to one buffer, because a sender may make them very small.
+    ``first`` is the first fragment, which :meth:`add` must get too. ``limit`` is the most bytes of
+    the stub, and ``limit_name`` its name for an error. The fragments are appended to one buffer,
+    because a sender may make them very small.
     """
 
     __slots__ = ("_count", "_data", "call_id", "first", "limit", "limit_name")
@@ -237,10 +239,10 @@ class Assembly:
         self._count = 0
 
     def add(self, fragment: Request | Response) -> None:
-        """Append the next fragment.
+        """Append the next fragment, or the first one.
 
         Raises :class:`RemoteProtocolError` if context or method differ from the first fragment's.
-        Raises :class:`LimitExceededError` if there are too many bytes or too many fragments.
+        Raises :class:`LimitExceededError` beyond the limit of the stub or FRAGMENTS_MAX.
         """
         if fragment.context_id != self.first.context_id or (
             isinstance(fragment, Request)
@@ -269,6 +271,6 @@ class Assembly:
         return len(self._data)
 
     def stub(self) -> bytes:
-        """Return the bytes of the whole stub."""
+        """Return the bytes of all fragments so far: of the whole stub after the last one."""
         # This copies only a bytearray: ``bytes`` returns an immutable value unchanged.
         return bytes(self._data)

@@ -36,9 +36,9 @@ def syntax_id(syntax: TransferSyntax) -> SyntaxId:
 
 
 def features_of(syntax: SyntaxId) -> int | None:
-    """Return the bit mask of features that ``syntax`` carries.
+    """Return the bit mask of features that ``syntax`` carries, or ``None`` if it carries none.
 
-    Return ``None`` if ``syntax`` identifies a transfer syntax instead.
+    ``syntax`` then identifies a transfer syntax instead.
     """
     raw = guid_bytes(syntax.uuid)
     if raw[:8] != FEATURES_PREFIX or syntax.version != FEATURES_VERSION:

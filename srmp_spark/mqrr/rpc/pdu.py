@@ -220,7 +220,7 @@ class PduStream:
         self._buffer = bytearray()
 
     def receive(self, data: bytes) -> Iterator[bytes]:
-        """Add ``data`` and yield each PDU that is complete.
+        """Add ``data``, and yield the bytes of each PDU that is complete.
 
         Complete PDUs are yielded even if the bytes after them are invalid. Raises
         :class:`RemoteProtocolError` as soon as the next bytes cannot begin a PDU, because the rest

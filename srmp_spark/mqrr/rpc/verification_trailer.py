@@ -126,9 +126,10 @@ def split_trailer(stub: bytes) -> tuple[bytes, VerificationTrailer | None]:
 
 
 def _commands(stub: bytes, at: int) -> list[tuple[int, bytes]] | None:
-    """Return the commands from offset ``at`` to the end of the stub.
+    """Return the commands from offset ``at`` to the end of the stub, as (number, value) pairs.
 
-    Return ``None`` if the commands do not end exactly at the end of the stub.
+    Return ``None`` if the commands do not end exactly at the end of the stub, or if there are more
+    than VERIFICATION_COMMANDS_MAX.
     """
     commands: list[tuple[int, bytes]] = []
     while at + _COMMAND.size <= len(stub) and len(commands) < VERIFICATION_COMMANDS_MAX:
