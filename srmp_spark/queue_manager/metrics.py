@@ -53,7 +53,10 @@ class Histogram:
         self.total += seconds
 
     def family(self, name: str, text: str) -> HistogramMetricFamily:
-        """Return the histogram as a metric of ``prometheus_client``, with cumulative buckets."""
+        """Return the histogram as a metric of ``prometheus_client``, with cumulative buckets.
+
+        ``name`` is the name of the metric, ``text`` its help text.
+        """
         buckets: list[tuple[str, float]] = []
         count = 0
         for bound, n in zip((*map(str, BUCKETS_SECONDS), "+Inf"), self.counts, strict=True):

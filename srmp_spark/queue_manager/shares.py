@@ -67,7 +67,10 @@ class Shares(Generic[_T]):
         return self._admit()
 
     def withdraw(self, caller: str | None, thing: _T) -> bool:
-        """Remove ``thing`` from the waiting things. Return whether it waited."""
+        """Remove ``thing`` of ``caller`` from the waiting things.
+
+        Return whether ``thing`` waited.
+        """
         queue = self._waiting.get(caller)
         if queue is None or thing not in queue:
             return False

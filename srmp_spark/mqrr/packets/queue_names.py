@@ -166,9 +166,10 @@ def format_name(
 
 
 def _host_of(admin: QueueName, *, source: str, destination: str) -> str | None:
-    """Return the GUID of the queue manager of an administration queue.
+    """Return the GUID of the queue manager of the administration queue ``admin``.
 
-    Return ``None`` for a public or a direct name, because such a name does not contain the GUID.
+    ``source`` and ``destination`` are the GUIDs of the message's two queue managers. Return
+    ``None`` for a public or a direct name, because such a name does not contain the GUID.
     """
     hosts = {
         _T.PRIVATE_ON_SOURCE: source,

@@ -8,8 +8,8 @@ from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 def require(at: int, size: int, end: int, what: str, section: str) -> None:
     """Check that ``size`` bytes lie between the offsets ``at`` and ``end``.
 
-    Raises :class:`RemoteProtocolError` with the name of the field (``what``) if fewer bytes are
-    left.
+    Raises :class:`RemoteProtocolError` if fewer bytes are left. It names the field (``what``) and
+    the ``section`` of the specification.
     """
     if size > end - at:
         raise RemoteProtocolError(

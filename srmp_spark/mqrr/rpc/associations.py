@@ -62,9 +62,9 @@ class Association(Generic[Value]):
         return ContextHandle(0, uuid)
 
     def find(self, handle: ContextHandle) -> Value | None:
-        """Return the value of a context handle.
+        """Return the value of a context handle, or ``None`` if the handle is unknown.
 
-        Return ``None`` if the handle is unknown; the fault is then nca_s_fault_context_mismatch.
+        The fault for an unknown handle is nca_s_fault_context_mismatch.
         """
         return self._handles.get(handle.uuid) if handle.attributes == 0 else None
 

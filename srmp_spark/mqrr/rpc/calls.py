@@ -173,10 +173,11 @@ def request_pieces(
     token_size: int = 0,
     object_uuid: bytes | None = None,
 ) -> Iterator[Piece]:
-    """Yield a request in fragments of at most ``fragment`` bytes.
+    """Yield a request in fragments, whose PDUs have at most ``fragment`` bytes each.
 
-    Each fragment leaves room for a token of ``token_size`` bytes (0: no token). Raises
-    :class:`LocalProtocolError` if no room is left for the stub.
+    ``context_id`` and ``opnum`` name the method; ``object_uuid`` is the 16 bytes of an object's
+    UUID, if there is one. Each fragment leaves room for a token of ``token_size`` bytes (0: no
+    token). Raises :class:`LocalProtocolError` if no room is left for the stub.
     """
     flags = 0 if object_uuid is None else OBJECT_UUID
     object_bytes = object_uuid or b""
@@ -192,7 +193,7 @@ def request_pieces(
 def response_pieces(
     context_id: int, stub: bytes, *, fragment: int, token_size: int = 0
 ) -> Iterator[Piece]:
-    """Yield a response in fragments of at most ``fragment`` bytes.
+    """Yield a response in fragments, whose PDUs have at most ``fragment`` bytes each.
 
     The fragments are like those of :func:`request_pieces`, and the same error is raised.
     """
@@ -206,7 +207,8 @@ def _cut(
 ) -> Iterator[tuple[int, bytes, int]]:
     """Yield (FIRST_FRAGMENT or 0, the piece, bytes of stub left including the piece).
 
-    Raises :class:`LocalProtocolError` if a fragment leaves no room for the stub.
+    ``header`` is the number of bytes between the common header and the stub. Raises
+    :class:`LocalProtocolError` if a fragment leaves no room for the stub.
     """
     room = fragment - HEADER_SIZE - header - (SEC_TRAILER_SIZE + token_size if token_size else 0)
     # Pieces are multiples of 16 bytes, so only the last piece needs padding before its trailer.

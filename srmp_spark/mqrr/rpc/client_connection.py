@@ -239,7 +239,7 @@ class ClientConnection:
         return CALL_ID_MAX - self._call_id
 
     def call(self, opnum: int, stub: bytes, now: float, *, timeout_s: float | None = None) -> int:
-        """Queue a call for :meth:`data_to_send` and return its number (call_id).
+        """Queue a call of the method ``opnum`` for :meth:`data_to_send`, and return its call_id.
 
         The answer is returned by :meth:`receive`. ``timeout_s`` replaces the usual time-out in
         seconds, for a call that may wait on purpose. Raises :class:`LocalProtocolError` before

@@ -123,9 +123,10 @@ def answer(
 def _choose(
     interface: SyntaxId, contexts: Iterable[Context], served: Collection[TransferSyntax]
 ) -> TransferSyntax | None:
-    """Return the transfer syntax for an interface, or ``None`` if no known one is offered.
+    """Return the transfer syntax for an interface, or ``None`` if none of ``served`` is offered.
 
-    The preferred syntax is chosen if it is offered, else the first one that is served.
+    ``served`` are the syntaxes in which the server can answer. The preferred syntax is chosen if it
+    is offered, else the first of ``served`` in the order of the offers.
     """
     offered = [
         syntax

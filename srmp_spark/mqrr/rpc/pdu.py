@@ -116,7 +116,7 @@ def encode_pdu(
     *,
     stub_at: int | None = None,
 ) -> bytes:
-    """Encode a PDU of type ``kind``.
+    """Encode a PDU of type ``kind`` with these ``flags``, and return its bytes.
 
     With ``auth``, the trailer is aligned to 16 bytes from the stub. The stub begins ``stub_at``
     bytes into ``body``. PDUs of a negotiation have no stub (``stub_at`` is ``None``): their trailer

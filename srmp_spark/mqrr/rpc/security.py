@@ -73,9 +73,10 @@ class SecurityContext(Protocol):
     def unprotect(
         self, header: bytes, body: bytes, trailer: bytes, token: bytes, *, sign_header: bool
     ) -> bytes:
-        """Return the body as the peer wrote it.
+        """Return the body in plain text, as the peer wrote it, after a check of ``token``.
 
-        Raises :class:`SecurityError` if the token is invalid.
+        ``sign_header`` states that header and trailer were signed with the body. Raises
+        :class:`SecurityError` if the token is invalid.
         """
         ...
 

@@ -237,11 +237,12 @@ class MessagesApi:
     async def _prepare(
         self, queue: Queue, drafts: list[Message], numbers: list[int]
     ) -> list[OwnMessage]:
-        """Assign identifiers and stream positions to messages, and encode and decode each message.
+        """Give identifiers and stream positions to messages, and encode and decode each message.
 
-        Nothing is stored. The caller holds the order of the stream (:meth:`_order`). Raises a 400
-        for a message that cannot be encoded. Raises the engine's error, as :class:`ApiError`, for a
-        message that the engine would refuse.
+        ``numbers`` are the message numbers of ``drafts``, in their order. Nothing is stored. The
+        caller holds the order of the stream (:meth:`_order`). Raises a 400 for a message that
+        cannot be encoded. Raises the engine's error, as :class:`ApiError`, for a message that the
+        engine would refuse.
         """
         positions = own_positions(self._manager, queue.name) if queue.state.transactional else None
         prepared: list[OwnMessage] = []

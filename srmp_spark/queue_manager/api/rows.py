@@ -276,7 +276,7 @@ class RowsApi:
 
 
 def _columns(text: str | None) -> tuple[str, ...]:
-    """Return the columns that a caller names (separated by commas), or all columns for ``None``.
+    """Return the columns that ``text`` names (separated by commas), or all columns for ``None``.
 
     Raises a 400 for an unknown column, or one that is named twice.
     """

@@ -304,8 +304,9 @@ class Outlet:
     def multicast(self, packets: Sequence[bytes], *, router_alert: bool = False) -> None:
         """Send ``packets`` to the group, in this order.
 
-        A source keeps packets that the kernel does not accept for :meth:`flush`; a receiver drops
-        them. A failure sets :attr:`error` and raises nothing.
+        ``router_alert`` adds the Router Alert option of IP, except over UDP. A source keeps packets
+        that the kernel does not accept for :meth:`flush`; a receiver drops them. A failure sets
+        :attr:`error` and raises nothing.
         """
         at = 0
         while at < len(packets):

@@ -453,7 +453,7 @@ class Catalogue:
         return found if base is None or base not in self._queues else self._queues[base].journal
 
     def find(self, text: str) -> Queue:
-        """Return a queue or a journal by its name in any allowed form.
+        """Return a queue or a journal by its name ``text``, in any allowed form.
 
         Raises :class:`ApiError` (400) if this is no name, and :class:`UnknownQueueError` if there
         is no such queue. The error is cheap: it has no search for similar names.
@@ -488,9 +488,10 @@ class Catalogue:
         return ApiError(unknown.status, unknown.code, unknown.message, hint)
 
     def find_base(self, text: str) -> Queue:
-        """Return a queue as :meth:`find`, for an action that is not possible on a journal.
+        """Return a queue by its name ``text``, for an action that no journal allows.
 
-        Raises :class:`ApiError` also (400) if the name is that of a journal.
+        Raises the errors of :meth:`find`, and :class:`ApiError` (400) if the name is that of a
+        journal.
         """
         queue = self.find(text)
         if queue.log_name != queue.name:

@@ -249,7 +249,11 @@ class Consumer:
         self.renew(now=now, utc=utc)
 
     def renew(self, *, now: float, utc: int) -> None:
-        """Let the lease last :data:`LEASE_SECONDS` from ``now``, because the holder called."""
+        """Let the lease last :data:`LEASE_SECONDS` from now on, because the holder called.
+
+        The present time is ``now`` on the monotonic clock (seconds) and ``utc`` in microseconds
+        since 1970.
+        """
         self.lease_ends = now + LEASE_SECONDS
         self.lease_until = utc + int(LEASE_SECONDS * 1_000_000)
         self.renewals += 1

@@ -116,8 +116,8 @@ class DeadLetters:
     async def _take_all(self) -> bool:
         """Store all dead letters of the outbox, except those of held queues.
 
-        Return False if the gate is closed or the sender process refused. Then the caller tries
-        again later.
+        Return ``False`` if letters may be left because the gate is closed, or the sender process
+        refused or did not answer. Then the caller tries again later.
         """
         took = True
         try:

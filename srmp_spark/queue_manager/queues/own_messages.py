@@ -72,12 +72,19 @@ class Stored:
     def refuse(
         self, status: int, reason: str, section: str, retry_after: int | None = None
     ) -> None:
-        """Fail the future with the engine's refusal as an API error. The engine calls this."""
+        """Fail the future with the error that :func:`refusal` makes. The engine calls this.
+
+        ``retry_after`` has no effect.
+        """
         self.done.set_exception(refusal(status, reason, section))
 
 
 def refusal(status: int, reason: str, section: str) -> ApiError:
-    """Return the error of the API for a refusal of the engine: 503, or 409 for other statuses."""
+    """Return the error of the API for a refusal of the engine: 503, or 409 for other statuses.
+
+    ``reason`` becomes its code and a part of its message, ``section`` is the section of the
+    specification.
+    """
     hint = (
         "try again"
         if status == 503

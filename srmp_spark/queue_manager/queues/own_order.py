@@ -56,7 +56,10 @@ class OwnOrder:
             self._bytes += size
 
     def written(self, messages: int, size: int) -> None:
-        """Give the room of :meth:`room` back, because the messages are stored or refused."""
+        """Give back the room for ``messages`` messages of ``size`` bytes that :meth:`room` took.
+
+        Call this when the messages are stored or refused. Callers that wait may get the room.
+        """
         self._messages -= messages
         self._bytes -= size
         self._written.set()

@@ -87,8 +87,10 @@ log = logging.getLogger(__name__)
 class Reader:
     """Executes the commands of the main process in threads, and publishes the Delta state.
 
-    Methods that begin with "Answer" send their answer through ``answer``. They raise the errors of
-    :class:`.Log`, which the caller turns into a refusal.
+    Methods that begin with "Answer" execute one command. The fields of ``command`` are the
+    arguments of the command, such as ``queue``, ``after`` and ``to``; its answer is sent through
+    ``answer``. These methods raise the errors of :class:`.Log`, which the caller turns into a
+    refusal, and the errors of :class:`.AnswerWriter`.
     """
 
     def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:

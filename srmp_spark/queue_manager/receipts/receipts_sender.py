@@ -479,10 +479,11 @@ class ReceiptsSender:
     ) -> tuple[UrlParts, tuple[str, ...]] | Outcome:
         """Judge a URL that a message from ``peer`` named, and look up its host.
 
-        Return the parts of the URL and the addresses to call, or the outcome if the URL cannot be
-        called: "refused" for a malformed URL, "failed" if no rule allows it or the host has no
-        address, and "busy" if too many look-ups of the peer wait. "refused" and "failed" are
-        logged, and counted if ``first`` is set (:meth:`deliver`).
+        ``sender_name`` is the authenticated name of the sender, if there is one. Return the parts
+        of the URL and the addresses to call, or the outcome if the URL cannot be called: "refused"
+        for a malformed URL, "failed" if no rule allows it or the host has no address, and "busy" if
+        too many look-ups of the peer wait. "refused" and "failed" are logged, and counted if
+        ``first`` is set (:meth:`deliver`).
         """
         try:
             parts = split_receipt_url(url)

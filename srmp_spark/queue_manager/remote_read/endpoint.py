@@ -447,7 +447,10 @@ class RpcConnection(asyncio.Protocol):
             self._endpoint.works(self)
 
     def end(self, reason: str) -> None:
-        """End the connection. Answers that were given are still sent; waiting calls get none."""
+        """End the connection for ``reason``. Answers that were given are still sent.
+
+        Waiting calls get no answer, and the service is notified (:meth:`Service.disconnected`).
+        """
         if self in self._endpoint.connections:
             # Answers that were given are still sent.
             self._flush()

@@ -223,10 +223,10 @@ class RemoteReadService:
         self._in_turn(lambda: self._server.run_down(ended, self._loop.time()))
 
     def outcome(self, transaction: bytes, *, committed: bool) -> None:
-        """Commit or abort a transaction, as its coordinator has decided.
+        """Commit a transaction if ``committed``, or abort it: its coordinator has decided.
 
-        The call does not wait for the commit; :meth:`Coordinator.ended` is called when it is
-        stored.
+        ``transaction`` is its 16 bytes. The call does not wait for the commit;
+        :meth:`Coordinator.ended` is called when it is stored.
         """
         self._do(self._server.outcome(transaction, committed=committed))
 
@@ -340,9 +340,9 @@ class RemoteReadService:
         self._do(self._server.opened(asked.opening, served.view, None, self._loop.time()))
 
     async def _open_subqueue(self, asked: Open, name: str) -> None:
-        """Open a subqueue that no client declared. Create it if it is missing.
+        """Open the subqueue ``name``, which no client declared. Create it if it is missing.
 
-        An error refuses the open.
+        If that fails, the open is refused.
         """
         try:
             queue = await self._manager.subqueues.enter(name)

@@ -397,7 +397,10 @@ class Response:
 
     @classmethod
     def json(cls, value: Any, status: int = 200) -> Response:  # noqa: ANN401  # any value that json can write
-        """Build an answer with ``value`` as JSON in ASCII, which can hold any text."""
+        """Build an answer with ``value`` as JSON in ASCII, which can hold any text.
+
+        ``status`` is the HTTP status.
+        """
         return cls(status, json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n")
 
     @classmethod
@@ -446,7 +449,7 @@ class Response:
 
 
 def parse_query(raw: bytes) -> dict[str, list[str]]:
-    """Parse a query string into lists of values by name.
+    """Parse a query string (``raw``, without ``?``) into lists of decoded values by name.
 
     Raises a 400 for a malformed string, more than QUERY_MAX bytes or more than QUERY_FIELDS_MAX
     fields.

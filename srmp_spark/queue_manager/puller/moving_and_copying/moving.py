@@ -284,10 +284,10 @@ class Mover:
     async def _lock(self, queue: ReadableQueue, wait_s: float) -> list[Pulled]:
         """Lock the next messages, at most a batch, and return them in the order of the queue.
 
-        Unreadable messages stay locked until the other messages are locked, because they would be
-        returned again. Then they are unlocked. A lock may end meanwhile (the server's cleanup
-        timer), and its message is returned again. That is the same message, and the newer lock
-        holds it.
+        The first message is waited for at most ``wait_s`` seconds. Unreadable messages stay locked
+        until the other messages are locked, because they would be returned again. Then they are
+        unlocked. A lock may end meanwhile (the server's cleanup timer), and its message is returned
+        again. That is the same message, and the newer lock holds it.
         """
         if self._is_blocked:
             return await self._pass_by(queue)

@@ -86,7 +86,10 @@ def keep_pulled(
 def forget_pulled(
     connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]
 ) -> None:
-    """Delete stored messages. They are rows now, or another reader has received them."""
+    """Delete stored messages of a subscription by their keys.
+
+    They are rows now, or another reader has received them.
+    """
     connection.executemany(
         "DELETE FROM pulled WHERE subscription = ? AND lookup_id = ? AND message_id = ?",
         [(subscription, _signed(lookup_id), message_id) for lookup_id, message_id in keys],
