@@ -426,9 +426,9 @@ class Maintenance:
         await self._each_queue("retain", {*due, *retention.RECEIVED_BY_NOBODY}, look)
 
     def _limits_of(self, queue: Queue) -> dict[str, int | None]:
-        """Return the limits of :class:`.retention.Limits` for ``queue``, without the age.
+        """Return the limits of retention for ``queue``, by name, without the age.
 
-        The result has the names of the limits as keys.
+        :class:`.retention.Limits` explains them. ``None`` means no such limit.
         """
         synced, bytes_max = self._synced.get(queue.name, 0), 0 if self.disk.is_tight else None
         if queue.name not in retention.RECEIVED_BY_NOBODY:

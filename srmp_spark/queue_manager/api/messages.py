@@ -237,12 +237,13 @@ class MessagesApi:
     async def _prepare(
         self, queue: Queue, drafts: list[Message], numbers: list[int]
     ) -> list[OwnMessage]:
-        """Give identifiers and stream positions to messages, and encode and decode each message.
+        """Encode and decode each message, and return the messages in the form for :func:`.submit`.
 
-        ``numbers`` are the message numbers of ``drafts``, in their order. Nothing is stored. The
-        caller holds the order of the stream (:meth:`_order`). Raises a 400 for a message that
-        cannot be encoded. Raises the engine's error, as :class:`ApiError`, for a message that the
-        engine would refuse.
+        ``numbers`` are the message numbers of ``drafts``, in their order. Each message also gets
+        its position in the stream, if the queue is transactional. Nothing is stored. The caller
+        holds the order of the stream (:meth:`_order`). Raises a 400 for a message that cannot be
+        encoded. Raises the engine's error, as :class:`ApiError`, for a message that the engine
+        would refuse.
         """
         positions = own_positions(self._manager, queue.name) if queue.state.transactional else None
         prepared: list[OwnMessage] = []

@@ -231,7 +231,7 @@ async def _pieces(request: Request, turn: StageTurn) -> AsyncGenerator[list[byte
 
 @contextmanager
 def _storing() -> Iterator[None]:
-    """Turn an :class:`OSError` in the context into a 503.
+    """Raise a 503 in place of an :class:`OSError` that the context raises.
 
     A full or broken disk is no bug, and the caller may try again.
     """

@@ -414,7 +414,7 @@ class RpcConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def eof_received(self) -> bool:
-        """Let asyncio close the connection, because its reader sends nothing more.
+        """Return ``False``, so that asyncio closes the connection: its reader sends nothing more.
 
         asyncio calls this method.
         """

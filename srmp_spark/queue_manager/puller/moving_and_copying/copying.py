@@ -48,8 +48,8 @@ class Noting(Protocol):
     async def copied(self, messages: Sequence[Pulled]) -> tuple[int, str | None]:
         """Make rows of the messages, and store in the same commit that they were copied.
 
-        Return the number of messages that became rows, from the first on, and the reason if not all
-        did.
+        Return the number of messages that became rows, from the first on, and the reason why the
+        next one did not, or ``None``.
         """
         ...
 
@@ -211,7 +211,8 @@ class Copier:
     async def _through(self, walk: _Walk, steps: _ByCursor | _ByNumber) -> None:
         """Copy the messages that ``steps`` finds, until the end of the queue or an error.
 
-        The messages that were found before an error are copied too.
+        The messages that were found before an error are copied too. Raises the errors of
+        :meth:`walk`.
         """
         waiting: dict[PulledKey, Pulled] = {}
         size = 0

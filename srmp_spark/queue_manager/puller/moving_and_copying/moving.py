@@ -86,8 +86,8 @@ class Keeping(Protocol):
     async def publish(self, messages: Sequence[Pulled]) -> tuple[int, str | None]:
         """Make rows of these kept messages, and delete their stored copies in the same commit.
 
-        Return the number of messages that became rows, from the first on, and the reason if not all
-        did.
+        Return the number of messages that became rows, from the first on, and the reason why the
+        next one did not, or ``None``.
         """
         ...
 
@@ -309,10 +309,11 @@ class Mover:
         return locks.in_order()
 
     async def _pass_by(self, queue: ReadableQueue) -> list[Pulled]:
-        """Lock the next readable messages with a cursor, which passes the unreadable messages.
+        """Lock the next readable messages with a cursor (:class:`.Passing`), and return them.
 
-        Used for a queue with more unreadable messages than a batch may lock. At the end of the
-        queue the walk begins anew.
+        Used for a queue with more unreadable messages than a batch may lock; the cursor passes
+        these. At the end of the queue, the next call begins a new walk. Raises the errors of
+        :meth:`.Passing.lock`.
         """
         if self._passing is None:
             self._passing = Passing(queue)

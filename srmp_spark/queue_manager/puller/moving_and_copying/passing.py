@@ -39,7 +39,8 @@ again. At the limit the walk ends with an error.
 class Passing:
     """One walk with a cursor from the first message to the end of a queue, over one connection.
 
-    All methods raise :class:`.answers.LostError` and :class:`RefusedError`.
+    All methods raise :class:`.answers.LostError` if the connection is lost, and
+    :class:`RefusedError` if the server refuses a call.
     """
 
     def __init__(self, queue: ReadableQueue) -> None:
