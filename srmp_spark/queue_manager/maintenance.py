@@ -255,9 +255,10 @@ class Maintenance:
     async def _queues_due(self, command: dict[str, Any]) -> list[str]:
         """Return the names of the queues for which ``command`` finds work in the reader process.
 
-        ``command`` is "to-seal" or "to-trim". If the reader process fails on a damaged page, return
-        the names of all queues, so that each queue is then asked separately. Raises
-        :class:`ApiError` for other failures, and if the reader process does not answer.
+        ``command`` is "to-seal" or "to-trim". If the reader process answers that stored rows are
+        damaged or that it failed, return the names of all queues, so that each queue is then asked
+        separately. Raises :class:`ApiError` for other refusals, and if the reader process does not
+        answer.
         """
         manager = self._manager
         try:

@@ -41,10 +41,10 @@ def gauges(manager: QueueManager) -> list[Gauge]:
     """
 
     def for_readers() -> list[Queue]:
-        """Return the queues and journals that have readers, which excludes internal queues.
+        """Return the queues and journals that applications read, which excludes internal queues.
 
-        No consumer receives from internal queues, so their number of waiting rows would rise for
-        ever.
+        The sender process reads the internal queues, and for other consumers their number of
+        waiting rows would rise for ever.
         """
         return [
             queue for queue in manager.catalogue.with_journals() if queue.name not in OWN_QUEUES

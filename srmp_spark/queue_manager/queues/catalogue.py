@@ -164,8 +164,8 @@ class Queue:
     def listed(self) -> bool:
         """Return whether lists for users show the queue.
 
-        An own queue of the queue manager is shown once it has had a row. A subqueue that no client
-        declared is shown only in the entry of its queue.
+        The order queue and ``private$/forward$`` are shown once they have had a row. A subqueue
+        that no client declared is shown only in the entry of its queue.
         """
         return self.state.declared and (self.name not in OWN_QUEUES or self.end > 0)
 

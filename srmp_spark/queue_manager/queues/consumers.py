@@ -131,7 +131,8 @@ class ConsumerRow(NamedTuple):
 class Consumer:
     """One consumer of one queue: its marks, and its lease with the present holder.
 
-    All methods change memory only; :class:`.ConsumerSaves` stores the changes.
+    All methods change memory only; :class:`.ConsumerSaves` stores the changes. Methods that mark
+    rows return what they marked (:class:`Marked`).
     """
 
     name: str
