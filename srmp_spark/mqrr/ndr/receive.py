@@ -179,8 +179,8 @@ def _encode64(response: StartReceiveResponse) -> bytes:
 def decode_start_receive_response(stub: bytes, syntax: TransferSyntax) -> StartReceiveResponse:
     """Decode the response of opnums 7 and 13.
 
-    Raises :class:`BadStubError` if counts do not agree, a NULL pointer stands for something, there
-    are more than two sections, or bytes are missing.
+    Raises :class:`BadStubError` if counts do not agree, a pointer is NULL although its count is not
+    0, there are more than two sections, or bytes are missing.
     """
     wide = syntax is NDR64
     out, layout, count_layout = (_OUT64, _SECTION64, _U64) if wide else (_OUT, _SECTION, _U32)

@@ -162,7 +162,7 @@ class ChildLink:
                 file.write(settings)
                 file.seek(0)
                 # Standard output carries only the ready line of this process.
-                self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
+                self._process = subprocess.Popen(  # noqa: S603  # this interpreter and a module of srmp-spark
                     [sys.executable, "-m", self.module, str(theirs.fileno())],
                     env={**self.environment, **os.environ},
                     pass_fds=[theirs.fileno(), *descriptors.values()],

@@ -306,7 +306,7 @@ class Queue:
                 each.waiting.cut(holes)
 
     def close_up(self, consumer: Consumer) -> None:
-        """Move the marks of ``consumer`` past rows that no longer exist and follow directly.
+        """Move the mark of ``consumer`` past rows that no longer exist and follow it directly.
 
         Such rows cannot be received. Without this a consumer that receives row by row would stop
         before a hole forever, and its mark would hold up retention.

@@ -191,10 +191,8 @@ def authorize(token: Token | None, access: Access, parameters: Mapping[str, str]
         try:
             queue = canonical_queue_name(parameters["queue"])
         except ValueError:
-            queue = parameters[
-                "queue"
-                # No queue can have this name; the handler explains it, if the token gets that far.
-            ]
+            # No queue can have this name; the handler explains it, if the token gets that far.
+            queue = parameters["queue"]
         # A journal holds the queue's rows, so it has the queue's permissions.
         queue = base_of_journal(queue) or queue
         if token.allows(verb, queue):

@@ -200,11 +200,8 @@ class ApiProtocol(LendingProtocol):
                 transport.close()
         elif self._in_body:
             if self.flow.read_paused:
-                self._since, self._body_bytes = (
-                    now,
-                    0,
-                    # Our own back-pressure is not the caller's fault.
-                )
+                # The back-pressure of this process is not the caller's fault.
+                self._since, self._body_bytes = now, 0
             elif spent > BODY_SECONDS and self._body_bytes < spent * BODY_RATE_MIN:
                 transport.close()
         unread = transport.get_write_buffer_size()
