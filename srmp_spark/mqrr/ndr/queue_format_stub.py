@@ -100,10 +100,10 @@ def read_queue_format(
 ) -> tuple[QueueFormat, int]:
     """Return the QUEUE_FORMAT of a stub, and the offset of its end.
 
-    It begins at ``at``, rounded up to its alignment. ``fewest_behind`` is the least size of the
-    parameters that follow, in bytes. By this size the function finds out whether an NDR64
-    ``PRIVATE`` is followed by its gap. Raises :class:`BadStubError` if the tag differs from m_qft,
-    the type is unknown, counts do not agree or bytes are missing.
+    The QUEUE_FORMAT begins at ``at``, rounded up to its alignment. ``fewest_behind`` is the least
+    size of the parameters that follow, in bytes. By this size the function finds out whether an
+    NDR64 ``PRIVATE`` is followed by its gap. Raises :class:`BadStubError` if the tag differs from
+    m_qft, the type is unknown, counts do not agree or bytes are missing.
     """
     wide = syntax is NDR64
     size = 8 if wide else 4

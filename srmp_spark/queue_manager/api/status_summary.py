@@ -104,9 +104,10 @@ async def finish_summary(
 ) -> dict[str, Any]:
     """Count the other lists of ``answer``, and reduce them to entries that need attention.
 
-    The other lists are outgoing queues, incoming sequences, subscriptions, blocked URLs and rows
-    that were set aside. ``outgoing`` holds the outgoing queues that the caller may see. ``answer``
-    is changed in place and returned; each list keeps at most SUMMARY_SHOWN entries.
+    These are the lists of outgoing queues, subscriptions, blocked URLs and unreadable database rows
+    that were set aside; each keeps at most SUMMARY_SHOWN entries. Incoming sequences are only
+    counted. ``outgoing`` holds the outgoing queues that the caller may see. ``answer`` is changed
+    in place and returned.
     """
     sums: Counter[str] = Counter()
     states: Counter[str] = Counter()
