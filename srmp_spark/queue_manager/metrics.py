@@ -48,12 +48,15 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one observation of ``seconds`` in its bucket."""
+        """Count one observation of ``seconds`` in its bucket, and add it to the sum."""
         self.counts[bisect_left(BUCKETS_SECONDS, seconds)] += 1
         self.total += seconds
 
     def family(self, name: str, text: str) -> HistogramMetricFamily:
-        """Return the histogram as a metric of ``prometheus_client``, with cumulative buckets."""
+        """Return the histogram as a metric of ``prometheus_client``, with cumulative buckets.
+
+        ``name`` is the name of the metric, ``text`` its help text.
+        """
         buckets: list[tuple[str, float]] = []
         count = 0
         for bound, n in zip((*map(str, BUCKETS_SECONDS), "+Inf"), self.counts, strict=True):
@@ -82,8 +85,9 @@ class Gauge:
     ) -> None:
         """Describe a metric. ``read`` is called at each scrape and returns its samples.
 
-        ``is_long`` states that there is a sample for each queue, and that the result of ``read``
-        may be iterated in several turns of the loop.
+        ``text`` is the help text, and ``labels`` are the names of the labels. ``is_long`` states
+        that there is a sample for each queue, and that the result of ``read`` may be iterated in
+        several turns of the loop.
         """
         self.name = name
         self.text = text
@@ -165,7 +169,7 @@ class Metrics:
         return b"".join(pieces)
 
     def _families(self) -> Iterator[Metric | _Labelled]:
-        """Yield all metrics, in their order in the exposition."""
+        """Yield all metrics, in the order in which the answer has them."""
         families: tuple[tuple[str, str, tuple[str, ...], Mapping[Any, int]], ...] = (
             (
                 "srmp_messages_accepted",
@@ -271,7 +275,7 @@ class _Labelled(NamedTuple):
 
 
 class _Only(Collector):
-    """Presents one metric to ``prometheus_client``."""
+    """A collector of ``prometheus_client`` that has one metric."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
 
 CALLS_OF_TOKEN_MAX = API_CONNECTIONS_MAX // 2
-"""Calls with one API token that are not answered completely. One more is answered 503.
+"""Most calls of one API token that are not answered completely. One more is answered 503.
 
 Long polls and unread answers keep their connections. Half of the port stays for the other tokens.
 """
@@ -56,10 +56,11 @@ log = logging.getLogger(__name__)
 
 
 def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
-    """Return every route of the API, with the permission that its caller needs.
+    """Return every route of the API, with its handler and the permission that its caller needs.
 
-    A call that changes nothing but the mark of a consumer (what it has received) requires ``read``,
-    because a reader that receives also marks.
+    ``health`` handles ``/healthz``, ``/readyz``, ``/metrics`` and ``status``. A call that changes
+    nothing but the mark of a consumer (what it has received) requires ``read``, because a reader
+    that receives also marks.
     """
     queues, consumers, rows, messages = (
         QueuesApi(manager),
@@ -111,7 +112,7 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
 
 
 class ApiApp:
-    """The application that uvicorn calls for each request."""
+    """Answers the requests of the API. uvicorn calls this ASGI application for each request."""
 
     def __init__(self, router: Router, guard: Guard, catalogue: Catalogue) -> None:
         self._router = router
@@ -124,7 +125,8 @@ class ApiApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Errors of handlers become answers in JSON.
 
-        Raises :class:`ValueError` for anything but HTTP, such as a websocket. Raises
+        A caller that has disconnected gets no answer, and nothing is raised. Raises
+        :class:`ValueError` for anything but HTTP, such as a websocket. Raises
         :class:`ConnectionResetError` if an answer that has begun cannot be completed; the server
         then cuts the connection.
         """
@@ -192,9 +194,10 @@ class ApiApp:
     async def _handle(
         self, scope: Scope, path: str, receive: Receive, until_answered: contextlib.ExitStack
     ) -> Response:
-        """Check the caller, find the route and call its handler.
+        """Check the caller, find the route, call its handler, and return the answer.
 
-        An :class:`ApiError` becomes an answer in this method, so that :meth:`_respond` also catches
+        The context that counts the call (:meth:`_counted`) is entered into ``until_answered``. An
+        :class:`ApiError` becomes an answer in this method, so that :meth:`_respond` also catches
         errors in writing it. Other errors are raised.
         """
         try:

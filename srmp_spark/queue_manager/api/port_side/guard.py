@@ -77,8 +77,9 @@ class Guard:
     ) -> None:
         """Prepare the checks of an address.
 
-        ``loopback`` states that the address is one of this host only. ``scheme`` and ``port`` are
-        those of the API, because the ``Origin`` of a page must be the API's own.
+        ``loopback`` states that the address is one of this host only. There the ``Host`` of a call
+        must be ``own_host``, the host of the address, or a name of the loopback address. ``scheme``
+        and ``port`` are those of the API, because the ``Origin`` of a page must be the API's own.
         """
         self._loopback = loopback
         self._hosts = _LOOPBACK_HOSTS | {own_host.lower().strip("[]")}
@@ -159,7 +160,8 @@ def _check_owner(owner: int | None) -> None:
 def _check_is_no_form(method: str, headers: Mapping[str, str]) -> None:
     """Raise a 403 for a call that changes something and that a web page could have sent.
 
-    Web pages can send simple forms without a preflight request.
+    Web pages can send simple forms without a preflight request. A call with the header
+    CLIENT_HEADER, or with another Content-Type than a form's, passes.
     """
     if method in _READS or CLIENT_HEADER in headers:
         return
@@ -189,10 +191,8 @@ def authorize(token: Token | None, access: Access, parameters: Mapping[str, str]
         try:
             queue = canonical_queue_name(parameters["queue"])
         except ValueError:
-            queue = parameters[
-                "queue"
-                # No queue can have this name; the handler explains it, if the token gets that far.
-            ]
+            # No queue can have this name; the handler explains it, if the token gets that far.
+            queue = parameters["queue"]
         # A journal holds the queue's rows, so it has the queue's permissions.
         queue = base_of_journal(queue) or queue
         if token.allows(verb, queue):
