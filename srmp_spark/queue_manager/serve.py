@@ -411,7 +411,7 @@ class _Process:
         for token in manager.tokens.broad():
             log.warning(
                 'token.broad name=%s because="verbs has read without browse, which means what it '
-                'meant in 0.1" do="write verbs = [%s] to keep that; a reader needs browse and read"',
+                'meant in 0.1" do="write verbs = [%s] to keep that; readers need browse, read"',
                 token.name,
                 ", ".join(f"'{verb}'" for verb in VERBS if verb in token.verbs),
             )
