@@ -101,7 +101,7 @@ verbs = ["enqueue", "admin"]
             ('name = "a"\nsha256 = "{digest}"\nverbs = []', "verbs is a list"),
             (
                 'name = "a"\nsha256 = "{digest}"\nverbs = ["write"]',
-                "unknown verb 'write'; known: read, enqueue, admin",
+                "unknown verb 'write'; known: metrics, browse, read, decide, enqueue, admin",
             ),
             ('name = "a"\nsha256 = "{digest}"\nverbs = ["read"]\nqueues = []', "queues is a list"),
             (
@@ -349,7 +349,7 @@ verbs = ["browse", "read"]
     for path in ("queues/private$/orders", "queues/private$/orders/rows?after=0&to=1"):
         assert call("GET", path, NUMBERS).status_code == 403, path
         assert call("GET", path, QUERY).status_code == 200, path
-    registering = {"from": 1, "holder": {"host": "h", "pid": 1, "instance": "i"}}
+    registering = {"from": 1, "holder": "a test"}
     for consumer, status in (("default", 403), ("mine", 200)):
         path = f"queues/private$/orders/consumers/{consumer}/register"
         body = registering | {"epoch": call("GET", "status", QUERY).json()["epoch"]}
