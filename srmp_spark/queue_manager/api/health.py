@@ -50,12 +50,15 @@ class HealthApi:
     async def metrics(self, request: Request) -> Response:
         """Answer ``GET /metrics`` in the text format of Prometheus.
 
-        The sender process is asked for its status first, for at most STATUS_SECONDS.
+        The sender process is asked for its status first, for at most STATUS_SECONDS. A caller whose
+        API token is for some queues sees the samples of these queues only.
         """
         # The gauge reads the entries that this call has stored.
         await self._manager.outgoing.status()
         async with self._manager.slices.work() as work:
-            return Response(body=await self._manager.metrics.text(work), content_type=CONTENT_TYPE)
+            sees = None if request.sees_all else request.sees
+            text = await self._manager.metrics.text(work, sees)
+            return Response(body=text, content_type=CONTENT_TYPE)
 
     async def status(self, request: Request) -> Response:
         """Answer ``GET status``: the state of all that the caller's API token covers.
