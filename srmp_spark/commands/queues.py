@@ -116,7 +116,7 @@ def _add_queues(commands: Commands[Any]) -> None:
         description=_QUEUES,
         examples="example:\n  srmp-spark queues --table",
     )
-    add_connection_flags(parser)
+    add_connection_flags(parser, shows=True)
     parser.set_defaults(run=_queues)
 
 
@@ -136,7 +136,7 @@ def _add_consumers(commands: Commands[Any]) -> None:
         help="delete this consumer. A query that uses the name later begins with the oldest row "
         "that is kept",
     )
-    add_connection_flags(parser)
+    add_connection_flags(parser, shows=True)
     parser.set_defaults(run=_consumers)
 
 
@@ -203,7 +203,7 @@ def _add_status(commands: Commands[Any]) -> None:
     which.add_argument(
         "--all", action="store_true", help="show everything, also with very many queues"
     )
-    add_connection_flags(parser)
+    add_connection_flags(parser, shows=True)
     parser.set_defaults(run=_status)
 
 

@@ -220,9 +220,10 @@ class Maintenance:
     async def _queues_due(self, command: dict[str, Any]) -> list[str]:
         """Return the names of the queues for which ``command`` finds work in the reader process.
 
-        ``command`` is "to-seal" or "to-trim". If the reader process fails on a damaged page, return
-        the names of all queues, so that each queue is then asked separately. Raises
-        :class:`ApiError` for other failures, and if the reader process does not answer.
+        ``command`` is "to-seal" or "to-trim". If the reader process answers that stored rows are
+        damaged or that it failed, return the names of all queues, so that each queue is then asked
+        separately. Raises :class:`ApiError` for other refusals, and if the reader process does not
+        answer.
         """
         manager = self._manager
         try:
@@ -239,8 +240,8 @@ class Maintenance:
         """Do ``job`` for the queues ``names``, and for those whose last ``step`` failed.
 
         A failure is logged, but the same reason only once. The failed queue is left alone for
-        QUEUE_RETRY_SECONDS, and no other queue is affected. Raises :class:`ApiError` (503) if the
-        reader process is being restarted.
+        QUEUE_RETRY_SECONDS, and no other queue is affected. ``step`` names the work ("seal" or
+        "retain"). Raises :class:`ApiError` (503) if the reader process is being restarted.
         """
         manager = self._manager
         for name in sorted(
@@ -391,9 +392,9 @@ class Maintenance:
         await self._each_queue("retain", {*due, *retention.RECEIVED_BY_NOBODY}, look)
 
     def _limits_of(self, queue: Queue) -> dict[str, int | None]:
-        """Return the limits of :class:`.retention.Limits` for ``queue``, without the age.
+        """Return the limits of retention for ``queue``, by name, without the age.
 
-        The result has the names of the limits as keys.
+        :class:`.retention.Limits` explains them. ``None`` means no such limit.
         """
         synced = self._manager.state.synced.get(queue.name, 0)
         bytes_max = 0 if self.disk.is_tight else None
@@ -414,10 +415,11 @@ class Maintenance:
         }
 
     def _count_left_out(self, queue: Queue, to: int) -> None:
-        """Count and log receipts that are deleted before the Delta state has them.
+        """Count and log receipts that were deleted before the Delta state had them.
 
-        The rows of the order queue up to ``to`` (included) are about to be deleted. For other
-        queues, and without a Delta state, nothing is done.
+        The rows of the order queue (``private$/order_queue$``) up to ``to`` (included) have just
+        been deleted, and ``queue`` does not know that yet. For other queues, and without a Delta
+        state, nothing is done.
         """
         lag = self._manager.state.lag
         if queue.name not in retention.RECEIVED_BY_NOBODY or lag.uri is None:

@@ -62,6 +62,7 @@ from srmp_spark.queue_manager.srmp_port.sockets import (
 from srmp_spark.queue_manager.srmp_port.srmp_inbox import srmp_endpoint
 from srmp_spark.queue_manager.srmp_port.srmp_tls import TlsPort
 from srmp_spark.queue_manager.trust.tls import ClientTls, ServerTls
+from srmp_spark.queue_manager.trust.tokens import VERBS
 from srmp_spark.queue_manager.wsrm.port import ReliablePort
 from srmp_spark.store.database.schema import readable
 from srmp_spark.store.directory import DataDirectory
@@ -432,6 +433,13 @@ class _Process:
     async def _serve_api(self, parts: _Parts) -> _Api:
         config, manager = self._config, parts.manager
         is_loopback = config.api.is_loopback
+        for token in manager.tokens.broad():
+            log.warning(
+                'token.broad name=%s because="verbs has read without browse, which means what it '
+                'meant in 0.1" do="write verbs = [%s] to keep that; readers need browse, read"',
+                token.name,
+                ", ".join(f"'{verb}'" for verb in VERBS if verb in token.verbs),
+            )
         guard = Guard(
             loopback=is_loopback,
             own_host=config.api.host,

@@ -119,14 +119,18 @@ class StateReports:
         failures[of] = StateFailure(event["error"], event["remedy"], event["fatal"], since)
 
     def _forget_unpublished(self) -> None:
-        """Clear the damage of queues that the last cycle of the publisher did not name again."""
+        """Clear the damage of queues that the publisher did not call damaged since its last report.
+
+        Called at each report. The damage of a queue is cleared at the report after the one in which
+        it was last named.
+        """
         for name in self._unpublished_before - self._unpublished:
             if (queue := self._catalogue.get(name)) is not None:
                 queue.damage.pop("publish", None)
         self._unpublished_before, self._unpublished = self._unpublished, set()
 
     def _refuse_older_copy(self, reason: str) -> None:
-        """Refuse all messages, and end the process, because the data directory is an older copy.
+        """Close the gate for good, and end the process: the data directory is an older copy.
 
         Every row that is accepted from now on would get a sequence that another message has in
         Delta.

@@ -36,7 +36,7 @@ def _quotas(manager: QueueManager) -> list[tuple[tuple[str, ...], float]]:
 
 
 def readings(manager: QueueManager, transports: Transports) -> Readings:
-    """Return the metrics that are read at a scrape."""
+    """Return the metrics that are read from other parts at each call of ``/metrics``."""
     return Readings(
         gauges=[
             *_multicast_gauges(manager),
@@ -120,10 +120,10 @@ def _outgoing_gauges(manager: QueueManager) -> list[Gauge]:
 
 def _queue_gauges(manager: QueueManager) -> list[Gauge]:
     def for_readers() -> list[Queue]:
-        """Return the queues and journals that have readers, which excludes internal queues.
+        """Return the queues and journals that applications read, which excludes internal queues.
 
-        No consumer receives from internal queues, so their number of waiting rows would rise for
-        ever.
+        The sender process reads the internal queues, and for other consumers their number of
+        waiting rows would rise for ever.
         """
         return [
             queue for queue in manager.catalogue.with_journals() if queue.name not in OWN_QUEUES
@@ -215,9 +215,10 @@ def _disk_gauges(manager: QueueManager) -> list[Gauge]:
 
 
 def _counters(manager: QueueManager) -> list[Gauge]:
-    """Return the metrics whose numbers only rise: dead letters, and packets of multicast.
+    """Return the metrics whose values only rise: dead letters, and packets of multicast.
 
-    Those of multicast are left out if multicast is not in use.
+    Their values are read at each call of ``/metrics``. The metrics of multicast are left out if
+    multicast is not in use.
     """
     dead = Gauge(
         "srmp_dead_letters",
