@@ -388,6 +388,22 @@ def test_files_hold_one_concept() -> None:
     )
 
 
+def test_admission_alone_judges_writers_and_signatures() -> None:
+    """Each transport asks admission. A second judge would have other checks, in another order."""
+    judges = {"Writers", "Signatures"}
+    found = {
+        f"{path.relative_to(PACKAGE)} {each.name}"
+        for path in modules()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ImportFrom)
+        for each in node.names
+        if each.name in judges
+    }
+    assert {each for each in found if not each.startswith("queue_manager/admission/")} == {
+        f"queue_manager/service.py {name}" for name in judges
+    }, "only the builder may know them besides admission"
+
+
 def test_functions_do_one_thing() -> None:
     longer = {
         f"{path.relative_to(PACKAGE)} {node.name}"
