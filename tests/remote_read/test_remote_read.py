@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from remote_kit import Served, bodies, move, opened
 
-from srmp_spark.client.remote_queue import find_port
+from srmp_spark.client.remote_queue import RemoteMachine
 from srmp_spark.client.walking import shown
 from srmp_spark.errors import ApiError, ConfigurationError, RemoteLostError, RemoteReadError
 from srmp_spark.mqrr.actions import Action
@@ -414,10 +414,13 @@ def test_the_endpoint_mapper_says_where_remote_read_is(served: Served):
         port for port in _listening_ports(served.pid)
         if port not in (served.rpc[1], served.endpoint[1], int(served.api.rpartition(":")[2]))
     )  # fmt: skip
-    assert find_port("127.0.0.1", at) == served.rpc[1]
+    name = served.queue()
+    with RemoteMachine.connect("127.0.0.1", mapper_port=at) as machine:
+        assert opened(machine, name).peek() is None
     with socket.create_connection(("127.0.0.1", at), 5) as connection:  # and knows nothing else
         connection.sendall(b"\x05\0")
-    assert find_port("127.0.0.1", at) == served.rpc[1]
+    with RemoteMachine.connect("127.0.0.1", mapper_port=at) as machine:
+        assert opened(machine, name).peek() is None
 
 
 def _listening_ports(pid: int) -> list[int]:
