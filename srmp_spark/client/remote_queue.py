@@ -18,7 +18,6 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Generator, Iterable
-from types import TracebackType
 from typing import Any
 
 from srmp_spark.client.walking import Later, Shown, Unreadable, shown, walk
@@ -124,11 +123,9 @@ class RemoteMachine:
     ) -> Callable[[], Any]:
         """Send one call and return a function that waits for its response.
 
-        The call may wait ``wait_s`` seconds on the other machine. With ``more`` nothing is sent
-        until the next call is sent, which must follow now. The function raises the errors of
-        :meth:`call`. This method raises :class:`RemoteLostError` if the connection is already lost
-        or another call may not be made now, and :class:`LocalProtocolError` if a value does not fit
-        into its field.
+        With ``more`` nothing is sent until the next call is sent, which must follow now. The
+        function raises the errors of :meth:`call`, and this method those of
+        :meth:`.RemoteReader.call`.
         """
         number = self._reader.call(opnum, asked, time.monotonic(), wait_s)
         if not more:
@@ -156,10 +153,11 @@ class RemoteMachine:
         try:
             self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
             received = self._socket.recv(READ_BYTES)
-        except TimeoutError:
-            self._note(self._reader.handle_timer(time.monotonic()))
         except OSError as error:
-            self._lost(error)
+            if isinstance(error, TimeoutError) and error.errno is None:
+                self._note(self._reader.handle_timer(time.monotonic()))
+            else:
+                self._lost(error)
         else:
             if received:
                 self._note(self._reader.receive(received, time.monotonic()))
@@ -227,12 +225,7 @@ class RemoteMachine:
     def __enter__(self) -> RemoteMachine:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -335,11 +328,6 @@ class RemoteQueue:
     def __enter__(self) -> RemoteQueue:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if error is None:
             self.close()

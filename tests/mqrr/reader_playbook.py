@@ -49,114 +49,99 @@ _INTERFACES = {
 }
 
 
-# --- inputs ---------------------------------------------------------------------------------------
+# --- inputs: what the owner and the server do ---
 
 
 def connected() -> Input:
-    """Return the step in which the owner has connected."""
     return Input("connected", lambda playbook: playbook.connected())
 
 
 def not_connected(reason: str) -> Input:
-    """Return the step in which the owner cannot connect."""
     return Input("not connected", lambda playbook: playbook.reader.not_connected(reason))
 
 
-def prepared(settings: ClientSettings | None = None) -> Input:
-    """Return the step in which the owner has prepared the sign-in."""
-    given = settings or ClientSettings()
-    return Input("prepared", lambda playbook: playbook.reader.prepared(given))
+def prepared() -> Input:
+    return Input("prepared", lambda playbook: playbook.reader.prepared(ClientSettings()))
 
 
 def lost(reason: str = "reset") -> Input:
-    """Return the step in which the transport is gone."""
     return Input(f"lost: {reason}", lambda playbook: playbook.take(playbook.reader.lost(reason)))
 
 
 def tick(seconds: float) -> Input:
-    """Return the step in which time passes."""
     return Input(f"{seconds} s", lambda playbook: playbook.tick(seconds))
 
 
 def accepts() -> Input:
-    """Return the step in which the server's answer to the bind is received."""
+    """The server's answer to the bind is received."""
     return Input("accepts", lambda playbook: playbook.carry())
 
 
 def names(port: int | None) -> Input:
-    """Return the step in which the endpoint mapper names ``port``; ``None`` means no port."""
+    """The endpoint mapper names a port, or ``None``."""
     towers = () if port is None else (Tower(REMOTE_READ, NDR_ID, port, bytes(4)),)
     stub = MapResponse(towers, 0 if towers else NOT_REGISTERED).encode()
     return Input(f"names {port}", lambda playbook: playbook.respond(stub, 0))
 
 
 def answers(response: Parameters | bytes, *, nth: int = 0) -> Input:
-    """Return the step in which the server answers a call; ``nth`` 0 is the oldest call."""
+    """The server answers a call that waits; ``nth`` 0 is the oldest one."""
     return Input(f"answers {response!r}", lambda playbook: playbook.respond(response, nth))
 
 
 def faults(status: int) -> Input:
-    """Return the step in which the server answers the oldest call with a fault."""
     return Input(f"faults {status:#x}", lambda playbook: playbook.fault(status))
 
 
 def receives(data: bytes) -> Input:
-    """Return the step in which the reader receives ``data`` instead of the server's bytes."""
+    """The reader receives other bytes than those of the server."""
     return Input(f"receives {data[:8]!r}", lambda playbook: playbook.receive(data))
 
 
 def call(opnum: int, asked: Parameters, wait_s: float = 0.0) -> Input:
-    """Return the step in which the owner makes a call."""
     return Input(
         f"call {METHODS[opnum].name}", lambda playbook: playbook.call(opnum, asked, wait_s)
     )
 
 
-# --- outputs --------------------------------------------------------------------------------------
+# --- outputs: what the owner is to do, and what becomes of calls ---
 
 
 def connects(port: int) -> Output:
-    """Return the order to connect to ``port``."""
     return Output(f"connect to {port}")
 
 
 def prepares() -> Output:
-    """Return the order to prepare the sign-in."""
     return Output("prepare")
 
 
 def disconnects() -> Output:
-    """Return the order to close the transport."""
     return Output("disconnect")
 
 
 def ready() -> Output:
-    """Return the report that calls can be made."""
     return Output("ready")
 
 
 def sends(what: str) -> Output:
-    """Return the sending of a bind or of a call, which is named by its method."""
+    """A bind or a call is sent; the call is named by its method."""
     return Output(f"send {what}")
 
 
 def outcome(number: int, response: Parameters) -> Output:
-    """Return the response to call ``number``."""
     return Output(f"call {number}: {response!r}")
 
 
 def fails(number: int, kind: type[Exception], text: str) -> Output:
-    """Return the error of call ``number``."""
     return Output(f"call {number}: {kind.__name__}: {text}")
 
 
 def not_sent(text: str) -> Output:
-    """Return the error of a call that was not sent."""
     return Output(f"{NotSentError.__name__}: {text}")
 
 
 def ends(kind: type[Exception], text: str) -> Output:
-    """Return the end of the connection, with the error that the owner raises."""
+    """The connection ends with an error for the owner."""
     return Output(f"end: {kind.__name__}: {text}")
 
 

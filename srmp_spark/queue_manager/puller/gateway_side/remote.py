@@ -58,12 +58,7 @@ class RemoteQueue:
     async def read(
         self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
     ) -> Pulled | Unreadable | Status:
-        """Read (R_StartReceive) and return one message, an :class:`Unreadable`, or a status.
-
-        A status means that there is no message. If ``action`` receives, the message is locked for
-        this connection until :meth:`end`. ``wait_s`` is the longest wait for a message, in seconds.
-        ``lookup_id`` or ``cursor`` choose the message, if ``action`` needs one of them.
-        """
+        """Read one message, as :meth:`.ReadableQueue.read` describes."""
         opnum, asked = self._calls.start(action, wait_s=wait_s, lookup_id=lookup_id, cursor=cursor)
         answer: StartReceiveResponse = await self._machine.call(opnum, asked, wait_s)
         if answer.status != Status.MQ_OK:
@@ -79,10 +74,7 @@ class RemoteQueue:
         return pulled
 
     async def end(self, request: int, *, keep: bool = False) -> Ended:
-        """Remove the message that the read ``request`` locked, or with ``keep`` unlock it.
-
-        The call is R_EndReceive. Return what the server did.
-        """
+        """Remove or unlock a message, as :meth:`.ReadableQueue.end` describes."""
         answer = await self._machine.call(*self._calls.end(request, keep=keep))
         return ended(answer.status)
 

@@ -236,12 +236,7 @@ class CrossedQueue:
     async def read(
         self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
     ) -> Pulled | Unreadable | Status:
-        """Read (R_StartReceive) and return one message, an :class:`Unreadable`, or a status.
-
-        A status means that there is no message. If ``action`` receives, the message is locked for
-        this connection until :meth:`end`. ``wait_s`` is the longest wait for a message, in seconds.
-        ``lookup_id`` or ``cursor`` choose the message, if ``action`` needs one of them.
-        """
+        """Read one message, as :meth:`.ReadableQueue.read` describes."""
         answer = await self._connection.call(
             lambda number, call: Read(number, call, int(action), wait_s, lookup_id, cursor)
         )
@@ -254,10 +249,7 @@ class CrossedQueue:
         raise _unexpected(answer)
 
     async def end(self, request: int, *, keep: bool = False) -> Ended:
-        """Remove the message that the read ``request`` locked, or with ``keep`` unlock it.
-
-        The call is R_EndReceive. Return what the server did.
-        """
+        """Remove or unlock a message, as :meth:`.ReadableQueue.end` describes."""
         answer = await self._connection.call(lambda number, call: End(number, call, request, keep))
         if not isinstance(answer, EndAnswered):
             raise _unexpected(answer)
