@@ -243,22 +243,14 @@ class RemoteQueue:
         self._name = name
 
     def start(
-        self,
-        action: Action,
-        *,
-        wait_s: float = 0.0,
-        max_body: int = ALL,
-        lookup_id: int = 0,
+        self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0
     ) -> tuple[int, StartReceiveResponse]:
         """Call R_StartReceive and return the number of the request and the answer.
 
         The status of the answer may be any. ``wait_s`` is the longest wait for a message in
-        seconds, ``max_body`` the limit of the body in bytes. Raises the errors of
-        :meth:`RemoteMachine.call`.
+        seconds. Raises the errors of :meth:`RemoteMachine.call`.
         """
-        opnum, asked = self._calls.start(
-            action, wait_s=wait_s, max_body=max_body, lookup_id=lookup_id
-        )
+        opnum, asked = self._calls.start(action, wait_s=wait_s, lookup_id=lookup_id)
         return asked.request_id, self._machine.call(opnum, asked, wait_s)
 
     def end(self, request: int, *, keep: bool = False) -> None:
@@ -267,16 +259,6 @@ class RemoteQueue:
         ``request`` is the number that :meth:`start` returned.
         """
         self._machine.checked(*self._calls.end(request, keep=keep))
-
-    def cancel(self, request: int, over: RemoteMachine) -> bool:
-        """Cancel a waiting :meth:`start` over another connection; return whether it was waiting.
-
-        The call is R_CancelReceive. Raises :class:`RemoteReadError` for an unexpected status.
-        """
-        answer = over.call(*self._calls.cancel(request))
-        if answer.status not in (Status.MQ_OK, Status.STATUS_NOT_FOUND):
-            raise refused(answer.status, f"{self._machine.host}, R_CancelReceive of {self._name}")
-        return bool(answer.status == Status.MQ_OK)
 
     def peek(self, action: Action = Action.PEEK_CURRENT, *, lookup_id: int = 0) -> Shown | None:
         """Return a message without receiving it, or ``None`` if there is none.

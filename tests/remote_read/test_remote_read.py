@@ -20,7 +20,12 @@ from srmp_spark.errors import ApiError, ConfigurationError, RemoteLostError, Rem
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
 from srmp_spark.mqrr.message_of_packet import message_of
-from srmp_spark.mqrr.ndr.methods import ACCESS_RECEIVE, SHARE_DENY_SHARE, NoParameters
+from srmp_spark.mqrr.ndr.methods import (
+    ACCESS_RECEIVE,
+    SHARE_DENY_SHARE,
+    HandleNumberRequest,
+    NoParameters,
+)
 from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR, NDR64
 from srmp_spark.mqrr.queue_format import queue_format_for, queue_format_of
@@ -135,7 +140,7 @@ def test_a_waiting_call_is_cancelled_over_a_second_connection(served: Served):
         )
         waits.start()
         deadline = time.monotonic() + 30
-        while not queue.cancel(1, second):
+        while second.call(8, HandleNumberRequest(queue.handle, 1)).status != Status.MQ_OK:
             assert time.monotonic() < deadline, "it never began to wait"
         waits.join(30)
     assert [Status(each.status) for each in answers] == [Status.MQ_ERROR_OPERATION_CANCELLED]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from srmp_spark.errors import RemoteLostError, RemoteReadError, with_hint
 from srmp_spark.mqrr.next_steps import UNREACHABLE, refusal_text
-from srmp_spark.mqrr.status import Status
 
 
 class NotSentError(RemoteLostError):
@@ -34,12 +33,6 @@ def refused(status: int, what: str, *, perhaps_done: bool = False) -> RemoteRead
     the call was not carried out.
     """
     return RemoteReadError(refusal_text(what, status), status, perhaps_done=perhaps_done)
-
-
-def unreadable(what: str) -> UnreadableAnswerError:
-    """Build the error for an answer that cannot be read; ``what`` names the server and the call."""
-    status = Status.RPC_X_BAD_STUB_DATA
-    return UnreadableAnswerError(refusal_text(what, status), status, perhaps_done=True)
 
 
 def unreachable(where: str, reason: str) -> RemoteLostError:

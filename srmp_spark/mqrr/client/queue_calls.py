@@ -83,7 +83,7 @@ class QueueCalls:
 
         ``wait_s`` is the longest wait for a message in seconds, ``max_body`` the limit of the body
         in bytes. ``lookup_id`` or ``cursor`` choose the message, if ``action`` needs one of them.
-        The field ``request_id`` names the read in :meth:`end` and :meth:`cancel`.
+        The field ``request_id`` names the read in :meth:`end`.
         """
         return 7, StartReceiveRequest(
             self.handle,
@@ -99,10 +99,6 @@ class QueueCalls:
     def end(self, request: int, *, keep: bool) -> tuple[int, EndReceiveRequest]:
         """Return the call R_EndReceive: remove the message, or with ``keep`` unlock it."""
         return 9, EndReceiveRequest(self.handle, RR_NACK if keep else RR_ACK, request)
-
-    def cancel(self, request: int) -> tuple[int, HandleNumberRequest]:
-        """Return the call R_CancelReceive, which ends a waiting read over another connection."""
-        return 8, HandleNumberRequest(self.handle, request)
 
     def create_cursor(self) -> tuple[int, HandleRequest]:
         """Return the call R_CreateCursor."""

@@ -17,7 +17,12 @@ from srmp_spark.errors import (
     RemoteProtocolError,
     SrmpSparkError,
 )
-from srmp_spark.mqrr.client.failures import NotSentError, refused, unreachable, unreadable
+from srmp_spark.mqrr.client.failures import (
+    NotSentError,
+    UnreadableAnswerError,
+    refused,
+    unreachable,
+)
 from srmp_spark.mqrr.client.reader_states import (
     ANSWER_SECONDS,
     Connect,
@@ -31,6 +36,7 @@ from srmp_spark.mqrr.client.reader_states import (
 from srmp_spark.mqrr.errors import BadStubError
 from srmp_spark.mqrr.ndr.methods import METHODS, Method, Parameters
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR
+from srmp_spark.mqrr.next_steps import refusal_text
 from srmp_spark.mqrr.rpc.binding import REMOTE_READ
 from srmp_spark.mqrr.rpc.client_connection import (
     Answered,
@@ -270,8 +276,12 @@ class RemoteReader:
         try:
             return Answer(answer.call_id, method.decode_response(answer.stub, self._syntax))
         except BadStubError as error:
-            what = f"{self._where}: the answer to {method.name} cannot be read: {error}"
-            return Failure(answer.call_id, unreadable(what))
+            text = f"{self._where}: the answer to {method.name} cannot be read: {error}"
+            status = Status.RPC_X_BAD_STUB_DATA
+            unreadable = UnreadableAnswerError(
+                refusal_text(text, status), status, perhaps_done=True
+            )
+            return Failure(answer.call_id, unreadable)
 
     def _faulted(self, fault: Faulted) -> list[Outcome]:
         if self._state is not ReaderState.READY:
