@@ -331,8 +331,8 @@ class Mover:
         """Remove messages that are rows already, from ``mode = "copy"``, from the remote queue.
 
         Whether an End succeeds or the message arrives again, nothing is lost or doubled. The keys
-        of the removed messages are deleted from the store. Raises :class:`LostError` and
-        :class:`RefusedError`.
+        of the removed messages are deleted from the store. Raises :class:`RemoteLostError` and
+        :class:`RemoteReadError`.
         """
         for each in messages:
             if await queue.end(each.request) is Ended.CARRIED_OUT:
