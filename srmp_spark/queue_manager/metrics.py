@@ -169,31 +169,43 @@ class Metrics:
         families: tuple[tuple[str, str, tuple[str, ...], Mapping[Any, int]], ...] = (
             (
                 "srmp_messages_accepted",
-                "messages answered 200 as new rows",
+                "Messages that were answered 200 and became rows.",
                 ("queue", "transport"),
                 self.accepted,
             ),
             (
                 "srmp_messages_refused",
-                "requests not answered 200, or discarded",
+                (
+                    "Messages that became no row: not answered 200, or answered 200 and discarded. "
+                    "reason is the code of the errors page."
+                ),
                 ("status", "reason"),
                 self.refused,
             ),
             (
                 "srmp_signatures",
-                "signed messages that were checked",
+                (
+                    "Signed messages that were checked. status is that of the column signature_status; "
+                    "how is the form of the signature that fitted, or the reason."
+                ),
                 ("status", "how"),
                 self.signatures,
             ),
             (
                 "srmp_duplicates",
-                "messages answered 200 that added no row",
+                (
+                    "Messages that were answered 200 and are rows already. kind says by what they were "
+                    "known: their identifier, or their place in a stream or sequence."
+                ),
                 ("queue", "kind"),
                 self.duplicates,
             ),
             (
                 "srmp_sink_rows",
-                "rows of answered commits: new, known, or conflicts",
+                (
+                    "Rows of the commits of sinks. result is new (will be sent), known (sent before), "
+                    "or conflicts (sent before with other content)."
+                ),
                 ("result",),
                 self.sink_rows,
             ),
@@ -204,7 +216,7 @@ class Metrics:
         yield _Labelled(
             CounterMetricFamily,
             "srmp_tls_refused",
-            "TLS handshakes that failed at the SRMP port",
+            "TLS handshakes that failed at the SRMP port. why is the reason, from a fixed set.",
             ("why",),
             tls,
         )
@@ -212,32 +224,38 @@ class Metrics:
         yield _Labelled(
             CounterMetricFamily,
             "srmp_receipts_sent",
-            "receipts that a peer answered 200",
+            "Receipts that a peer has accepted. kind is delivery, stream, commitment or "
+            "final_stream.",
             ("kind",),
             sent,
         )
         yield CounterMetricFamily(
             "srmp_receipts_blocked",
-            "receipts whose URL --allow-url does not allow",
+            "Receipts that were not sent, because no rule and no --allow-url allows their URL.",
             value=self.receipts_blocked,
         )
         yield CounterMetricFamily(
             "srmp_receipts_dropped",
-            "receipts beyond the limit of one host",
+            "Receipts that were discarded: beyond the limit of one host, or out of their time.",
             value=self.receipts_dropped,
         )
         yield CounterMetricFamily(
             "srmp_history_evicted",
-            "runs of message identifiers forgotten before their 30 days",
+            "Runs of message identifiers that were forgotten before their 30 days for lack of room.",
             value=self.history_evicted(),
         )
         yield CounterMetricFamily(
             "srmp_streams_forgotten",
-            "resting streams that were evicted from a full table",
+            "Streams without messages for a day that made room in a full table.",
             value=self.streams_forgotten(),
         )
-        yield self.accept_seconds.family("srmp_accept_seconds", "request read to 200")
-        yield self.sync_seconds.family("srmp_sync_seconds", "one commit with its sync")
+        yield self.accept_seconds.family(
+            "srmp_accept_seconds", "Seconds from a request that is read to its answer 200."
+        )
+        yield self.sync_seconds.family(
+            "srmp_sync_seconds",
+            "Seconds that one commit of accepted messages takes, with its sync.",
+        )
         for kind, readings in (
             (CounterMetricFamily, self.counters),
             (GaugeMetricFamily, self.gauges),
