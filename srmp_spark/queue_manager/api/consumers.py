@@ -47,11 +47,13 @@ class ConsumersApi:
     async def register(self, request: Request) -> Response:
         """Answer ``POST register``: take the lease of the consumer, or renew it.
 
-        The body is ``{"epoch","from","holder"[,"ranged"]}``. ``from`` is the sequence at which the
-        caller begins to read. ``ranged`` states that later marks of this receiver name the sequence
-        at which they begin. The call waits while another holder has the lease. Raises a 409 as soon
-        as that holder renews the lease, or if the queue has no such epoch. Raises a 404 if the
-        queue is unknown or is deleted meanwhile, and :class:`ConnectionResetError` if the caller
+        The body is ``{"epoch","from","holder"[,"ranged"]}``. The answer is
+        ``{"epoch","received","ahead","ahead_after","lease_until","queue_manager"}``. ``from`` is
+        the sequence at which the caller begins to read. ``holder`` is a text or an object that
+        names the caller. ``ranged`` states that later marks of this receiver name the sequence at
+        which they begin. The call waits while another holder has the lease. Raises a 409 as soon as
+        that holder renews the lease, or if the queue has no such epoch. Raises a 404 if the queue
+        is unknown or is deleted meanwhile, and :class:`ConnectionResetError` if the caller
         disconnects.
         """
         body = await request.json_object()
@@ -83,8 +85,9 @@ class ConsumersApi:
     async def marks(self, request: Request) -> Response:
         """Answer ``GET consumers/{c}?after=N``: the mark, and received sequences beyond it.
 
-        Only sequences after ``N`` are listed, as runs (first, last), at most AHEAD_RUNS_TOLD_MAX.
-        The form is that of the answer to ``register``. An unknown consumer raises a 404.
+        The answer is ``{"received","ahead","ahead_after"}``, as in the answer to ``register``. Only
+        sequences after ``N`` are listed, as runs (first, last), at most AHEAD_RUNS_TOLD_MAX; the
+        next ones follow with ``after`` = ``ahead_after``. An unknown consumer raises a 404.
         """
         queue, name = (
             self._manager.catalogue.find(request.parameters["queue"]),
@@ -99,13 +102,13 @@ class ConsumersApi:
     async def received(self, request: Request) -> Response:
         """Answer ``POST received``: store that the consumer has received rows.
 
-        The body is ``{"epoch","to","holder"[,"from"][,"sequences"][,"rejected"]}``. ``sequences``
-        lists the rows. Otherwise they are the rows ``from`` to ``to``, both included; without
-        ``from`` they begin where the caller's lease began to read. ``rejected`` states that the
-        application has read these rows and does not want them. A sender that asked for a decision
-        is notified of the rejection. Only the default consumer decides, so another one that rejects
-        raises a 400. Raises a 409 if ``holder`` does not have the lease, or if a row is past the
-        end of the epoch.
+        The body is ``{"epoch","to","holder"[,"from"][,"sequences"][,"rejected"]}``, the answer
+        ``{"received"}``. ``sequences`` lists the rows. Otherwise they are the rows ``from`` to
+        ``to``, both included; without ``from`` they begin where the caller's lease began to read.
+        ``rejected`` states that the application has read these rows and does not want them. A
+        sender that asked for a decision is notified of the rejection. Only the default consumer
+        decides, so another one that rejects raises a 400. Raises a 409 if ``holder`` does not have
+        the lease, or if a row is past the end of the epoch.
         """
         body = await request.json_object(MARKS_BODY_MAX)
         queue = self._manager.catalogue.find(request.parameters["queue"])
@@ -126,8 +129,9 @@ class ConsumersApi:
     async def delete(self, request: Request) -> Response:
         """Answer ``DELETE consumers/{c}``: delete the consumer and its mark.
 
-        Raises a 400 for the default consumer of the queue ``private$/forward$``, and the errors of
-        :meth:`.QueueManager.delete_consumer`.
+        The answer is ``{}``. Raises a 409 while somebody holds its lease, a 404 for an unknown
+        consumer, and a 400 for the default consumer of the queue ``private$/forward$``, and the
+        errors of :meth:`.QueueManager.delete_consumer`.
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         _check_not_ours(queue, request.parameters["consumer"])

@@ -46,13 +46,14 @@ class RowsApi:
         """The last range (after, to] whose read found damaged rows, by queue."""
 
     async def range(self, request: Request) -> Response:
-        """Answer ``GET range?epoch&after&max_rows&max_bytes&wait``.
+        """Answer ``GET range?epoch&after&max_rows&max_bytes&wait``: which rows there are to read.
 
-        The answer states the sequences of the existing rows (``first`` to ``end``), and ``last``,
-        the last row of a batch that begins after ``after`` and respects the limits. If there is no
-        new row, the call waits up to ``wait`` seconds, and at most WAIT_SECONDS_MAX. Raises a 409
-        for an unknown epoch, or if ``after`` is past the end of the epoch, and a 410 for rows that
-        retention has deleted.
+        The answer is ``{"epoch","first","last","end"}``, with ``next_epoch`` for an older epoch. It
+        states the sequences of the existing rows (``first`` to ``end``), and ``last``, the last row
+        of a batch that begins after ``after`` and respects the limits. If there is no new row, the
+        call waits up to ``wait`` seconds, and at most WAIT_SECONDS_MAX. Raises a 409 for an unknown
+        epoch, or if ``after`` is past the end of the epoch, and a 410 for rows that retention has
+        deleted.
         """
         self._manager.read_at = self._manager.clock.monotonic()
         queue = self._manager.catalogue.find(request.parameters["queue"])
@@ -100,8 +101,8 @@ class RowsApi:
     async def holes(self, request: Request) -> Response:
         """Answer ``GET holes?epoch&after&to``: the number of counted holes in (after, to].
 
-        A counted hole is a sequence whose row an operator gave up. Readers that count rows need
-        this number.
+        The answer is ``{"epoch","count"}``. A counted hole is a sequence whose row an operator gave
+        up. Readers that count rows need this number.
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(request.text("epoch"))
@@ -117,11 +118,10 @@ class RowsApi:
     async def first(self, request: Request) -> Response:
         """Answer ``GET first?epoch&since&after``: the first row that arrived at or after ``since``.
 
-        Only rows after the sequence ``after`` count. ``since`` is in microseconds since 1970. One
-        call searches for a limited time
-        (:data:`srmp_spark.store.stored_rows.arrivals.SEARCH_SECONDS`). If no such row was found,
-        ``looked_to`` states the last sequence that was examined, and the caller continues from that
-        sequence.
+        The answer is ``{"epoch","sequence","looked_to","end"}``. Only rows after the sequence
+        ``after`` count. ``since`` is in microseconds since 1970. One call searches for two seconds.
+        If no such row was found, ``sequence`` is null and ``looked_to`` states the last sequence
+        that was examined, and the caller continues from that sequence.
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(request.text("epoch"))
