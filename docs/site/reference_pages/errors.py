@@ -27,6 +27,9 @@ _INTRO = """\
 An error says what happened, and what to do next. A command prints it in one line on standard error.
 [Troubleshooting](../troubleshooting.md) has the cases that need more room. Where a text has `…`,
 the error names a value."""
+WORDS_MIN = 3
+"""Fewest words of a message that are known without running: fewer tell nothing."""
+_WORD = re.compile(r"[A-Za-z]{2,}")
 _EXCEPTIONS = ("ApiError", "BatchError")
 
 
@@ -113,11 +116,11 @@ def _codes() -> Iterator[str]:
         by_code.setdefault(each.code, []).append(each)
     for name, found in sorted(by_code.items()):
         statuses = " or ".join(sorted({each.status for each in found}))
-        yield f"### {name} ({statuses})"
+        yield f"### {name}" + ("" if statuses == UNKNOWN else f" ({statuses})")
         texts = {
             " ".join(f"{each.message}{'; ' * bool(each.hint)}{each.hint}".split())
             for each in found
-            if each.message.strip(UNKNOWN + " ;:")
+            if len(_WORD.findall(each.message)) >= WORDS_MIN
         }
         yield "\n".join(item(code(text.replace("`", "'"))) for text in sorted(texts)) or (
             "The message says what is wrong."
