@@ -16,8 +16,8 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "offsets.unread",
-        "The job could not read the offsets of a batch from the checkpoint. It looks into the "
-        "table itself for rows that are there already.",
+        "The job could not read the offsets of a batch from the checkpoint. The job looks into "
+        "the table itself for rows that are there already.",
     ),
     LogEvent(
         "rows.known",

@@ -19,7 +19,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "api.read_cut",
         "An answer of the API could not be completed, so its connection was cut. The reader asks "
         "again.",
-        "If it repeats, look for damaged rows and at the network.",
+        "If the line repeats, look for damaged rows and at the network.",
     ),
     LogEvent(
         "clock.jumped",
@@ -42,7 +42,8 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "dead_letters.failed",
-        "A fault of srmp-spark while dead letters were moved into a queue. It is tried again.",
+        "A fault of srmp-spark while dead letters were moved into a queue. The queue manager "
+        "tries again.",
         "Report the traceback.",
     ),
     LogEvent(
@@ -53,12 +54,13 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "dead_letters.not_stored",
-        "Dead letters could not be stored in their queue now. It is tried again.",
+        "Dead letters could not be stored in their queue now. The queue manager tries again.",
         "Read the reason: a full disk, a quota, or a paused queue.",
     ),
     LogEvent(
         "dead_letters.refused",
-        "The queue refuses a dead letter for good. It stays among the dead letters of the outbox.",
+        "The queue refuses a dead letter for good. The letter stays among the dead letters of "
+        "the outbox.",
         "Read the reason, and the letter in the table `dead_letter_queue`.",
     ),
     LogEvent(
@@ -68,7 +70,7 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "dead_letters.unreadable",
-        "A dead letter cannot be decoded. It stays among the dead letters of the outbox.",
+        "A dead letter cannot be decoded. The letter stays among the dead letters of the outbox.",
         "Report the line.",
     ),
     LogEvent(
@@ -107,7 +109,7 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent(
         "identifiers.few",
         "Few message identifiers are left for the messages that this queue manager makes itself. "
-        "They cannot be renewed.",
+        "Used identifiers never come back.",
         "Plan a new data directory, which has a GUID of its own.",
     ),
     LogEvent(
@@ -122,8 +124,9 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "maintenance.postponed",
-        "A regular step must wait, because the reader process does not answer. It is tried again.",
-        "If it repeats, read the lines of the reader process.",
+        "A regular step must wait, because the reader process does not answer. The queue manager "
+        "tries again.",
+        "If the line repeats, read the lines of the reader process.",
     ),
     LogEvent(
         "maintenance.queue_failed",
@@ -142,7 +145,7 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "process.draining",
-        "The process was asked to end. It finishes the requests that it has accepted.",
+        "The process was asked to end. The process finishes the requests that it has accepted.",
     ),
     LogEvent(
         "process.ready",
@@ -170,7 +173,7 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "queue.given_up",
-        "An operator gave up rows of a queue. They are counted holes now.",
+        "An operator gave up rows of a queue. The sequences of these rows are counted holes now.",
         "Keep the line as the record of the loss.",
     ),
     LogEvent(

@@ -24,8 +24,8 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "embedded.started",
-        "The query has started a queue manager in this data directory. It ends 60 seconds after "
-        "its last use.",
+        "The query has started a queue manager in this data directory. The queue manager ends 60 "
+        "seconds after its last use.",
     ),
     LogEvent(
         "epoch.followed",
@@ -83,8 +83,8 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "query.metrics_not_written",
-        "The listener could not write its file for Prometheus. It tries again after the next "
-        "micro-batch.",
+        "The listener could not write its file for Prometheus. The listener tries again after "
+        "the next micro-batch.",
         "Make room, or correct the path and its rights.",
     ),
     LogEvent(
@@ -113,15 +113,15 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "read.checked_again",
-        "An executor could not decode rows in their stored form. It asks for rows that the queue "
-        "manager has checked.",
+        "An executor could not decode rows in their stored form. The executor asks for rows that "
+        "the queue manager has checked.",
         'If an error about damaged rows follows, see "Damaged rows" in '
         "[troubleshooting](../troubleshooting.md).",
     ),
     LogEvent(
         "read.resumed",
-        "The connection of an executor broke while it read rows. It goes on after the last row "
-        "that it has.",
+        "The connection of an executor broke while the executor read rows. The read goes on "
+        "after the last row that has arrived.",
         "If the line repeats, look at the network.",
     ),
     LogEvent(

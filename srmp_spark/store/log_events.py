@@ -1,4 +1,4 @@
-"""Explain the log events of the data directory and of the Delta state."""
+"""Explain the log events of the data directory and the Delta state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from srmp_spark.log_event import LogEvent
 EVENTS: tuple[LogEvent, ...] = (
     LogEvent(
         "data_dir.narrowed",
-        "Files or folders of the data directory had rights for other users. They have mode 0600 "
+        "Files or folders of the data directory had rights for other users. All have mode 0600 "
         "or 0700 now.",
         "Nothing, once after an update. If the line returns, find the program that changes the "
         "modes.",
@@ -37,7 +37,7 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "delta.failed",
-        "A publication of the Delta state failed. It is tried again, with growing pauses.",
+        "A publication of the Delta state failed. The publisher tries again, with growing pauses.",
         "Read the reason: most often the store of `--state` cannot be reached, or is full.",
     ),
     LogEvent(
@@ -54,8 +54,8 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "delta.missed",
-        "Changes were not noticed by the fast comparison. They are published now, and each cycle "
-        "compares everything from now on.",
+        "Changes were not noticed by the fast comparison. The changes are published now, and "
+        "each cycle compares everything from now on.",
         "Report the line: it is a fault of srmp-spark. Nothing is lost.",
     ),
     LogEvent(
@@ -80,9 +80,9 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "delta.repaired",
-        "Commits of a table were damaged or missing after a power loss. They were put back from "
-        "the copies in the data directory.",
-        "Nothing. If it happens without a power loss, check the disk.",
+        "Commits of a table were damaged or missing after a power loss. The commits were put "
+        "back from the copies in the data directory.",
+        "Nothing after a power loss. Otherwise check the disk.",
     ),
     LogEvent(
         "delta.rows_gone",
@@ -108,7 +108,7 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "forward.unreadable",
-        "A message in `private$/forward$` cannot be forwarded. It became a dead letter.",
+        "A message in `private$/forward$` cannot be forwarded. The message became a dead letter.",
         "Read it in the table `dead_letter_queue`, and ask its sender to send it again.",
     ),
     LogEvent(
@@ -153,7 +153,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "outbox.hashes_unusable",
         "The file with the hashes of staged rows cannot be used. The commit hashes the rows "
         "itself, and takes longer.",
-        "If it repeats, check the disk.",
+        "If the line repeats, check the disk.",
     ),
     LogEvent(
         "outbox.leftovers_deleted",
@@ -168,8 +168,8 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "outbox.stage_file_left",
-        "The file of a stage could not be deleted. It is deleted later.",
-        "If it repeats, check the disk and the rights of the data directory.",
+        "The file of a stage could not be deleted. A later sweep deletes the file.",
+        "If the line repeats, check the disk and the rights of the data directory.",
     ),
     LogEvent(
         "outbox.stage_files_deleted",

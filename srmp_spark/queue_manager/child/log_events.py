@@ -8,8 +8,9 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent(
         "PROCESS.died",
         "A process of the queue manager has ended: `reader`, `sender`, `multicast`, `wsrm`, "
-        "`rpc` or `subscriptions`. It is started again after `restart_in` seconds.",
-        "Nothing, once. If it repeats, read the lines before it, and report them.",
+        "`rpc` or `subscriptions`. The queue manager starts the process again after `restart_in` "
+        "seconds.",
+        "Nothing, once. If the line repeats, read the lines before it, and report them.",
     ),
     LogEvent(
         "PROCESS.event_failed",
@@ -19,7 +20,8 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "PROCESS.not_started",
-        "A process could not be started, for example for lack of memory. It is tried again.",
+        "A process could not be started, for example for lack of memory. The queue manager tries "
+        "again.",
         "Free memory, or raise the limit of processes.",
     ),
 )

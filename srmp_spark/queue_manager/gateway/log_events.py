@@ -12,8 +12,9 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "PROCESS.silent",
-        "A gateway did not answer for `seconds`. It was killed, and is started again.",
-        "If it repeats, look whether the machine has too little CPU, and report it.",
+        "A gateway did not answer for `seconds`. The queue manager killed the gateway and starts "
+        "another one.",
+        "If the line repeats, look whether the machine has too little CPU, and report it.",
     ),
     LogEvent(
         "gateway.bad_frame",

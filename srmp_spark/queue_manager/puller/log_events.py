@@ -16,13 +16,13 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "subscription.failed",
-        "A fault of srmp-spark in a subscription. It is tried again.",
+        "A fault of srmp-spark in a subscription. The queue manager tries again.",
         "Report the traceback.",
     ),
     LogEvent(
         "subscription.held",
-        "The subscription moves messages, and the data directory is a copy. It is on hold, so "
-        "that two do not take the same messages.",
+        "The subscription moves messages, and the data directory is a copy. The subscription is "
+        "on hold, so that two queue managers do not take the same messages.",
         "`srmp-spark subscribe resume --host H --queue Q`, if the original no longer reads that "
         "queue.",
     ),
@@ -33,7 +33,8 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "subscription.removed",
-        "A subscription was removed by a call. It ends when its `pending` messages are settled.",
+        "A subscription was removed by a call. The subscription ends when its `pending` messages "
+        "are settled.",
     ),
     LogEvent(
         "subscription.resumed",
@@ -41,8 +42,8 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "subscription.trouble",
-        "A remote queue cannot be read now. It is tried again. The line is written once in ten "
-        "minutes for each reason.",
+        "A remote queue cannot be read now. The queue manager tries again. The line is written "
+        "once in ten minutes for each reason.",
         "Read the reason: sign-in, network, or rights. [Troubleshooting](../troubleshooting.md) "
         'has it under "Remote queues".',
     ),

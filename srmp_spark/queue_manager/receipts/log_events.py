@@ -7,7 +7,8 @@ from srmp_spark.log_event import LogEvent
 EVENTS: tuple[LogEvent, ...] = (
     LogEvent(
         "decisions.failed",
-        "A fault of srmp-spark in the sending of commitment receipts. It is tried again.",
+        "A fault of srmp-spark in the sending of commitment receipts. The queue manager tries "
+        "again.",
         "Report the traceback.",
     ),
     LogEvent(
@@ -38,18 +39,18 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "receipt.not_delivered",
-        "A receipt could not be delivered now. It is sent again.",
-        "If it repeats, look at the network and the firewall towards the sender.",
+        "A receipt could not be delivered now. The queue manager sends the receipt again.",
+        "If the line repeats, look at the network and the firewall towards the sender.",
     ),
     LogEvent(
         "receipt.not_made",
         "No message identifier is left for a receipt.",
-        "See `identifiers.few`.",
+        "Read `identifiers.few` on this page.",
     ),
     LogEvent(
         "receipt.postponed",
         "Receipts to an address wait, because no message identifier is left.",
-        "See `identifiers.few`.",
+        "Read `identifiers.few` on this page.",
     ),
     LogEvent(
         "receipt.refused",

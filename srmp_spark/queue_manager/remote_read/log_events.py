@@ -23,7 +23,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "mqrr.connections_lost",
         "The process of the RPC port has ended. Its readers connect again, and what they had "
         "locked is there for others.",
-        "See `PROCESS.died`.",
+        "Read `PROCESS.died` on this page.",
     ),
     LogEvent(
         "mqrr.end_failed",
@@ -32,8 +32,8 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "mqrr.follow_failed",
-        "New rows of a queue cannot be told to remote readers now. It is tried again.",
-        "If it repeats, look for damaged rows.",
+        "New rows of a queue cannot be told to remote readers now. The queue manager tries again.",
+        "If the line repeats, look for damaged rows.",
     ),
     LogEvent(
         "mqrr.lease_lost",

@@ -34,7 +34,7 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "forward.failed",
-        "Messages cannot be forwarded now. It is tried again.",
+        "Messages cannot be forwarded now. The queue manager tries again.",
         "Read the reason; with a traceback, report it.",
     ),
     LogEvent(
@@ -51,12 +51,12 @@ EVENTS: tuple[LogEvent, ...] = (
         "outbox.conflicts",
         "Rows of a batch have a key or source position that was committed before with other "
         "content. The sink's option decided about them.",
-        "See `sink.conflicts`.",
+        "Read `sink.conflicts` on this page.",
     ),
     LogEvent(
         "outgoing.status_is_old",
         "The sender process did not answer in time. `status.outgoing` shows what was seen last.",
-        "If it repeats, look whether the machine has too little CPU.",
+        "If the line repeats, look whether the machine has too little CPU.",
     ),
     LogEvent(
         "purge.uncertain",
@@ -70,8 +70,8 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "receipts.unreadable",
-        "A stored receipt cannot be read by this version. It is left out; the peer sends the "
-        "next one.",
+        "A stored receipt cannot be read by this version. The receipt is left out; the peer "
+        "sends the next one.",
         "Report the line.",
     ),
     LogEvent(
@@ -98,8 +98,9 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "sender.failed",
-        "A message could not be sent, for the reason of the line. It is sent again.",
-        "If it repeats, look at the network and the peer.",
+        "A message could not be sent, for the reason of the line. The sender process sends the "
+        "message again.",
+        "If the line repeats, look at the network and the peer.",
     ),
     LogEvent(
         "sender.fatal",
@@ -108,13 +109,14 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "sender.held",
-        "The data directory is a copy, so waiting messages may have been sent already. They are "
-        "on hold.",
+        "The data directory is a copy, so waiting messages may have been sent already. The "
+        "messages are on hold.",
         "Decide with `srmp-spark streams`: `resume` or `drop`.",
     ),
     LogEvent(
         "sender.live_not_written",
-        "The file with the live state of sending could not be written. It is written later.",
+        "The file with the live state of sending could not be written. The next write replaces "
+        "the file.",
         "Make room on the disk.",
     ),
     LogEvent(
@@ -145,8 +147,9 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent(
         "sender.receipt_ignored",
         "A stream receipt does not fit a live stream: it is for another stream or address, or "
-        "beyond what was sent. It changes nothing.",
-        "Nothing, once. If it repeats, the peer or somebody in its name sends wrong receipts.",
+        "beyond what was sent. The receipt changes nothing.",
+        "Nothing, once. If the line repeats, the peer or somebody in its name sends wrong "
+        "receipts.",
     ),
     LogEvent(
         "sender.receipts_elsewhere",
@@ -167,8 +170,8 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "sender.stage_reader_ended",
-        "Staged rows have ended the process that reads them. It is tried once more, then the "
-        "stage is refused.",
+        "Staged rows have ended the process that reads them. The stage is tried once more, then "
+        "refused.",
         "Write the rows with a released Arrow; if our sink wrote them, report it.",
     ),
     LogEvent(

@@ -1,4 +1,4 @@
-"""Explain the log events of the SRMP port and of the path of a message into the store."""
+"""Explain the log events of the SRMP port, and the path of a message into the store."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "request.failed",
-        "One kind of request meets a fault of srmp-spark. It is answered 503, and everything "
-        "else goes on.",
+        "One kind of request meets a fault of srmp-spark. Such a request is answered 503, and "
+        "everything else goes on.",
         "Report the traceback. The sender keeps its message.",
     ),
     LogEvent(
@@ -63,7 +63,8 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "stream.stale",
-        "Messages of an older stream of this sender arrive. They are answered 200 and not kept.",
+        "Messages of an older stream of this sender arrive. Such messages are answered 200 and "
+        "not kept.",
         "If the sender counts on in the old stream, run `srmp-spark streams drop` for the live "
         "one.",
     ),

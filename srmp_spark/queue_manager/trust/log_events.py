@@ -25,8 +25,8 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "writer.refused",
-        "A sender may not write to this queue, and is answered 401 or 403. It keeps its message. "
-        "The line is written once for each queue and sender.",
+        "A sender may not write to this queue, and is answered 401 or 403. The sender keeps its "
+        "message. The line is written once for each queue and sender.",
         "If the sender may write, add the `[[writer]]` entry of the line.",
     ),
 )

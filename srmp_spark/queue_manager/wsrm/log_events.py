@@ -39,7 +39,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "wsrm.not_delivered",
         "An answer could not be delivered to the client's address. The client asks again by "
         "itself.",
-        "If it repeats, look at the network towards the client.",
+        "If the line repeats, look at the network towards the client.",
     ),
     LogEvent(
         "wsrm.send_failed",

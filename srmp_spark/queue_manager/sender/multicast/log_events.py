@@ -7,11 +7,11 @@ from srmp_spark.log_event import LogEvent
 EVENTS: tuple[LogEvent, ...] = (
     LogEvent(
         "pgm.malformed",
-        "A packet on the multicast port is no valid packet of PGM. It is left out.",
+        "A packet on the multicast port is no valid packet of PGM. The packet is left out.",
     ),
     LogEvent(
         "pgm.not_reopened",
-        "The interface changed, and the session cannot use it yet. It is tried again.",
+        "The interface changed, and the session cannot use it yet. The queue manager tries again.",
         "Bring the interface back.",
     ),
     LogEvent(

@@ -36,8 +36,8 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "wsrm.suspicious",
-        "An answer of the service contradicts what was sent. It is left out.",
-        "If it repeats, read the log of the service.",
+        "An answer of the service contradicts what was sent. The answer is left out.",
+        "If the line repeats, read the log of the service.",
     ),
     LogEvent(
         "wsrm.trouble",
