@@ -85,8 +85,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "disk.full",
         "The volume of the data directory has too little room. Senders are answered 503, and "
         "keep their messages.",
-        'Make room, or receive or purge rows: "A full disk" in '
-        "[troubleshooting](../troubleshooting.md).",
+        'Make room, or receive or purge rows: "A full disk" in troubleshooting.',
     ),
     LogEvent(
         "epoch.changed",
@@ -131,7 +130,7 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent(
         "maintenance.queue_failed",
         "A step for one queue failed: sealing, retention or publishing. Other queues go on.",
-        "Read the reason. For damaged rows see [troubleshooting](../troubleshooting.md).",
+        "Read the reason. For damaged rows see troubleshooting.",
     ),
     LogEvent(
         "maintenance.queue_recovered",
@@ -191,8 +190,7 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent(
         "segment.missing",
         "The file of sealed rows is gone. Readers of these rows get an error.",
-        'Put the file back from a backup, or give the rows up: "Damaged rows" in '
-        "[troubleshooting](../troubleshooting.md).",
+        'Put the file back from a backup, or give the rows up: "Damaged rows" in troubleshooting.',
     ),
     LogEvent(
         "segment.orphans_removed",

@@ -10,7 +10,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "Rows that the query planned to read are gone, and `failOnDataLoss` is `false`. The "
         "query leaves these rows out.",
         "Find out why they are gone: retention, a purge, or a data directory that was put back. "
-        "[Troubleshooting](../troubleshooting.md) has each cause.",
+        "Troubleshooting has each cause.",
     ),
     LogEvent(
         "embedded.joined",
@@ -73,8 +73,7 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent(
         "mqrr.trouble",
         "A remote queue cannot be read now. The subscription tries again by itself.",
-        "Read the reason in the line. [Troubleshooting](../troubleshooting.md) explains it under "
-        '"Remote queues".',
+        'Read the reason in the line. Troubleshooting explains it under "Remote queues".',
     ),
     LogEvent(
         "progress.asynchronous",
@@ -115,8 +114,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "read.checked_again",
         "An executor could not decode rows in their stored form. The executor asks for rows that "
         "the queue manager has checked.",
-        'If an error about damaged rows follows, see "Damaged rows" in '
-        "[troubleshooting](../troubleshooting.md).",
+        'If an error about damaged rows follows, see "Damaged rows" in troubleshooting.',
     ),
     LogEvent(
         "read.resumed",

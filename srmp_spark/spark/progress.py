@@ -244,7 +244,7 @@ PHASES = ListenerMetric(
     "srmp_query_phase_seconds_total",
     "counter",
     ("query", "phase"),
-    "Where the time of triggers went: Spark's phases, and the reader's as source.*.",
+    "Seconds of triggers by phase: Spark's phases, and those of the reader as source.*.",
 )
 METRICS = (WAITING, ROWS, PHASES)
 """The metrics of the listener, in the order of the file."""

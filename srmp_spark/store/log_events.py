@@ -66,12 +66,12 @@ EVENTS: tuple[LogEvent, ...] = (
         "delta.not_published_again",
         "Rows that other programs removed from `inbox` cannot be read from the log, so they are "
         "not published again.",
-        'See "Damaged rows" in [troubleshooting](../troubleshooting.md).',
+        'See "Damaged rows" in troubleshooting.',
     ),
     LogEvent(
         "delta.not_restored",
         "A data file of `inbox` was damaged, and the log cannot replace all of its rows.",
-        'See "Damaged rows" in [troubleshooting](../troubleshooting.md).',
+        'See "Damaged rows" in troubleshooting.',
     ),
     LogEvent(
         "delta.positions_not_read",
@@ -133,8 +133,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "outbox.damaged",
         "Messages of an outgoing queue, or dead letters, cannot be read from the outbox. Their "
         "destination is on hold.",
-        'See "Damaged rows" in [troubleshooting](../troubleshooting.md); `srmp-spark streams '
-        "drop` gives them up.",
+        'See "Damaged rows" in troubleshooting; `srmp-spark streams drop` gives them up.',
     ),
     LogEvent(
         "outbox.foreign",

@@ -25,6 +25,11 @@ line with a traceback is a fault of srmp-spark unless the page says otherwise: p
 
 PROCESS stands for the name of a process: `reader`, `sender`, `multicast`, `wsrm`, `rpc` or
 `subscriptions`."""
+_PAGES = {
+    "troubleshooting": "../troubleshooting.md",
+    "Troubleshooting": "../troubleshooting.md",
+    "errors page": "errors.md",
+}
 _LEVELS = {"exception": "error", "log": "info or warning"}
 _SEVERITY = ("debug", "info", "warning", "error", "critical")
 _NAME = re.compile(r"[a-z_%]+\.[a-z_%]+")
@@ -106,6 +111,11 @@ def tables() -> dict[str, tuple[LogEvent, ...]]:
     return found
 
 
+def _linked(text: str) -> str:
+    """Return a text of a table with links to the pages that the text names."""
+    return re.sub("|".join(_PAGES), lambda name: f"[{name[0]}]({_PAGES[name[0]]})", text)
+
+
 def _event(event: LogEvent) -> Iterator[str]:
     exact = [each for each in logged() if each.name == event.name]
     found = exact or [each for each in logged() if each.is_of(event.name)]
@@ -114,9 +124,9 @@ def _event(event: LogEvent) -> Iterator[str]:
     fields = ", ".join(map(code, dict.fromkeys(name for each in found for name in each.fields)))
     yield f"### {event.name}"
     yield paragraphs(f"*{levels}*" + (f" · {fields}" if fields else ""))
-    yield paragraphs(event.meaning)
+    yield paragraphs(_linked(event.meaning))
     if event.action:
-        yield item(f"**What to do:** {event.action}")
+        yield item(f"**What to do:** {_linked(event.action)}")
 
 
 def _parts() -> Iterator[str]:

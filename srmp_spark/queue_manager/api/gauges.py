@@ -107,7 +107,7 @@ def gauges(manager: QueueManager) -> list[Gauge]:
         ),
         of_each(
             "lag_seconds",
-            "Seconds since every message of the remote queue was here; absent until it was once.",
+            "Seconds since every message of the remote queue was here; absent before that.",
             lambda each: each.lag_seconds,
         ),
         of_each(

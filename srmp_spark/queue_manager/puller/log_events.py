@@ -44,7 +44,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "subscription.trouble",
         "A remote queue cannot be read now. The queue manager tries again. The line is written "
         "once in ten minutes for each reason.",
-        "Read the reason: sign-in, network, or rights. [Troubleshooting](../troubleshooting.md) "
-        'has it under "Remote queues".',
+        'Read the reason: sign-in, network, or rights. Troubleshooting has it under "Remote '
+        'queues".',
     ),
 )

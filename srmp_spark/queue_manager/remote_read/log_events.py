@@ -78,6 +78,6 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent(
         "mqrr.unreadable",
         "A row cannot be made into a message for a remote reader.",
-        'See "Damaged rows" in [troubleshooting](../troubleshooting.md).',
+        'See "Damaged rows" in troubleshooting.',
     ),
 )

@@ -122,7 +122,7 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent(
         "sender.load_failed",
         "Waiting messages cannot be read from the outbox. Their destination is on hold.",
-        'See "Damaged rows" in [troubleshooting](../troubleshooting.md).',
+        'See "Damaged rows" in troubleshooting.',
     ),
     LogEvent(
         "sender.no_room",

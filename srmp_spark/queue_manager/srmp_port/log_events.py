@@ -26,8 +26,8 @@ EVENTS: tuple[LogEvent, ...] = (
         "accept.refused",
         "A message was refused. The line is written once for each reason, destination and "
         "sender. With status 400 the sender deletes the message.",
-        "Read `because`, and run `srmp-spark doctor --queue QUEUE`. The [errors page](errors.md) "
-        "has every reason.",
+        "Read `because`, and run `srmp-spark doctor --queue QUEUE`. The errors page has every "
+        "reason.",
     ),
     LogEvent(
         "descriptors.few",
