@@ -81,7 +81,7 @@ def add_connection_flags(parser: argparse.ArgumentParser) -> None:
 def connect(args: argparse.Namespace) -> QueueManagerClient:
     """Return a client for the queue manager that the flags and the environment name.
 
-    Raises :class:`ConfigurationError` if the URL or the token cannot be used.
+    Nothing is sent yet. Raises :class:`ConfigurationError` if the URL or the token cannot be used.
     """
     # Imported here, because loading requests takes a while.
     from srmp_spark.client.api import QueueManagerClient
@@ -94,7 +94,7 @@ def connect(args: argparse.Namespace) -> QueueManagerClient:
 def connect_outgoing(args: argparse.Namespace) -> OutgoingClient:
     """Return a client for outgoing messages of the queue manager that the flags name.
 
-    Raises :class:`ConfigurationError` if the URL or the token cannot be used.
+    Nothing is sent yet. Raises :class:`ConfigurationError` if the URL or the token cannot be used.
     """
     from srmp_spark.client.outgoing_messages import OutgoingClient
 
@@ -104,7 +104,7 @@ def connect_outgoing(args: argparse.Namespace) -> OutgoingClient:
 
 
 def address(args: argparse.Namespace) -> tuple[str, str | None]:
-    """Return the URL of the API and the token, from the flags or the environment.
+    """Return (URL of the API, API token), from the flags or the environment.
 
     The token is ``None`` if neither has one. Raises :class:`ConfigurationError` if ``--token-file``
     cannot be read, other users can read it, or its content is no token.
@@ -138,7 +138,10 @@ def to_json(value: Any) -> Any:  # noqa: ANN401  # a cell of a row
 
 
 def line(value: Mapping[str, Any]) -> str:
-    """Return ``value`` as one JSON object on one line."""
+    """Return ``value`` as one JSON object on one line, without a line end.
+
+    The cells are converted by :func:`to_json`.
+    """
     return json.dumps(
         {key: to_json(cell) for key, cell in value.items()},
         ensure_ascii=False,

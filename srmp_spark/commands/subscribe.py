@@ -1,4 +1,4 @@
-"""``subscribe``: read queues of other queue managers into our queues ([MS-MQRR])."""
+"""``subscribe``: read queues of other queue managers into queues of this one ([MS-MQRR])."""
 
 from __future__ import annotations
 
