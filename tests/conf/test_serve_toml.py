@@ -89,7 +89,7 @@ def test_every_key_of_a_table_has_its_reason(name: str) -> None:
     said = " ".join(line for block in blocks for line in block.splitlines() if line[:1] == "#")
     for key in keys_of_table(name):
         lines = re.findall(rf"^{key} = .*$", "\n".join(blocks), re.M)
-        told = [line for line in lines if re.search(r"[\]\"'\w] +# \w", line)]
+        told = [line for line in lines if re.search(r"[\]\"'\w] +# [\"\w]", line)]
         assert lines, f"[{name}] {key}"
         assert told or re.search(rf"\b{key.rstrip('s')}s?\b", said, re.I), (
             f"[{name}] {key} has no reason"
