@@ -233,6 +233,12 @@ EVENTS: tuple[LogEvent, ...] = (
         "A remote reader moved a message into a subqueue, which was created for it.",
     ),
     LogEvent(
+        "token.broad",
+        "A `[[token]]` has `read` and none of `metrics`, `browse` and `decide`, as in version "
+        "0.1, and so it has all four rights.",
+        "Write the verbs of the line into the entry, or fewer.",
+    ),
+    LogEvent(
         "xml.old_parser",
         "Expat is older than the version with a known remedy against slow documents. Messages "
         "are not at risk, because each is parsed as a whole.",

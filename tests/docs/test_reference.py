@@ -58,6 +58,13 @@ def test_a_page_is_what_the_code_has_now(name: str) -> None:
     )
 
 
+def test_the_description_of_each_call_is_a_sentence() -> None:
+    """The docstring of its handler begins with the call and a colon."""
+    first = re.findall(r"^Right: .*\n\n(\S+)", pages()["api.md"], re.M)
+    assert len(first) > 30
+    assert {word for word in first if word in ("When", "With", "In", "Answer")} == set()
+
+
 # --- log events ----------------------------------------------------------------------------------
 
 

@@ -36,10 +36,13 @@ _CONSTANT = re.compile(r"\b[A-Z]+(?:_[A-Z]+)+\b")
 
 
 def _right(route: Route) -> str:
-    verb, extent = route.access
-    if extent is Extent.NOBODY:
+    access = route.access
+    if access.extent is Extent.NOBODY:
         return "no token"
-    return f"{'any token' if verb == 'any' else code(verb)}, {_SCOPES[extent]}"
+    verb = "any token" if access.verb == "any" else code(access.verb)
+    if access.default_verb is not None:
+        verb += f" (consumer `default`: {code(access.default_verb)})"
+    return f"{verb}, {_SCOPES[access.extent]}"
 
 
 def _words(route: Route) -> tuple[str, str]:

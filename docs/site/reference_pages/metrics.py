@@ -13,9 +13,9 @@ from srmp_spark.queue_manager.metrics import COUNTERS, Metrics
 from srmp_spark.spark import progress
 
 _INTRO = """\
-`GET /metrics` of the API answers in the text format of Prometheus, with a token for all queues that
-has the verb `read`. A label with more than 1,000 values has the value `other` for further ones. The
-names are part of [the interface](../INTERFACE.md)."""
+`GET /metrics` of the API answers in the text format of Prometheus, to a token with the verb
+`metrics`. A token for some queues sees their samples alone. A label with more than 1,000 values has
+the value `other` for further ones. The names are part of [the interface](../INTERFACE.md)."""
 
 
 def _of_queue_manager() -> Iterator[tuple[str, str, str, str]]:

@@ -77,16 +77,17 @@ class QueuesApi:
     async def delete(self, request: Request) -> Response:
         """Answer ``DELETE queues/{q}``: delete the queue and its journal, with their rows.
 
-        Raises the errors of :meth:`.QueueManager.delete_queue`.
+        The answer names the queue. Raises the errors of :meth:`.QueueManager.delete_queue`.
         """
         return Response.json(
             {"queue": await self._manager.delete_queue(request.parameters["queue"])}
         )
 
     async def purge(self, request: Request) -> Response:
-        """Answer ``POST queues/{q}/purge``: remove the waiting rows, and count them.
+        """Answer ``POST queues/{q}/purge``: delete the waiting rows, and answer their number.
 
-        The answer is ``{"queue","purged"}``. Senders that requested it are notified. While
+        The answer ``{"queue","purged"}`` is sent when the deletion is stored. The rows of a journal
+        are only marked as received. Senders that requested it are notified. While
         ``private$/forward$`` is purged, forwarding is held.
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])
@@ -108,7 +109,10 @@ class QueuesApi:
         return await self._pause(request, paused=True)
 
     async def resume(self, request: Request) -> Response:
-        """Answer ``POST queues/{q}/resume``: accept new messages again."""
+        """Answer ``POST queues/{q}/resume``: accept new messages again.
+
+        The end of the pause is stored before the answer.
+        """
         return await self._pause(request, paused=False)
 
     async def _pause(self, request: Request, *, paused: bool) -> Response:
