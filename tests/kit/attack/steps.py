@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One action of a walker; ``given`` holds only values of JSON."""
+    """One action of a walker. ``kind`` names it; ``given`` has its arguments as JSON values."""
 
     kind: str
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -20,7 +20,7 @@ class Step:
 
     @staticmethod
     def of_json(value: Mapping[str, Any]) -> Step:
-        """Return the step that :meth:`as_json` wrote."""
+        """Return the step of a dictionary that :meth:`as_json` returned."""
         rest = {key: each for key, each in value.items() if key != "kind"}
         return Step(str(value["kind"]), rest)
 
@@ -45,6 +45,6 @@ class Walk:
 
     @staticmethod
     def of_json(value: Mapping[str, Any]) -> Walk:
-        """Return the walk that :meth:`as_json` wrote."""
+        """Return the walk of a dictionary that :meth:`as_json` returned."""
         steps = tuple(Step.of_json(step) for step in value["steps"])
         return Walk(str(value["port"]), str(value["seed"]), steps)
