@@ -1,4 +1,7 @@
-"""The target: a real ``serve`` with every port open, and checks of its memory, log and process."""
+"""The target: a real ``serve`` with every port open, and checks of what it does.
+
+The memory, the log and the process are checked.
+"""
 
 from __future__ import annotations
 

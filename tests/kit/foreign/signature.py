@@ -182,6 +182,7 @@ def signed_post(
 
     ``canonical`` turns ``<SignedInfo>`` into the text that is signed. ``before`` changes
     ``<SignedInfo>`` before it is signed. ``after`` changes the whole signature element afterwards.
+    The default ``str`` changes nothing.
     """
     info = before(signed_info(message, algorithm))
     value = base64.b64encode(sign(canonical(info).encode())).decode()

@@ -37,7 +37,7 @@ class MakeQueue:
 
 @dataclass(frozen=True)
 class Arrive:
-    """Messages arrive in a queue."""
+    """Messages arrive in a queue, one for each priority."""
 
     log: Log
     priorities: tuple[int, ...]
@@ -63,7 +63,7 @@ class Delete:
         return f"queue {self.log} is deleted"
 
     def do(self, world: World) -> None:
-        """Delete the queue from ``world``."""
+        """Delete the queue in ``world``, with its rows."""
         world.delete(self.log)
 
 
@@ -77,13 +77,13 @@ class Purge:
         return f"queue {self.log} is purged"
 
     def do(self, world: World) -> None:
-        """Purge the queue in ``world``."""
+        """Purge the rows of the queue that the default consumer has not received."""
         world.purge(self.log)
 
 
 @dataclass(frozen=True)
 class Receive:
-    """A user calls ``srmp-spark receive``."""
+    """A user calls ``srmp-spark receive`` for at most ``count`` rows."""
 
     log: Log
     consumer: str
@@ -144,7 +144,10 @@ class Restart:
 
 @dataclass(frozen=True)
 class Restore:
-    """A queue manager's disk is lost, and an operator restores it."""
+    """A queue manager's disk is lost, and an operator restores it.
+
+    ``lose`` names the queues whose newest commit is lost.
+    """
 
     queue_manager: str
     lose: frozenset[str]
