@@ -57,8 +57,7 @@ class DecisionOracle:
             self.problems.append(f"{name}: doubled under {places[place]} and {identifier}")
 
     def verdict(self) -> list[str]:
-        """Return every fault of the run, one text each. Call this method after the end of the run.
-        """
+        """Return every fault of the run, one text each. Call this method after the run."""
         lost = []
         for row, reason in self._decided.values():
             wanted = row.positive if reason is Reason.RECEIVED else row.negative

@@ -1,8 +1,8 @@
-"""Each MUST, SHOULD and MAY of Microsoft's documents, with the tests that fail when it is broken.
+"""Each MUST, SHOULD and MAY of Microsoft's documents, with the tests that check it.
 
-The sentences are those of chapters 2 and 3. Each document has a table: ``docs/musts/*.toml``,
-``docs/musts/mqrr/*.toml`` or ``docs/musts/wsrvcrm/*.toml``. There is one file per chapter, and one
-TOML table per sentence::
+The tests of a sentence fail when the sentence is broken. The sentences are those of chapters 2 and
+3. Each document has a table: ``docs/musts/*.toml``, ``docs/musts/mqrr/*.toml`` or
+``docs/musts/wsrvcrm/*.toml``. There is one file per chapter, and one TOML table per sentence::
 
     ["3.1.5.1.6.3-4"]
     level = "MUST"
@@ -107,7 +107,7 @@ class Sentence:
     """Node ids of pytest without parameters; all cases of each test must pass."""
     reason: str
     may_skip: str
-    """The part of the skip reason that excuses skipped tests, for example a machine without IPv6.
+    """The part of a skip reason that excuses skipped tests, for example without IPv6.
 
     If the text is empty, the tests must never be skipped.
     """

@@ -1,4 +1,4 @@
-"""Plants bugs one by one, to see that the tests which ``docs/musts`` names for a sentence fail.
+"""Plants bugs one by one, to see that the tests which ``docs/musts`` names fail.
 
 ``docs/musts/sabotage/*.toml`` holds the bugs. For the id of a sentence an entry names a file below
 ``srmp_spark``, a piece of text that occurs once in the file, and the text that replaces the piece::

@@ -26,8 +26,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The faults that the oracle found, as keys of messages; all lists are empty if it found none.
-    """
+    """The faults that the oracle found, as keys of messages; all lists are empty if none."""
 
     lost: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
@@ -60,10 +59,11 @@ class Oracle:
         self._landed: list[str] = []
 
     def sent(self, key: str, *, stream: str | None = None, may_repeat: bool = False) -> None:
-        """Record that a message is sent for the first time. A repeated call for a key is ignored.
+        """Record that a message is sent for the first time.
 
-        Messages of one ``stream`` must land in the order of these calls. ``may_repeat`` says that
-        the message carries no identity, so that it may land more than once.
+        A repeated call for a key is ignored. Messages of one ``stream`` must land in the order of
+        these calls. ``may_repeat`` says that the message carries no identity, so that it may land
+        more than once.
         """
         if key not in self._sent:
             self._sent[key] = (stream, len(self._sent))
@@ -82,15 +82,12 @@ class Oracle:
         self._discarded[key] = None
 
     def landed(self, key: str) -> None:
-        """Record that the message was read at its final place. Call this method in reading order.
-        """
+        """Record that the message was read at its final place. Call this in reading order."""
         self._landed.append(key)
 
     @property
     def sent_keys(self) -> Iterable[str]:
-        """Return the keys of all messages that were sent, in the order of the calls of
-        :meth:`sent`.
-        """
+        """Return the keys of all messages that were sent, in the order of their first sending."""
         return self._sent
 
     @property

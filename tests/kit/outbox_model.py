@@ -51,7 +51,10 @@ The columns ``body`` and ``destination`` are required.
 BODY_MAX = 4_194_304
 """Most bytes of a body, as in MSMQ. A stage with a longer body is refused."""
 RECORD_BATCH_BYTES_MAX = 64 * 1024 * 1024
-"""Most bytes of one record batch, because a batch is read at once. A larger batch is refused."""
+"""Most bytes of one record batch. A larger batch is refused.
+
+A record batch is read at once.
+"""
 
 
 class RefusedError(Exception):

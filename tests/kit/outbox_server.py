@@ -46,8 +46,7 @@ class OutboxServer:
         The status 0 means that the server cut the connection.
         """
         self.cut_stages_after: list[int] = []
-        """One entry for each of the next stages: bytes after which the server cuts the connection.
-        """
+        """For each of the next stages: the bytes after which the server cuts the connection."""
         self.lose_replies: list[str] = []
         """Names of calls, ``stage`` or ``commit``, whose replies are lost; each entry counts once.
 
@@ -232,8 +231,7 @@ class OutboxServer:
                 self.wfile.write(data)
 
             def receive(self, body: Any, cut: int | None) -> bool:  # noqa: ANN401  # a temporary file
-                """Copy the request's content into the file ``body``, and return whether it is
-                complete.
+                """Copy the request's content into the file ``body``; return whether it is complete.
 
                 The result is ``False`` if the content broke off, or if the connection is to be cut:
                 ``cut`` is the number of bytes after which it is cut, or ``None``.

@@ -1,4 +1,4 @@
-"""Planted bugs of the receiving half, to see that the simulator finds them (``tests/simulation``).
+"""Planted bugs of the receiving half, which the simulator must find (``tests/simulation``).
 
 A simulator that finds nothing proves nothing until it has found these bugs. Each class is a queue
 manager, or a part of its engine, with one fault, which overrides one method. The class's docstring

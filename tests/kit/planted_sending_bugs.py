@@ -1,4 +1,4 @@
-"""Planted bugs of the sending half, to see that the simulator finds them (``tests/simulation``).
+"""Planted bugs of the sending half, which the simulator must find (``tests/simulation``).
 
 As in :mod:`.planted_bugs`, each class is a queue manager, or a part of its engine, with one fault.
 The class's docstring says what is wrong and what a customer would see.

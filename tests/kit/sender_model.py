@@ -134,7 +134,9 @@ class SenderModel:
         return not self.queue and not self.awaited_delivery_receipts
 
     def pump(self) -> None:
-        """Send every message that may be sent now: the window and the retransmission timer decide.
+        """Send every message that may be sent now.
+
+        The window and the retransmission timer decide this.
         """
         while (
             not self._waiting_to_retransmit

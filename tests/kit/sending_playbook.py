@@ -86,9 +86,9 @@ def peer_is_down(down: bool = True) -> Input:
 
 
 def answer_withdraws(status: int) -> Input:
-    """Return the step in which the peer answers the oldest message, and the others are withdrawn.
+    """Return the step in which the peer answers the oldest message and others are withdrawn.
 
-    The others were prepared for sending, but not sent.
+    The others are all other messages in flight. They were prepared for sending, but not sent.
     """
     return Input(f"answer {status} withdraws", lambda playbook: playbook.answer_withdraws(status))
 
@@ -219,7 +219,10 @@ def dead(
 
 
 def verdict(text: str) -> Output:
-    """Return the output that a receipt made no progress, with the engine's verdict about it."""
+    """Return the output that a receipt made no progress.
+
+    ``text`` is the engine's verdict about the receipt.
+    """
     return Output(f"verdict {text}")
 
 

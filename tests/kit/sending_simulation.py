@@ -209,10 +209,10 @@ class SendingSimulation:
             self.sender.work()
 
     def _reset(self) -> None:
-        """Begin a new stream, as an operator does, if the destination is a queue manager of
-        srmp-spark.
+        """Begin a new stream, as an operator does.
 
-        Only this peer recognises messages by their identifiers.
+        Nothing happens if the destination is a foreign peer, because only a queue manager of
+        srmp-spark recognises messages by their identifiers.
         """
         if (
             self.foreign is None
@@ -316,8 +316,9 @@ class SendingSimulation:
         self.sender.start()
 
     def _judge(self) -> list[str]:
-        """Return a fault, as text, for each message that neither arrived nor is a justified dead
-        letter.
+        """Return a fault, as text, for each message with a wrong fate.
+
+        A message must have arrived or be a justified dead letter.
         """
         if self.queue_manager is not None:
             for rows in self.disk.rows.values():

@@ -122,8 +122,9 @@ class SimOutbox(Synced[OutboxTransaction]):
         ]
 
     def read(self, load: Load, count: int) -> list[StoredMessage]:
-        """Return up to ``count`` of the messages that a :class:`Load` requests, by ascending
-        serial.
+        """Return up to ``count`` of the messages that a :class:`Load` requests.
+
+        The serials ascend.
         """
         messages = self.messages.get(load.key, {})
         return [
@@ -131,8 +132,9 @@ class SimOutbox(Synced[OutboxTransaction]):
         ][:count]
 
     def runs_of_finals(self) -> dict[QueueKey, list[tuple[int, int]]]:
-        """Return the serials that await a final stream receipt, by queue, as runs of one serial
-        each.
+        """Return the serials that await a final stream receipt, as runs by queue.
+
+        Each run has one serial.
         """
         return {
             key: [(serial, serial) for serial in sorted(serials)]
@@ -239,9 +241,9 @@ class SimSender:
     ) -> None:
         """Commit a batch of ``rows`` (keys) for Spark, perhaps not for the first time.
 
-        ``answer`` is called with 200 once all rows are stored as messages, and with ``None`` while
-        the sender is down. ``time_to_reach_queue`` is in seconds. With ``finals`` the messages
-        request final receipts.
+        ``answer`` is called with 200 once all rows are stored as messages, and with ``None`` if the
+        sender is down or crashes before. ``time_to_reach_queue`` is in seconds. With ``finals`` the
+        messages request final receipts.
         """
         if not self.up:
             answer(None)

@@ -262,7 +262,9 @@ class SimQueueManager:
         self.work()
 
     def answer(self, group: list[Waiting], proof: Committed) -> None:
-        """Get the answers for ``group`` from the engine with the commit's ``proof``, and send them.
+        """Get the answers for ``group`` from the engine and send them.
+
+        ``proof`` says that the commit is stored.
         """
         oks: list[Ok] = self.receiver.committed(
             [pending for pending, _, _ in group], proof, self.clock.now

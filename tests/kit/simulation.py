@@ -1,4 +1,4 @@
-"""Simulate a whole life of a queue manager in two milliseconds; one seed is one repeatable run.
+"""Simulate the life of a queue manager in two milliseconds; one seed is one repeatable run.
 
 1. The whole run depends on ``Random(seed)``: the senders, their messages, the network's faults, the
    power failures, the duration of syncs, and the changes of the wall clock. Nothing else is random,

@@ -1,4 +1,4 @@
-"""A model of the sink's promise: each distinct message is sent once, or refused with an error.
+"""A model of the sink's promise: each distinct message is sent once, or is an error.
 
 A *schedule* is the life of one query: micro-batches, the sinks to which each micro-batch is
 written, failures, and Spark's reactions. The whole schedule is drawn from ``Random(seed)``. The

@@ -121,9 +121,7 @@ class SinkOutbox:
         )
 
     def restart(self) -> None:
-        """End the process in the middle of its work, and open the outbox again as a new process
-        does.
-        """
+        """End the process in the middle of its work, and open the outbox in a new one."""
         # A process that has ended undoes nothing, so the preparation is removed without an abort.
         prepared, self.outbox._preparation = self.outbox._preparation, None  # noqa: SLF001
         if prepared is not None:
@@ -291,8 +289,7 @@ class Schedule:
         return rows
 
     def _sink(self, sink: int, number: str, source: Sequence[int], version: int) -> bool:
-        """Write the batch to one sink until it is answered, and return whether the commit
-        succeeded.
+        """Write the batch to one sink until it is answered; return whether it is committed.
 
         ``number`` names the micro-batch, ``source`` has its rows. A higher ``version`` changes
         their content. Only after a success the batch is written to the next sink.

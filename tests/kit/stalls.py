@@ -13,7 +13,7 @@ import sys
 from types import TracebackType
 
 NAP_S = 0.005
-"""Seconds of one sleep."""
+"""Length of one sleep of the recording process, in seconds."""
 SHARE = 3.0
 """Factor by which the recorded time is multiplied for a test's limit.
 
@@ -57,6 +57,5 @@ class MachineStalls:
 
     @property
     def allowance(self) -> float:
-        """Return the seconds that a test adds to its limit: :data:`SHARE` times the longest wait.
-        """
+        """Return the seconds that a test adds to its limit: SHARE times the longest wait."""
         return SHARE * self.worst

@@ -189,9 +189,9 @@ def install() -> None:
 
 
 def _requests(control: socket.socket) -> dict[str, Any]:
-    """Fork a child for each request on the socket ``control``, and return the request in the child.
+    """Fork a child for each request on the socket ``control``; return the request there.
 
-    The zygote itself never returns: it exits when the tests end.
+    Only the child returns from this function. The zygote itself exits when the tests end.
     """
     woken, wake = os.pipe()
     os.set_blocking(wake, False)

@@ -100,7 +100,7 @@ class Accepted:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Accepted:
-        """Return the message of such a dictionary, the inverse of :meth:`as_json`."""
+        """Return the message of a dictionary that :meth:`as_json` returned."""
         decoded = {name: base64.b64decode(values[name]) for name in ("body", "extension")}
         return cls(**(values | decoded | {"decisions": tuple(values["decisions"])}))
 

@@ -290,9 +290,10 @@ class WayOut:
 
 @contextlib.contextmanager
 def output_of_children_in(log: Path) -> Iterator[None]:
-    """Redirect the output of child processes to a file.
+    """Redirect the output of this process and of new child processes to the file ``log``.
 
-    A JVM that starts inside the context writes to the file until the JVM ends.
+    The redirection ends with the context, but a JVM that started inside the context writes to the
+    file until the JVM ends.
     """
     sys.stdout.flush()
     kept = os.dup(1), os.dup(2)

@@ -438,7 +438,11 @@ are on this host or have a token, and REQUEST_BODY_MAX limits the input.
 
 
 def parse_api(data: bytes) -> Outcome:
-    """Parse a query string, a newline and a JSON body, with the functions that every route uses."""
+    """Parse a query string, a newline and a JSON body, with the functions that every route uses.
+
+    The outcome has the numbers, the text and the object that were found, or status and code of the
+    refusal.
+    """
     query, _, body = data.partition(b"\n")
 
     async def receive() -> dict[str, Any]:

@@ -173,8 +173,8 @@ def _in_turn(
 ) -> list[T]:
     """Make the calls one after the other and return their results, in order.
 
-    This function replaces :func:`srmp_spark.spark.reading.parallel.gather`. A result for which
-    ``enough`` returns true ends the calls.
+    This function replaces :func:`srmp_spark.spark.reading.parallel.gather`. No further call is made
+    after a result for which ``enough`` returns true.
     """
     results: list[T] = []
     for call in calls:

@@ -452,12 +452,15 @@ class Query:
         }
 
     def _must_be_told(self, life: Life) -> None:
-        """Record the problems that the next micro-step must report: unknown names and lost queues."""
+        """Record the problems that the next micro-step must report.
+
+        These are unknown names of queues, and lost queues.
+        """
         self._names = [] if life.has_planned else list(self._misspelt(life))
         self._gone = self._lost(life) if life.todo == "plan" else set()
 
     def _should_have_told(self, life: Life) -> None:
-        """Raise :class:`BrokenPromiseError` unless the micro-step reported recorded problems.
+        """Raise :class:`BrokenPromiseError` if a recorded problem was not reported.
 
         The problems are those of :meth:`_must_be_told`. The micro-step was successful.
         """

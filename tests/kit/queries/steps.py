@@ -178,7 +178,11 @@ class Start:
         return f"{self.checkpoint} starts: {self.asked}"
 
     def do(self, world: World) -> None:
-        """Start the query after the others are stopped."""
+        """Stop the queries that the new process would disturb, and start the query.
+
+        These are the query of the same checkpoint and, if the query receives, those that hold its
+        consumer.
+        """
         query = world.query(self.checkpoint)
         for other in world.queries.values():
             if other is query or (

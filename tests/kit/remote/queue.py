@@ -87,13 +87,19 @@ class ForeignQueue:
             del self.locks[self.rng.choice(sorted(self.locks))]
 
     def miss(self, connection: int | None = None) -> None:
-        """Release all locks of one lost connection, or of the other readers with ``None``."""
+        """Release all locks of one connection that is lost.
+
+        With ``None``, release the locks of the other readers.
+        """
         gone = -1 if connection is None else connection
         for lookup_id in [each for each, (owner, _) in self.locks.items() if owner == gone]:
             del self.locks[lookup_id]
 
     def packet(self, lookup_id: int) -> bytes:
-        """Return the encoded packet of a message. Its body is ``body N`` with the message number."""
+        """Return the encoded packet of a message.
+
+        Its body is ``body N`` with the message number.
+        """
         number, priority = self.messages[lookup_id]
         return MessagePacket(
             base=BaseHeader(priority=priority),
