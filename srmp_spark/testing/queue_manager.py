@@ -153,7 +153,7 @@ class RunningQueueManager:
         }
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("a") as log:
-            # The command runs our own interpreter and module.
+            # The command runs this interpreter and a module of srmp-spark.
             self.process = subprocess.Popen(  # noqa: S603
                 self.command(),
                 stdout=subprocess.PIPE,

@@ -160,11 +160,11 @@ def run_tests(project: Path, tests: Sequence[str]) -> tuple[int, str]:
         "PYTHONPATH": str(project),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    # The project may be a copy without the pytest plugin of our distribution.
+    # The project may be a copy without the pytest plugin of the distribution.
     plugins = ["-p", "no:cacheprovider", "-p", "no:srmp_spark"]
     command = [sys.executable, "-m", "pytest", "-q", "-x", *plugins, *tests]
     try:
-        # The command is our own interpreter with our own tests.
+        # The command is this interpreter with tests of this project.
         done = subprocess.run(  # noqa: S603
             command,
             cwd=project,

@@ -204,7 +204,7 @@ class SinkOutbox:
         return Answer(*prepared.result)
 
     def queued(self, destination: str) -> Counter[tuple[bytes, str]]:
-        """Return (body, label) of each message that waits for a destination, with the count."""
+        """Return how often each pair (body, label) waits for a destination."""
         found = self.outbox.load(
             Load(QueueKey(destination, "stream"), 0, 2**40, LOADED_MAX, 1 << 30, 1)
         )
@@ -213,7 +213,7 @@ class SinkOutbox:
         )
 
     def letters(self, destinations: set[str]) -> Counter[tuple[str, bytes, str]]:
-        """Return (destination, body, label) of each dead letter, with the count.
+        """Return how often each (destination, body, label) is a dead letter.
 
         Only dead letters for ``destinations`` are counted.
         """

@@ -320,9 +320,9 @@ class Incoming:
 
     @property
     def has_identifier(self) -> bool:
-        """Return whether the identifier is usable to detect duplicates (3.1.5.1.11).
+        """Return whether the identifier can be used to detect duplicates (3.1.5.1.11).
 
-        It is not for a message without ``<Msmq>``, which has the null GUID and 1.
+        Return ``False`` for the null GUID and 1, which a message without ``<Msmq>`` has.
         """
         return (self.lineage, self.uniquifier) != (NULL_GUID, 1)
 

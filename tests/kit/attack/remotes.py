@@ -252,7 +252,7 @@ class HostileRemote:
         return "; ".join(str(each["last_error"]) for each in entries if each["to"] == self.local)
 
     def settled(self) -> None:
-        """Judge none of the messages so far any more, and remove those that are not locked.
+        """Exclude the messages so far from later judgements, and remove those that are not locked.
 
         The removal acts like another reader that receives the unreadable messages.
         """

@@ -15,7 +15,7 @@ class Step:
     given: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return this step in the form of a finding's file."""
+        """Return this step as a dictionary, in the form of a finding's file."""
         return {"kind": self.kind, **self.given}
 
     @staticmethod
@@ -36,7 +36,7 @@ class Walk:
     steps: Sequence[Step]
 
     def as_json(self) -> dict[str, Any]:
-        """Return this walk in the form of a finding's file."""
+        """Return this walk as a dictionary, in the form of a finding's file."""
         return {
             "port": self.port,
             "seed": self.seed,

@@ -63,7 +63,7 @@ class Query:
             "1 second",
         ]
         with self.log.open("wb") as log:
-            # The command is our own job.
+            # The command is a job of this project.
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)  # noqa: S603
 
     def kill9(self) -> None:

@@ -243,7 +243,7 @@ class Drill:
     def _restore(self, data_dir: Path, *more: str) -> subprocess.CompletedProcess[str]:
         folders = ["--state", str(self._state), "--data-dir", str(data_dir)]
         command = [sys.executable, "-m", "srmp_spark.cli", "restore", *folders, *more]
-        # The command is our own interpreter.
+        # The command is this interpreter.
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603
 
     def _lose_the_disk(self) -> None:

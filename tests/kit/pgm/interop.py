@@ -4,8 +4,8 @@
     python -m tests.kit.pgm.interop --case raw send 5000 "5 %"
 
 Each case is one encapsulation, one direction, one size and one way to lose packets. A case holds if
-every APDU arrives, in order, with its content. Wireshark's tshark checks our packets. The last line
-of the output states how many cases hold.
+every APDU arrives, in order, with its content. Wireshark's tshark checks the packets of srmp-spark.
+The last line of the output states how many cases hold.
 """
 
 from __future__ import annotations
