@@ -17,7 +17,7 @@ from srmp_spark.store.outbox.preparing.identities import Identities
 from srmp_spark.store.outbox.preparing.scan import Scan
 
 Rank = Callable[[np.ndarray], np.ndarray]
-"""Returns the places in the order of their batch of the rows whose numbers it gets."""
+"""Returns, for the numbers of rows, the places of these rows in the order of their batch."""
 
 
 class PositionWithOtherContentIsKnown(Identities):

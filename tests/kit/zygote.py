@@ -58,7 +58,10 @@ PID_BYTES = 8
 
 
 class ForkingPopen(subprocess.Popen):  # type: ignore[type-arg]  # what it replaces takes any text
-    """Starts a program; by a fork of the zygote if the result is the same, else as before."""
+    """Starts a program by a fork of the zygote, if the result is the same.
+
+    Any other program is started as :class:`subprocess.Popen` starts it.
+    """
 
     _status: int | None = None
     """Descriptor from which a forked program's process id and exit code are read.

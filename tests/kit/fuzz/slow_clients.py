@@ -179,7 +179,7 @@ async def attack(
     """Run ``connections`` slow clients for ``seconds``, and return the results by kind.
 
     The clients have the kinds ``names`` in turn. The function prints "ready" when as many
-    connections were opened as requested.
+    connections were opened as requested, or when the time is over.
     """
     kinds = [_Kind(name) for name in names]
     connecting = asyncio.Semaphore(CONNECTING_MAX)

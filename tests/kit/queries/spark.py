@@ -122,7 +122,10 @@ class SparkSurroundings:
         }
 
     def next_schedule(self) -> int:
-        """Return the number of the next schedule, which is a part of the names of its queues."""
+        """Count the schedules up, and return the number of the next one.
+
+        The number is a part of the names of the schedule's queues.
+        """
         self.schedules += 1
         return self.schedules
 

@@ -94,7 +94,10 @@ class Managers(Protocol):
         """Return the queue managers by name."""
 
     def next_schedule(self) -> int:
-        """Return the number of the next schedule, which is a part of the names of its queues."""
+        """Count the schedules up, and return the number of the next one.
+
+        The number is a part of the names of the schedule's queues.
+        """
 
 
 class Stores:
@@ -133,9 +136,10 @@ class Stores:
             yield
 
     def next_schedule(self) -> int:
-        """Return the number of the next schedule, which is a part of the names of its queues.
+        """Count the schedules up, and return the number of the next one.
 
-        Stores with too many schedules or restores are replaced by new ones before.
+        The number is a part of the names of the schedule's queues. Stores with too many schedules
+        or restores are replaced by new ones before.
         """
         self.schedules += 1
         worn = any(each.restores >= RESTORES_OF_A_STORE for each in self.managers.values())

@@ -43,7 +43,7 @@ class World(Protocol):
         """Deliver a request to the destination.
 
         ``answer`` is called with the response, or with ``None`` for an answer without content. It
-        is not called if the request or the answer is lost.
+        is not called if the answer is lost, or if the destination crashes before.
         """
 
 

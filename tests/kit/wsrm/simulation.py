@@ -216,7 +216,7 @@ class Simulation:
         """Deliver a request to the destination, which answers when the request has been synced.
 
         ``answer`` is called with the response, or with ``None`` for an answer without content. It
-        is not called if the answer is lost.
+        is not called if the answer is lost, or if the destination crashes before.
         """
         destination, header = self.destination, message.sequence
         if self.is_strict and header is not None and self.store.waiting >= self.buffer:

@@ -14,9 +14,9 @@ from typing import Any
 
 
 def sequence_of_another_version() -> None:
-    """Let a request of RM 1.1 close a sequence of RM 1.0.
+    """Accept a request for a sequence also if its version of RM is not the sequence's.
 
-    The answer is a fault that RM 1.0 does not define, so the answer cannot be written.
+    A request of RM 1.1 that closes a sequence of RM 1.0 then raises an exception.
     """
     from srmp_spark.wsrm.receiving import destination
 
