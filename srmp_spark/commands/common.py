@@ -55,8 +55,13 @@ def add_command(
     return parser
 
 
-def add_connection_flags(parser: argparse.ArgumentParser) -> None:
-    """Add ``--api``, ``--token-file``, ``--allow-plain-token`` and ``--table`` to ``parser``."""
+def add_connection_flags(parser: argparse.ArgumentParser, *, shows: bool = False) -> None:
+    """Add ``--api``, ``--token-file``, ``--allow-plain-token``, ``--table``, ``--json``.
+
+    ``shows`` states that the command only shows things. Such a command prints a table by default if
+    standard output is a terminal. Any other command prints JSON lines by default, because a table
+    cuts long cells, and rows that ``receive`` has printed are gone from the queue.
+    """
     parser.add_argument(
         "--api",
         metavar="URL",
@@ -73,8 +78,20 @@ def add_connection_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="send the token over plain HTTP to another host, although others can read it there",
     )
-    parser.add_argument(
-        "--table", action="store_true", help="print a table for people instead of JSON lines"
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--table",
+        action="store_true",
+        default=shows and sys.stdout.isatty(),
+        help="print a table for people"
+        + (" (default on a terminal)" if shows else " instead of JSON lines"),
+    )
+    form.add_argument(
+        "--json",
+        action="store_false",
+        dest="table",
+        default=argparse.SUPPRESS,
+        help="print JSON lines" + (" (default in a pipe or a file)" if shows else " (default)"),
     )
 
 

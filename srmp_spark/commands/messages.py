@@ -220,7 +220,7 @@ def add_commands(commands: Commands[Any]) -> None:
                 action="store_true",
                 help="mark the rows as rejected: a sender that asked for it is notified",
             )
-        add_connection_flags(parser)
+        add_connection_flags(parser, shows=name == "peek")
         parser.set_defaults(run=run)
 
 

@@ -137,7 +137,7 @@ def add_commands(commands: Commands[Any]) -> None:
         help="protection of the calls: none, connect, integrity or privacy "
         "(default privacy, on loopback none)",
     )
-    add_connection_flags(parser)
+    add_connection_flags(parser, shows=True)
     parser.set_defaults(run=_subscribe)
 
 
