@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -112,10 +112,6 @@ class Readings:
     gauges: list[Gauge]
     counters: list[Gauge]
     """Counters that other code counts and that are read like gauges."""
-    history_evicted: int
-    """Number of runs of identifiers that were forgotten before their time."""
-    streams_forgotten: int
-    """Number of idle streams that were evicted from a full table."""
 
 
 class Metrics:
@@ -208,34 +204,21 @@ class Metrics:
 
     def _families(self, readings: Readings) -> Iterator[Metric | _Labelled]:
         """Yield all metrics, in the order in which the answer has them."""
-        for name, text, labels, samples in self._counted():
-            yield _Labelled(CounterMetricFamily, name, text, labels, samples)
-        totals = (
-            (
-                "srmp_receipts_blocked",
-                "receipts whose URL --allow-url does not allow",
-                self.receipts_blocked,
-            ),
-            (
-                "srmp_receipts_dropped",
-                "receipts beyond the limit of one host",
-                self.receipts_dropped,
-            ),
-            (
-                "srmp_history_evicted",
-                "runs of message identifiers forgotten before their 30 days",
-                readings.history_evicted,
-            ),
-            (
-                "srmp_streams_forgotten",
-                "resting streams that were evicted from a full table",
-                readings.streams_forgotten,
-            ),
+        for counter in COUNTERS:
+            counted: Samples = [
+                (key if isinstance(key, tuple) else (key,), count)
+                for key, count in counter.counts(self).items()
+            ]
+            yield _Labelled(
+                CounterMetricFamily, counter.name, counter.text, counter.labels, counted
+            )
+        yield self.accept_seconds.family(
+            "srmp_accept_seconds", "Seconds from a request that is read to its answer 200."
         )
-        for name, text, value in totals:
-            yield CounterMetricFamily(name, text, value=value)
-        yield self.accept_seconds.family("srmp_accept_seconds", "request read to 200")
-        yield self.sync_seconds.family("srmp_sync_seconds", "one commit with its sync")
+        yield self.sync_seconds.family(
+            "srmp_sync_seconds",
+            "Seconds that one commit of accepted messages takes, with its sync.",
+        )
         for kind, gauges in (
             (CounterMetricFamily, readings.counters),
             (GaugeMetricFamily, readings.gauges),
@@ -245,50 +228,79 @@ class Metrics:
                 samples = found if each.is_long else list(found)
                 yield _Labelled(kind, each.name, each.text, each.labels, samples)
 
-    def _counted(self) -> Iterator[tuple[str, str, tuple[str, ...], Samples]]:
-        """Yield name, text, labels and samples of each counter with labels."""
-        yield (
-            "srmp_messages_accepted",
-            "messages answered 200 as new rows",
-            ("queue", "transport"),
-            list(self.accepted.items()),
-        )
-        yield (
-            "srmp_messages_refused",
-            "requests not answered 200, or discarded",
-            ("status", "reason"),
-            list(self.refused.items()),
-        )
-        yield (
-            "srmp_signatures",
-            "signed messages that were checked",
-            ("status", "how"),
-            list(self.signatures.items()),
-        )
-        yield (
-            "srmp_duplicates",
-            "messages answered 200 that added no row",
-            ("queue", "kind"),
-            list(self.duplicates.items()),
-        )
-        yield (
-            "srmp_sink_rows",
-            "rows of answered commits: new, known, or conflicts",
-            ("result",),
-            list(self.sink_rows.items()),
-        )
-        yield (
-            "srmp_tls_refused",
-            "TLS handshakes that failed at the SRMP port",
-            ("why",),
-            [((why,), count) for why, count in self.tls_refused.items()],
-        )
-        yield (
-            "srmp_receipts_sent",
-            "receipts that a peer answered 200",
-            ("kind",),
-            [((kind,), count) for kind, count in self.receipts_sent.items()],
-        )
+
+class CounterSpec(NamedTuple):
+    """One metric whose numbers :class:`Metrics` counts itself."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    counts: Callable[[Metrics], Mapping[Any, int]]
+    """Returns the numbers by the values of the labels. A key that is no tuple is one value."""
+
+
+COUNTERS = (
+    CounterSpec(
+        "srmp_messages_accepted",
+        "Messages that were answered 200 and became rows.",
+        ("queue", "transport"),
+        lambda metrics: metrics.accepted,
+    ),
+    CounterSpec(
+        "srmp_messages_refused",
+        "Messages that became no row: not answered 200, or answered 200 and discarded. reason is "
+        "the code of the errors page.",
+        ("status", "reason"),
+        lambda metrics: metrics.refused,
+    ),
+    CounterSpec(
+        "srmp_signatures",
+        "Signed messages that were checked. status is that of the column signature_status; how is "
+        "the form of the signature that fitted, or the reason.",
+        ("status", "how"),
+        lambda metrics: metrics.signatures,
+    ),
+    CounterSpec(
+        "srmp_duplicates",
+        "Messages that were answered 200 and are rows already. kind says by what they were known: "
+        "their identifier, or their place in a stream or sequence.",
+        ("queue", "kind"),
+        lambda metrics: metrics.duplicates,
+    ),
+    CounterSpec(
+        "srmp_sink_rows",
+        "Rows of the commits of sinks. result is new (will be sent), known (sent before), or "
+        "conflicts (sent before with other content).",
+        ("result",),
+        lambda metrics: metrics.sink_rows,
+    ),
+    CounterSpec(
+        "srmp_tls_refused",
+        "TLS handshakes that failed at the SRMP port. why is the reason: certificate, "
+        "no-certificate, version, protocol, too-slow or gone.",
+        ("why",),
+        lambda metrics: metrics.tls_refused,
+    ),
+    CounterSpec(
+        "srmp_receipts_sent",
+        "Receipts that a peer has accepted. kind is delivery, stream, commitment or final_stream.",
+        ("kind",),
+        lambda metrics: metrics.receipts_sent,
+    ),
+    CounterSpec(
+        "srmp_receipts_blocked",
+        "Receipts that were not sent, because no rule and no --allow-url allows their URL.",
+        (),
+        lambda metrics: {(): metrics.receipts_blocked},
+    ),
+    CounterSpec(
+        "srmp_receipts_dropped",
+        "Receipts that were discarded: beyond the limit of one host, or out of their time.",
+        (),
+        lambda metrics: {(): metrics.receipts_dropped},
+    ),
+)
+"""The counters, in their order in the exposition. ``/metrics`` adds ``_total`` to the names."""
 
 
 class _Labelled(NamedTuple):

@@ -150,9 +150,10 @@ class _Ports:
 
     @classmethod
     def bind(cls, config: ServeConfig) -> _Ports:
-        """Bind all ports that are configured. Raises :class:`ConfigurationError` as :func:`bind`.
+        """Bind every port that ``config`` names. No port listens yet.
 
-        No port listens yet.
+        Raises :class:`ConfigurationError` if a port cannot be bound, or if multicast is configured
+        and this process cannot use it, even if no queue listens.
         """
         found: dict[str, Any] = {}
         for name, flag, endpoint in (
@@ -168,6 +169,8 @@ class _Ports:
             found["wsrm"] = wsrm._replace(endpoint=bound)
         if (mapper := config.rpc_endpoint_mapper) is not None:
             found["mapper_socket"], _ = bind(mapper, "--rpc-endpoint-mapper")
+        if config.multicast is not None:
+            check_multicast(config.multicast)
         return cls(**found)
 
     def close(self) -> None:
@@ -205,13 +208,15 @@ def serve(config: ServeConfig) -> int:
             expat.EXPAT_VERSION,
         )
     clock = SystemClock()
+    # A start that fails, for example because its port is taken, leaves no new directory behind. If
+    # the directory exists, its owner is named before the port that this owner has.
+    is_there = os.path.exists(config.data_dir)  # noqa: PTH110  # Path.exists raises without a right
+    ports = None if is_there else _Ports.bind(config)
     with DataDirectory.open(config.data_dir, now=clock.utc()) as directory:
         if directory.changed is not None:
             log.warning('epoch.changed epoch=%s because="%s"', directory.epoch, directory.changed)
-        ports = _Ports.bind(config)
-        if config.multicast is not None:
-            # Refuse a configuration that this process cannot use, even if no queue listens.
-            check_multicast(config.multicast)
+        if ports is None:
+            ports = _Ports.bind(config)
         process = _Process(config, directory, clock, ports, descriptors)
         try:
             uvloop.run(process.run())

@@ -49,9 +49,9 @@ class Admission:
 
     def malformed(self, sender: Sender, destination: str, error: RemoteProtocolError) -> Refused:
         """Return the refusal of a message that cannot be decoded, and log it."""
-        status = error.status_hint
-        self.log.tell(status, "malformed", destination, sender.peer, sender.sender_name, str(error))
-        return Refused(status, "malformed", str(error), error.section)
+        status, text = error.status_hint, str(error)
+        self.log.tell(status, "malformed", destination, sender.peer, sender.sender_name, text)
+        return Refused(error.status_hint, "malformed", text, error.section)
 
     def judge(
         self,

@@ -13,7 +13,7 @@ and the sender of the row may get a receipt about it. A *lease* lets one receive
 move the marks of a consumer.
 
 The *engine* (:mod:`srmp_spark.srmp.receiving`) decides which messages are accepted, and the
-*acceptor* (:mod:`srmp_spark.queue_manager.srmp_port.acceptor`) gives them to it. The *gate* is
+*acceptor* (:mod:`srmp_spark.queue_manager.admission.acceptor`) gives them to it. The *gate* is
 closed while no message is accepted. The *order queue* is ``private$/order_queue$``, to which peers
 send stream receipts; the sender process reads it, and no consumer does.
 """
