@@ -25,7 +25,7 @@ class PositionState(Enum):
 
     AVAILABLE = auto()
     LOCKED = auto()
-    """A reader has the message and has not ended its request, or its transaction has no outcome."""
+    """A reader has the message and has not ended its request."""
     PURGE_PENDING = auto()
     """The message is locked, and is removed when the lock ends, however it ends."""
     STORING = auto()
@@ -39,9 +39,9 @@ class PositionEvent(Enum):
     BEGIN = auto()
     """Dequeue Message Begin: a reader locks the message."""
     TAKE = auto()
-    """Dequeue Message End with iDeleteMessage, or the commit of a transaction."""
+    """Dequeue Message End with iDeleteMessage."""
     RETURN = auto()
-    """Dequeue Message End without iDeleteMessage; rundown, close, cleanup timer, abort."""
+    """Dequeue Message End without iDeleteMessage; rundown, close, cleanup timer."""
     PURGE = auto()
     PURGE_FAILED = auto()
     """R_PurgeQueue failed, so none of the messages that it marked is removed."""

@@ -30,7 +30,7 @@ class OpenQueue:
     requests: dict[int, Request] = field(default_factory=dict)
     """PendingRequestTable, by dwRequestId: requests from their call to their end."""
     unsettled: set[Request] = field(default_factory=set)
-    """Requests that the reader has ended; the store or a transaction has not decided yet."""
+    """Requests that the reader has ended; the store has not decided yet."""
     closed: bool = False
     move_context: int | None = None
     """Number by which R_MoveMessage names this handle; ``None`` if it was not opened for moves."""
@@ -116,11 +116,6 @@ class SharedQueue:
         if (False, True) in present:
             return receives
         return (True, False) in present and exclusive
-
-    @property
-    def has_receivers(self) -> bool:
-        """Return whether a handle that can still be used may receive."""
-        return any(each.may_receive and each.stale is None for each in self.descriptors)
 
     # --- messages ---------------------------------------------------------------------------------
 

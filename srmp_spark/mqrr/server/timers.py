@@ -1,4 +1,4 @@
-"""Timers of the server: ends of waits, cleanup of locks, transactions without an outcome.
+"""Timers of the server: ends of waits and cleanup of locks.
 
 A timer is never cancelled: most locks end long before their timer, and a timer that is no longer
 valid is skipped. One long-lived timer would keep all later ones that have become invalid, so

@@ -31,7 +31,6 @@ from srmp_spark.mqrr.server.effects import (
     LookOn,
     Message,
     Open,
-    OutcomeStored,
     Purge,
     QueueView,
     Read,
@@ -69,7 +68,6 @@ STOP_SECONDS = 5.0
 
 _REASONS = {
     Why.RECEIVED: Reason.RECEIVED,
-    Why.REJECTED: Reason.REJECTED,
     Why.PURGED: Reason.QUEUE_PURGED,
     Why.MOVED: None,
 }
@@ -99,30 +97,11 @@ class Answers(Protocol):
         ...
 
 
-class Coordinator(Protocol):
-    """Decides about distributed transactions ([MS-DTCO]) by :meth:`RemoteReadService.outcome`.
-
-    srmp-spark implements none. Tests have one.
-    """
-
-    def ended(self, transaction: bytes, *, committed: bool) -> None:
-        """Record that a transaction has ended.
-
-        If ``committed``, the requested commit is stored. Otherwise the transaction has changed
-        nothing: its commit failed, or its time was over.
-        """
-        ...
-
-
 class RemoteReadService:
     """Serves all remote readers of one queue manager, by the effects of the server without I/O."""
 
     def __init__(
-        self,
-        manager: QueueManager,
-        port: int,
-        coordinator: Coordinator | None = None,
-        accounts: RpcAccounts | None = None,
+        self, manager: QueueManager, port: int, accounts: RpcAccounts | None = None
     ) -> None:
         """Prepare the service at RPC port ``port``.
 
@@ -132,11 +111,9 @@ class RemoteReadService:
         self._manager = manager
         self._allows = RpcAccounts(None, ()).allows if accounts is None else accounts.allows
         self._loop = asyncio.get_running_loop()
-        self._coordinator = coordinator
         self._server = RemoteReadServer(
             port,
             new_move_context=partial(secrets.randbits, 64),
-            coordinator=coordinator is not None,
             allows=self._allows,
         )
         self._connections: dict[Hashable, Answers] = {}
@@ -222,14 +199,6 @@ class RemoteReadService:
         ended = tuple(descriptors)
         self._in_turn(lambda: self._server.run_down(ended, self._loop.time()))
 
-    def outcome(self, transaction: bytes, *, committed: bool) -> None:
-        """Commit or abort a transaction, as its coordinator has decided.
-
-        The call does not wait for the commit; :meth:`Coordinator.ended` is called when it is
-        stored.
-        """
-        self._do(self._server.outcome(transaction, committed=committed))
-
     # --- purges -----------------------------------------------------------------------------------
 
     def _purge_began(self, transaction: Transaction) -> None:
@@ -295,11 +264,8 @@ class RemoteReadService:
             self._begin(self._purge(effect))
         elif isinstance(effect, LookOn):
             self._loop.call_soon(self._in_turn, partial(self._server.look_on, effect.purging))
-        elif isinstance(effect, Close):
-            self._close(effect)
         else:
-            assert self._coordinator is not None, "without one nothing is enlisted"
-            self._coordinator.ended(effect.transaction, committed=isinstance(effect, OutcomeStored))
+            self._close(effect)
 
     def _on_timer(self) -> None:
         self._timer = self._timer_at = None
@@ -555,7 +521,7 @@ class RemoteReadService:
         taking, self._taking = self._taking, []
         received: list[Take] = []
         for asked in taking:
-            if all(each.to is None for each in asked.messages):
+            if asked.to is None:
                 received.append(asked)
             else:
                 self._begin(self._take([asked]))
@@ -570,9 +536,8 @@ class RemoteReadService:
         """
         parts: dict[tuple[int, Reason | None], Part] = {}
         moves: list[Move] = []
-        messages = [each for asked in together for each in asked.messages]
         try:
-            for each in messages:
+            for each in together:
                 queue, reason = _served(each.queue).queue, _REASONS[each.reason]
                 parts.setdefault((id(queue), reason), Part(queue, [], reason)).sequences.append(
                     each.sequence
@@ -589,19 +554,19 @@ class RemoteReadService:
         except (ApiError, ConnectionResetError) as error:
             # The error occurs before the commit, so nothing was changed.
             if len(together) > 1:
-                for asked in together:
-                    self._begin(self._take([asked]))
+                for each in together:
+                    self._begin(self._take([each]))
                 return
             log.warning('mqrr.not_stored reason="%s"', error)
             self._do(
                 self._server.not_stored(together[0].storing, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE)
             )
             return
-        for each in messages:
+        for each in together:
             served = self._served.get(id(_served(each.queue).queue))
             if served is not None:
                 served.forget(each.sequence)
-        self._do([effect for asked in together for effect in self._server.stored(asked.storing)])
+        self._do([effect for each in together for effect in self._server.stored(each.storing)])
 
     def _check_still_there(self, moves: Iterable[Move]) -> None:
         """Raise :class:`ApiError` (409) if a row that is to be moved has left its queue.
