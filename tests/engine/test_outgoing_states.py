@@ -51,7 +51,7 @@ def test_every_pair_is_in_the_table_or_refused(state: QueueState, event: QueueEv
     else:
         with pytest.raises(
             LocalProtocolError,
-            match=f"{event.name} cannot happen in <OutgoingStream .* {state.value}",
+            match=f"{event.name} cannot happen to <OutgoingStream .* {state.value}",
         ):
             queue.move(event)
 

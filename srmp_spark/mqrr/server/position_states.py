@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum, auto
 
-from srmp_spark.errors import LocalProtocolError
-
 
 class PositionState(Enum):
     """State of one message in a queue."""
@@ -69,14 +67,3 @@ TRANSITIONS: Mapping[tuple[PositionState, PositionEvent], PositionState] = {
     (_S.STORING, _E.NOT_STORED): _S.AVAILABLE,
     **{(state, _E.VANISHED): _S.GONE for state in _S},
 }
-
-
-def moved(state: PositionState, event: PositionEvent) -> PositionState:
-    """Return the state after ``event``.
-
-    Raises :class:`LocalProtocolError` if the event cannot happen in ``state``.
-    """
-    target = TRANSITIONS.get((state, event))
-    if target is None:
-        raise LocalProtocolError(f"{event.name} cannot happen to a message that is {state.name}")
-    return target

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from srmp_spark.errors import LocalProtocolError
 from srmp_spark.mqrr.actions import LOOKUPS, RECEIVES, Action
 from srmp_spark.mqrr.ndr.receive import StartReceiveRequest
 from srmp_spark.mqrr.server.cursors import Cursor, Place
 from srmp_spark.mqrr.server.effects import CallId, QueueView
 from srmp_spark.mqrr.status import Status
+from srmp_spark.transitions import next_state
 
 
 class RequestState(Enum):
@@ -153,12 +153,7 @@ class Request:
 
         Raises :class:`LocalProtocolError` if the event cannot happen in this state.
         """
-        target = TRANSITIONS.get((self.state, event))
-        if target is None:
-            raise LocalProtocolError(
-                f"{event.name} cannot happen to a request that is {self.state.name}"
-            )
-        self.state = target
+        self.state = next_state(TRANSITIONS, self.state, event, "a request")
 
 
 def fits_together(action: Action, asked: StartReceiveRequest) -> bool:

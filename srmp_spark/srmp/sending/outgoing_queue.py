@@ -56,6 +56,7 @@ from srmp_spark.srmp.sending.outgoing_states import (
     QueueState,
     SenderSettings,
 )
+from srmp_spark.transitions import next_state
 
 READ_AHEAD = 256
 """Most messages that one load reads. One query costs about as much as sending ten messages."""
@@ -636,10 +637,7 @@ class OutgoingQueue(ABC):
 
         Raises :class:`LocalProtocolError` if the event cannot happen in this state.
         """
-        state = TRANSITIONS.get((self.state, event))
-        if state is None:
-            raise LocalProtocolError(f"{event.name} cannot happen in {self!r}")
-        self.state = state
+        self.state = next_state(TRANSITIONS, self.state, event, self)
 
     @property
     def idle(self) -> bool:
