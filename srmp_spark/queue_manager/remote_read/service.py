@@ -43,6 +43,7 @@ from srmp_spark.mqrr.server.shared_queue import OpenQueue
 from srmp_spark.mqrr.server.which_queue import CannotOpenError, which_queue
 from srmp_spark.mqrr.status import Status
 from srmp_spark.names import OWN_QUEUES, base_of_subqueue, canonical_host, canonical_queue_name
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.log_once import LogOnce
 from srmp_spark.queue_manager.queues.consumers import REMOTE_READERS
@@ -134,8 +135,7 @@ class RemoteReadService:
         So one turn of the event loop has a slice of one queue, however many are opened at once.
         """
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at: float | None = None
+        self._alarm = Alarm(self._loop, self._on_timer)
         self._taking: list[Take] = []
         """Received messages that are stored together at the end of this turn of the event loop."""
         self._renewing = self._loop.create_task(self._renew())
@@ -236,12 +236,7 @@ class RemoteReadService:
     def _do(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             self._do_one(effect)
-        due = self._server.timer()
-        if due != self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = due
-            self._timer = None if due is None else self._loop.call_at(due, self._on_timer)
+        self._alarm.at(self._server.timer())
 
     def _do_one(self, effect: Effect) -> None:
         if isinstance(effect, Answer | Fault):
@@ -268,7 +263,6 @@ class RemoteReadService:
             self._close(effect)
 
     def _on_timer(self) -> None:
-        self._timer = self._timer_at = None
         self._do(self._server.handle_timer(self._loop.time()))
 
     def _begin(self, what: Coroutine[Any, Any, None]) -> None:
@@ -609,8 +603,7 @@ class RemoteReadService:
         """
         self._stopping.set()
         self._take_what_came()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.stop()
         await end((self._renewing,))
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
