@@ -114,7 +114,7 @@ def test_a_missing_number_is_asked_for_after_a_back_off() -> None:
     assert listener.receiver.next_timer() == listener.now + 0.05
     naks = listener.receiver.poll(listener.now + 0.05)
     packet = naks[0].packet
-    assert naks == [Unicast(SOURCE, packet), Multicast(packet, is_local=True)]
+    assert naks == [Unicast(SOURCE, packet), Multicast(packet)]
     assert decode(packet) == Nak(
         PacketType.NAK, TSI, DPORT, 0, SOURCE, GROUP, Options(nak_list=(1,))
     )

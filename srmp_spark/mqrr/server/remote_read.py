@@ -67,7 +67,6 @@ from srmp_spark.mqrr.server.shared_queue import OpenQueue, SharedQueue
 from srmp_spark.mqrr.server.transactions import refuse_class, refuse_enlistment
 from srmp_spark.mqrr.status import Status
 
-OPNUMS = frozenset(METHODS)
 RightTo = Literal["peek", "receive", "purge"]
 """Rights of a caller to a queue. A caller that moves a message needs the right to receive it."""
 

@@ -328,7 +328,7 @@ class IncomingSession:
         self.counts["nak"] += 1
         self._out.append(Unicast(self._path, packet))
         if self._settings.multicast_naks:
-            self._out.append(Multicast(packet, is_local=True))
+            self._out.append(Multicast(packet))
 
     # --- the end of the session -------------------------------------------------------------------
 

@@ -39,7 +39,6 @@ from srmp_spark.srmp.sending.outgoing_effects import (
     DeadLetter,
     DeadReason,
     Load,
-    MessageState,
     OutgoingQueueRow,
     QueueKey,
     Send,
@@ -280,11 +279,6 @@ class OutgoingQueue(ABC):
     def may_be_held(self, serial: int) -> bool:
         """Return whether the peer may have the message ``serial``."""
         return serial <= self.held_to or serial in self.doubtful
-
-    def message_state(self, serial: int) -> MessageState:
-        """Return the state of a message that is still in the outbox."""
-        under_way = any(send.serial == serial for send in self.in_flight.values())
-        return "in_doubt" if under_way or self.may_be_held(serial) else "queued"
 
     def _expire(self, at: int) -> bool:
         """Make dead letters of the expired messages in the buffer; return whether there was any.
