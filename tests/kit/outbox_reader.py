@@ -1,4 +1,4 @@
-"""Read the outbox of a running queue manager: the messages that wait in it, and its dead letters."""
+"""Read the outbox of a running queue manager: the messages that wait, and its dead letters."""
 
 from __future__ import annotations
 

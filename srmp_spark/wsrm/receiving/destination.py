@@ -686,13 +686,6 @@ class Destination:
                         sequence.owe()
         return outputs
 
-    def message_processed(self) -> list[Output]:
-        """Add room for one message, because the application has processed a message.
-
-        The event is that of [MS-WSRVCRM] 3.1.7.2. Return the acknowledgements of :meth:`set_room`.
-        """
-        return self.set_room(min(self.flow.get_buffer_remaining() + 1, self.flow.maximum))
-
     def poll(self, now: float, utc: int) -> list[Output]:
         """Return the acknowledgements that are due by ``now``, and end the sequences that are over.
 
