@@ -32,6 +32,7 @@ NOUNS = {
     "interface",
     "private_files",
     "extras",
+    "log_once",
 }
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows", "mqrr", "signing_in"} | NOUNS,
@@ -51,6 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sequences": set(),
     "canonical_url": {"names", "errors"},
     "holder": {"errors"},
+    "log_once": set(),
     "interface": {"errors"},
     "errors": set(),
     "clock": set(),
