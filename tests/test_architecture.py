@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": {"rows", "srmp", "pgm", "wsrm"} | NOUNS,
     "rows": {"srmp", "mqrr", "wsrm"} | NOUNS,
     "srmp": {"message", "names", "canonical_url", "errors", "timers", "transitions"},
-    "mqrr": {"message", "names", "errors", "transitions"},
+    "mqrr": {"message", "names", "errors", "timers", "transitions"},
     "pgm": {"errors", "timers", "transitions"},
     "wsrm": {"srmp", "sequences", "errors", "timers", "transitions"},
     "signing_in": {"mqrr", "errors", "private_files"},

@@ -33,12 +33,6 @@ CLEANUP_S = 300.0
 
 A message that a reader has received but not acknowledged for that long is unlocked.
 """
-TIMERS_KEPT = 4_096
-"""Timers that are kept before expired ones are removed.
-
-After that, the limit is twice the number of valid timers. A reader that receives 8,000 messages a
-second would otherwise leave two million timers within CLEANUP_S.
-"""
 CATCH_UP_S = 10.0
 """Longest wait in seconds of a reader that does not want to wait.
 

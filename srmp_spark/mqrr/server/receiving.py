@@ -49,9 +49,9 @@ from srmp_spark.mqrr.server.requests import (
     fits_together,
 )
 from srmp_spark.mqrr.server.shared_queue import OpenQueue, SharedQueue, Waiter
-from srmp_spark.mqrr.server.timers import Timers
 from srmp_spark.mqrr.server.transactions import refuse_receive
 from srmp_spark.mqrr.status import Status
+from srmp_spark.timers import Timers
 
 
 class _Storing(NamedTuple):
@@ -89,9 +89,8 @@ class Receiving:
         self._on_settled = on_settled
         self._readings: dict[int, tuple[OpenQueue, Request]] = {}
         self._storings: dict[int, _Storing] = {}
-        self._timers: Timers[tuple[OpenQueue, Request]] = Timers(
-            lambda when, timer: timer[1].is_due(when)
-        )
+        self._timers: Timers[tuple[OpenQueue, Request]] = Timers()
+        """Ends of waits and of locks."""
 
     # --- R_StartReceive, R_StartTransactionalReceive ----------------------------------------------
 
@@ -187,11 +186,12 @@ class Receiving:
             )
         queue.waiting.append(Waiter(descriptor, request))
         if request.deadline is not None:
-            self._timers.at(request.deadline, (descriptor, request))
+            self._timers.set((descriptor, request), request.deadline)
         return Status.MQ_OK
 
     def _found(self, descriptor: OpenQueue, request: Request, lookup_id: int) -> None:
         request.move(RequestEvent.FOUND)
+        self._timers.set((descriptor, request), None)
         request.found = lookup_id
         if request.cursor is not None:
             request.cursor_was = request.cursor.place
@@ -233,8 +233,7 @@ class Receiving:
         )
         if request.receives:
             request.move(RequestEvent.HANDED_OVER)
-            request.cleanup_at = now + CLEANUP_S
-            self._timers.at(request.cleanup_at, (descriptor, request))
+            self._timers.set((descriptor, request), now + CLEANUP_S)
         else:
             request.move(RequestEvent.SHOWN)
             del descriptor.requests[request.id]
@@ -324,6 +323,7 @@ class Receiving:
         self, descriptor: OpenQueue, request: Request, event: RequestEvent, status: Status
     ) -> None:
         del descriptor.requests[request.id]
+        self._timers.set((descriptor, request), None)
         self._answer(request, status)
         request.move(event)
 
@@ -354,6 +354,7 @@ class Receiving:
         if request is None or request.state is not RequestState.HELD or request.found is None:
             return Status.MQ_ERROR_INVALID_PARAMETER
         del descriptor.requests[request.id]
+        self._timers.set((descriptor, request), None)
         if descriptor.queue.state_of(request.found) is PositionState.GONE:
             request.move(RequestEvent.CLOSED)
             return Status.MQ_ERROR_MESSAGE_NOT_FOUND
@@ -493,6 +494,7 @@ class Receiving:
         """
         for request in tuple(descriptor.requests.values()):
             was = request.state
+            self._timers.set((descriptor, request), None)
             descriptor.queue.stop_waiting(request)
             if request.cursor is not None:
                 request.cursor.give_up()
@@ -506,15 +508,16 @@ class Receiving:
 
     def timer(self) -> float | None:
         """Return the time at which to call :meth:`handle_timer`, or ``None`` if no timer runs."""
-        return self._timers.due()
+        return self._timers.next()
 
     def handle_timer(self, now: float) -> None:
         """Process all timers up to ``now``.
 
         Waits end, and locks end that no R_EndReceive ended within CLEANUP_S.
         """
-        while (due := self.timer()) is not None and due <= now:
-            descriptor, request = self._timers.pop()
+        # One at a time: the end of a lock may give its message to a reader whose wait ends now too.
+        while due := self._timers.due(now, at_most=1):
+            ((descriptor, request),) = due
             if request.state is RequestState.WAITING:
                 status = Status.MQ_ERROR_IO_TIMEOUT if request.may_wait else request.nothing
                 self._stop_waiting(descriptor, request, RequestEvent.TIMED_OUT, status)

@@ -112,7 +112,6 @@ class Request:
     may_wait: bool = True
     """Whether the request may wait for a message (ulTimeout is not 0)."""
     called_at: float = 0.0
-    cleanup_at: float | None = None
     found: int | None = None
     """LookupIdentifier of the message that was found; ``None`` if none was found yet."""
     cursor_was: Place | None = None
@@ -131,12 +130,6 @@ class Request:
         """Return the status for a reader that does not wait and finds no message."""
         at_cursor = self.cursor is not None and self.receives
         return Status.MQ_ERROR_MESSAGE_NOT_FOUND if at_cursor else Status.MQ_ERROR_IO_TIMEOUT
-
-    def is_due(self, when: float) -> bool:
-        """Return whether the timer that was set to ``when`` is still valid for this request."""
-        if self.state is RequestState.WAITING:
-            return self.deadline == when
-        return self.state is RequestState.HELD and self.cleanup_at == when
 
     def vanished(self) -> None:
         """Return to ``WAITING``, because the found message left the queue before it was read.
