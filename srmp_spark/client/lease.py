@@ -69,7 +69,6 @@ class LeaseKeeper:
         queue: str,
         consumer: str,
         *,
-        epoch: str | None = None,
         first: int | None = None,
         ranged: bool = False,
     ) -> Registration:
@@ -80,9 +79,7 @@ class LeaseKeeper:
         ``C00E0009`` with the name of the holder if another receiver holds the lease and renews it,
         and the other errors of that method.
         """
-        answer = client.register(
-            queue, consumer, holder=self.holder, epoch=epoch, first=first, ranged=ranged
-        )
+        answer = client.register(queue, consumer, holder=self.holder, first=first, ranged=ranged)
         with self._lock:
             self._leases[client.url, queue, consumer] = _Lease(client, queue, consumer)
             if client.url not in self._renewing:

@@ -18,7 +18,7 @@ two live queries learn of each other within one renewal.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -210,12 +210,9 @@ class Consumer:
 
     # --- the lease --------------------------------------------------------------------------------
 
-    def is_held(self, now: float, gone: Callable[[HolderValue], bool] = holder_is_gone) -> bool:
-        """Return whether a living holder has the lease at the time ``now``.
-
-        ``gone`` returns whether the process of a holder is known to have ended.
-        """
-        return self.holder is not None and now < self.lease_ends and not gone(self.holder)
+    def is_held(self, now: float) -> bool:
+        """Return whether a living holder has the lease at the time ``now``."""
+        return self.holder is not None and now < self.lease_ends and not holder_is_gone(self.holder)
 
     def grant(
         self,
