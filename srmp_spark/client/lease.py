@@ -89,11 +89,6 @@ class LeaseKeeper:
                 ).start()
         return answer
 
-    @property
-    def is_whole(self) -> bool:
-        """Return whether no lease has been lost so far."""
-        return self._lost is None
-
     def check(self) -> None:
         """Raise the :class:`ApiError` by which a lease was lost, if one has been lost so far."""
         if self._lost is not None:

@@ -302,11 +302,6 @@ class Consumer:
         """
         self._move_to(first_missing(max(self.received, trimmed_to) + 1, self.ahead, holes) - 1)
 
-    def waiting(self, first: int, end: int) -> int:
-        """Return how many sequences from ``first`` to ``end``, both included, are not received."""
-        low = max(first, self.received + 1)
-        return 0 if low > end else end - low + 1 - self.ahead.count(low, end)
-
     def take_touched(self) -> list[Range]:
         """Return and forget the runs that were added to :attr:`ahead` since the last call.
 

@@ -142,11 +142,6 @@ class Destination:
         """Return the sequence with this identifier, or ``None`` if it is unknown."""
         return self._sequences.get(identifier)
 
-    @property
-    def held(self) -> int:
-        """Return the number of messages of all sequences that wait after gaps."""
-        return sum(len(sequence.held) for sequence in self._holding.values())
-
     # --- what arrives -----------------------------------------------------------------------------
 
     def receive(

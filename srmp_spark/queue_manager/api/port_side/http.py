@@ -220,13 +220,6 @@ class Request:
             if not event.get("more_body", False):
                 return parts
 
-    async def json(self, limit: int = CALL_BODY_MAX) -> Any:  # noqa: ANN401  # the caller may send any JSON
-        """Read the body as JSON, ``limit`` bytes at most, and return the value.
-
-        Raises the errors of :meth:`pieces` and :func:`parse_json`.
-        """
-        return parse_json(await self.body(limit))
-
     async def json_object(self, limit: int = CALL_BODY_MAX) -> dict[str, Any]:
         """Read the body as a JSON object, ``limit`` bytes at most, and return it as a dictionary.
 
