@@ -1,4 +1,4 @@
-"""``subscribe``: read queues of other queue managers into our queues ([MS-MQRR])."""
+"""``subscribe``: read queues of other queue managers into queues of this one ([MS-MQRR])."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def add_commands(commands: Commands[Any]) -> None:
         "--to", metavar="NAME", help="the queue here that receives (default private$/NAME@HOST)"
     )
     add_sign_in_flags(parser)
-    add_connection_flags(parser)
+    add_connection_flags(parser, shows=True)
     parser.set_defaults(run=_subscribe)
 
 

@@ -83,11 +83,12 @@ class BaseFields(NamedTuple):
 
 
 def parse_base_header(data: bytes, end: int) -> BaseFields:
-    """Parse the BaseHeader at the beginning of ``data``.
+    """Parse the BaseHeader at the beginning of ``data``, whose bytes end at ``end``.
 
-    Raises :class:`RemoteProtocolError` if the version or signature is another one, or if the packet
-    is internal. An internal packet (Flags.IN) establishes a connection or acknowledges a session
-    and is never a UserMessage. Raises :class:`LimitExceededError` if PacketSize is above 4 MiB.
+    Raises :class:`RemoteProtocolError` if the header is cut, if the version or signature is another
+    one, or if the packet is internal. An internal packet (Flags.IN) establishes a connection or
+    acknowledges a session and is never a UserMessage. Raises :class:`LimitExceededError` if
+    PacketSize is above 4 MiB.
     """
     require(0, SIZE, end, "BaseHeader", _SECTION)
     version, reserved, flags, signature, packet_size, time_to_reach_queue = _LAYOUT.unpack_from(
