@@ -37,7 +37,8 @@ NOUNS = {
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows", "mqrr", "signing_in"} | NOUNS,
     "client": {"rows", "mqrr"} | NOUNS,
-    "queue_manager": {"store", "rows", "srmp", "mqrr", "pgm", "wsrm", "signing_in"} | NOUNS,
+    "queue_manager": {"store", "rows", "srmp", "mqrr", "pgm", "wsrm", "signing_in", "transitions"}
+    | NOUNS,
     "store": {"rows", "srmp", "pgm", "wsrm"} | NOUNS,
     "rows": {"srmp", "mqrr", "wsrm"} | NOUNS,
     "srmp": {"message", "names", "canonical_url", "errors", "timers", "transitions"},
