@@ -7,7 +7,8 @@ from pathlib import Path
 from srmp_spark.interface import DEFAULT_CONSUMER
 from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.tables import marks, state
-from srmp_spark.store.tables.queues import end_of, queue_id_of, take_away
+from srmp_spark.store.tables.epochs import end_of
+from srmp_spark.store.tables.queues import queue_id_of, take_away
 
 
 def purge(transaction: Transaction, name: str, segments: Path) -> int:
