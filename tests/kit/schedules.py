@@ -49,7 +49,10 @@ OutcomeT = TypeVar("OutcomeT", bound=SeedOutcome)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one seed: problems, number of steps, and how often each event happened."""
+    """The result of one seed: problems, number of steps, and how often each event happened.
+
+    ``digest`` is the SHA-256 of the log, or empty.
+    """
 
     seed: int
     problems: list[str] = field(default_factory=list)
@@ -166,7 +169,7 @@ def _simulate(simulated: Simulated, first: int, count: int, jobs: int) -> int:
 
 
 def main(simulated: Simulated, arguments: list[str] | None) -> int:
-    """Run the command line of a simulation, and return the exit code."""
+    """Run the command line of a simulation; return the exit code 0 if no seed failed, else 1."""
     parser = argparse.ArgumentParser(
         prog=f"python -m {simulated.module}",
         description=(simulated.description or "").partition("\n")[0],

@@ -1,4 +1,4 @@
-"""Simulate a whole life of a queue manager in two milliseconds; one seed is one repeatable run.
+"""Simulate the life of a queue manager in two milliseconds; one seed is one repeatable run.
 
 1. The whole run depends on ``Random(seed)``: the senders, their messages, the network's faults, the
    power failures, the duration of syncs, and the changes of the wall clock. Nothing else is random,
@@ -72,12 +72,15 @@ QUEUES = {"private$/orders": False, "private$/ledger": True, "invoices": True}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one seed."""
+    """The result of one seed: the oracle's verdict, further problems, and counts.
+
+    ``digest`` is the SHA-256 of the event log, or empty.
+    """
 
     seed: int
     verdict: Verdict
     problems: list[str] = field(default_factory=list)
-    """Faults beyond the oracle's four words.
+    """Faults, one text each, that the oracle's verdict does not cover.
 
     Examples are messages that never arrive, a wrong 400, and a receipt for a message that was not
     sent.
@@ -289,7 +292,7 @@ class Simulation:
         self.queue_manager.start()
 
     def _run_until_quiet(self) -> list[str]:
-        """End the faults and run until nothing is left to do; return what is stuck.
+        """End the faults and run until nothing is left to do. Return what is stuck, one text each.
 
         First every sender must empty its queue within the deadline.
         """
@@ -329,7 +332,8 @@ def run(
     """Run one seed: one life of a receiving queue manager, and one of a sending queue manager.
 
     If a class is given, it is used in its half, and the other half is left out. With ``digest`` the
-    result holds the SHA-256 of the event log, which must depend only on the seed.
+    result holds the SHA-256 of the event log, which must depend only on the seed. ``log`` gets each
+    line of the log.
     """
     return digested(partial(_run, seed, queue_manager_class, sender_class), log, digest=digest)
 

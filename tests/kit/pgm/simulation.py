@@ -1,12 +1,13 @@
 """Simulates one multicast session in a few milliseconds; one seed always gives the same run.
 
-1. Everything is drawn from ``Random(seed)``: settings, network, messages, the time at which each
-receiver joins, the end of the session, and storms of NAKs. 2. While faults are on, the source sends
-and up to three receivers listen. Hosts are cut off, NAKs storm, and a foreign host sends packets.
-3. The faults end. Then the source closes, resets, or falls silent. Every receiver must reach an
-end. 4. The oracle (:mod:`.oracle`) judges each packet and event as it happens, and the whole run at
-the end. In *gentle* runs only new data are lost, windows are long and limits wide: then no data may
-be lost for good.
+- Everything is drawn from ``Random(seed)``: settings, network, messages, the time at which each
+  receiver joins, the end of the session, and storms of NAKs.
+- While faults are on, the source sends and up to three receivers listen. Hosts are cut off, NAKs
+  storm, and a foreign host sends packets.
+- The faults end. Then the source closes, resets, or falls silent. Every receiver must reach an end.
+- The oracle (:mod:`.oracle`) judges each packet and event as it happens, and the whole run at the
+  end. In *gentle* runs only new data are lost, windows are long and limits wide: then no data may
+  be lost for good.
 
     python -m tests.kit.pgm.simulation --seeds 10000
     python -m tests.kit.pgm.simulation --seed 4711 --trace
@@ -41,9 +42,10 @@ APDUS_MAX = 30
 """Most APDUs of one run. Small runs find faults in less time than long ones."""
 SPAN_S_MAX = 8.0
 END_S_MAX = 900.0
-"""Longest time that a run may take after the faults, in seconds.
+"""Longest simulated time of a run after the end of the faults, in seconds.
 
-The longest window, the silence that ends a session, and all retries fit into this time.
+The longest window, the silence that ends a session, and all retries fit into this time. A session
+that has not ended at the limit is a problem.
 """
 STEPS_MAX = 200_000
 SEEDS_PER_REPORT = 200
@@ -295,7 +297,7 @@ class Simulation:
     # --- faults -----------------------------------------------------------------------------------
 
     def _storm(self, left: int) -> None:
-        """Send a NAK for random numbers, and schedule ``left - 1`` more of them."""
+        """Send a NAK for random numbers from a foreign host, and schedule ``left - 1`` more."""
         random, window = self.random, self.source.window
         numbers = [
             wrap(random.randint(window.trail - 3, window.lead + 3))
@@ -322,7 +324,7 @@ class Simulation:
     def _stranger(self, left: int) -> None:
         """Send a packet from another host that uses the same TSI; schedule ``left - 1`` more.
 
-        These packets belong to a session of their own, and none of them to ours.
+        These packets belong to sessions of their own, and none to the session of the source.
         """
         random = self.random
         number = random.getrandbits(32)
@@ -365,7 +367,7 @@ class Simulation:
     # --- the run ----------------------------------------------------------------------------------
 
     def run(self, seed: int) -> Outcome:
-        """Run the simulation to its end and return the outcome."""
+        """Run the simulation to its end and return the outcome, which names ``seed``."""
         clock, steps = self.clock, 0
         deadline = clock.now + self.span + END_S_MAX
         while steps < STEPS_MAX and clock.now < deadline and not self._all_ended() and clock.step():
