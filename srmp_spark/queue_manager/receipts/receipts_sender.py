@@ -194,9 +194,9 @@ class ReceiptsSender:
         self._tasks: set[asyncio.Task[None]] = set()
         self._hosts: OrderedDict[str, _Host] = OrderedDict()
         self._posts = asyncio.Semaphore(POSTS_MAX)
-        self._stream_alarm = Alarm(self._loop, self._streams_due, clock.monotonic)
+        self._stream_alarm = Alarm(self._loop, self._streams_due, self._clock.monotonic)
         self._owed: list[_Owed] = []
-        self._owed_alarm = Alarm(self._loop, self._owed_due, clock.monotonic)
+        self._owed_alarm = Alarm(self._loop, self._owed_due, self._clock.monotonic)
         self._tls = tls
         self._warned: set[str] = set()
         self.blocked: dict[str, int] = {}

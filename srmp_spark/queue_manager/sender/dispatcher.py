@@ -216,7 +216,7 @@ class Dispatcher:
         self._new: list[_New] = []
         self._writing = False
         self._write_wanted: deque[asyncio.Future[None]] = deque()
-        self._alarm = Alarm(self._loop, self._on_timer, clock.monotonic)
+        self._alarm = Alarm(self._loop, self._on_timer, self._clock.monotonic)
         self._commits = asyncio.Lock()
         self._identifiers = IdentifierStock(reserve)
         self._reading = ThreadPoolExecutor(1, "receipts")
