@@ -33,6 +33,7 @@ NOUNS = {
     "private_files",
     "extras",
     "log_once",
+    "log_event",
 }
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows", "mqrr", "signing_in"} | NOUNS,
@@ -48,6 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "signing_in": {"mqrr", "errors", "private_files"},
     "private_files": {"errors"},
     "extras": {"errors"},
+    "log_event": set(),
     "message": {"names", "errors"},
     "names": {"errors"},
     "sequences": set(),
