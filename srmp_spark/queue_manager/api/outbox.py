@@ -267,8 +267,9 @@ def _sync(file: RawIOBase) -> None:
 
 
 def _finish(file: RawIOBase, path: Path, final: Path) -> None:
-    """Make the file durable under its own name: sync it, rename it, and sync its folder.
+    """Make the file durable under its own name, and close it.
 
+    The file is synced, closed and renamed from ``path`` to ``final``, and its folder is synced.
     Raises a 503 if the disk refuses.
     """
     with _storing():

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, cast
 from srmp_spark.errors import ProcessMustEndError, RemoteProtocolError
 from srmp_spark.queue_manager.admission.faults import Faults
 from srmp_spark.queue_manager.admission.gate import RETRY_AFTER_SECONDS
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.srmp_port import http_limits as limits
 from srmp_spark.queue_manager.srmp_port.chunked import ChunkedBody
 from srmp_spark.queue_manager.srmp_port.port_limits import SRMP_SHARE, ConnectionRoom, payer_of
@@ -608,7 +609,8 @@ class SrmpEndpoint:
         self.draining = False
         self._utc_seconds = utc_seconds
         self.replies = Replies(utc_seconds())
-        self._sweep_timer = self.loop.call_later(limits.SWEEP_SECONDS, self._sweep)
+        self._sweeper = Alarm(self.loop, self._sweep)
+        self._sweeper.within(limits.SWEEP_SECONDS)
         self._empty = asyncio.Event()
 
     def connection(self) -> SrmpConnection:
@@ -767,7 +769,7 @@ class SrmpEndpoint:
         self.replies.refresh(self._utc_seconds())
         for connection in tuple(self.connections):
             connection.sweep(self.now)
-        self._sweep_timer = self.loop.call_later(limits.SWEEP_SECONDS, self._sweep)
+        self._sweeper.within(limits.SWEEP_SECONDS)
 
     async def drain(self, seconds: float = limits.DRAIN_SECONDS) -> None:
         """Answer the received requests, close all connections, and wait at most ``seconds`` for it.
@@ -784,4 +786,4 @@ class SrmpEndpoint:
             except asyncio.TimeoutError:
                 for connection in tuple(self.connections):
                     connection.abort()
-        self._sweep_timer.cancel()
+        self._sweeper.stop()

@@ -58,15 +58,6 @@ this receipt never arrived. ``no-room``: too many other destinations hold messag
 """
 
 
-MessageState = Literal[
-    "queued", "awaiting_stream_receipt", "awaiting_final_stream_receipt", "in_doubt"
-]
-"""The state of a message that is not finished (INTERFACE.md section 4, ``outgoing_queue``).
-
-``in_doubt``: the message was sent, it is unknown whether it arrived, and it is sent again.
-"""
-
-
 class QueueKey(NamedTuple):
     """The key of an outgoing queue: its destination and its kind."""
 
