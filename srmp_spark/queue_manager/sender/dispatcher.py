@@ -26,7 +26,6 @@ from typing import NamedTuple
 from srmp_spark.clock import Clock
 from srmp_spark.errors import LocalProtocolError, SrmpSparkError
 from srmp_spark.message import Message
-from srmp_spark.names import is_reliable
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.http.connections import Connections
@@ -283,8 +282,8 @@ class Dispatcher:
 
     def _post(self, send: Send) -> None:
         try:
-            if not is_reliable(send.key.destination):
-                # A reliable session reports itself when a message is sent.
+            if not send.key.transport.rules.numbers_in_session:
+                # Such a session reports itself when a message is sent.
                 self._note_sending(send)
             self.same_queues.leaves(send.key)
             self.connections.post(send)

@@ -12,7 +12,6 @@ from typing import Any
 from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError
-from srmp_spark.names import is_reliable
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.srmp.sending.outgoing_effects import Kind, QueueKey
 from srmp_spark.srmp.sending.outgoing_states import QueueState
@@ -86,7 +85,8 @@ async def operate(dispatcher: Dispatcher, clock: Clock, command: dict[str, Any])
                 409, "another-stream", f"the live stream to {destination} is {live}, not {wanted}"
             )
         keys = keys[:1]
-    if action == "reset" and keys[0].kind != "stream" and not is_reliable(keys[0].destination):
+    has_session = keys[0].transport.rules.numbers_in_session
+    if action == "reset" and keys[0].kind != "stream" and not has_session:
         raise ApiError(
             409,
             "no-stream",

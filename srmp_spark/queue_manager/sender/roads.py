@@ -6,13 +6,14 @@ transports.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from srmp_spark.names import is_multicast, is_reliable
 from srmp_spark.queue_manager.sender.http.connections import Connections
 from srmp_spark.queue_manager.sender.multicast.multicasts import Multicasts
 from srmp_spark.queue_manager.sender.reliable.reliable_sessions import ReliableSessions
 from srmp_spark.srmp.sending.outgoing_effects import Load, QueueKey, Send
+from srmp_spark.transports import Transport
 
 
 class Roads:
@@ -24,14 +25,17 @@ class Roads:
         self._connections = connections
         self._multicasts = multicasts
         self.sessions = sessions
+        self._of_transport: Mapping[Transport, Connections | Multicasts | ReliableSessions] = {
+            Transport.HTTP: connections,
+            Transport.MULTICAST: multicasts,
+            Transport.RELIABLE: sessions,
+        }
 
     def __repr__(self) -> str:
         return f"<Roads {self._connections!r} {self._multicasts!r} {self.sessions!r}>"
 
     def _of(self, key: QueueKey) -> Connections | Multicasts | ReliableSessions:
-        if is_reliable(key.destination):
-            return self.sessions
-        return self._multicasts if is_multicast(key.destination) else self._connections
+        return self._of_transport[key.transport]
 
     def is_reached(self, key: QueueKey) -> bool:
         """Return whether messages of a queue may be read from the outbox now.
