@@ -7,7 +7,7 @@ a staged row, in an option. From there on the transport is a value. All other co
 :attr:`Transport.rules` what the transport can do, and never which one it is, so a new transport
 needs no change there.
 
-``queue_manager/sender/wires.py`` maps each transport to the code that sends by it,
+``queue_manager/sender/sending_transports.py`` maps each transport to the code that sends by it,
 :mod:`.canonical_url` to the canonical form of its destinations, and
 ``store/outbox/staging/row_checks.py`` to the checks of its rows.
 """

@@ -99,17 +99,17 @@ async def operate(dispatcher: Dispatcher, clock: Clock, command: dict[str, Any])
     if action == "drop":
         for key in keys:
             if dispatcher.sender.forget(*key):
-                dispatcher.connections.forget(key)
+                dispatcher.transports.of(key).forget(key)
                 dispatcher.errors.pop(key, None)
         await dispatcher.written()
     return {"destination": keys[0].destination, "action": action}
 
 
 def _apply(dispatcher: Dispatcher, clock: Clock, action: str, key: QueueKey) -> None:
-    sender = dispatcher.sender
+    sender, transport = dispatcher.sender, dispatcher.transports.of(key)
     if action == "pause":
         sender.pause(*key)
-        dispatcher.connections.close(key)
+        transport.close(key)
     elif action == "resume":
         sender.resume(*key)
     elif action == "resend":
@@ -118,16 +118,16 @@ def _apply(dispatcher: Dispatcher, clock: Clock, action: str, key: QueueKey) -> 
             # The queue was held after a restore, or paused. Now it is to send.
             sender.resume(*key)
         sender.retry(*key)
-        dispatcher.connections.sessions.hurry(key)
+        transport.hurry(key)
     elif action == "reset":
         if key.kind == "stream":
             sender.reset(key.destination)
         else:
-            dispatcher.connections.sessions.reset(key)
+            transport.reset(key)
     elif action == "drop":
-        dispatcher.connections.close(key)
+        transport.close(key)
         # The sequence would wait for the missing numbers.
-        dispatcher.connections.sessions.give_up(key)
+        transport.give_up(key)
         sender.drop(*key, clock.utc())
     else:
         raise ApiError(400, "usage", f"unknown action {action!r}", f"known: {', '.join(ACTIONS)}")

@@ -44,6 +44,7 @@ from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.http.addresses import Addresses
 from srmp_spark.queue_manager.sender.http.exchange import Exchange
 from srmp_spark.queue_manager.sender.http.places import SLOW_SECONDS, Places, Standing
+from srmp_spark.queue_manager.sender.sending_transport import SendingTransport
 from srmp_spark.queue_manager.trust.tls import ClientTls
 from srmp_spark.srmp.codec.encoder import encode, http_head
 from srmp_spark.srmp.receiving.stream_room import holder_of
@@ -351,7 +352,7 @@ class Wire:
         )
 
 
-class Connections:
+class Connections(SendingTransport):
     """All HTTP connections of one sender process."""
 
     def __init__(
@@ -426,6 +427,13 @@ class Connections:
         """Return whether there is an open connection for the outgoing queue ``key``."""
         wire = self._wires.get(key)
         return wire is not None and wire.exchange is not None and wire.connecting is None
+
+    def may_load(self, load: Load) -> bool:
+        """Return whether there is an open connection; otherwise :meth:`reach` the destination."""
+        is_reached = self.is_reached(load.key)
+        if not is_reached:
+            self.reach(load)
+        return is_reached
 
     def reach(self, load: Load) -> None:
         """Connect to the destination, so that the messages of ``load`` may be read.
