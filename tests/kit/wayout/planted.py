@@ -13,10 +13,11 @@ from unittest import mock
 
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.posting import address_race
+from srmp_spark.queue_manager.posting.http_exchange import ANSWER_SECONDS
 from srmp_spark.queue_manager.queues.dead_letters import DeadLetters
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
 from srmp_spark.queue_manager.sender.http import connections
-from srmp_spark.queue_manager.sender.http.connections import ANSWER_SECONDS, Wire
+from srmp_spark.queue_manager.sender.http.connections import Wire
 from srmp_spark.srmp.sending.outgoing_effects import Kind, QueueKey, Send
 from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.sending.sender import Sender
