@@ -71,8 +71,9 @@ async def post(
         opening = connect(
             addresses, port, StatusExchange, tls=tls, host=server_hostname, overlap=_overlap
         )
-        _, exchange = await asyncio.wait_for(opening, CONNECT_SECONDS)
-        return await exchange.ask(head + content, ANSWER_SECONDS)
+        _, opened = await asyncio.wait_for(opening, CONNECT_SECONDS)
+        exchange = opened
+        return await opened.ask(head + content, ANSWER_SECONDS)
     except LostError as error:
         raise PostFailedError(str(error)) from None
     except asyncio.TimeoutError:

@@ -57,12 +57,15 @@ class SendingTransport(Protocol):
 
     def hurry(self, key: QueueKey) -> None:
         """Make the next attempt for a queue now, and send its messages in flight again."""
+        return  # Without a statement, mypy would take the method for an abstract one.
 
     def reset(self, key: QueueKey) -> None:
         """Let the messages of a queue continue in a new session."""
+        return
 
     def give_up(self, key: QueueKey) -> None:
         """Discard the session of a queue, whose messages the engine discards next."""
+        return
 
     # --- sessions that the outbox stores ----------------------------------------------------------
 
@@ -79,3 +82,4 @@ class SendingTransport(Protocol):
 
     def stored(self, changes: Mapping[QueueKey, SessionRow | None]) -> None:
         """Note that ``changes`` are on stable storage."""
+        return
