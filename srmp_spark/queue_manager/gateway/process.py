@@ -70,7 +70,7 @@ class Gateway(NamedTuple):
 
 
 def run_gateway(types: Any, serve: Callable[[Gateway], Any]) -> NoReturn:  # noqa: ANN401  # a union of Struct types is no type to mypy
-    """Run a gateway until the main process ends it or has ended, then exit.
+    """Run a gateway until the main process ends it or has ended, then exit with code 0.
 
     ``types`` is the union of the messages that the main process sends. ``serve`` is a coroutine
     function: it gets a :class:`Gateway`, starts to listen, and returns a :class:`Served`.

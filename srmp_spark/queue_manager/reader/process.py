@@ -1,8 +1,8 @@
 """Run the reader process, the child of the queue manager that does all decoding.
 
 The main process's side is :mod:`.link`. The reader holds no port and no lock, and opens the
-database read-only. Each command runs in a thread of its own, with a database connection of its own.
-A caller that disconnects ends its thread and nothing else. Sealing runs at low priority. The Delta
+database read-only. Commands run in pools of threads, each with a database connection of its own. A
+caller that disconnects ends its own command only. Sealing runs at low priority. The Delta
 publishers run in this process too. :mod:`srmp_spark.queue_manager.child.process` describes the
 start and the end of the process.
 
@@ -87,8 +87,10 @@ log = logging.getLogger(__name__)
 class Reader:
     """Executes the commands of the main process in threads, and publishes the Delta state.
 
-    Methods that begin with "Answer" send their answer through ``answer``. They raise the errors of
-    :class:`.Log`, which the caller turns into a refusal.
+    Methods that begin with "Answer" execute one command. The fields of ``command`` are the
+    arguments of the command, such as ``queue``, ``after`` and ``to``; its answer is sent through
+    ``answer``. These methods raise the errors of :class:`.Log`, which the caller turns into a
+    refusal, and the errors of :class:`.AnswerWriter`.
     """
 
     def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
@@ -174,7 +176,11 @@ class Reader:
         return Log(self._data_dir / DATABASE_FILE, self._data_dir / SEGMENTS_DIRECTORY)
 
     def _end(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the last sequence of a batch after ``after`` of at most ``max_bytes``."""
+        """Answer with the last sequence of a batch of the rows in (after, to].
+
+        The posts of the batch have at most ``max_bytes`` together, but a batch has at least one
+        row.
+        """
         after, to = command["after"], command["to"]
         with self._log() as stored:
             last = stored.end_for(
@@ -198,21 +204,24 @@ class Reader:
             answer.head(arrivals.first_since(stored, *what)._asdict())
 
     def _to_seal(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the names of the queues that may have rows to seal."""
+        """Answer with the names of the queues that may have rows to seal at the time ``now``."""
         with self._log() as stored:
             answer.whole({"queues": due.to_seal(stored, command["now"])})
 
     def _to_trim(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the names of the queues of which retention may delete rows."""
+        """Answer with the names of the queues of which retention may delete rows before ``before``.
+
+        ``before`` is in microseconds since 1970, or null if rows of any age may be deleted.
+        """
         with self._log() as stored:
             answer.whole({"queues": due.to_trim(stored, command["before"])})
 
     def _seal(self, command: dict[str, Any], answer: AnswerWriter) -> None:
         """Write the files of the next segment of a queue, if it has enough rows, and answer.
 
-        The answer describes the segment, which the main process then commits. ``"sealed": null``
-        means that there is nothing to seal, ``"later": true`` that the disk has no room for the
-        files.
+        ``sealed`` of the answer describes the segment, which the main process then commits; null
+        means that nothing was sealed. ``later`` is true if that is so because the disk has no room
+        for the files.
         """
         with self._log() as stored:
             plan = sealing.plan(stored, command["queue"], command["now"])
@@ -286,7 +295,7 @@ class Reader:
         answer.end()
 
     def _packets(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with rows of (after, to] as framed message packets for remote readers."""
+        """Answer with rows of (after, to] as frames (:func:`.remote_messages.message_frames`)."""
         what = (command[key] for key in ("queue", "epoch", "after", "to", "max_bytes"))
         with self._log() as stored:
             self._write(answer, message_frames(stored, *what))
@@ -298,7 +307,7 @@ class Reader:
             self._write(answer, record_blob(stored, *what))
 
     def _priorities(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the runs of rows of equal priority in (after, to]."""
+        """Answer with the runs of rows of equal priority in (after, to], each packed by RUN."""
         what = (command[key] for key in ("queue", "epoch", "after", "to"))
         with self._log() as stored:
             self._write(answer, priority_runs(stored, self._queue_manager, *what))
@@ -336,7 +345,10 @@ class Reader:
 
 
 def _refuse(answer: AnswerWriter, error: ApiError) -> None:
-    """Send the refusal ``error`` to a caller for which no thread was free. Close the answer."""
+    """Send the refusal ``error`` to a caller for which no thread was free, and close the answer.
+
+    A caller that has disconnected is no error.
+    """
     try:
         answer.refuse(error.status, error.code, error.message, error.hint)
     except OSError:  # The caller has disconnected.

@@ -24,7 +24,12 @@ _COPIES = 3
 
 
 def check_multicast_rows(rows: ChosenRows) -> None:
-    """Refuse the first of ``rows`` that breaks a rule of this module, which raises."""
+    """Refuse the first of ``rows``, which are to multicast groups, that cannot be sent.
+
+    A row is refused, which raises, if this queue manager does not send multicast, if its
+    ``delivery`` is not ``express`` or null, or if its message would exceed :data:`.APDU_SENT_MAX`
+    bytes, or cannot be encoded.
+    """
     columns, chosen = rows.columns, rows.numbers
     if not rows.multicast:
         rows.refuse(
@@ -63,9 +68,10 @@ def check_multicast_rows(rows: ChosenRows) -> None:
 
 
 def _octets(rows: ChosenRows, row: int) -> int:
-    """Return the largest length that the APDU of a row can have, in bytes.
+    """Return the length that the APDU of a row can have at most, in bytes.
 
-    The message identifier is not assigned yet, so the longest one is used.
+    The message identifier is not assigned yet, so the longest one is used. Refuses a row
+    that cannot be encoded, which raises.
     """
     # These imports are a third of what the process that checks stages would load, and few
     # stages need them.

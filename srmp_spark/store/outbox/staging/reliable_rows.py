@@ -33,9 +33,9 @@ _RELIABLE = rf"(?i)^\s*{Transport.RELIABLE.rules.spelling}"
 
 
 def only_reliable(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-    """Return the columns, with RELIABLE_COLUMNS null in each row that is not for a service.
+    """Return ``columns`` with RELIABLE_COLUMNS null in each row that is not for a service.
 
-    If no row is for a service, the columns of reliable sessions are left out.
+    A service is a destination ``wsrm:URL``. If no row is for a service, these columns are left out.
     """
     found = [name for name in RELIABLE_COLUMNS if name in columns]
     if not found or "destination" not in columns:
@@ -53,7 +53,12 @@ def only_reliable(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
 
 
 def check_reliable_rows(rows: ChosenRows) -> None:
-    """Refuse the first of ``rows`` that breaks a rule of this module, which raises."""
+    """Refuse the first of ``rows``, which are to services (``wsrm:URL``), that cannot be sent.
+
+    A row is refused, which raises, if a column for which SOAP has no place (``label``, for example)
+    has a value, if ``delivery`` is not ``recoverable`` or null, if ``soap_action`` is missing or no
+    URI, if a version is not supported, or if ``body`` is no content of a SOAP Body.
+    """
     chosen, refuse = rows.numbers, rows.refuse
     taken: dict[str, list[Any]] = {
         name: column.take(pa.array(chosen)).to_pylist()
