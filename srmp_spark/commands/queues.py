@@ -17,7 +17,8 @@ from srmp_spark.commands.common import (
     connect,
     emit,
 )
-from srmp_spark.errors import ApiError
+from srmp_spark.commands.subscribe import SUBSCRIPTION_COLUMNS
+from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.names import local_queue_name
 
 if TYPE_CHECKING:
@@ -49,17 +50,6 @@ _STREAM_COLUMNS = (
     "last_acknowledged",
     "gap_at",
     "reject_count",
-)
-_SUBSCRIPTION_COLUMNS = (
-    "host",
-    "queue",
-    "mode",
-    "to",
-    "pulled",
-    "pending",
-    "doubtful",
-    "lag_seconds",
-    "last_error",
 )
 _OUTGOING_COLUMNS = ("destination", "state", "stream_id", "queued", "last_error", "next_attempt_at")
 
@@ -119,7 +109,8 @@ def add_commands(commands: Commands[Any]) -> None:
         examples="examples:\n  srmp-spark consumers 'private$/orders' --table\n"
         "  srmp-spark consumers 'private$/orders' --delete old-query",
     )
-    parser.add_argument("queue", metavar="QUEUE", help="the queue")
+    parser.add_argument("name", nargs="?", metavar="QUEUE", help="the queue, or give --queue")
+    parser.add_argument("--queue", metavar="NAME", help="the queue, as other commands take it")
     parser.add_argument(
         "--delete",
         metavar="NAME",
@@ -197,7 +188,11 @@ def _queues(args: argparse.Namespace) -> int:
 
 
 def _consumers(args: argparse.Namespace) -> int:
-    name = local_queue_name(args.queue)
+    if (args.name is None) == (args.queue is None):
+        raise ConfigurationError(
+            "consumers needs one queue: srmp-spark consumers QUEUE, or --queue QUEUE"
+        )
+    name = local_queue_name(args.queue or args.name)
     client = connect(args)
     if args.delete is not None:
         client.delete_consumer(name, args.delete)
@@ -286,7 +281,7 @@ def _tables(
     yield "consumers", consumers, ("queue", *_CONSUMER_COLUMNS)
     yield "incoming streams", status["incoming_streams"], _STREAM_COLUMNS
     yield "outgoing", status["outgoing"], _OUTGOING_COLUMNS
-    yield "subscriptions", status["subscriptions"], _SUBSCRIPTION_COLUMNS
+    yield "subscriptions", status["subscriptions"], SUBSCRIPTION_COLUMNS
     yield (
         "blocked URLs (allow them with serve --allow-url)",
         status["blocked_urls"],

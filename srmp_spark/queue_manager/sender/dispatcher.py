@@ -26,6 +26,7 @@ from typing import NamedTuple
 from srmp_spark.clock import Clock
 from srmp_spark.errors import LocalProtocolError, SrmpSparkError
 from srmp_spark.message import Message
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.identifier_stock import IdentifierStock, Reserve
 from srmp_spark.queue_manager.sender.late_at import LateAt
@@ -187,17 +188,16 @@ class Dispatcher:
         self._new: list[_New] = []
         self._writing = False
         self._write_wanted: deque[asyncio.Future[None]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
+        self._alarm = Alarm(self._loop, self._on_timer, self._clock.monotonic)
         self._commits = asyncio.Lock()
         self._identifiers = IdentifierStock(reserve)
         self._reading = ThreadPoolExecutor(1, "receipts")
         self._is_reading = self._read_again = self._has_read = False
-        self._retry_timer: asyncio.TimerHandle | None = None
+        self._retry_alarm = Alarm(self._loop, self.receipts_came)
         self._read_to = self._noted_to = receipts_read_to
         self._read_mark: Mark | None = None
         """The last row of the order queue that was read in this process, or ``None``."""
-        self._note_timer: asyncio.TimerHandle | None = None
+        self._note_alarm = Alarm(self._loop, self._on_note)
         self._moved: dict[QueueKey, asyncio.Event] = {}
         self._stopping = False
         self._has_begun = False
@@ -239,16 +239,10 @@ class Dispatcher:
                 log.exception("sender.write_failed")
                 self._store.die("a write could not begin", error)
         when = self.sender.next_timer()
-        if self._has_begun and when is not None and (self._timer is None or when < self._timer_at):
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = when
-            self._timer = self._loop.call_later(
-                max(0.0, when - self._clock.monotonic()), self._on_timer
-            )
+        if self._has_begun:
+            self._alarm.by(when)
 
     def _on_timer(self) -> None:
-        self._timer = None
         if not self._stopping:
             self.sender.due(self._clock.monotonic(), self._clock.utc())
             self.work()
@@ -551,8 +545,8 @@ class Dispatcher:
         self.work()
         if again:
             self.receipts_came()
-        if self._note_timer is None and not self._stopping:
-            self._note_timer = self._loop.call_later(RECEIPTS_NOTED_SECONDS, self._on_note)
+        if not self._stopping:
+            self._note_alarm.within(RECEIPTS_NOTED_SECONDS)
 
     def _receipt(self, message: Message, now: float, at: int) -> None:
         """Pass one receipt to the engine, and log a receipt that the engine rejects.
@@ -589,15 +583,10 @@ class Dispatcher:
             )
 
     def _retry_reading(self) -> None:
-        if self._retry_timer is None and not self._stopping:
-            self._retry_timer = self._loop.call_later(RECEIPTS_RETRY_SECONDS, self._on_retry)
-
-    def _on_retry(self) -> None:
-        self._retry_timer = None
-        self.receipts_came()
+        if not self._stopping:
+            self._retry_alarm.within(RECEIPTS_RETRY_SECONDS)
 
     def _on_note(self) -> None:
-        self._note_timer = None
         self._loop.create_task(self.note_receipts())
 
     async def note_receipts(self) -> None:
@@ -709,12 +698,8 @@ class Dispatcher:
         Answers to messages in flight are awaited for at most DRAIN_SECONDS.
         """
         self._stopping = True
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._retry_timer is not None:
-            self._retry_timer.cancel()
-        if self._note_timer is not None:
-            self._note_timer.cancel()
+        for alarm in (self._alarm, self._retry_alarm, self._note_alarm):
+            alarm.stop()
         end = self._loop.time() + DRAIN_SECONDS
         while any(queue.in_flight for queue in self.sender) and self._loop.time() < end:
             await asyncio.sleep(0.01)

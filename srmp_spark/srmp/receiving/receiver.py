@@ -153,8 +153,6 @@ class Receiver:
         *,
         multicast: str | None = None,
         paused: bool = False,
-        bytes_waiting: int = 0,
-        count: int = 0,
         declared: bool = True,
     ) -> QueueState:
         """Add a queue. ``end`` is the sequence of its last stored row.
@@ -169,13 +167,10 @@ class Receiver:
             end=end,
             multicast=multicast,
             paused=paused,
-            bytes_waiting=bytes_waiting,
-            count=count,
             declared=declared,
             machine=self.machine,
         )
         self._destinations.add(queue)
-        self.machine.bytes += bytes_waiting
         return queue
 
     def declare_queue(self, name: str) -> None:
@@ -294,9 +289,11 @@ class Receiver:
         arrival: Arrival,
         now: float,
     ) -> Refused | Pending:
-        """Decide about a message for ``queue``, which accepts messages of its kind.
+        """Decide about a message for ``queue``, and apply the decision in memory.
 
-        ``name`` is the name of its stream, if this is not the name of the queue.
+        The queue accepts messages of this kind. A refused message changes nothing. An accepted one
+        takes its sequence and identifier now, before the commit. ``name`` is the name of its
+        stream, if this is not the name of the queue.
         """
         position = message.stream
         if position is not None:

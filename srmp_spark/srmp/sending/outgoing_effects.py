@@ -60,15 +60,6 @@ this receipt never arrived. ``no-room``: too many other destinations hold messag
 """
 
 
-MessageState = Literal[
-    "queued", "awaiting_stream_receipt", "awaiting_final_stream_receipt", "in_doubt"
-]
-"""The state of a message that is not finished (INTERFACE.md section 4, ``outgoing_queue``).
-
-``in_doubt``: the message was sent, it is unknown whether it arrived, and it is sent again.
-"""
-
-
 class _Key(NamedTuple):
     destination: str
     """Destination in canonical form (:mod:`srmp_spark.canonical_url`).
@@ -78,10 +69,11 @@ class _Key(NamedTuple):
     kind: Kind
 
 
-class QueueKey(_Key):  # the transport is kept in the dictionary of the instance
+class QueueKey(_Key):
     """The key of an outgoing queue: its destination and its kind, and with them its transport.
 
-    As a tuple, and on disk, a key is the pair of destination and kind.
+    As a tuple, and on disk, a key is the pair of destination and kind. The transport is kept in the
+    dictionary of the instance.
     """
 
     @cached_property

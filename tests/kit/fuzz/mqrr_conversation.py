@@ -1,9 +1,9 @@
-"""Fuzzes the RemoteRead server with whole conversations.
+"""Fuzzes the RemoteRead server ([MS-MQRR]) with whole conversations.
 
 The owner of the queues in this module carries out each effect of the server at once. An input is a
 sequence of calls, each ``opnum u8 · bits u8 · length u16 · stub``. The bits are: 1 NDR64; 2 the
 second of two clients; 4 six minutes pass before the call; 8 a message arrives before the call; 16
-the client disconnects after the call; 32 the last transaction is committed.
+the client disconnects after the call.
 """
 
 from __future__ import annotations
@@ -45,8 +45,6 @@ from srmp_spark.mqrr.server.effects import (
     Fault,
     Message,
     Open,
-    OutcomeNotStored,
-    OutcomeStored,
     Purge,
     Read,
     Take,
@@ -63,13 +61,17 @@ CALLS_MAX = 40
 
 Further calls are ignored.
 """
-_NDR64, _OTHER, _LATER, _CAME, _GONE, _COMMIT = 1, 2, 4, 8, 16, 32
+_NDR64, _OTHER, _LATER, _CAME, _GONE = 1, 2, 4, 8, 16
 _PRIORITIES = (3, 7, 3, 0)
 _CONTEXT = 0x5EED
 
 
 class _Queue:
-    """The owner's view of one queue."""
+    """The owner's view of one queue.
+
+    Sequences begin with 1. ``priorities`` has the priority of each message that ever arrived,
+    ``left`` the sequences of those that have left the queue.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -78,7 +80,7 @@ class _Queue:
         self.left: set[int] = set()
 
     def floor(self) -> int:
-        """Return 0, because no message is trimmed."""
+        """Return 0, because no message of this queue is ever trimmed."""
         return 0
 
     def is_behind(self) -> bool:
@@ -86,23 +88,25 @@ class _Queue:
         return False
 
     def has_left(self, sequence: int) -> bool:
-        """Return whether the message has left the queue for good."""
+        """Return whether the message ``sequence`` has left the queue for good."""
         return sequence in self.left
 
     def add(self, priority: int) -> Came:
-        """Add an arriving message and return its run."""
+        """Add an arriving message, and return it as a run of one for the server's report."""
         self.priorities.append(priority)
         return Came(priority, len(self.priorities), len(self.priorities))
 
 
 class Conversation:
-    """A server with two queues, and two clients."""
+    """A server with two queues, four messages in the first one, and two clients.
+
+    The two clients are numbered ``False`` and ``True``. Methods raise :class:`ViolationError` if
+    the server answers a call twice, takes a message twice, or closes too often.
+    """
 
     def __init__(self) -> None:
         contexts, ids, uuids = itertools.count(_CONTEXT), itertools.count(1), itertools.count(1)
-        self.server = RemoteReadServer(
-            2103, new_move_context=lambda: next(contexts), coordinator=True
-        )
+        self.server = RemoteReadServer(2103, new_move_context=lambda: next(contexts))
         self.groups: Associations[Any] = Associations(
             new_id=lambda: next(ids), new_uuid=lambda: next(uuids).to_bytes(16, "big")
         )
@@ -116,7 +120,6 @@ class Conversation:
         self.clients = [self.groups.join(0, "192.0.2.1") for _ in range(2)]
         self.answers: dict[int, tuple[int, bytes | int]] = {}
         self.opened = 0
-        self._transaction: bytes | None = None
 
     # --- the owner --------------------------------------------------------------------------------
 
@@ -154,13 +157,10 @@ class Conversation:
             queue = _queue(effect.queue)
             queue.left |= set(range(1, len(queue.priorities) + 1)) - set(effect.spared)
             self.do(server.purged(effect.purging))
-        elif isinstance(effect, Close):
+        else:
+            _demand(isinstance(effect, Close), "an effect that nobody knows")
             self.opened -= 1
             _demand(self.opened >= 0, "closed more often than opened")
-        else:
-            _demand(
-                isinstance(effect, OutcomeStored | OutcomeNotStored), "an effect that nobody knows"
-            )
 
     def _find(self, asked: Open) -> _Queue | None:
         try:
@@ -169,29 +169,27 @@ class Conversation:
             return None
 
     def _take(self, effect: Take) -> None:
-        came = []
-        for each in effect.messages:
-            queue = _queue(each.queue)
-            _demand(each.sequence not in queue.left, "taken twice")
-            queue.left.add(each.sequence)
-            if each.to is not None:
-                came.append((each.to, _queue(each.to).add(queue.priorities[each.sequence - 1])))
+        queue, to = _queue(effect.queue), effect.to
+        _demand(effect.sequence not in queue.left, "taken twice")
+        queue.left.add(effect.sequence)
         self.do(self.server.stored(effect.storing))
-        for to, run in came:
+        if to is not None:
+            run = _queue(to).add(queue.priorities[effect.sequence - 1])
             self.do(self.server.came(to, [run], self.now))
 
     # --- the clients ------------------------------------------------------------------------------
 
     def call(self, number: int, opnum: int, bits: int, stub: bytes) -> None:
-        """Make one call, with the events that its bits demand."""
+        """Make call ``number`` of the input, with the events that its ``bits`` demand.
+
+        ``opnum`` and ``stub`` are the operation and its encoded parameters.
+        """
         server, which = self.server, bool(bits & _OTHER)
         if bits & _LATER:
             self.wait(360.0)
         if bits & _CAME:
             self.do(server.came(self.orders, [self.orders.add(5)], self.now))
         syntax = NDR64 if bits & _NDR64 else NDR
-        if opnum == 12 and len(stub) >= 16:
-            self._transaction = stub[:16]
         received = CallReceived(
             number, REMOTE_READ, syntax, opnum, stub, self.clients[which], None, 1
         )
@@ -199,11 +197,9 @@ class Conversation:
         if bits & _GONE:
             self.gone(which)
             self.clients[which] = self.groups.join(0, "192.0.2.1")
-        if bits & _COMMIT and self._transaction is not None:
-            self.do(server.outcome(self._transaction, committed=True))
 
     def gone(self, which: bool) -> None:
-        """Disconnect a client as kill -9 of the client does."""
+        """Disconnect the client ``which``, as kill -9 of the client does."""
         self.do(self.server.calls_gone(which, range(CALLS_MAX + 1)))
         self.do(self.server.run_down(self.groups.leave(self.clients[which]), self.now))
 
@@ -216,9 +212,10 @@ class Conversation:
         self.now = end
 
     def left_over(self) -> int:
-        """Disconnect both clients, end all transactions, and return the number of messages left.
+        """Disconnect both clients, and return the number of messages left.
 
-        Raises :class:`ViolationError` if a queue is still open then.
+        Only messages that have not left their queue are counted. Raises :class:`ViolationError` if
+        a queue is still open then.
         """
         for which in (False, True):
             self.gone(which)
@@ -229,7 +226,8 @@ class Conversation:
     def drained(self) -> int:
         """Return the number of messages that a new client can receive from all queues.
 
-        Raises :class:`ViolationError` if a received message cannot be ended.
+        The client receives them. Raises :class:`ViolationError` if a received message cannot be
+        ended.
         """
         found = 0
         for queue in self.queues:
@@ -300,14 +298,17 @@ def _talk(data: bytes) -> Conversation:
 
 
 def parse_conversation(data: bytes) -> Outcome:
-    """Run a conversation; the outcome is accepted if a message left its queue."""
+    """Run a conversation. The outcome is accepted if a message left its queue.
+
+    The value has the sequences that left, by queue, and the answers.
+    """
     conversation = _talk(data)
     left = {name: tuple(sorted(queue.left)) for name, queue in conversation.queues.items()}
     return Outcome(any(left.values()), (left, conversation.answers))
 
 
 def check_conversation(data: bytes, _outcome: Outcome, _rng: Random) -> None:
-    """Check that no message is lost, doubled or locked forever after the conversation."""
+    """Run the conversation again, and check that no message is lost, doubled or locked forever."""
     conversation = _talk(data)
     left = conversation.left_over()
     found = conversation.drained()
@@ -384,9 +385,7 @@ def conversations() -> Sequence[bytes]:
 
 def _packed(talk: Sequence[tuple[int, Parameters]], syntax: TransferSyntax, bits: int) -> bytes:
     opnums, found = sorted(METHODS), b""
-    for number, (opnum, asked) in enumerate(talk, 1):
+    for opnum, asked in talk:
         stub = asked.encode(syntax)
-        found += (
-            CALL.pack(opnums.index(opnum), bits | _COMMIT * (number == len(talk)), len(stub)) + stub
-        )
+        found += CALL.pack(opnums.index(opnum), bits, len(stub)) + stub
     return found

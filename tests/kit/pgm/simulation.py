@@ -1,12 +1,13 @@
 """Simulates one multicast session in a few milliseconds; one seed always gives the same run.
 
-1. Everything is drawn from ``Random(seed)``: settings, network, messages, the time at which each
-receiver joins, the end of the session, and storms of NAKs. 2. While faults are on, the source sends
-and up to three receivers listen. Hosts are cut off, NAKs storm, and a foreign host sends packets.
-3. The faults end. Then the source closes, resets, or falls silent. Every receiver must reach an
-end. 4. The oracle (:mod:`.oracle`) judges each packet and event as it happens, and the whole run at
-the end. In *gentle* runs only new data are lost, windows are long and limits wide: then no data may
-be lost for good.
+- Everything is drawn from ``Random(seed)``: settings, network, messages, the time at which each
+  receiver joins, the end of the session, and storms of NAKs.
+- While faults are on, the source sends and up to three receivers listen. Hosts are cut off, NAKs
+  storm, and a foreign host sends packets.
+- The faults end. Then the source closes, resets, or falls silent. Every receiver must reach an end.
+- The oracle (:mod:`.oracle`) judges each packet and event as it happens, and the whole run at the
+  end. In *gentle* runs only new data are lost, windows are long and limits wide: then no data may
+  be lost for good.
 
     python -m tests.kit.pgm.simulation --seeds 10000
     python -m tests.kit.pgm.simulation --seed 4711 --trace
@@ -14,17 +15,11 @@ be lost for good.
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.pgm.outputs import LossReason, Multicast, Output, SourceRefused, Unicast
@@ -37,17 +32,20 @@ from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.pgm.wire.encoder import encode
 from srmp_spark.pgm.wire.packets import Data, Nak, Options, PacketType, Spm
 from srmp_spark.pgm.wire.sequence import wrap
+from tests.kit import schedules
 from tests.kit.pgm.group import Group, GroupFaults
 from tests.kit.pgm.oracle import ReceiverLedger, SourceLedger
+from tests.kit.schedules import Many, Outcome, Simulated, digested
 from tests.kit.sim_clock import SimClock
 
 APDUS_MAX = 30
 """Most APDUs of one run. Small runs find faults in less time than long ones."""
 SPAN_S_MAX = 8.0
 END_S_MAX = 900.0
-"""Longest time that a run may take after the faults, in seconds.
+"""Longest simulated time of a run after the end of the faults, in seconds.
 
-The longest window, the silence that ends a session, and all retries fit into this time.
+The longest window, the silence that ends a session, and all retries fit into this time. A session
+that has not ended at the limit is a problem.
 """
 STEPS_MAX = 200_000
 SEEDS_PER_REPORT = 200
@@ -60,27 +58,6 @@ ADDRESSES = {
 }
 NAMES = {address: name for name, address in ADDRESSES.items()}
 ODATA = int(PacketType.ODATA)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of one seed: problems, number of steps, and how often each event happened."""
-
-    seed: int
-    problems: list[str] = field(default_factory=list)
-    steps: int = 0
-    marks: Counter[str] = field(default_factory=Counter)
-    digest: str = ""
-
-    @property
-    def clean(self) -> bool:
-        """Return whether the run has no problem."""
-        return not self.problems
-
-    def __str__(self) -> str:
-        return f"seed {self.seed}: {len(self.problems)} problems" + "".join(
-            f"\n  {each}" for each in self.problems[:5]
-        )
 
 
 class Simulation:
@@ -320,7 +297,7 @@ class Simulation:
     # --- faults -----------------------------------------------------------------------------------
 
     def _storm(self, left: int) -> None:
-        """Send a NAK for random numbers, and schedule ``left - 1`` more of them."""
+        """Send a NAK for random numbers from a foreign host, and schedule ``left - 1`` more."""
         random, window = self.random, self.source.window
         numbers = [
             wrap(random.randint(window.trail - 3, window.lead + 3))
@@ -347,7 +324,7 @@ class Simulation:
     def _stranger(self, left: int) -> None:
         """Send a packet from another host that uses the same TSI; schedule ``left - 1`` more.
 
-        These packets belong to a session of their own, and none of them to ours.
+        These packets belong to sessions of their own, and none to the session of the source.
         """
         random = self.random
         number = random.getrandbits(32)
@@ -390,7 +367,7 @@ class Simulation:
     # --- the run ----------------------------------------------------------------------------------
 
     def run(self, seed: int) -> Outcome:
-        """Run the simulation to its end and return the outcome."""
+        """Run the simulation to its end and return the outcome, which names ``seed``."""
         clock, steps = self.clock, 0
         deadline = clock.now + self.span + END_S_MAX
         while steps < STEPS_MAX and clock.now < deadline and not self._all_ended() and clock.step():
@@ -460,94 +437,24 @@ def run(
 
     With ``digest`` the outcome has the SHA-256 of the log, which must depend on the seed alone.
     """
-    sha = hashlib.sha256()
-    if digest:
-        log = lambda line: sha.update(line.encode())  # noqa: E731  # a def would say no more
-    outcome = Simulation(
-        seed, source_class=source_class, receiver_class=receiver_class, log=log
-    ).run(seed)
-    return Outcome(
-        seed, outcome.problems, outcome.steps, outcome.marks, sha.hexdigest() if digest else ""
+    return digested(
+        lambda log: Simulation(
+            seed, source_class=source_class, receiver_class=receiver_class, log=log
+        ).run(seed),
+        log,
+        digest=digest,
     )
 
 
-def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome]]:
-    """Run ``seeds`` until one fails; return (runs, marks, steps, [the failed outcome] or [])."""
-    marks: Counter[str] = Counter()
-    runs = steps = 0
-    for seed in seeds:
-        outcome = run(seed)
-        runs += 1
-        steps += outcome.steps
-        marks.update(outcome.marks)
-        if not outcome.clean:
-            return runs, marks, steps, [outcome]
-    return runs, marks, steps, []
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
-def simulate(first: int, count: int, jobs: int) -> int:
-    """Run ``count`` seeds from ``first``, and return the exit code.
-
-    The exit code is 1 at the first seed that fails, and the command that repeats this seed is
-    printed.
-    """
-    begin = time.perf_counter()
-    marks: Counter[str] = Counter()
-    runs = steps = 0
-    chunks = [
-        range(at, min(at + SEEDS_PER_REPORT, first + count))
-        for at in range(first, first + count, SEEDS_PER_REPORT)
-    ]
-    with ProcessPoolExecutor(jobs) as pool:
-        for chunk_runs, chunk_marks, chunk_steps, failed in pool.map(run_many, chunks):
-            runs += chunk_runs
-            steps += chunk_steps
-            marks.update(chunk_marks)
-            _say(f"{runs}/{count} seeds, {runs / (time.perf_counter() - begin):.0f} schedules/s")
-            if failed:
-                pool.shutdown(wait=False, cancel_futures=True)
-                _say(f"\n{failed[0]}")
-                _say(
-                    f"repeat it: python -m tests.kit.pgm.simulation --seed {failed[0].seed} --trace"
-                )
-                return 1
-    _say(f"\n0 violations in {runs} seeds ({steps} steps); what happened how often:")
-    for name, times in sorted(marks.items()):
-        _say(f"  {name:42} {times}")
-    return 0
+def run_many(seeds: Iterable[int]) -> Many:
+    """Run ``seeds`` until one fails."""
+    return schedules.run_many(run, seeds)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.kit.pgm.simulation",
-        description=(__doc__ or "").partition("\n")[0],
-    )
-    parser.add_argument(
-        "--seeds", type=int, default=1000, metavar="N", help="how many seeds to run (default: 1000)"
-    )
-    parser.add_argument(
-        "--first", type=int, default=0, metavar="K", help="the first of them (default: 0)"
-    )
-    parser.add_argument("--seed", type=int, metavar="K", help="run only this seed")
-    parser.add_argument(
-        "--trace", action="store_true", help="with --seed: print everything that happens"
-    )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
-    options = parser.parse_args(arguments)
-    if options.seed is None:
-        if options.seeds < 1 or options.jobs < 1 or options.trace:
-            parser.error("--seeds and --jobs are at least 1; --trace needs --seed")
-        return simulate(options.first, options.seeds, options.jobs)
-    log: Callable[[str], Any] | None = _say if options.trace else None
-    outcome = run(options.seed, log=log)
-    _say(str(outcome))
-    return 0 if outcome.clean else 1
+    simulated = Simulated("tests.kit.pgm.simulation", __doc__, run, run_many, SEEDS_PER_REPORT)
+    return schedules.main(simulated, arguments)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """Simulates reliable sessions in a few milliseconds; one seed always gives the same run.
 
-1. Everything is drawn from ``Random(seed)``: versions, network, clients, the speed of the consumer,
-the time at which it stops, and crashes. 2. While faults are on, one to three of our sources send to
-our destination. Requests and answers are lost, doubled and delayed. Either side crashes and is
-restored from its store. The consumer stops and continues, so that the room of the queue is 0 for a
-while. 3. The faults end, and the consumer works. Every message must become a row, and every
-sequence must end. 4. The oracle (:mod:`.oracle`) judges each acknowledgement when it is sent and
-when it arrives, each message when it is sent, and each commit.
+- Everything is drawn from ``Random(seed)``: versions, network, clients, the speed of the consumer,
+  the time at which it stops, and crashes.
+- While faults are on, one to three sources send to one destination. Requests and answers are lost,
+  doubled and delayed. Either side crashes and is restored from its store. The consumer stops and
+  continues, so that the room of the queue is 0 for a while.
+- The faults end, and the consumer works. Every message must become a row, and every sequence must
+  end.
+- The oracle (:mod:`.oracle`) judges each acknowledgement when it is sent and when it arrives, each
+  message when it is sent, and each commit.
 
     python -m tests.kit.wsrm.simulation --seeds 10000
     python -m tests.kit.wsrm.simulation --seed 4711 --trace
@@ -14,17 +16,12 @@ when it arrives, each message when it is sent, and each commit.
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from random import Random
-from typing import Any
 
 from srmp_spark.wsrm.codec.decoder import decode
 from srmp_spark.wsrm.codec.elements import ABSENT, AckRequested, SoapMessage
@@ -39,6 +36,8 @@ from srmp_spark.wsrm.receiving.destination_effects import (
     Respond,
 )
 from srmp_spark.wsrm.sending.source import Source
+from tests.kit import schedules
+from tests.kit.schedules import Many, Outcome, Simulated, digested
 from tests.kit.sim_clock import SimClock
 from tests.kit.wsrm.client import Client
 from tests.kit.wsrm.oracle import Commit, Store, judge_acknowledgement
@@ -47,9 +46,10 @@ MESSAGES_MAX = 25
 """Most messages of one client. Small runs find faults in less time than long ones."""
 SPAN_S_MAX = 120.0
 END_S_MAX = 1_200.0
-"""Longest time that a run may take after the faults, in seconds.
+"""Longest simulated time of a run after the end of the faults, in seconds.
 
-The longest pause between two attempts is a minute, and a sequence ends in three steps.
+The longest pause between two attempts is a minute, and a sequence ends in three steps. A run that
+is not over at the limit has a problem.
 """
 STEPS_MAX = 100_000
 SEEDS_PER_REPORT = 500
@@ -62,35 +62,14 @@ VERSIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of one seed: problems, number of steps, and how often each event happened."""
-
-    seed: int
-    problems: list[str] = field(default_factory=list)
-    steps: int = 0
-    marks: Counter[str] = field(default_factory=Counter)
-    digest: str = ""
-
-    @property
-    def clean(self) -> bool:
-        """Return whether the run has no problem."""
-        return not self.problems
-
-    def __str__(self) -> str:
-        return f"seed {self.seed}: {len(self.problems)} problems" + "".join(
-            f"\n  {each}" for each in self.problems[:5]
-        )
-
-
 @dataclass(slots=True)
 class Faults:
-    """Faults of the network: probability of loss and of a copy, and the delay of each message."""
+    """Faults of the network: probabilities (0 to 1) of loss and of a copy, and the delay."""
 
     loss: float
     double: float
     delay: float
-    """Longest delay of a message in seconds."""
+    """Longest delay of a message, in seconds."""
 
 
 class Simulation:
@@ -185,7 +164,10 @@ class Simulation:
     # --- the network ------------------------------------------------------------------------------
 
     def travel(self, message: SoapMessage, arrive: Callable[[SoapMessage], None]) -> None:
-        """Carry a message one way over the network, which may lose, double or reorder it."""
+        """Carry a message one way over the network, which may lose, double or reorder it.
+
+        ``arrive`` is called with each copy, after a random delay.
+        """
         if self.in_bytes:
             message = decode(encode(message))
         faults, random = self.faults, self.random
@@ -204,7 +186,11 @@ class Simulation:
     # --- the destination --------------------------------------------------------------------------
 
     def post(self, message: SoapMessage, answer: Callable[[SoapMessage | None], None]) -> None:
-        """Deliver a request to the destination; ``answer`` receives the response or ``None``."""
+        """Deliver a request to the destination, which answers when the request has been synced.
+
+        ``answer`` is called with the response, or with ``None`` for an answer without content. It
+        is not called if the answer is lost, or if the destination crashes before.
+        """
         destination, header = self.destination, message.sequence
         if self.is_strict and header is not None and self.store.waiting >= self.buffer:
             known = destination.get(header.identifier)
@@ -275,7 +261,8 @@ class Simulation:
     def _set_room(self) -> list[Output]:
         """Report the room of the queue to the destination, and return the destination's outputs.
 
-        Every source that has an address and was last sent BufferRemaining 0 must be notified now.
+        A problem is recorded unless every source that has an address and was last sent
+        BufferRemaining 0 is notified now.
         """
         waits = {
             each.identifier
@@ -352,7 +339,7 @@ class Simulation:
     # --- the run ----------------------------------------------------------------------------------
 
     def run(self, seed: int) -> Outcome:
-        """Run the simulation to its end and return the outcome."""
+        """Run the simulation to its end and return the outcome, which names ``seed``."""
         clock, steps = self.clock, 0
         deadline = clock.now + self.span + END_S_MAX
         while steps < STEPS_MAX and clock.now < deadline and not self._all_over() and clock.step():
@@ -387,95 +374,24 @@ def run(
 
     With ``digest`` the outcome has the SHA-256 of the log, which must depend on the seed alone.
     """
-    sha = hashlib.sha256()
-    if digest:
-        log = lambda line: sha.update(line.encode())  # noqa: E731  # a def would say no more
-    outcome = Simulation(
-        seed, source_class=source_class, destination_class=destination_class, log=log
-    ).run(seed)
-    return Outcome(
-        seed, outcome.problems, outcome.steps, outcome.marks, sha.hexdigest() if digest else ""
+    return digested(
+        lambda log: Simulation(
+            seed, source_class=source_class, destination_class=destination_class, log=log
+        ).run(seed),
+        log,
+        digest=digest,
     )
 
 
-def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome]]:
-    """Run ``seeds`` until one fails; return (runs, marks, steps, [the failed outcome] or [])."""
-    marks: Counter[str] = Counter()
-    runs = steps = 0
-    for seed in seeds:
-        outcome = run(seed)
-        runs += 1
-        steps += outcome.steps
-        marks.update(outcome.marks)
-        if not outcome.clean:
-            return runs, marks, steps, [outcome]
-    return runs, marks, steps, []
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
-def simulate(first: int, total: int, jobs: int) -> int:
-    """Run ``total`` seeds from ``first``, and return the exit code.
-
-    The exit code is 1 at the first seed that fails, and the command that repeats this seed is
-    printed.
-    """
-    begin = time.perf_counter()
-    marks: Counter[str] = Counter()
-    runs = steps = 0
-    chunks = [
-        range(at, min(at + SEEDS_PER_REPORT, first + total))
-        for at in range(first, first + total, SEEDS_PER_REPORT)
-    ]
-    with ProcessPoolExecutor(jobs) as pool:
-        for chunk_runs, chunk_marks, chunk_steps, failed in pool.map(run_many, chunks):
-            runs += chunk_runs
-            steps += chunk_steps
-            marks.update(chunk_marks)
-            _say(f"{runs}/{total} seeds, {runs / (time.perf_counter() - begin):.0f} schedules/s")
-            if failed:
-                pool.shutdown(wait=False, cancel_futures=True)
-                _say(f"\n{failed[0]}")
-                _say(
-                    "repeat it: python -m tests.kit.wsrm.simulation --seed "
-                    f"{failed[0].seed} --trace"
-                )
-                return 1
-    _say(f"\n0 violations in {runs} seeds ({steps} steps); what happened how often:")
-    for name, times in sorted(marks.items()):
-        _say(f"  {name:42} {times}")
-    return 0
+def run_many(seeds: Iterable[int]) -> Many:
+    """Run ``seeds`` until one fails."""
+    return schedules.run_many(run, seeds)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.kit.wsrm.simulation",
-        description=(__doc__ or "").partition("\n")[0],
-    )
-    parser.add_argument(
-        "--seeds", type=int, default=1000, metavar="N", help="how many seeds to run (default: 1000)"
-    )
-    parser.add_argument(
-        "--first", type=int, default=0, metavar="K", help="the first of them (default: 0)"
-    )
-    parser.add_argument("--seed", type=int, metavar="K", help="run only this seed")
-    parser.add_argument(
-        "--trace", action="store_true", help="with --seed: print everything that happens"
-    )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
-    options = parser.parse_args(arguments)
-    if options.seed is None:
-        if options.seeds < 1 or options.jobs < 1 or options.trace:
-            parser.error("--seeds and --jobs are at least 1; --trace needs --seed")
-        return simulate(options.first, options.seeds, options.jobs)
-    log: Callable[[str], Any] | None = _say if options.trace else None
-    outcome = run(options.seed, log=log)
-    _say(str(outcome))
-    return 0 if outcome.clean else 1
+    simulated = Simulated("tests.kit.wsrm.simulation", __doc__, run, run_many, SEEDS_PER_REPORT)
+    return schedules.main(simulated, arguments)
 
 
 if __name__ == "__main__":

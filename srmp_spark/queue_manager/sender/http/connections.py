@@ -37,6 +37,7 @@ from functools import partial
 from typing import Any
 
 from srmp_spark.names import split_url
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.posting.address_race import interleaved
 from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
@@ -393,9 +394,9 @@ class Connections(SendingTransport):
         self._attempts = float(ATTEMPTS_AT_ONCE)
         self._earned_at = self.time()
         self._looked_at = float("-inf")
-        self._look: asyncio.TimerHandle | None = None
+        self._look = Alarm(self._loop, self._grant)
         self._tls = tls or ClientTls()
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweeper = Alarm(self._loop, self._sweep)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -470,9 +471,8 @@ class Connections(SendingTransport):
     async def stop(self) -> None:
         """Close all connections and report nothing. Wait until all tasks have ended."""
         self._closed = True
-        for timer in (self._sweeper, self._look):
-            if timer is not None:
-                timer.cancel()
+        self._sweeper.stop()
+        self._look.stop()
         tasks: list[asyncio.Task[Any]] = [
             task
             for wire in self._wires.values()
@@ -541,15 +541,15 @@ class Connections(SendingTransport):
     def _grant(self) -> None:
         for wire in self._places.admit(self._attempts_left()):
             self._connect(wire)
-        if not self._places.somebody_waits or self._closed or self._look is not None:
+        if not self._places.somebody_waits or self._closed or self._look.is_set:
             return
         wait = self._looked_at + LOOK_SECONDS - self.time()
         if wait >= TICK_SECONDS:
-            self._look = self._loop.call_later(wait, self._look_again)
+            self._look.within(wait)
             return
         self._looked_at = self.time()
         # Set the timer first: a callback about an ended connection may call this method again.
-        self._look = self._loop.call_later(LOOK_SECONDS, self._look_again)
+        self._look.within(LOOK_SECONDS)
         for wire in self._places.make_way(Wire.standing):
             wire.make_way()
 
@@ -563,10 +563,6 @@ class Connections(SendingTransport):
         self._attempts, self._earned_at = min(self._attempts + earned, ATTEMPTS_AT_ONCE), now
         return max(0, int(self._attempts))
 
-    def _look_again(self) -> None:
-        self._look = None
-        self._grant()
-
     def _connect(self, wire: Wire) -> None:
         if wire.troubled:
             self._attempts -= 1
@@ -574,8 +570,7 @@ class Connections(SendingTransport):
         wire.began_at = self.time()
         wire.connecting = self._loop.create_task(self._open(wire))
         wire.connecting.add_done_callback(partial(self._opened, wire))
-        if self._sweeper is None:
-            self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+        self._sweeper.within(SWEEP_SECONDS)
 
     def release(self, wire: Wire) -> None:
         """Free the place of a connection that has ended, for a wire that waits."""
@@ -631,7 +626,6 @@ class Connections(SendingTransport):
     # --- time-outs --------------------------------------------------------------------------------
 
     def _sweep(self) -> None:
-        self._sweeper = None
         now = self.time()
         for wire in tuple(self._holding.values()):
             exchange = wire.exchange
@@ -643,4 +637,4 @@ class Connections(SendingTransport):
             elif not wire.busy and now - wire.used_at > IDLE_SECONDS:
                 self.close(wire.key)
         if self._holding and not self._closed:
-            self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+            self._sweeper.within(SWEEP_SECONDS)

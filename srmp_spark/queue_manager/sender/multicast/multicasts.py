@@ -18,6 +18,7 @@ from srmp_spark.errors import ConfigurationError, RemoteProtocolError
 from srmp_spark.names import multicast_address
 from srmp_spark.pgm.wire.addresses import GSI_LENGTH, Tsi
 from srmp_spark.pgm.wire.decoder import decode
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.multicast.interfaces import Interface, find_interface
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.multicast.sockets import UPSTREAM, Inlet
@@ -85,7 +86,7 @@ class Multicasts(SendingTransport):
         self._open: dict[QueueKey, MulticastWire] = {}
         self._sessions: dict[Tsi, MulticastWire] = {}
         """All sessions, including those that are ending."""
-        self._looker: asyncio.TimerHandle | None = None
+        self._looker = Alarm(self._loop, self._look)
 
     def __repr__(self) -> str:
         return f"<Multicasts open={len(self._open)} sessions={len(self._sessions)}>"
@@ -126,8 +127,7 @@ class Multicasts(SendingTransport):
         self._open[key] = self._sessions[tsi] = wire
         for inlet in (wire.outlet.inlet, wire.inlet):
             self._loop.add_reader(inlet.fileno(), self._read, inlet)
-        if self._looker is None:
-            self._looker = self._loop.call_later(LOOK_SECONDS, self._look)
+        self._looker.within(LOOK_SECONDS)
         log.info("pgm.session_begins destination=%s tsi=%s", key.destination, tsi)
         return wire
 
@@ -154,13 +154,12 @@ class Multicasts(SendingTransport):
 
         This runs each LOOK_SECONDS while there are sessions.
         """
-        self._looker = None
         self._follow_interface()
         for tsi, wire in list(self._sessions.items()):
             if wire.is_over:
                 self._close(tsi, wire)
         if self._sessions:
-            self._looker = self._loop.call_later(LOOK_SECONDS, self._look)
+            self._looker.within(LOOK_SECONDS)
 
     def _follow_interface(self) -> None:
         """Reopen the sockets if the interface was created again.
@@ -241,7 +240,6 @@ class Multicasts(SendingTransport):
             if time.monotonic() - max(began, *(wire.asked_at for wire in wires)) > QUIET_SECONDS:
                 break
             await asyncio.sleep(0.02)
-        if self._looker is not None:
-            self._looker.cancel()
+        self._looker.stop()
         for tsi, wire in list(self._sessions.items()):
             self._close(tsi, wire)
