@@ -25,7 +25,7 @@ class Alone(NamedTuple):
 
     what: str
     """The kind of destination, with its article."""
-    hint: str
+    because: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class Transport(Enum):
             status="multicast",
             alone=Alone(
                 "a multicast address",
-                "send it in a row of its own: a multicast message is express and has no receipt",
+                "a multicast message is express and has no receipt",
             ),
         ),
     )
@@ -116,7 +116,7 @@ class Transport(Enum):
             status="wsrm",
             alone=Alone(
                 "a service, wsrm:URL,",
-                "send it in a row of its own: a message to a service has no receipt",
+                "a message to a service has no receipt",
             ),
         ),
     )

@@ -313,7 +313,8 @@ class Addresses:
                 alone = transport_of(each).rules.alone
                 if alone is not None:
                     what = f"destination names {alone.what} alongside other queues"
-                    raise BatchError(400, BAD_STAGE, what, alone.hint)
+                    hint = f"send it in a row of its own: {alone.because}"
+                    raise BatchError(400, BAD_STAGE, what, hint)
             self._elements[destination] = known
         return known
 
