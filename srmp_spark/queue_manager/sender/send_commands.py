@@ -19,7 +19,7 @@ import numpy as np
 
 from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.errors import ApiError
-from srmp_spark.names import format_names, is_multicast, is_reliable, message_id
+from srmp_spark.names import format_names, message_id
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
 from srmp_spark.queue_manager.sender.operations import canonical_name, keys_of
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
@@ -194,13 +194,10 @@ class SendCommands:
         return answers
 
     def _keys(self, row: dict[str, Any]) -> list[QueueKey]:
-        kind: Kind = (
-            "stream" if row.get("delivery", "transactional") == "transactional" else "plain"
-        )
-        names = [canonical_outgoing(name) for name in format_names(row["destination"])]
+        transactional = row.get("delivery", "transactional") == "transactional"
         return [
-            QueueKey(name, "plain" if is_multicast(name) or is_reliable(name) else kind)
-            for name in names
+            QueueKey.for_messages(canonical_outgoing(name), transactional=transactional)
+            for name in format_names(row["destination"])
         ]
 
     async def _known(

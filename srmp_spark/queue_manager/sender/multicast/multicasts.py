@@ -1,7 +1,6 @@
 """All PGM sessions of the sender process, by destination.
 
-For the dispatcher the class :class:`Multicasts` has the role that :class:`.connections.Connections`
-has for HTTP. All sessions share one UDP port, and the kernel gives a packet for this port to any
+All sessions share one UDP port, and the kernel gives a packet for this port to any
 socket of the sessions. So each received packet is passed to the session that the packet names,
 whichever socket received the packet.
 """
@@ -25,6 +24,7 @@ from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.multicast.sockets import UPSTREAM, Inlet
 from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.multicast.multicast_wire import MulticastWire
+from srmp_spark.queue_manager.sender.sending_transport import SendingTransport
 from srmp_spark.srmp.sending.outgoing_effects import QueueKey, Send
 
 SESSIONS_MAX = 64
@@ -60,7 +60,7 @@ NO_PGM = (
 log = logging.getLogger(__name__)
 
 
-class Multicasts:
+class Multicasts(SendingTransport):
     """Sends multicast messages: all PGM sessions of one sender process."""
 
     def __init__(
