@@ -23,7 +23,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import MemoryAheadError, ProcessMustEndError
@@ -33,6 +32,7 @@ from srmp_spark.queue_manager.admission.refusal_log import NAME_MAX, RefusalLog
 from srmp_spark.queue_manager.admission.requester import Requester, answer
 from srmp_spark.rows.group import FORM_OF, Form, Record
 from srmp_spark.srmp.receiving.effects import Accepted, Committed, Pending, Refused, StreamMark
+from srmp_spark.store.answered_together import AnsweredTogether
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.admission.gate import Gate
@@ -97,12 +97,10 @@ class Acceptor:
         self._log = refusal_log
         self._monotonic = core.clock.monotonic
         self._effects = effects
-        self._batch: list[_Waiting] = []
-        self._collecting: object = None
-        """The transaction of the journal to which ``_batch`` belongs."""
+        self._waiting = AnsweredTogether(core.journal, self._committed)
 
     def __repr__(self) -> str:
-        return f"<Acceptor batch={len(self._batch)}>"
+        return f"<Acceptor {self._waiting!r}>"
 
     def take(
         self,
@@ -197,14 +195,8 @@ class Acceptor:
         bytes were accepted than it had room for.
         """
         journal = self._journal
-        collecting = journal.collecting
-        callback = None
-        if collecting is not self._collecting:
-            self._collecting = collecting
-            self._batch = []
-            callback = partial(self._committed, self._batch)
         size = len(record.post)
-        self._batch.append((outcome, requester, size, record.arrival))
+        callback = self._waiting.add((outcome, requester, size, record.arrival))
         if isinstance(outcome, Accepted):
             row = (outcome.queue, outcome.sequence, record)
             journal.submit(row, callback, owed=outcome.owed, undecided=outcome.undecided)

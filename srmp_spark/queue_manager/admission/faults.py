@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import traceback
 
+from srmp_spark.log_once import OncePerKey
 from srmp_spark.queue_manager.admission.gate import GATE_SECTION, RETRY_AFTER_SECONDS
 from srmp_spark.srmp.receiving.effects import Refused
 
@@ -28,7 +29,7 @@ class Faults:
     """
 
     def __init__(self) -> None:
-        self._written: set[tuple[str, str, int]] = set()
+        self._written: OncePerKey[tuple[str, str, int]] = OncePerKey(FAULTS_MAX)
 
     def note(self, error: Exception, shape: str) -> None:
         """Log the fault with its traceback, unless it was logged before or FAULTS_MAX were.
@@ -42,9 +43,8 @@ class Faults:
             place[0].filename if place else "",
             place[0].lineno or 0 if place else 0,
         )
-        if key in self._written or len(self._written) >= FAULTS_MAX:
+        if not self._written.is_new(key):
             return
-        self._written.add(key)
         log.error(
             'request.failed shape="%s": a bug of srmp-spark, not of the sender or the '
             "disk; answered 503, and the sender may "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-TOLD_MAX = 1_000
-"""Most refusals that the log explains. Later ones are counted in the metrics only."""
+from srmp_spark.log_once import OncePerKey
+
 NAME_MAX, TEXT_MAX = 200, 500
 """Most characters of a destination, and of a reason, in the log.
 
@@ -23,7 +23,7 @@ class RefusalLog:
     """
 
     def __init__(self) -> None:
-        self._told: set[tuple[str, str, str]] = set()
+        self._told: OncePerKey[tuple[str, str, str]] = OncePerKey()
 
     def tell(
         self,
@@ -36,16 +36,16 @@ class RefusalLog:
     ) -> None:
         """Log why a message was refused, once for each reason, destination and sender.
 
-        For a 403 it is once for each text. At most TOLD_MAX refusals are logged.
+        For a 403 it is once for each text. At most KEYS_MAX refusals are logged.
+        Later ones are counted in the metrics only.
         """
         key = (
             (reason, text, "")
             if status == 403
             else (reason, destination[:NAME_MAX], sender_name or peer.rpartition(":")[0])
         )
-        if key in self._told or len(self._told) >= TOLD_MAX:
+        if not self._told.is_new(key):
             return
-        self._told.add(key)
         hint = (
             "the sender deletes it; try srmp-spark doctor --url URL --queue QUEUE"
             if status == 400

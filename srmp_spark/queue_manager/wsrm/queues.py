@@ -41,6 +41,7 @@ from srmp_spark.queue_manager.api.port_side.times import rfc3339
 from srmp_spark.rows.group import Record
 from srmp_spark.rows.reliable import message_of_soap
 from srmp_spark.srmp.receiving.stream_room import holder_of
+from srmp_spark.store.answered_together import AnsweredTogether
 from srmp_spark.store.tables import wsrm_sequences
 from srmp_spark.store.tables.wsrm_sequences import Origin, StoredSequence
 from srmp_spark.wsrm.codec.elements import (
@@ -153,8 +154,7 @@ class ReliableQueues:
         self._loop = asyncio.get_running_loop()
         self._destinations: dict[str, Destination] = {}
         self._origins: dict[str, Origin] = {}
-        self._batch: list[_Waiting] = []
-        self._collecting: object = None
+        self._waiting = AnsweredTogether(manager.journal, self._committed)
         self._late: dict[str, list[tuple[Later, Origin, Answer]]] = {}
         """For each queue the answers that wait for room in it, in the order of their time."""
         self._alarm = Alarm(self._loop, self._due, manager.clock.monotonic)
@@ -410,15 +410,10 @@ class ReliableQueues:
             manager.acceptor.insert(queue, message_of_soap(delivery.message), record, Unawaited())
         if received.is_copy:
             manager.metrics.duplicates[queue, "number"] += 1
-        journal = manager.journal
-        collecting = journal.collecting
-        callback = None
-        if collecting is not self._collecting:
-            self._collecting = collecting
-            self._batch = []
-            callback = partial(self._committed, self._batch)
-        self._batch.append(_Waiting(destination, queue, received, origin, answer))
-        journal.submit(None, callback, must_commit=received.generation > destination.generation)
+        callback = self._waiting.add(_Waiting(destination, queue, received, origin, answer))
+        manager.journal.submit(
+            None, callback, must_commit=received.generation > destination.generation
+        )
         self._arm()
 
     def _save(self, connection: sqlite3.Connection) -> None:
