@@ -11,9 +11,9 @@ from srmp_spark.store.answered_together import AnsweredTogether
 
 def test_the_items_of_a_transaction_are_answered_by_its_first_callback() -> None:
     journal: Any = SimpleNamespace(collecting=object())
-    answers: list[tuple[list[str], Committed]] = []
+    answers: list[tuple[list[str], int]] = []
     together: AnsweredTogether[str] = AnsweredTogether(
-        journal, lambda items, proof: answers.append((items, proof))
+        journal, lambda items, proof: answers.append((items, proof.position))
     )
     first = together.add("a")
     assert together.add("b") is None
@@ -23,6 +23,6 @@ def test_the_items_of_a_transaction_are_answered_by_its_first_callback() -> None
     assert second is not None
     first(Committed(1))
     second(Committed(2))
-    assert answers == [(["a", "b"], Committed(1)), (["c"], Committed(2))]
+    assert answers == [(["a", "b"], 1), (["c"], 2)]
     assert together.add("d") is None, "the transaction is still collected"
     assert repr(together) == "<AnsweredTogether items=2>"
