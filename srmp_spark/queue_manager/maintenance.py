@@ -18,16 +18,35 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError, SrmpSparkError, StoreDamagedError
 from srmp_spark.queue_manager.child.ending import end
-from srmp_spark.queue_manager.child.link import Event
 from srmp_spark.queue_manager.disk_gate import DISK_LOOK_SECONDS, SEAL_ROOM_BYTES, DiskGate
+from srmp_spark.queue_manager.reader.crossing import (
+    READER_COMMANDS,
+    DueQueues,
+    FindQueuesToSeal,
+    FindQueuesToTrim,
+    PlanTrim,
+    PositionsSynced,
+    ReaderEvent,
+    ReaderSettings,
+    SealAnswer,
+    SealRows,
+    TrimPlan,
+)
 from srmp_spark.queue_manager.reader.link import DAMAGED, INTERNAL, ReaderLink
 from srmp_spark.queue_manager.srmp_port.acceptor import Gate
 from srmp_spark.queue_manager.state_lag import ROWS_GONE_MAX, StateFailure
 from srmp_spark.store.database import sweeper
+from srmp_spark.store.delta.tables.events import (
+    PublisherFailed,
+    PublisherRecovered,
+    RowsGone,
+    StateCompared,
+    StatePublished,
+)
 from srmp_spark.store.stored_rows import retention, sealing
 
 if TYPE_CHECKING:
@@ -172,12 +191,12 @@ class Maintenance:
             log.error(
                 "segment.missing file=%s: its rows cannot be read; put it back from a backup", path
             )
-        settings: dict[str, Any] = {
-            "data_dir": str(directory.path),
-            "queue_manager": directory.queue_manager,
-            "state": manager.config.state,
-            "state_interval": manager.config.state_interval,
-        }
+        settings = ReaderSettings(
+            str(directory.path),
+            directory.queue_manager,
+            manager.config.state,
+            manager.config.state_interval,
+        )
         manager.reader = ReaderLink(settings, self._on_event)
         manager.reader.start()
 
@@ -252,21 +271,23 @@ class Maintenance:
 
     # --- sealing and deleting ---------------------------------------------------------------------
 
-    async def _queues_due(self, command: dict[str, Any]) -> list[str]:
+    async def _queues_due(self, command: FindQueuesToSeal | FindQueuesToTrim) -> list[str]:
         """Return the names of the queues for which ``command`` finds work in the reader process.
 
-        ``command`` is "to-seal" or "to-trim". If the reader process fails on a damaged page, return
-        the names of all queues, so that each queue is then asked separately. Raises
-        :class:`ApiError` for other failures, and if the reader process does not answer.
+        If the reader process fails on a damaged page, return the names of all queues, so that each
+        queue is then asked separately. Raises :class:`ApiError` for other failures, and if the
+        reader process does not answer.
         """
         manager = self._manager
         try:
-            return list((await manager.reader.ask_long(command, seconds=DUE_SECONDS))["queues"])
+            found = await manager.reader.ask_long(command, DueQueues, seconds=DUE_SECONDS)
         except ApiError as error:
             if error.code not in (DAMAGED, INTERNAL):
                 raise
-            log.warning('maintenance.each_queue_asked op=%s reason="%s"', command["op"], error)
+            name = READER_COMMANDS.name_of(command)
+            log.warning('maintenance.each_queue_asked op=%s reason="%s"', name, error)
             return [queue.name for queue in manager.catalogue]
+        return found.queues
 
     async def _each_queue(
         self, step: str, names: Iterable[str], job: Callable[[Queue], Awaitable[None]]
@@ -322,9 +343,7 @@ class Maintenance:
                 self._to_seal.add(name)
         since_begin = manager.clock.monotonic() - self._begin
         if since_begin - self._old_rows_at >= SEAL_IDLE_SECONDS:
-            self._to_seal.update(
-                await self._queues_due({"op": "to-seal", "now": manager.clock.utc()})
-            )
+            self._to_seal.update(await self._queues_due(FindQueuesToSeal(manager.clock.utc())))
             self._old_rows_at = since_begin
 
         async def look(queue: Queue) -> None:
@@ -357,20 +376,18 @@ class Maintenance:
                 return
             segments_max -= 1
             end, held = queue.end, queue.unsealed_bytes
-            answer = await manager.reader.ask(
-                {"op": "seal", "queue": queue.name, "now": manager.clock.utc()}
-            )
+            answer = await manager.reader.ask(SealRows(queue.name, manager.clock.utc()), SealAnswer)
             # There is no room for the files of the segment. The queue is due again when it has
             # grown, or when all queues are looked at for old rows.
-            if answer["later"]:
+            if answer.later:
                 self._to_seal.discard(queue.name)
                 return
-            if answer["sealed"] is None:
+            if answer.sealed is None:
                 self._sealed[queue.name] = end
                 self._to_seal.discard(queue.name)
                 queue.unsealed_bytes -= held
                 return
-            sealed = sealing.Sealed.from_json(answer["sealed"])
+            sealed = sealing.Sealed.from_json(answer.sealed)
             await manager.journal.transact(
                 partial(sealing.commit_segment, sealed=sealed, segments=manager.directory.segments)
             )
@@ -402,13 +419,8 @@ class Maintenance:
         async def look(queue: Queue) -> None:
             if queue.trimmed_to >= queue.end:
                 return
-            command = {
-                "op": "trim",
-                "queue": queue.name,
-                "before": before,
-                **self._limits_of(queue),
-            }
-            to = (await manager.reader.ask(command))["to"]
+            command = PlanTrim(queue.name, self._limits_of(queue, before))
+            to = (await manager.reader.ask(command, TrimPlan)).to
             if to is None or manager.catalogue.get(queue.name) is not queue:
                 return
             trim = partial(
@@ -420,32 +432,22 @@ class Maintenance:
             queue.trimmed(first - 1)
             manager.garbage.set()
 
-        due = await self._queues_due(
-            {"op": "to-trim", "before": None if self.disk.is_tight else before}
-        )
+        due = await self._queues_due(FindQueuesToTrim(None if self.disk.is_tight else before))
         await self._each_queue("retain", {*due, *retention.RECEIVED_BY_NOBODY}, look)
 
-    def _limits_of(self, queue: Queue) -> dict[str, int | None]:
-        """Return the limits of :class:`.retention.Limits` for ``queue``, without the age.
-
-        The result has the names of the limits as keys.
-        """
+    def _limits_of(self, queue: Queue, before: int) -> retention.Limits:
         synced, bytes_max = self._synced.get(queue.name, 0), 0 if self.disk.is_tight else None
         if queue.name not in retention.RECEIVED_BY_NOBODY:
-            return {"synced_to": synced, "bytes_max": bytes_max, "read_to": 0, "unsynced_max": None}
+            return retention.Limits(before, bytes_max, synced)
         if self._manager.config.state is None:  # There is no Delta state.
             synced = queue.end
-        bytes_max = retention.ORDER_QUEUE_BYTES_MAX if bytes_max is None else bytes_max
-        read_to, unsynced_max = (
+        return retention.Limits(
+            before,
+            retention.ORDER_QUEUE_BYTES_MAX if bytes_max is None else bytes_max,
+            synced,
             self._manager.outgoing.receipts_noted,
             retention.ORDER_QUEUE_UNPUBLISHED_MAX,
         )
-        return {
-            "synced_to": synced,
-            "bytes_max": bytes_max,
-            "read_to": read_to,
-            "unsynced_max": unsynced_max,
-        }
 
     def _count_left_out(self, queue: Queue, to: int) -> None:
         """Count and log receipts that are deleted before the Delta state has them.
@@ -514,66 +516,71 @@ class Maintenance:
 
     # --- the reader -------------------------------------------------------------------------------
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: ReaderEvent) -> None:
         """Handle an event of the reader process.
 
         Events report which rows the Delta state holds, and failures and recoveries of its
         publishers.
         """
         lag = self._manager.state_lag
-        kind = event["event"]
-        if kind == "compared":
+        if isinstance(event, StateCompared):
             self._compared.set()
-        elif kind in ("synced", "published"):
-            for queues in event["sequences"].values():
-                for name, last in queues.items():
-                    if last > self._synced.get(name, 0):
-                        self._synced[name] = last
-                        self._published.set()
-            if kind == "published":  # This is the last packet of a report.
-                self._forget_unpublished()
-                lag.position = event["position"]
-                lag.as_of = event["as_of"]
-                if self._manager.multicast is not None:
-                    self._manager.multicast.losses.published(event["position"])
-        elif kind == "rows_gone":
-            found = [
-                dict(zip(("epoch", "queue", "first", "last"), each, strict=True))
-                for each in event["ranges"]
-            ]
+        elif isinstance(event, PositionsSynced):
+            self._note_synced(event.sequences)
+        elif isinstance(event, StatePublished):  # This is the last packet of a report.
+            self._note_synced(event.sequences)
+            self._forget_unpublished()
+            lag.position = event.position
+            lag.as_of = event.as_of
+            if self._manager.multicast is not None:
+                self._manager.multicast.losses.published(event.position)
+        elif isinstance(event, RowsGone):
+            names = ("epoch", "queue", "first", "last")
+            found = [dict(zip(names, each, strict=True)) for each in event.ranges]
             lag.rows_gone = [*lag.rows_gone, *found][:ROWS_GONE_MAX]
-            log.error("state.rows_gone ranges=%s further=%d", event["ranges"], event["further"])
-        elif kind == "recovered":
-            if lag.failures.pop(event["of"], None) is not None:
+            ranges = [list(each) for each in event.ranges]
+            log.error("state.rows_gone ranges=%s further=%d", ranges, event.further)
+        elif isinstance(event, PublisherRecovered):
+            if lag.failures.pop(event.of, None) is not None:
                 self._state_failure = ""
-                log.info("state.recovered of=%s", event["of"])
-        elif kind == "failed":
-            if (damaged := self._manager.catalogue.get(event.get("queue", ""))) is not None:
-                damaged.damage["publish"] = event["error"]
-                self._unpublished.add(damaged.name)
-            elif "queue" not in event:
-                self._note_failure(event)
-            if event["error"] != self._state_failure:
-                log.error(
-                    'state.failed fatal=%s reason="%s" remedy="%s"',
-                    event["fatal"],
-                    event["error"],
-                    event["remedy"],
-                )
-                self._state_failure = event["error"]
-            if event["fatal"]:
-                self._compared.set()  # No better answer will arrive.
-            if event.get("older_copy"):
-                self._refuse_older_copy(event["error"])
+                log.info("state.recovered of=%s", event.of)
+        else:
+            self._on_failed(event)
 
-    def _note_failure(self, event: Event) -> None:
+    def _note_synced(self, sequences: dict[str, dict[str, int]]) -> None:
+        for queues in sequences.values():
+            for name, last in queues.items():
+                if last > self._synced.get(name, 0):
+                    self._synced[name] = last
+                    self._published.set()
+
+    def _on_failed(self, event: PublisherFailed) -> None:
+        if event.queue is None:
+            self._note_failure(event)
+        elif (damaged := self._manager.catalogue.get(event.queue)) is not None:
+            damaged.damage["publish"] = event.error
+            self._unpublished.add(damaged.name)
+        if event.error != self._state_failure:
+            log.error(
+                'state.failed fatal=%s reason="%s" remedy="%s"',
+                event.fatal,
+                event.error,
+                event.remedy,
+            )
+            self._state_failure = event.error
+        if event.fatal:
+            self._compared.set()  # No better answer will arrive.
+        if event.older_copy:
+            self._refuse_older_copy(event.error)
+
+    def _note_failure(self, event: PublisherFailed) -> None:
         """Keep the failure of a publisher of the Delta state for ``status``.
 
         A failure that continues keeps the time at which it began.
         """
-        failures, of = self._manager.state_lag.failures, event["of"]
+        failures, of = self._manager.state_lag.failures, event.of
         since = failures[of].since if of in failures else self._manager.clock.utc()
-        failures[of] = StateFailure(event["error"], event["remedy"], event["fatal"], since)
+        failures[of] = StateFailure(event.error, event.remedy, event.fatal, since)
 
     def _forget_unpublished(self) -> None:
         """Clear the damage of queues that the last cycle of the publisher did not name again."""

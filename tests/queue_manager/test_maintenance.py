@@ -21,11 +21,23 @@ from srmp_spark.queue_manager.configuration.config import load
 from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.disk_gate import SEAL_ROOM_BYTES, DiskGate
 from srmp_spark.queue_manager.maintenance import Maintenance
+from srmp_spark.queue_manager.reader.crossing import (
+    READER_COMMANDS,
+    DueQueues,
+    SealAnswer,
+    TrimPlan,
+)
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.store.database import disk_room
 from srmp_spark.store.database.schema import WAL_KEPT_BYTES
 from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.delta.restore_watch import RestoreWatch, given_up_error
+from srmp_spark.store.delta.tables.events import (
+    PublisherFailed,
+    PublisherRecovered,
+    RowsGone,
+    StateCompared,
+)
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.stored_rows import retention, sealing
 
@@ -338,18 +350,19 @@ class Reader:
         self.looks: list[str] = []
         self.due: list[str] = ["a", "b", "c"]
 
-    async def ask(self, command: dict[str, Any]) -> dict[str, Any]:
-        self.asked.append((command["op"], command["queue"]))
-        if command["queue"] in self.broken:
-            raise ApiError(409, "damaged", f"rows 1 to 3 of {command['queue']} cannot be read")
-        return {"sealed": None, "later": False, "to": None}
+    async def ask(self, command: Any, kind: type[Any]) -> SealAnswer | TrimPlan:
+        self.asked.append((READER_COMMANDS.name_of(command), command.queue))
+        if command.queue in self.broken:
+            raise ApiError(409, "damaged", f"rows 1 to 3 of {command.queue} cannot be read")
+        return SealAnswer(None, later=False) if kind is SealAnswer else TrimPlan(None)
 
-    async def ask_long(self, command: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+    async def ask_long(self, command: Any, kind: type[Any], *, seconds: float) -> DueQueues:
         """Name all that have rows, as if each were due."""
-        self.looks.append(command["op"])
-        if command["op"] in self.broken:
+        name = READER_COMMANDS.name_of(command)
+        self.looks.append(name)
+        if name in self.broken:
             raise ApiError(503, "internal", "database disk image is malformed")
-        return {"queues": self.due}
+        return DueQueues(self.due)
 
 
 def test_a_damaged_queue_stops_neither_sealing_nor_retention_of_the_others(
@@ -451,11 +464,10 @@ def test_an_older_copy_closes_the_gate_for_good_and_stops_the_process(
     async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         stopped: list[bool] = []
         maintenance_._on_unused = lambda: stopped.append(True)
-        of: dict[str, Any] = {"event": "failed", "of": "inbox", "remedy": "look"}
-        maintenance_._on_event(of | {"error": "the store is away", "fatal": False})
+        maintenance_._on_event(PublisherFailed("inbox", "the store is away", "look"))
         assert manager.acceptor.gate is None
         maintenance_._on_event(
-            of | {"error": "it is an older copy", "fatal": True, "older_copy": True}
+            PublisherFailed("inbox", "it is an older copy", "look", fatal=True, older_copy=True)
         )
         assert stopped == [True]
         assert manager.acceptor.gate.reason == "older-copy"
@@ -497,16 +509,7 @@ def test_what_is_in_the_way_of_the_state_is_told_until_its_publisher_goes_on(
 ) -> None:
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         def fail(of: str, error: str, **more: Any) -> None:
-            maintenance_._on_event(
-                {
-                    "event": "failed",
-                    "of": of,
-                    "error": error,
-                    "remedy": f"mend {of}",
-                    "fatal": False,
-                }
-                | more
-            )
+            maintenance_._on_event(PublisherFailed(of, error, f"mend {of}", **more))
 
         assert state_failed(manager) is None
         fail("inbox", "no room")
@@ -522,13 +525,11 @@ def test_what_is_in_the_way_of_the_state_is_told_until_its_publisher_goes_on(
             "mend sending",
             True,
         ), "what has ended comes first"
-        maintenance_._on_event({"event": "recovered", "of": "inbox"})
+        maintenance_._on_event(PublisherRecovered("inbox"))
         assert list(manager.state_lag.failures) == ["sending"]
         fail("inbox", "rows 1 to 2 cannot be read", queue="q")
         assert list(manager.state_lag.failures) == ["sending"], "a damaged queue is told as such"
-        maintenance_._on_event(
-            {"event": "rows_gone", "of": "inbox", "ranges": [["e", "q", 2, 5]] * 101, "further": 9}
-        )
+        maintenance_._on_event(RowsGone("inbox", [("e", "q", 2, 5)] * 101, 9))
         assert (
             manager.state_lag.rows_gone
             == [{"epoch": "e", "queue": "q", "first": 2, "last": 5}] * 100
@@ -545,7 +546,7 @@ def test_a_state_that_is_away_does_not_keep_messages_out(
         monkeypatch.setattr(maintenance, "STATE_COMPARE_SECONDS", 0.05)
         manager.config = dataclasses.replace(manager.config, state="s")
         await maintenance_.compare_state()
-        maintenance_._on_event({"event": "compared"})
+        maintenance_._on_event(StateCompared())
         monkeypatch.setattr(maintenance, "STATE_COMPARE_SECONDS", 60.0)
         await asyncio.wait_for(maintenance_.compare_state(), 5)
 

@@ -26,6 +26,13 @@ from typing import Any, cast
 
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.queues.dead_letters import RETRY_SECONDS, DeadLetters
+from srmp_spark.queue_manager.sender.crossing import (
+    DeadLetter,
+    FindLetterQueues,
+    LetterGroup,
+    LetterQueues,
+    NextLetters,
+)
 from srmp_spark.store.outbox.tables.letter_cursors import LetterCursors
 from srmp_spark.store.outbox.tables.schema import ADDED, DDL
 from tests.kit.wayout.virtual_loop import VirtualLoop, run_virtual
@@ -112,8 +119,9 @@ class _SimDeadLetters(DeadLetters):
 
     living: _Living
 
-    async def _take(self, name: str, letters: list[dict[str, Any]]) -> bool:
-        why = await self.living.store(name, [letter["number"] for letter in letters])
+    async def _take(self, name: str, letters: list[DeadLetter]) -> bool:
+        # The simulation counts letters in the field of a length.
+        why = await self.living.store(name, [letter.head_length for letter in letters])
         return True if why is None else self._not_yet(name, why)
 
 
@@ -196,7 +204,9 @@ class _Living:
 
     # --- commands between the processes -----------------------------------------------------------
 
-    async def ask_long(self, command: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+    async def ask_long(
+        self, command: FindLetterQueues | NextLetters, kind: type[object], *, seconds: float
+    ) -> LetterQueues | LetterGroup:
         """Answer a command as the sender process does.
 
         Raises :class:`ApiError` while the sender process is away after a kill.
@@ -204,11 +214,11 @@ class _Living:
         await asyncio.sleep(0.001)
         if self._loop.time() < self._sender_is_away_until:
             raise ApiError(503, "sender-unavailable", "the sender process is being restarted")
-        if command["op"] == "dead_letter_queues":
-            return {"queues": self._cursors.queues(command["after"])}
-        self._cursors.handed(command["queue"], command["handed"])
-        number = self._cursors.next(command["queue"])
-        return {"id": number, "messages": [{"number": number}]}
+        if isinstance(command, FindLetterQueues):
+            return LetterQueues(self._cursors.queues(command.after))
+        self._cursors.handed(command.queue, command.handed)
+        number = self._cursors.next(command.queue)
+        return LetterGroup(number, [] if number is None else [DeadLetter(b"", number)])
 
     async def store(self, name: str, numbers: list[int]) -> str | None:
         """Store messages as the engine does: each identifier becomes a row once.

@@ -17,6 +17,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.gateway.control import GatewaySettings
 from srmp_spark.queue_manager.gateway.link import START_SECONDS, GatewayLink
 from srmp_spark.queue_manager.puller.gateway_side.answers import (
     Ended,
@@ -88,7 +89,12 @@ class Remotes:
         """
         if self._link is None:
             self._link = RemotesLink(
-                {}, {}, ToMain, self._on_message, on_up=self._is_up.set, on_lost=self._on_lost
+                GatewaySettings(),
+                {},
+                ToMain,
+                self._on_message,
+                on_up=self._is_up.set,
+                on_lost=self._on_lost,
             )
             self._link.start()
         try:
