@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 PURPOSE_LENGTH_MAX = 200
 """Longest purpose of a holder, in characters.
@@ -83,7 +83,7 @@ class Holder:
         )
 
     @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> Holder:
+    def from_dict(cls, value: Mapping[str, object]) -> Holder:
         """Return the holder that :meth:`as_dict` encoded.
 
         Raises :class:`ValueError` if a field is missing, has a wrong type or is too long.
@@ -104,7 +104,7 @@ class Holder:
             )
         return cls(host, boot, pid, started, purpose)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return the holder as a dictionary for JSON."""
         return asdict(self)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from srmp_spark.client.api import QueueManagerClient
 
@@ -18,7 +18,8 @@ class SubscriptionsClient(QueueManagerClient):
 
     def subscriptions(self) -> list[dict[str, Any]]:
         """Return one status entry for each subscription (``GET subscriptions``)."""
-        return cast("list[dict[str, Any]]", self._json("GET", _PATH)["subscriptions"])
+        answer: list[dict[str, Any]] = self._json("GET", _PATH)["subscriptions"]
+        return answer
 
     def subscribe(self, entry: Mapping[str, str | None]) -> dict[str, Any]:
         """Add a subscription and return its status (``PUT subscriptions``).
@@ -26,7 +27,7 @@ class SubscriptionsClient(QueueManagerClient):
         Repeating the call changes nothing. Keys without a value are left out.
         """
         body = {key: value for key, value in entry.items() if value is not None}
-        return cast("dict[str, Any]", self._json("PUT", _PATH, body=body))
+        return self._object("PUT", _PATH, body=body)
 
     def unsubscribe(self, host: str, queue: str, *, unused: bool = False) -> dict[str, Any]:
         """Remove a subscription and return its current status (``DELETE subscriptions``).
@@ -36,16 +37,11 @@ class SubscriptionsClient(QueueManagerClient):
         anything; otherwise :class:`ApiError` with code ``subscription-in-use`` is raised.
         """
         parameters = {"host": host, "queue": queue, **({"unused": "1"} if unused else {})}
-        return cast(
-            "dict[str, Any]", self._json("DELETE", _PATH, parameters=parameters, retry=False)
-        )
+        return self._object("DELETE", _PATH, parameters=parameters, retry=False)
 
     def resume_subscription(self, host: str, queue: str) -> dict[str, Any]:
         """Resume a subscription that is on hold and return its status.
 
         The call is ``POST subscriptions/resume``.
         """
-        return cast(
-            "dict[str, Any]",
-            self._json("POST", f"{_PATH}/resume", body={"host": host, "queue": queue}),
-        )
+        return self._object("POST", f"{_PATH}/resume", body={"host": host, "queue": queue})

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError
 from srmp_spark.interface import DEFAULT_CONSUMER
@@ -144,7 +145,7 @@ class ConsumersApi:
         return Response.json({})
 
 
-def _marks(consumer: Consumer, after: int) -> dict[str, Any]:
+def _marks(consumer: Consumer, after: int) -> dict[str, object]:
     """Return the mark of a consumer (``received``) and the received runs beyond it (``ahead``).
 
     Only runs after the sequence ``after`` are listed, at most AHEAD_RUNS_TOLD_MAX. ``ahead_after``
@@ -174,7 +175,7 @@ def _check_not_ours(queue: Queue, consumer: str) -> None:
         raise ApiError(400, "reserved-queue", message, hint)
 
 
-def _sequences(body: dict[str, Any]) -> list[int] | None:
+def _sequences(body: Mapping[str, object]) -> list[int] | None:
     value = body.get("sequences")
     if value is None:
         return None
@@ -187,14 +188,14 @@ def _sequences(body: dict[str, Any]) -> list[int] | None:
     return value
 
 
-def _true_or_false(body: dict[str, Any], name: str) -> bool:
+def _true_or_false(body: Mapping[str, object], name: str) -> bool:
     value = body.get(name, False)
     if not isinstance(value, bool):
         raise usage(f"{name} is true or false")
     return value
 
 
-def _reason(body: dict[str, Any], consumer: str) -> Reason:
+def _reason(body: Mapping[str, object], consumer: str) -> Reason:
     rejected = _true_or_false(body, "rejected")
     if rejected and consumer != DEFAULT_CONSUMER:
         raise usage(

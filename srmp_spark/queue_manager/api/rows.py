@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError
 from srmp_spark.interface import (
@@ -91,7 +91,7 @@ class RowsApi:
                 request.caller, queue.log_name, span.epoch, after, last, max_bytes
             )
             last = (await self._manager.reader.ask(command, BatchEnd)).last
-        answer: dict[str, Any] = {
+        answer: dict[str, object] = {
             "epoch": span.epoch,
             "first": span.first,
             "last": last,

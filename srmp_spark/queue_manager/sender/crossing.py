@@ -217,7 +217,7 @@ class OutgoingEntry(TypedDict):
     last_acknowledged_at: int | None
     last_error: str | None
     damaged: str | None
-    same_queue: dict[str, Any] | None
+    same_queue: dict[str, object] | None
     next_attempt_at: int | None
     multicast: dict[str, Any] | None
     wsrm: dict[str, Any] | None
