@@ -18,7 +18,7 @@ from srmp_spark.queue_manager.queues import dead_letters
 from srmp_spark.queue_manager.queues.dead_letters import DeadLetters
 from srmp_spark.queue_manager.queues.own_messages import Stored
 from srmp_spark.queue_manager.sender.crossing import (
-    DeadLetter,
+    ApplicationLetter,
     FindLetterQueues,
     LetterGroup,
     LetterQueues,
@@ -48,7 +48,7 @@ class Sender:
         self.groups[number] = LetterGroup(number, [self._letter(n, **fields) for n in numbers])
         self.queue_of[number] = queue
 
-    def _letter(self, number: int, **fields: Any) -> DeadLetter:
+    def _letter(self, number: int, **fields: Any) -> ApplicationLetter:
         asks = {
             "delivery_receipt_to": TO,
             "commitment_receipt_to": TO,
@@ -68,7 +68,7 @@ class Sender:
         )
         content_type, content = encode(message, boundary="b")
         head = http_head("/msmq/private$/in", "elsewhere.example", content_type, len(content))
-        return DeadLetter(head + content, len(head))
+        return ApplicationLetter(head + content, len(head))
 
     async def ask_long(self, command: Any, kind: type[Any], *, seconds: float) -> Any:
         await asyncio.sleep(0)

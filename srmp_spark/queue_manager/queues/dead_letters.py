@@ -26,7 +26,7 @@ from srmp_spark.errors import ApiError, RemoteProtocolError
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.queues.own_messages import OwnMessage, own_positions, stored, submit
 from srmp_spark.queue_manager.sender.crossing import (
-    DeadLetter,
+    ApplicationLetter,
     FindLetterQueues,
     LetterGroup,
     LetterQueues,
@@ -200,7 +200,7 @@ class DeadLetters:
         self._gate_told = told
         return bool(told)
 
-    async def _take(self, name: str, letters: list[DeadLetter]) -> bool:
+    async def _take(self, name: str, letters: list[ApplicationLetter]) -> bool:
         """Store a group of letters in the queue ``name``. Return whether the group is finished.
 
         Letters that the queue cannot have are logged and finished too; they stay in the outbox
@@ -238,7 +238,7 @@ class DeadLetters:
                 left = left[1:]  # The refused letter would hold up all others.
         return True
 
-    def _message(self, name: str, letter: DeadLetter) -> OwnMessage | None:
+    def _message(self, name: str, letter: ApplicationLetter) -> OwnMessage | None:
         """Return the message of a letter, without its position in the stream to the queue.
 
         If the letter cannot be decoded, log that and return ``None``.

@@ -19,7 +19,7 @@ from pathlib import Path
 from srmp_spark.errors import LocalProtocolError, StoreError
 from srmp_spark.message import Message, StreamId, StreamPosition
 from srmp_spark.queue_manager.sender.crossing import (
-    DeadLetter,
+    ApplicationLetter,
     FindLetterQueues,
     LetterGroup,
     LetterQueues,
@@ -160,7 +160,7 @@ class ApplicationLetters:
         return LetterGroup(moved.id, letters)
 
 
-def _letter(moved: MovedRow, serial: int, message: Message) -> DeadLetter:
+def _letter(moved: MovedRow, serial: int, message: Message) -> ApplicationLetter:
     """Return a dead letter as the POST request that would have sent the message.
 
     The request has the message's stream position, and the message class that states why the message
@@ -182,4 +182,4 @@ def _letter(moved: MovedRow, serial: int, message: Message) -> DeadLetter:
     content_type, content = encode(message, boundary=_BOUNDARY)
     host, _, path = message.destination.partition("://")[2].partition("/")
     head = http_head(f"/{path}", host, content_type, len(content))
-    return DeadLetter(head + content, len(head))
+    return ApplicationLetter(head + content, len(head))

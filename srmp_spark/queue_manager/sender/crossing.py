@@ -275,7 +275,7 @@ class NextLetters:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class ApplicationLetter:
     """A dead letter, as the POST request that would have sent the message."""
 
     post: bytes
@@ -289,7 +289,7 @@ class LetterGroup:
 
     id: int | None
     """Number of the group, or ``None`` if there is no group."""
-    letters: list[DeadLetter]
+    letters: list[ApplicationLetter]
 
 
 # --- forwarding and notices -----------------------------------------------------------------------

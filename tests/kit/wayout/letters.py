@@ -27,7 +27,7 @@ from typing import Any, cast
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.queues.dead_letters import RETRY_SECONDS, DeadLetters
 from srmp_spark.queue_manager.sender.crossing import (
-    DeadLetter,
+    ApplicationLetter,
     FindLetterQueues,
     LetterGroup,
     LetterQueues,
@@ -119,7 +119,7 @@ class _SimDeadLetters(DeadLetters):
 
     living: _Living
 
-    async def _take(self, name: str, letters: list[DeadLetter]) -> bool:
+    async def _take(self, name: str, letters: list[ApplicationLetter]) -> bool:
         # The simulation counts letters in the field of a length.
         why = await self.living.store(name, [letter.head_length for letter in letters])
         return True if why is None else self._not_yet(name, why)
@@ -218,7 +218,7 @@ class _Living:
             return LetterQueues(self._cursors.queues(command.after))
         self._cursors.handed(command.queue, command.handed)
         number = self._cursors.next(command.queue)
-        return LetterGroup(number, [] if number is None else [DeadLetter(b"", number)])
+        return LetterGroup(number, [] if number is None else [ApplicationLetter(b"", number)])
 
     async def store(self, name: str, numbers: list[int]) -> str | None:
         """Store messages as the engine does: each identifier becomes a row once.
