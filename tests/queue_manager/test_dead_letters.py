@@ -14,9 +14,8 @@ from test_marks_and_queues import rig
 
 from srmp_spark.errors import ApiError
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
-from srmp_spark.queue_manager.queues import dead_letters
-from srmp_spark.queue_manager.queues.dead_letters import DeadLetters
 from srmp_spark.queue_manager.queues.own_messages import Stored
+from srmp_spark.queue_manager.sender import dead_letters
 from srmp_spark.queue_manager.sender.crossing import (
     ApplicationLetter,
     FindLetterQueues,
@@ -24,6 +23,7 @@ from srmp_spark.queue_manager.sender.crossing import (
     LetterQueues,
     NextLetters,
 )
+from srmp_spark.queue_manager.sender.dead_letters import DeadLetters
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.srmp.codec.decoder import decode
 from srmp_spark.srmp.codec.encoder import encode, http_head

@@ -9,7 +9,7 @@ from typing import Any
 
 from srmp_spark.mqrr.server.positions import Came, Positions
 from srmp_spark.queue_manager.queues.catalogue import QueueEpoch
-from srmp_spark.queue_manager.remote_read.frames import RUN
+from srmp_spark.queue_manager.reader.frames import RUN
 from srmp_spark.queue_manager.remote_read.queue import SLICE_RUNS, ServedQueue, ServedView
 from srmp_spark.sequences.sequence_set import SequenceSet
 

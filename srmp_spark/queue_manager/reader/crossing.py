@@ -115,7 +115,7 @@ class FirstRowSince:
 class ReadPackets:
     """Requests rows of a range as message packets for remote readers. The answer is data.
 
-    The data consists of frames (:mod:`.remote_read.frames`), of about ``max_bytes`` together.
+    The data consists of frames (:mod:`.frames`), of about ``max_bytes`` together.
     """
 
     queue: str

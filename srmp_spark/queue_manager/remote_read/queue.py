@@ -24,7 +24,7 @@ from srmp_spark.mqrr.server.effects import Message
 from srmp_spark.mqrr.server.positions import Came, Positions
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.reader.crossing import ReadPackets, ReadPriorities, ReadRecord
-from srmp_spark.queue_manager.remote_read.frames import RUN, SRMP, UNREADABLE, Frame, Frames
+from srmp_spark.queue_manager.reader.frames import RUN, SRMP, UNREADABLE, Frame, Frames
 from srmp_spark.rows.group import Record, unpack_group
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Simulates, for one seed, dead letters that are delivered to the queues of applications.
 
-The main process's :class:`~srmp_spark.queue_manager.queues.dead_letters.DeadLetters` and the
+The main process's :class:`~srmp_spark.queue_manager.sender.dead_letters.DeadLetters` and the
 outbox's :class:`~srmp_spark.store.outbox.tables.letter_cursors.LetterCursors` run as they are. The
 queues, the letters and the commands between the two processes are simulated. Either process is
 killed at times. Messages become dead letters for several queues, each of which is paused or full at
@@ -25,7 +25,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager.queues.dead_letters import RETRY_SECONDS, DeadLetters
 from srmp_spark.queue_manager.sender.crossing import (
     ApplicationLetter,
     FindLetterQueues,
@@ -33,6 +32,7 @@ from srmp_spark.queue_manager.sender.crossing import (
     LetterQueues,
     NextLetters,
 )
+from srmp_spark.queue_manager.sender.dead_letters import RETRY_SECONDS, DeadLetters
 from srmp_spark.store.outbox.tables.letter_cursors import LetterCursors
 from srmp_spark.store.outbox.tables.schema import ADDED, DDL
 from tests.kit.wayout.virtual_loop import VirtualLoop, run_virtual

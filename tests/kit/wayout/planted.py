@@ -13,7 +13,7 @@ from unittest import mock
 
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.posting import address_race
-from srmp_spark.queue_manager.queues.dead_letters import DeadLetters
+from srmp_spark.queue_manager.sender.dead_letters import DeadLetters
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
 from srmp_spark.queue_manager.sender.http import connections
 from srmp_spark.queue_manager.sender.http.connections import ANSWER_SECONDS, Wire
