@@ -26,6 +26,8 @@ A longer purpose is cut, because it is printed in one line of an error message.
 HOLDER_TEXT_LENGTH_MAX = 500
 """Longest text field of a holder, in characters. The API refuses longer texts."""
 
+_FORM = "a holder is {host, boot, pid, started, purpose}: texts, and a number for pid"
+
 
 @cache
 def _kernel() -> tuple[str, str]:
@@ -89,19 +91,14 @@ class Holder:
         Raises :class:`ValueError` if a field is missing, has a wrong type or is too long.
         """
         try:
-            host, boot, pid, started, purpose = (
-                value[key] for key in ("host", "boot", "pid", "started", "purpose")
+            host, boot, started, purpose = (
+                _text(value[key]) for key in ("host", "boot", "started", "purpose")
             )
+            pid = value["pid"]
         except KeyError as error:
             raise ValueError(f"a holder needs {error}") from None
-        texts = (host, boot, started, purpose)
-        if (
-            not all(isinstance(text, str) and len(text) <= HOLDER_TEXT_LENGTH_MAX for text in texts)
-            or type(pid) is not int
-        ):
-            raise ValueError(
-                "a holder is {host, boot, pid, started, purpose}: texts, and a number for pid"
-            )
+        if type(pid) is not int:
+            raise ValueError(_FORM)
         return cls(host, boot, pid, started, purpose)
 
     def as_dict(self) -> dict[str, object]:
@@ -120,3 +117,9 @@ class Holder:
 
     def __str__(self) -> str:
         return f"{self.purpose} (process {self.pid} on {self.host})"
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or len(value) > HOLDER_TEXT_LENGTH_MAX:
+        raise ValueError(_FORM)
+    return value

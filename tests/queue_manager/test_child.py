@@ -138,7 +138,7 @@ def test_a_command_that_is_told_has_no_answer_and_one_that_is_not_there_yet_bloc
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         ours.send(COMMANDS.encode(Notice()))
-        assert receive_command(theirs) == (b'{"kind":"notice"}', None)
+        assert receive_command(theirs) == (b'{"@":"notice"}', None)
         theirs.setblocking(False)
         with pytest.raises(BlockingIOError):
             receive_command(theirs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -321,9 +320,8 @@ def test_one_that_is_no_message_or_that_the_engine_refuses_holds_no_other_up(
             lambda queue, message, arrival: refused if message.body == b"3" else judge(queue, message, arrival),
         )  # fmt: skip
         sender.has(1, 1, 2, 3, 4, 5)
-        sender.groups[1]["messages"][1]["post_base64"] = base64.b64encode(
-            b"POST / HTTP/1.1\r\n\r\nno message"
-        ).decode()
+        bad = ApplicationLetter(b"POST / HTTP/1.1\r\n\r\nno message", 19)
+        sender.groups[1].letters[1] = bad
         sender.has(2, 6)
         letters.wake()
         await until(lambda: not sender.groups)

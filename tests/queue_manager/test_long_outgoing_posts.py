@@ -125,7 +125,7 @@ def test_the_loop_has_its_turns(count: int, size: int) -> None:
         {"destination": "a"},
         [
             {"destination": "ä\u2028€😀\\", "label": '"]}'},
-            {"kind": "operate", "messages": [1, {"x": None}]},
+            {"@": "operate", "messages": [1, {"x": None}]},
         ],
     ],
 )
@@ -147,8 +147,8 @@ def test_messages_cross_as_they_were_sent(messages: Any, padding: int) -> None:
     [
         ("[]", 400, "1 to 10000 messages"),
         ("[" + ",".join(["{}"] * (MESSAGES_MAX + 1)) + "]", 400, "1 to 10000 messages"),
-        ('[{}],"kind":"operate","messages":[{}]', 400, "not JSON"),
-        ('{},"kind":"operate"', 400, "not JSON"),
+        ('[{}],"@":"operate","messages":[{}]', 400, "not JSON"),
+        ('{},"@":"operate"', 400, "not JSON"),
         ('{}]},{"a":[{}', 400, "not JSON"),
     ],
 )

@@ -586,22 +586,18 @@ def test_of_our_order_queue_what_was_read_is_what_may_go(
         maintenance_._synced = {ORDER_QUEUE: 2}
         orders, ours = manager.catalogue.find("q"), manager.catalogue.find(ORDER_QUEUE)
         ours.end = 7
-        assert maintenance_._limits_of(orders) == {
-            "synced_to": 0,
-            "bytes_max": None,
-            "read_to": 0,
-            "unsynced_max": None,
-        }
-        capped = {
-            "synced_to": synced_to,
-            "bytes_max": retention.ORDER_QUEUE_BYTES_MAX,
-            "read_to": 5,
-        }
-        capped |= {"unsynced_max": retention.ORDER_QUEUE_UNPUBLISHED_MAX}
-        assert maintenance_._limits_of(ours) == capped
+        assert maintenance_._limits_of(orders, 9) == retention.Limits(9)
+        capped = retention.Limits(
+            before=9,
+            synced_to=synced_to,
+            bytes_max=retention.ORDER_QUEUE_BYTES_MAX,
+            read_to=5,
+            unsynced_max=retention.ORDER_QUEUE_UNPUBLISHED_MAX,
+        )
+        assert maintenance_._limits_of(ours, 9) == capped
         maintenance_.disk.is_tight = True
-        assert maintenance_._limits_of(orders)["bytes_max"] == 0
-        assert maintenance_._limits_of(ours) == capped | {"bytes_max": 0}
+        assert maintenance_._limits_of(orders, 9).bytes_max == 0
+        assert maintenance_._limits_of(ours, 9) == capped._replace(bytes_max=0)
 
     rig(tmp_path / "d", test)
 

@@ -30,6 +30,7 @@ from srmp_spark.queue_manager.sender.crossing import (
     ReceiptsNoted,
     ReserveIdentifiers,
     SenderCommand,
+    SendMessages,
 )
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.link import Outgoing
@@ -374,17 +375,17 @@ def test_after_an_error_all_messages_may_be_sent_again(tmp_path: Path) -> None:
 
     async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
         messages = SendCommands(outbox, found._store, found)
-        await messages.send({"messages": items("first")[2:]})
+        await messages.send(SendMessages(None, items("first")[2:]))
         with pytest.raises(ApiError) as raised:
-            await messages.send({"messages": items("other")})
+            await messages.send(SendMessages(None, items("other")))
         assert raised.value.code == "key-conflict"
         assert "1 of 3 messages will be sent" in str(raised.value)
-        answers = (await messages.send({"messages": items("first")}))["messages"]
-        assert [each["message_id"] is None for each in answers] == [False, True, True]
+        answers = await messages.send(SendMessages(None, items("first")))
+        assert [each.message_id is None for each in answers] == [False, True, True]
         (queue,) = found.sender
         assert queue.end == 3, "each of them once"
         with pytest.raises(BatchError):
-            await messages.send({"messages": items("other")[2:]})
+            await messages.send(SendMessages(None, items("other")[2:]))
         assert fatal == []
 
     with_dispatcher(tmp_path, body)

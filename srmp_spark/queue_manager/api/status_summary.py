@@ -117,8 +117,8 @@ async def finish_summary(
     for part in parts_of(outgoing):
         for entry in part:
             states[entry["state"]] += 1
-            for name in _SUMMED:
-                sums[name] += entry[name]
+            for summed in _SUMMED:
+                sums[summed] += entry[summed]
         troubled = nlargest(
             SUMMARY_SHOWN, troubled + [each for each in part if _is_troubled(each)], key=_unfinished
         )
@@ -128,7 +128,7 @@ async def finish_summary(
         "incoming_sequences": {"count": len(answer.pop("incoming_sequences"))},
         "outgoing": {
             "count": len(outgoing),
-            **{name: sums[name] for name in _SUMMED},
+            **{str(summed): sums[summed] for summed in _SUMMED},
             "states": dict(sorted(states.items())),
         },
         "blocked_urls": {"count": len(answer["blocked_urls"])},

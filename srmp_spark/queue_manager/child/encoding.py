@@ -17,8 +17,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-_KIND = "kind"
-"""The field that names the kind of a command or an event. No dataclass has a field of that name."""
+_KIND = "@"
+"""The key that names the kind of a command or an event. No field of a dataclass has such a name."""
 
 _Crossing = TypeVar("_Crossing")
 _Read = TypeVar("_Read")

@@ -173,7 +173,7 @@ async def run(control: socket.socket, settings: SenderProcessSettings) -> None:
         receipts_read_to=read_to(outbox.database),
         reserve=lambda count: commands.reserve(count),
         endpoint_of=settings.redirect_out.endpoint_of,
-        tls=ClientTls(*(name and Path(name) for name in settings.tls)),
+        tls=ClientTls(*(None if name is None else Path(name) for name in settings.tls)),
         multicast=settings.multicast,
         sessions=outbox.sessions(),
         poll_interval=settings.wsrm_poll_interval,

@@ -211,7 +211,7 @@ class Publisher:
             if self._gone:
                 gone, self._gone = self._gone, []
                 named = gone[: rows_gone.RANGES_MAX]
-                notify(RowsGone(INBOX, [tuple(each) for each in named], len(gone) - len(named)))
+                notify(RowsGone(INBOX, [(*each,) for each in named], len(gone) - len(named)))
             if self._no_room is not None:
                 # Published rows count: they may be deleted, which makes room.
                 self._vacuum()
