@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import Counter
@@ -39,7 +38,7 @@ def test_every_row_lands_once_and_the_report_names_the_last_sequences(
     assert READER_EVENTS.name_of(report) == "published"
     assert report.position == 2
     assert report.sequences == {EPOCH: {"private$/orders": 10, "audit": 5}}
-    assert json.loads(json.dumps(report)) == report
+    assert READER_EVENTS.decode(READER_EVENTS.encode(report)) == report
     assert state.landed() == log.expected()
 
 
