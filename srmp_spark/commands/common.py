@@ -55,8 +55,13 @@ def add_command(
     return parser
 
 
-def add_connection_flags(parser: argparse.ArgumentParser) -> None:
-    """Add ``--api``, ``--token-file``, ``--allow-plain-token`` and ``--table`` to ``parser``."""
+def add_connection_flags(parser: argparse.ArgumentParser, *, shows: bool = False) -> None:
+    """Add ``--api``, ``--token-file``, ``--allow-plain-token``, ``--table``, ``--json``.
+
+    ``shows`` states that the command only shows things. Such a command prints a table by default if
+    standard output is a terminal. Any other command prints JSON lines by default, because a table
+    cuts long cells, and rows that ``receive`` has printed are gone from the queue.
+    """
     parser.add_argument(
         "--api",
         metavar="URL",
@@ -73,15 +78,27 @@ def add_connection_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="send the token over plain HTTP to another host, although others can read it there",
     )
-    parser.add_argument(
-        "--table", action="store_true", help="print a table for people instead of JSON lines"
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--table",
+        action="store_true",
+        default=shows and sys.stdout.isatty(),
+        help="print a table for people"
+        + (" (default on a terminal)" if shows else " instead of JSON lines"),
+    )
+    form.add_argument(
+        "--json",
+        action="store_false",
+        dest="table",
+        default=argparse.SUPPRESS,
+        help="print JSON lines" + (" (default in a pipe or a file)" if shows else " (default)"),
     )
 
 
 def connect(args: argparse.Namespace) -> QueueManagerClient:
     """Return a client for the queue manager that the flags and the environment name.
 
-    Raises :class:`ConfigurationError` if the URL or the token cannot be used.
+    Nothing is sent yet. Raises :class:`ConfigurationError` if the URL or the token cannot be used.
     """
     # Imported here, because loading requests takes a while.
     from srmp_spark.client.api import QueueManagerClient
@@ -94,7 +111,7 @@ def connect(args: argparse.Namespace) -> QueueManagerClient:
 def connect_outgoing(args: argparse.Namespace) -> OutgoingClient:
     """Return a client for outgoing messages of the queue manager that the flags name.
 
-    Raises :class:`ConfigurationError` if the URL or the token cannot be used.
+    Nothing is sent yet. Raises :class:`ConfigurationError` if the URL or the token cannot be used.
     """
     from srmp_spark.client.outgoing_messages import OutgoingClient
 
@@ -104,7 +121,7 @@ def connect_outgoing(args: argparse.Namespace) -> OutgoingClient:
 
 
 def address(args: argparse.Namespace) -> tuple[str, str | None]:
-    """Return the URL of the API and the token, from the flags or the environment.
+    """Return (URL of the API, API token), from the flags or the environment.
 
     The token is ``None`` if neither has one. Raises :class:`ConfigurationError` if ``--token-file``
     cannot be read, other users can read it, or its content is no token.
@@ -138,7 +155,10 @@ def to_json(value: Any) -> Any:  # noqa: ANN401  # a cell of a row
 
 
 def line(value: Mapping[str, Any]) -> str:
-    """Return ``value`` as one JSON object on one line."""
+    """Return ``value`` as one JSON object on one line, without a line end.
+
+    The cells are converted by :func:`to_json`.
+    """
     return json.dumps(
         {key: to_json(cell) for key, cell in value.items()},
         ensure_ascii=False,

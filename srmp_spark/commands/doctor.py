@@ -240,7 +240,7 @@ def add_commands(commands: Commands[Any]) -> None:
         help="the SRMP port as senders reach it, http://HOST[:PORT] (default: the address on "
         "which the queue manager listens)",
     )
-    add_connection_flags(parser)
+    add_connection_flags(parser, shows=True)
     parser.set_defaults(run=_doctor)
 
 

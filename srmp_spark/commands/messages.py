@@ -60,8 +60,8 @@ _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _DEFAULT_PORTS = frozenset((80, 443))
 """Ports of URLs without a port.
 
-Such a URL means the queue manager of its host. Any other port that is not ours belongs to another
-queue manager of the host.
+Such a URL means the queue manager of its host. Any other port on which the connected queue manager
+does not listen belongs to another queue manager of the host.
 """
 
 _SEND = """\
@@ -220,7 +220,7 @@ def add_commands(commands: Commands[Any]) -> None:
                 action="store_true",
                 help="mark the rows as rejected: a sender that asked for it is notified",
             )
-        add_connection_flags(parser)
+        add_connection_flags(parser, shows=name == "peek")
         parser.set_defaults(run=run)
 
 
@@ -307,9 +307,9 @@ def _send_away(
 ) -> set[tuple[str, str, str]]:
     """Send ``batch`` to another queue manager, print the answers, return unfinished ones.
 
-    The result holds destination, kind and state of each message that is not acknowledged. With
-    ``deadline`` (of ``time.monotonic``) the call waits until every message has ended or the
-    deadline passes.
+    The result holds (destination, kind of the outgoing queue, state) of each message that is not
+    acknowledged. With ``deadline`` (of ``time.monotonic``) the call waits until every message has
+    ended or the deadline passes.
     """
     answers = client.send_away([{"destination": args.destination, **message} for message in batch])
     if deadline is not None:
@@ -338,7 +338,8 @@ def _send_away(
 def _wait(client: OutgoingClient, answers: list[dict[str, Any]], deadline: float) -> None:
     """Wait until every message of ``answers`` has ended or the deadline passes.
 
-    The states in ``answers`` are updated. The messages of one destination must have one kind.
+    The states in ``answers`` are updated. All messages of one destination must be in outgoing
+    queues of the same kind.
     """
     waiting = [answer for answer in answers if answer["serial"] is not None]
     for destination in dict.fromkeys(answer["destination"] for answer in waiting):
@@ -348,7 +349,7 @@ def _wait(client: OutgoingClient, answers: list[dict[str, Any]], deadline: float
 
 
 def _wait_for(waiting: list[dict[str, Any]], client: OutgoingClient, deadline: float) -> None:
-    """Wait like :func:`_wait`, for messages of one destination and kind."""
+    """Wait like :func:`_wait`, for messages of one destination and one kind of queue."""
     while waiting:
         left = deadline - time.monotonic()
         serials = [answer["serial"] for answer in waiting]
@@ -362,10 +363,11 @@ def _wait_for(waiting: list[dict[str, Any]], client: OutgoingClient, deadline: f
 
 
 def _local_destination(destination: str, client: QueueManagerClient) -> str | None:
-    """Return our queue that ``destination`` names, or ``None`` if another queue manager has it.
+    """Return the queue of the connected queue manager that ``destination`` names, or ``None``.
 
-    ``None`` also stands for a name that only the queue manager can judge. Raises
-    :class:`ConfigurationError` for a name that no message over HTTP can reach.
+    ``None`` means that another queue manager has the queue, or that only the queue manager can
+    judge the name. The queue manager is asked where it listens. Raises :class:`ConfigurationError`
+    for a name that no message over HTTP can reach.
     """
     # The queue manager judges each of several names, and sends over HTTP to all of them, also to
     # its own queues.
@@ -497,7 +499,7 @@ def shape(row: dict[str, Any], body: str) -> dict[str, Any]:
     """Return ``row`` with its body in the form that ``--body`` names.
 
     ``base64`` keeps the bytes, ``text`` replaces them by the column ``body_text``, and ``none``
-    leaves body and text out.
+    sets body and text to ``None``.
     """
     if body == "text":
         return {**row, "body": row["body_text"]}

@@ -108,7 +108,7 @@ def add_commands(commands: Commands[Any]) -> None:
         description=_QUEUES,
         examples="example:\n  srmp-spark queues --table",
     )
-    add_connection_flags(parser)
+    add_connection_flags(parser, shows=True)
     parser.set_defaults(run=_queues)
 
     parser = add_command(
@@ -126,7 +126,7 @@ def add_commands(commands: Commands[Any]) -> None:
         help="delete this consumer. A query that uses the name later begins with the oldest row "
         "that is kept",
     )
-    add_connection_flags(parser)
+    add_connection_flags(parser, shows=True)
     parser.set_defaults(run=_consumers)
 
     parser = add_command(
@@ -187,7 +187,7 @@ def add_commands(commands: Commands[Any]) -> None:
     which.add_argument(
         "--all", action="store_true", help="show everything, also with very many queues"
     )
-    add_connection_flags(parser)
+    add_connection_flags(parser, shows=True)
     parser.set_defaults(run=_status)
 
 

@@ -115,8 +115,8 @@ def _remedy(error: str) -> str:
 def _no_receipt(send_receipts_to: str | None) -> str:
     """Return the sentence for a missing stream receipt.
 
-    Only the receiver can see the cause: the receiver is not allowed to send to our URL, or cannot
-    reach our URL.
+    ``send_receipts_to`` is the URL to which the receiver sends receipts. Only the receiver can see
+    the cause: it is not allowed to send to this URL, or cannot reach the URL.
     """
     ours = "our --public-url"
     if send_receipts_to:

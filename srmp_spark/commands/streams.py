@@ -94,7 +94,7 @@ def add_commands(commands: Commands[Any]) -> None:
         metavar="N",
         help="accept-gap: only the gap that begins at N, as the list shows it",
     )
-    add_connection_flags(parser)
+    add_connection_flags(parser, shows=True)
     parser.set_defaults(run=_streams)
 
 

@@ -1,4 +1,4 @@
-"""``subscribe``: read queues of other queue managers into our queues ([MS-MQRR])."""
+"""``subscribe``: read queues of other queue managers into queues of this one ([MS-MQRR])."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def add_commands(commands: Commands[Any]) -> None:
         help="protection of the calls: none, connect, integrity or privacy "
         "(default privacy, on loopback none)",
     )
-    add_connection_flags(parser)
+    add_connection_flags(parser, shows=True)
     parser.set_defaults(run=_subscribe)
 
 

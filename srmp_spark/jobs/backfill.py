@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the job and return its exit code."""
+    """Run the job, print its last line on stdout, and return its exit code."""
     return running.run_job("backfill", lambda: backfill(args))
 
 
@@ -174,7 +174,7 @@ def chunks(rows: Iterable[FileRow], rows_max: int) -> Iterator[list[FileRow]]:
 
 
 def count(origin: str) -> tuple[int, int]:
-    """Return the number of messages in all files, and the bytes of their bodies.
+    """Return (number of messages in all files, bytes of their bodies).
 
     Every message is read and checked, so an unreadable one raises :class:`ConfigurationError`
     before anything is sent.
@@ -187,7 +187,11 @@ def count(origin: str) -> tuple[int, int]:
 
 
 def send_files(args: argparse.Namespace) -> Outcome:
-    """Send saved messages to a queue without Spark, and return the result."""
+    """Send saved messages to a queue without Spark, and return the result.
+
+    Without ``--yes`` nothing is sent: the result is a count. A signal ends the job after the batch
+    in progress.
+    """
     from srmp_spark.jobs.sending import Outgoing
 
     outgoing = Outgoing(running.sink_options(args))
@@ -344,9 +348,10 @@ def _as_table(read: remote_messages.Read) -> pa.Table:
 
 
 def _not_there(spark: SparkSession, args: argparse.Namespace, frame: DataFrame) -> DataFrame:
-    """Return the rows of ``frame`` that the table lacks.
+    """Return the rows of ``frame`` whose positions the table lacks, one row for each position.
 
-    Raises :class:`SrmpSparkError` if the table holds a different message at the position of one.
+    Raises :class:`SrmpSparkError` if the table holds another message at the position of one of the
+    rows.
     """
     there = spark.read.format("delta").load(args.table).select(*POSITION, "message_id")
     other = (

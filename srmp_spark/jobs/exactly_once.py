@@ -339,8 +339,9 @@ class ExactlyOnce:
     def _runs_in(self, batch_id: int) -> list[tuple[str, str, str, int, int]]:
         """Return the known runs that may hold rows of this batch, judged by its start and end.
 
-        Where the checkpoint lacks the start or the end, no run is excluded by it. The result only
-        saves work: a batch with such runs is read twice, to count the rows that are left out.
+        A run is (queue manager, epoch, queue, first, last). Where the checkpoint lacks the start or
+        the end, no run is excluded by it. The result only saves work: a batch with such runs is
+        read twice, to count the rows that are left out.
         """
         if not self._runs:
             return []
@@ -393,9 +394,10 @@ class ExactlyOnce:
     def _commit_again_and_again(self, rows: DataFrame, name: str) -> int | None:
         """Commit like :meth:`_commit` under the next number, again after each conflict.
 
-        Conflicts come from ``ALTER TABLE`` or another job's claim. Every attempt uses the same
-        number. A job that has taken the name over has used that number or a higher one, so Delta
-        then skips this append. Raises :class:`SrmpSparkError` after :data:`ATTEMPTS` conflicts.
+        Return the number of rows written, or ``None`` if Delta skipped the append. Conflicts come
+        from ``ALTER TABLE`` or another job's claim. Every attempt uses the same number. A job that
+        has taken the name over has used that number or a higher one, so Delta then skips this
+        append. Raises :class:`SrmpSparkError` after :data:`ATTEMPTS` conflicts.
         """
         self._version += 1
         for _ in range(ATTEMPTS):

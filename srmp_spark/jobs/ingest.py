@@ -198,7 +198,7 @@ def is_trigger(text: str) -> bool:
 
 
 def source_options(args: argparse.Namespace) -> dict[str, str]:
-    """Return the options of ``format("srmp")`` for the flags.
+    """Return the options of ``format("srmp")`` for the flags, by name.
 
     Raises :class:`ConfigurationError` if the token or the columns are wrong.
     """
@@ -321,7 +321,10 @@ class Ingest:
         )
 
     def run(self) -> str:
-        """Run until the query ends, a signal arrives or the query fails. Return the status."""
+        """Run until the query ends, a signal arrives or the query fails.
+
+        Return the status, ``done`` or ``stopped``. Raises the error that ended the query.
+        """
         rows = self.source()
         writer = rows.writeStream.foreachBatch(self.batch).option(
             "checkpointLocation", self.args.checkpoint
@@ -335,13 +338,14 @@ class Ingest:
         return self.wait(writer.start())
 
     def stop_soon(self, *_: object) -> None:
-        """Ask the job to stop. The method is the handler of SIGTERM and SIGINT."""
+        """Note that the job is to stop. The method is the handler of SIGTERM and SIGINT."""
         self.told_to_stop = True
 
     def wait(self, query: StreamingQuery) -> str:
-        """Wait until ``query`` ends or a signal stops it, and return the status.
+        """Wait until ``query`` ends or a signal stops it.
 
-        Raises the error that ended the query, unless a signal had arrived.
+        Return the status, ``done`` or ``stopped``. Raises the error that ended the query, unless a
+        signal had arrived.
         """
         try:
             # The stub asks for an int, but a fraction of a second is allowed.
@@ -358,7 +362,7 @@ class Ingest:
         return "done"
 
     def explain(self, error: Exception) -> tuple[ExitCode, str]:
-        """Return the exit code and the line of text for the error that ended the query."""
+        """Return (exit code, one line of text) for the error that ended the query."""
         code, text = session.explain(error)
         if f"[{SHARING_VIOLATION}]" not in text:
             return code, text + advice(error, self.args.checkpoint)
@@ -408,7 +412,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the job with a Spark session of its own and return its exit code."""
+    """Run the job with a Spark session of its own, and return its exit code.
+
+    Errors become one line on stderr, and the last line is printed on stdout. Raises
+    :class:`ConfigurationError` if the flags are malformed (:func:`check`).
+    """
     check(args)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"

@@ -152,10 +152,10 @@ def _lines(name: str, path: Path) -> Iterator[FileRow]:
 
 
 def _columns(place: str, line: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of one line of ``peek``.
+    """Return the columns of one line of ``peek``, by name; columns without a value are left out.
 
     ``place`` names the file and the line in errors. Raises :class:`ConfigurationError` without a
-    body.
+    body, or if a value does not fit its column.
     """
     from srmp_spark.rows.columns import arrow_schema
 

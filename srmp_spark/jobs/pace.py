@@ -32,9 +32,9 @@ class Throttle:
         self._free_at = now()
 
     def before(self, rows: int, told_to_stop: Callable[[], bool] = lambda: False) -> bool:
-        """Wait until ``rows`` more rows may be sent, and return ``True``.
+        """Wait until the rate allows ``rows`` more rows, count them, and return ``True``.
 
-        Return ``False`` if the job was told to stop first.
+        Return ``False`` if the job was told to stop first; nothing is counted then.
         """
         while (pause := self._free_at - self._now()) > 0 and not told_to_stop():
             self._sleep(min(pause, NAP_SECONDS))

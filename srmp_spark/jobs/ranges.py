@@ -41,7 +41,11 @@ A hundred million rows make a hundred thousand buckets in the driver.
 
 
 class Bucket(NamedTuple):
-    """The counts of a few neighbouring sequences of one log."""
+    """The counts of a few neighbouring sequences of one log.
+
+    ``first`` and ``last`` are sequences, both included, and ``bytes`` counts bodies.
+    ``fingerprint`` depends on the contents and positions of the rows.
+    """
 
     queue_manager: str
     epoch: str
@@ -55,7 +59,11 @@ class Bucket(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Rows of one log that are committed together."""
+    """Rows of one log that are committed together.
+
+    ``first`` and ``last`` are sequences, both included, and ``bytes`` counts bodies.
+    ``fingerprint`` depends on the contents and positions of the rows.
+    """
 
     queue_manager: str
     epoch: str

@@ -80,7 +80,10 @@ class Read(NamedTuple):
     rows: pa.RecordBatch
     message_bytes: int
     requests: tuple[int, ...]
-    """The locks that the job holds, one for each row. Empty if the messages are only copied."""
+    """Numbers of the receive calls that hold the locks, one for each row.
+
+    Empty if the messages are only copied.
+    """
 
 
 def add_arguments(group: argparse._ActionsContainer) -> None:
@@ -190,7 +193,8 @@ class Reader:
     def batches(self) -> Iterator[Read]:
         """Yield all present messages in batches.
 
-        With ``takes`` every message stays locked until :meth:`remove`.
+        With ``takes`` every message stays locked until :meth:`remove` or :meth:`close`. Raises
+        :class:`SrmpSparkError` if more than UNREADABLE_MAX messages cannot be decoded.
         """
         waiting: list[tuple[int | None, Shown]] = []
         size = 0
@@ -248,7 +252,10 @@ class Reader:
 
 
 def count(source: RemoteSource, run: str) -> tuple[int, int]:
-    """Return the number of messages in the queue now, and their bytes. Nothing is removed."""
+    """Return (number of messages in the queue now, their bytes).
+
+    All messages are read, and none is removed. Raises the errors of :class:`Reader`.
+    """
     reader = Reader(source, run, takes=False)
     try:
         rows = size = 0

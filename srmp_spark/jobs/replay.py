@@ -102,7 +102,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the job with a Spark session of its own and return its exit code."""
+    """Run the job with a Spark session of its own, and return its exit code.
+
+    Errors become one line on stderr, and the last line is printed on stdout.
+    """
 
     def work() -> Outcome:
         # Parsed before a JVM starts, so that errors of usage are reported at once.

@@ -160,10 +160,10 @@ def add_token_flag(parser: argparse._ActionsContainer) -> None:
 
 
 def token_of(args: argparse.Namespace) -> dict[str, str]:
-    """Return the options ``token`` and ``allowPlainToken`` of source and sink for the flags.
+    """Return the options ``token`` and ``allowPlainToken`` of source and sink, by name.
 
-    Only flags that were given appear. Raises :class:`ConfigurationError` if ``--token-file`` cannot
-    be read or other users can read it.
+    Only options whose flags were given appear. Raises :class:`ConfigurationError` if
+    ``--token-file`` cannot be read or other users can read it.
     """
     given = {"allowPlainToken": "true"} if args.allow_plain_token else {}
     if not args.token_file:
@@ -232,7 +232,7 @@ def ask_queue_manager(options: SinkOptions) -> None:
 
 
 def name_of(args: argparse.Namespace) -> str:
-    """Return ``--id``, or generate a name, print it and keep it in ``args``."""
+    """Return ``--id``, or generate a name, print it on stderr and keep it in ``args``."""
     if args.id is None:
         args.id = f"{args.job}-{uuid.uuid4()}"
         print(
@@ -243,12 +243,19 @@ def name_of(args: argparse.Namespace) -> str:
 
 
 def show_plan(rows: int, size: int, destinations: list[str]) -> None:
-    """Print the line of the dry run on stdout (INTERFACE.md section 5)."""
+    """Print the line of the dry run on stdout (INTERFACE.md section 5).
+
+    ``rows`` and ``size`` are the number of rows and their bytes.
+    """
     print(json.dumps({"rows": rows, "bytes": size, "destinations": destinations}), flush=True)
 
 
 def run_job(job: str, work: Callable[[], Outcome]) -> int:
-    """Do the work, print the last line on stdout, and return the exit code."""
+    """Do the work, print the last line on stdout, and return the exit code.
+
+    Every error of ``work`` becomes one line on stderr and an exit code. SIGINT before the work
+    began gives the status ``stopped``.
+    """
     from srmp_spark.spark import session
 
     logging.basicConfig(
@@ -281,7 +288,7 @@ def tell(job: str, error: Exception) -> ExitCode:
 
 
 def explain(error: BaseException) -> tuple[ExitCode, str]:
-    """Return exit code and text of an error, as :func:`srmp_spark.spark.session.explain`.
+    """Return (exit code, text) of an error, as :func:`srmp_spark.spark.session.explain`.
 
     SQL that Spark cannot read comes from the user, so its exit code is that of usage.
     """

@@ -43,8 +43,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 def parse_time(text: str) -> datetime:
     """Return the time that ``text`` names, in UTC. ``text`` is RFC 3339 or a part of it.
 
-    Examples are ``2026-11-22``, ``2026-11-22T10:00``, ``2026-11-22 10:00:00.5Z`` and ``…+01:00``.
-    Raises :class:`ConfigurationError` for any other text.
+    Examples are ``2026-11-22``, ``2026-11-22T10:00``, ``2026-11-22 10:00:00.5Z`` and ``…+01:00``. A
+    text without a zone is in UTC. Raises :class:`ConfigurationError` for any other text.
     """
     written = text.strip()
     if written[-1:] in ("Z", "z"):

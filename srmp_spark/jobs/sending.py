@@ -83,7 +83,11 @@ class Outgoing:
             return Done(None, scope)
 
     def send_frame(self, batch: str, rows: DataFrame) -> CommitAnswer:
-        """Send all rows of a frame as one batch, ordered by ``sequence``, and return the answer."""
+        """Send all rows of a frame as one batch, ordered by ``sequence``, and return the answer.
+
+        All rows become outgoing messages at once, or none does. Raises :class:`ConfigurationError`
+        for columns that do not fit, and the errors of the queue manager.
+        """
         from srmp_spark.spark.settings.sink_columns import plan
         from srmp_spark.spark.settings.sink_options import Target
         from srmp_spark.spark.staging import stage_partition
@@ -104,7 +108,11 @@ class Outgoing:
         return self._commit(batch, stages) if stages else CommitAnswer(0, 0)
 
     def send_table(self, batch: str, rows: pa.Table) -> CommitAnswer:
-        """Send all rows of an Arrow table as one batch, in their order, and return the answer."""
+        """Send all rows of an Arrow table as one batch, in their order, and return the answer.
+
+        All rows become outgoing messages at once, or none does. Raises the errors of the queue
+        manager.
+        """
         import pyarrow
 
         rows = rows.append_column("destination", pyarrow.repeat(self.destination, rows.num_rows))

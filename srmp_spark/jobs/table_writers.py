@@ -50,7 +50,7 @@ class Writer(NamedTuple):
         )
 
     def may_meet(self, other: Writer) -> bool:
-        """Return whether this job and ``other`` may bring the same row."""
+        """Return whether this job and ``other`` may write rows of the same queue to a table."""
         of_one_queue_manager = (
             not self.queue_managers
             or not other.queue_managers

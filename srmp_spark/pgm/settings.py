@@ -50,7 +50,7 @@ Raw IP with the Router Alert option needs 4 octets less than UDP.
 QUEUE_BYTES_MAX = 1_048_576
 """Most octets of APDUs that may wait for the token bucket: 15 s at TXW_MAX_RTE.
 
-When the queue is full, the sender keeps further APDUs.
+When the queue is full, the caller must keep further APDUs.
 """
 TXW_BYTES_MAX = 268_435_456
 """Most memory of a transmit window in octets, which matters at higher rates.

@@ -64,7 +64,8 @@ log = logging.getLogger(__name__)
 class DiskGate:
     """Measures the free space of one data directory. Opens and closes the acceptor's gate.
 
-    "The log" in this class is the write-ahead log of the database (SQLite's WAL file).
+    "The log" in this class is the write-ahead log of the database (SQLite's WAL file). A "page" is
+    a page of the database file.
     """
 
     def __init__(self, manager: QueueManager) -> None:
@@ -100,7 +101,7 @@ class DiskGate:
         return gate is not None and gate.reason == DISK_FULL
 
     def look_again(self) -> None:
-        """Call :meth:`look` while a message is being accepted, without its errors.
+        """Call :meth:`look` while a message is being accepted, and ignore an :class:`OSError`.
 
         Called when the acceptor has accepted as many bytes as the last measurement allowed.
         """
@@ -111,8 +112,9 @@ class DiskGate:
     def look(self) -> None:
         """Measure the free space, and open or close the gate.
 
-        Also sets how many bytes may be accepted until the next measurement, and logs a change.
-        Raises :class:`OSError` if the volume cannot be measured.
+        A gate that is closed for another reason stays as it is. Also sets how many bytes may be
+        accepted until the next measurement, updates :attr:`spare` and :attr:`is_tight`, and logs a
+        change. Raises :class:`OSError` if the volume cannot be measured.
         """
         manager, acceptor = self._manager, self._manager.acceptor
         volume = Volume.look(manager.directory.path)
@@ -164,9 +166,10 @@ class DiskGate:
     async def give_back(self) -> bool:
         """Give some free pages back to the volume, and return whether more should be given back.
 
-        One call moves at most GIVE_BACK_BYTES, a quarter of that if little is free, and nothing if
-        the volume has less than WAL_EDGE bytes. Raises :class:`OSError` if the volume cannot be
-        measured, and the errors of the journal.
+        One call moves at most GIVE_BACK_BYTES, a quarter of that if little is free. Nothing is
+        moved, and the result is ``False``, if :attr:`gives_back` is false or the volume has less
+        than WAL_EDGE free bytes. Raises :class:`OSError` if the volume cannot be measured, and the
+        errors of the journal.
         """
         free = Volume.look(self._manager.directory.path).free
         # A page that is moved is written to the log first.
@@ -185,7 +188,8 @@ class DiskGate:
         """Shorten the database file to its used pages, if pages were given back since the last cut.
 
         If a reader of the database uses an older state, the file stays longer, and the next call
-        tries again.
+        tries again. Then the free space is measured as :meth:`look` does. Raises the errors of
+        :meth:`look` and of the journal.
         """
         manager = self._manager
         if not self._cut_due:
@@ -195,12 +199,13 @@ class DiskGate:
         self.look()
 
     async def cut_log(self) -> None:
-        """Give the file of the write-ahead log back to the volume, if its room is needed.
+        """Shorten the file of the write-ahead log to nothing, if the volume needs its room.
 
         Its room is needed if it opens the gate, or if it is the room in which pages are given back.
         The log is written from its beginning again after each checkpoint, and its file keeps the
         greatest length. It grows again with later messages, so this call helps only if the gate
-        opens for them.
+        opens for them. Then the free space is measured as :meth:`look` does. Raises the errors of
+        :meth:`look` and of the journal.
         """
         if not self._log_shuts:
             return

@@ -274,9 +274,9 @@ class Maintenance:
     async def _queues_due(self, command: FindQueuesToSeal | FindQueuesToTrim) -> list[str]:
         """Return the names of the queues for which ``command`` finds work in the reader process.
 
-        If the reader process fails on a damaged page, return the names of all queues, so that each
-        queue is then asked separately. Raises :class:`ApiError` for other failures, and if the
-        reader process does not answer.
+        If the reader process answers that stored rows are damaged or that it failed, return the
+        names of all queues, so that each queue is then asked separately. Raises :class:`ApiError`
+        for other refusals, and if the reader process does not answer.
         """
         manager = self._manager
         try:
@@ -295,8 +295,8 @@ class Maintenance:
         """Do ``job`` for the queues ``names``, and for those whose last ``step`` failed.
 
         A failure is logged, but the same reason only once. The failed queue is left alone for
-        QUEUE_RETRY_SECONDS, and no other queue is affected. Raises :class:`ApiError` (503) if the
-        reader process is being restarted.
+        QUEUE_RETRY_SECONDS, and no other queue is affected. ``step`` names the work ("seal" or
+        "retain"). Raises :class:`ApiError` (503) if the reader process is being restarted.
         """
         manager = self._manager
         for name in sorted(
@@ -450,10 +450,11 @@ class Maintenance:
         )
 
     def _count_left_out(self, queue: Queue, to: int) -> None:
-        """Count and log receipts that are deleted before the Delta state has them.
+        """Count and log receipts that were deleted before the Delta state had them.
 
-        The rows of the order queue up to ``to`` (included) are about to be deleted. For other
-        queues, and without a Delta state, nothing is done.
+        The rows of the order queue (``private$/order_queue$``) up to ``to`` (included) have just
+        been deleted, and ``queue`` does not know that yet. For other queues, and without a Delta
+        state, nothing is done.
         """
         lag = self._manager.state_lag
         if queue.name not in retention.RECEIVED_BY_NOBODY or lag.uri is None:
@@ -583,14 +584,18 @@ class Maintenance:
         failures[of] = StateFailure(event.error, event.remedy, event.fatal, since)
 
     def _forget_unpublished(self) -> None:
-        """Clear the damage of queues that the last cycle of the publisher did not name again."""
+        """Clear the damage of queues that the publisher did not call damaged since its last report.
+
+        Called at each report. The damage of a queue is cleared at the report after the one in which
+        it was last named.
+        """
         for name in self._unpublished_before - self._unpublished:
             if (queue := self._manager.catalogue.get(name)) is not None:
                 queue.damage.pop("publish", None)
         self._unpublished_before, self._unpublished = self._unpublished, set()
 
     def _refuse_older_copy(self, reason: str) -> None:
-        """Refuse all messages, and end the process, because the data directory is an older copy.
+        """Close the gate for good, and end the process: the data directory is an older copy.
 
         Every row that is accepted from now on would get a sequence that another message has in
         Delta.

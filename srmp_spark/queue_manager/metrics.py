@@ -17,6 +17,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from srmp_spark.names import base_of_journal
+
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.slices import Work
 
@@ -30,6 +32,12 @@ Values that a client can vary must not fill memory.
 
 SAMPLES_AT_ONCE = 200
 """Samples that are written before other work gets its turn: about a millisecond."""
+
+FOR_EVERY_CALLER = frozenset(("srmp_state_failed", "srmp_state_lag_seconds"))
+"""Metrics without a queue that a caller sees whose API token is for some queues only.
+
+Whoever reads a queue's Delta state needs them, and ``GET status`` states both as well.
+"""
 
 BUCKETS_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 """Upper bounds of the buckets, in seconds.
@@ -48,12 +56,15 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one observation of ``seconds`` in its bucket."""
+        """Count one observation of ``seconds`` in its bucket, and add it to the sum."""
         self.counts[bisect_left(BUCKETS_SECONDS, seconds)] += 1
         self.total += seconds
 
     def family(self, name: str, text: str) -> HistogramMetricFamily:
-        """Return the histogram as a metric of ``prometheus_client``, with cumulative buckets."""
+        """Return the histogram as a metric of ``prometheus_client``, with cumulative buckets.
+
+        ``name`` is the name of the metric, ``text`` its help text.
+        """
         buckets: list[tuple[str, float]] = []
         count = 0
         for bound, n in zip((*map(str, BUCKETS_SECONDS), "+Inf"), self.counts, strict=True):
@@ -82,8 +93,9 @@ class Gauge:
     ) -> None:
         """Describe a metric. ``read`` is called at each scrape and returns its samples.
 
-        ``is_long`` states that there is a sample for each queue, and that the result of ``read``
-        may be iterated in several turns of the loop.
+        ``text`` is the help text, and ``labels`` are the names of the labels. ``is_long`` states
+        that there is a sample for each queue, and that the result of ``read`` may be iterated in
+        several turns of the loop.
         """
         self.name = name
         self.text = text
@@ -143,14 +155,17 @@ class Metrics:
         """Count a TLS handshake that failed; ``why`` is from a fixed set."""
         self.tls_refused[why] += 1
 
-    async def text(self, work: Work) -> bytes:
+    async def text(self, work: Work, sees: Callable[[str], bool] | None = None) -> bytes:
         """Return all metrics in the text format of Prometheus (:data:`CONTENT_TYPE`).
 
-        Other work gets its turn after each SAMPLES_AT_ONCE samples. With 10,000 queues the text has
-        2 MB and takes 50 turns.
+        ``sees`` returns whether the caller may see a queue. If it is given, the text has only the
+        samples of queues that the caller may see, and the metrics of FOR_EVERY_CALLER: totals, and
+        samples of destinations and remote queues, are about other queues too. Other work gets its
+        turn after each SAMPLES_AT_ONCE samples. With 10,000 queues the text has 2 MB and takes 50
+        turns.
         """
         pieces = []
-        for family in self._families():
+        for family in self._families() if sees is None else self._families_for(sees):
             if not isinstance(family, _Labelled):
                 pieces.append(generate_latest(_Only(family)))
                 continue
@@ -164,8 +179,28 @@ class Metrics:
                 await work.turn()
         return b"".join(pieces)
 
+    def _families_for(self, sees: Callable[[str], bool]) -> Iterator[_Labelled]:
+        """Yield the metrics that a caller for some queues may see, without other queues' samples.
+
+        The first label of a metric that has a sample for each queue is ``queue``.
+        """
+        for family in self._families():
+            if not isinstance(family, _Labelled):
+                continue
+            if family.name in FOR_EVERY_CALLER:
+                yield family
+            elif family.labels[:1] == ("queue",):
+                samples = family.samples
+                yield family._replace(
+                    samples=(
+                        (values, value)
+                        for values, value in samples
+                        if sees(base_of_journal(values[0]) or values[0])
+                    )
+                )
+
     def _families(self) -> Iterator[Metric | _Labelled]:
-        """Yield all metrics, in their order in the exposition."""
+        """Yield all metrics, in the order in which the answer has them."""
         families: tuple[tuple[str, str, tuple[str, ...], Mapping[Any, int]], ...] = (
             (
                 "srmp_messages_accepted",
@@ -271,7 +306,7 @@ class _Labelled(NamedTuple):
 
 
 class _Only(Collector):
-    """Presents one metric to ``prometheus_client``."""
+    """A collector of ``prometheus_client`` that has one metric."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric

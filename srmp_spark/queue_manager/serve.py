@@ -63,6 +63,7 @@ from srmp_spark.queue_manager.srmp_port.sockets import (
 from srmp_spark.queue_manager.srmp_port.srmp_endpoint import SrmpEndpoint
 from srmp_spark.queue_manager.srmp_port.srmp_tls import TlsPort
 from srmp_spark.queue_manager.trust.tls import ClientTls, ServerTls
+from srmp_spark.queue_manager.trust.tokens import VERBS
 from srmp_spark.queue_manager.wsrm.port import ReliablePort
 from srmp_spark.store.database.schema import readable
 from srmp_spark.store.directory import DataDirectory
@@ -407,6 +408,13 @@ class _Process:
     ) -> tuple[_ApiServer, asyncio.Task[None], ApiPort]:
         config = self._config
         is_loopback = config.api.is_loopback
+        for token in manager.tokens.broad():
+            log.warning(
+                'token.broad name=%s because="verbs has read without browse, which means what it '
+                'meant in 0.1" do="write verbs = [%s] to keep that; readers need browse, read"',
+                token.name,
+                ", ".join(f"'{verb}'" for verb in VERBS if verb in token.verbs),
+            )
         guard = Guard(
             loopback=is_loopback,
             own_host=config.api.host,

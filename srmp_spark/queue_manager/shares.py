@@ -15,7 +15,10 @@ _T = TypeVar("_T")
 
 
 class Shares(Generic[_T]):
-    """Decides which of the waiting things, such as jobs, get one of the places."""
+    """Decides which of the waiting things, such as jobs, get one of the places.
+
+    A thing is any object of the owner that stands for one request of a place.
+    """
 
     def __init__(self, places: int, share: int) -> None:
         """Create free ``places``, of which one named caller may hold at most ``share`` at once."""
@@ -46,15 +49,17 @@ class Shares(Generic[_T]):
         return self._held[caller]
 
     def enter(self, caller: str | None, thing: _T) -> list[_T]:
-        """Let ``thing`` wait for a place. Return a list of all things that get a place now.
+        """Let ``thing`` of ``caller`` wait for a place.
 
-        It may contain ``thing`` or be empty.
+        Return a list of all things that get one now.
+
+        The list may contain ``thing`` or be empty.
         """
         self._waiting.setdefault(caller, deque()).append(thing)
         return self._admit()
 
     def leave(self, caller: str | None) -> list[_T]:
-        """Give a place of ``caller`` back. Return a list of all things that get a place now."""
+        """Give a place that ``caller`` holds back. Return a list of all things that get one now."""
         self._held[caller] -= 1
         self._held_in_all -= 1
         if not self._held[caller]:
@@ -62,7 +67,10 @@ class Shares(Generic[_T]):
         return self._admit()
 
     def withdraw(self, caller: str | None, thing: _T) -> bool:
-        """Remove ``thing`` from the waiting things. Return whether it waited."""
+        """Remove ``thing`` of ``caller`` from the waiting things.
+
+        Return whether ``thing`` waited.
+        """
         queue = self._waiting.get(caller)
         if queue is None or thing not in queue:
             return False
@@ -79,7 +87,7 @@ class Shares(Generic[_T]):
         return any(each != caller and self._may_have_more(each) for each in self._waiting)
 
     def is_wanted(self, caller: str | None) -> bool:
-        """Return whether a waiting thing would get a place if ``caller`` gave one back now."""
+        """Return whether a waiting thing would get the place that ``caller`` would give back."""
         return any(each == caller or self._may_have_more(each) for each in self._waiting)
 
     def _may_have_more(self, caller: str | None) -> bool:

@@ -23,7 +23,7 @@ class StateFailure:
 ROWS_GONE_MAX = 100
 """Most ranges of missing rows that ``status`` shows; further ones are left out.
 
-The log has the first hundred of each report.
+The log line about each report names its first hundred ranges.
 """
 
 

@@ -33,7 +33,10 @@ BODY_TYPES: dict[BodyFormat, int] = {"raw": VT_EMPTY, "activex": VT_BSTR, "xml":
 """Body type that a receiver needs in order to read a body, by format."""
 
 COLUMN_BYTES_MAX = 2**31 - 1
-"""Largest number of bytes in one Arrow column with 32-bit offsets."""
+"""Largest number of bytes in one Arrow column with 32-bit offsets.
+
+:func:`as_bodies` raises :class:`pyarrow.ArrowInvalid` beyond this limit.
+"""
 
 _XML_START = '<?xml version="1.0"?>\r\n<string>'
 _XML_END = "</string>"
@@ -46,8 +49,8 @@ _XML_FORBIDDEN_RE2 = r"[\x{0}-\x{8}\x{b}\x{c}\x{e}-\x{1f}\x{fffe}\x{ffff}]"
 def as_bodies(texts: pa.StringArray, body_format: BodyFormat) -> pa.BinaryArray:
     """Return the message bodies in ``body_format`` for a column of strings without nulls.
 
-    Raises :class:`pyarrow.ArrowInvalid` if the bodies take more than :data:`COLUMN_BYTES_MAX`
-    bytes.
+    The result has one body for each string, in the same order. Raises :class:`pyarrow.ArrowInvalid`
+    if the bodies take more than :data:`COLUMN_BYTES_MAX` bytes.
     """
     if body_format == "activex":
         return _utf16(texts)

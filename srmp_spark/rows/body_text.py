@@ -11,9 +11,10 @@ The sender states the body type (``body_type``, PROPID_M_BODY_TYPE, a VARIANT ty
 | 768 | .NET's BinaryMessageFormatter | none: reading it would run code that the sender chose |
 | others | numbers, dates, arrays, streams of ActiveX | none |
 
-This module guesses from the content only with VT_EMPTY, because there the sender stated no type.
-Such a body is text if it holds no control characters and decodes without error. Its encoding is
-that of a byte order mark or an XML declaration, else UTF-8.
+This module guesses from the content only with VT_EMPTY, because there the sender stated no type. A
+body with a byte order mark is decoded as the mark says. Any other body is text if it holds no
+control characters, except tab, CR and LF, and decodes without error. Its encoding is that of an XML
+declaration if :data:`_ENCODINGS` has it, else UTF-8.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ _ENCODINGS = re.compile(
     r"us-ascii|ascii|iso-8859-(?:[1-9]|1[013456])|windows-125[0-8]|koi8-[ru]|shift_jis|euc-jp|euc-kr|gb2312|gbk|gb18030|big5",
     re.IGNORECASE,
 )
-"""Encodings that an XML declaration may name.
+"""Encodings that an XML declaration may name. A body that declares another one is read as UTF-8.
 
-Python knows dangerous ones (``idna`` takes quadratic time), so all others are refused.
+Python knows dangerous encodings (``idna`` takes quadratic time), so only these are used.
 """
 _DECLARATION = re.compile(rb"""<\?xml\s[^>]{0,100}?encoding\s*=\s*["']([A-Za-z0-9_\-]{1,40})["']""")
 _MARKS = (b"<?xml", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
@@ -49,8 +50,9 @@ scanned.
 def body_text(body_type: int, body: bytes) -> str | None:
     """Return the text of a body, or ``None`` if the body is not text.
 
-    ``body_type`` decides on the encoding, as the table of this module says. The result is ``None``
-    for other body types, and for bytes that do not decode.
+    The table of the module states the encoding for each ``body_type``. One NUL at the end of a text
+    of type VT_BSTR, VT_LPWSTR or VT_LPSTR is left out, and so is the byte order mark of a text of
+    type VT_EMPTY. The result is ``None`` for other body types, and for bytes that do not decode.
     """
     if body_type == VT_EMPTY:
         return _undeclared(body)
@@ -77,8 +79,9 @@ def body_of(body_type: int, text: str) -> bytes:
 def is_plain_text(bodies: Sequence[bytes]) -> bool:
     """Return whether all ``bodies``, which are of type VT_EMPTY, seem to be plain UTF-8 text.
 
-    The function checks control characters and declared encodings only. The result can be ``True``
-    although a body is not valid UTF-8: the caller finds that out when it decodes the bodies.
+    The function looks for control characters, byte order marks and XML declarations only. The
+    result can be ``True`` although a body is not valid UTF-8: the caller finds that out when it
+    decodes the bodies.
     """
     if bodies and _has_controls(bodies[0][:_FIRST_LOOK]):
         return False

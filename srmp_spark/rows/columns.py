@@ -80,7 +80,7 @@ COLUMNS: tuple[tuple[str, str], ...] = (
 
 NAMES: tuple[str, ...] = tuple(name for name, _ in COLUMNS)
 KINDS: dict[str, str] = dict(COLUMNS)
-"""Spark SQL type of each column."""
+"""Spark SQL type of each column, by name of the column."""
 
 WIDE = ("soap_body", "extension", "body_text", "body", "envelope")
 """Columns whose values may be large.
@@ -136,8 +136,9 @@ time limit and the administration queue of the original sender.
 def comment_of(name: str) -> str | None:
     """Return the comment for a source column that a sink must ignore; ``None`` for others.
 
-    Spark keeps the comment through selections, filters and files. A computed column has no comment,
-    and another column that gets the name has the comment of its own name.
+    The sink recognizes such a column by this comment. Spark keeps the comment through selections,
+    filters and files. A computed column has no comment, and another column that gets the name has
+    the comment of its own name.
     """
     return f"{name} of the message that came; a sink ignores it" if name in NOT_FOR_A_SINK else None
 

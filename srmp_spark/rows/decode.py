@@ -39,7 +39,7 @@ The heads of one sender differ in the length only. At the limit all remembered h
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Turn Python's cycle collector off in a ``with`` block, which handles one batch.
+    """Turn Python's cycle collector off while a ``with`` block decodes one batch.
 
     The collector would scan 50,000 new tuples again and again, which takes a fifth of the time.
     None of these tuples is in a cycle, and all of them are released with the batch.
@@ -59,10 +59,11 @@ _NO_PARTS = Parts((0, 0), None, None)
 def decode(
     queue: str, pairs: Iterable[tuple[int, Record]], messages: Mapping[int, Message] | None = None
 ) -> Decoded:
-    """Return the messages and facts of stored records of ``queue``, as :class:`.Decoded`.
+    """Decode stored records of ``queue``, and return them as :class:`.Decoded`.
 
-    ``pairs`` are (sequence, record). ``messages`` holds, by sequence, messages that were already
-    decoded. Raises :class:`StoreDamagedError` if a record can no longer be decoded as a message.
+    ``pairs`` are (sequence, record). ``messages`` holds, by sequence, messages of packets
+    (:attr:`.Form.PACKET`) that were already decoded. Raises :class:`StoreDamagedError`, which names
+    queue and sequence, if a record can no longer be decoded as a message.
     """
     decoded = Decoded([], [], [], [], [], [], [])
     known: dict[bytes, tuple[bytes, str | None]] = {}
@@ -108,10 +109,11 @@ def decode(
 
 
 def read_packet(queue: str, sequence: int, packet: bytes) -> Message:
-    """Return the message of a stored packet.
+    """Return the message of a stored message packet ([MS-MQRR] 2.2.5).
 
-    Raises :class:`StoreDamagedError` if the packet cannot be decoded: the packet was readable when
-    it was stored.
+    ``queue`` and ``sequence`` name the row in the text of the error. Raises
+    :class:`StoreDamagedError` if the packet cannot be decoded: the packet was readable when it was
+    stored.
     """
     try:
         return message_of(parse_message_packet(packet))
@@ -134,9 +136,11 @@ def rows_of(
     """Return one batch of rows from (sequence, record) pairs, with the columns ``names``.
 
     The rows are in the order of ``pairs``. With ``envelope`` the column ``envelope`` is filled if
-    ``names`` has it. Without it the column is null. Queue manager and epoch are ``None`` for rows
-    that are in no log of this queue manager. ``messages`` is passed to :func:`decode`. Raises
-    :class:`StoreDamagedError` if a record can no longer be decoded as a message.
+    ``names`` has it; it is null for messages of remote queues and for rows that have only their
+    columns, because they have no envelope. Without ``envelope`` the column is null. Queue manager
+    and epoch are ``None`` for rows that are in no log of this queue manager. ``messages`` is passed
+    to :func:`decode`. Raises :class:`StoreDamagedError` if a record can no longer be decoded as a
+    message.
     """
     with _no_collection():
         decoded = decode(queue, pairs, messages)
@@ -145,12 +149,11 @@ def rows_of(
         columns = columns_of(decoded, names)
     if envelope and "envelope" in names:
         contents = [
-            None
-            if record.form is Form.COLUMNS
-            else record.post[
-                record.head_length + parts.envelope[0] : record.head_length + parts.envelope[1]
-            ].decode()
-            for record, parts in zip(decoded.records, decoded.parts, strict=True)
+            # A packet, and a row that has only its columns, have an empty span.
+            record.post[record.head_length + first : record.head_length + end].decode() or None
+            for record, (first, end) in zip(
+                decoded.records, (parts.envelope for parts in decoded.parts), strict=True
+            )
         ]
         columns["envelope"] = pa.array(contents, pa.string())
     return with_log_columns(columns, len(decoded.sequences), queue_manager, epoch, queue, names)

@@ -41,8 +41,9 @@ END = b"E"
 FRAME_BYTES_MAX = 1 << 30
 """Largest length of a frame, in bytes.
 
-No stored piece is that long (a segment has 32 MiB of posts and one body, a group 8 MiB and one
-body). A longer frame means that the stream is broken, and raises :class:`StoreDamagedError`.
+No stored piece is nearly that long: a segment holds 8 MiB of posts and one more group, and a group
+holds 8 MiB of posts or one large body. A longer frame means that the stream is broken, and raises
+:class:`StoreDamagedError`.
 """
 BATCH_ROWS = 8192
 """Largest number of rows in a batch that is made from groups, about as many as in a segment.
@@ -61,7 +62,11 @@ Range = tuple[int, int]
 
 
 class Frame(NamedTuple):
-    """One piece of the log in a dense stream."""
+    """One piece of the log in a dense stream.
+
+    ``kind`` is one of the kinds that the module lists, and ``keep`` has the closed ranges of the
+    sequences that count.
+    """
 
     kind: bytes
     epoch: str
@@ -79,7 +84,8 @@ class Frame(NamedTuple):
 def head(kind: bytes, epoch: str, keep: tuple[Range, ...], crc: int, length: int) -> bytes:
     """Return the first bytes of a frame, which precede its ``length`` bytes of data.
 
-    ``keep`` holds closed ranges of sequences. ``crc`` is the checksum (crc32) of the data.
+    ``kind`` is one of the kinds that the module lists. ``keep`` holds the closed ranges of
+    sequences that count. ``crc`` is the checksum (crc32) of the data.
     """
     name = epoch.encode()
     ranges = b"".join(_RANGE.pack(first, last) for first, last in keep)
@@ -100,7 +106,7 @@ def group_frame(epoch: str, keep: tuple[Range, ...], blob: bytes) -> bytes:
 
 
 def frames(stream: IO[bytes]) -> Iterator[Frame]:
-    """Yield the frames of a stream, without the end frame.
+    """Read ``stream`` to its end, and yield its frames, without the end frame.
 
     Raises :class:`ApiUnreachableError` if the stream is cut off (the caller may try again), and
     :class:`StoreDamagedError` if a checksum, a length or a kind is wrong.
@@ -141,14 +147,15 @@ def batches(
     *,
     names: tuple[str, ...] = NAMES,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in (after, to] of a stream's frames, in order, as batches.
+    """Yield the rows in (after, to] of the frames ``found``, in order, as batches.
 
-    The batches have the columns ``names``, which must include ``sequence``. Raises the errors of
-    :func:`frames`, and :class:`StoreDamagedError` if a row is damaged.
+    The batches have the columns ``names``, which must include ``sequence``; ``queue_manager`` and
+    ``queue`` are the values of those columns. Raises the errors of :func:`frames`. Raises
+    :class:`StoreDamagedError` if a row is damaged, or if a frame lacks bytes that the columns need.
 
-    A batch of groups ends at :data:`BATCH_ROWS` rows or :data:`BATCH_BYTES` bytes. A segment
-    becomes one batch for each of its ranges. With ``envelope`` each segment must be followed by its
-    posts.
+    A batch of groups ends at :data:`BATCH_ROWS` rows or :data:`BATCH_BYTES` bytes, before a
+    segment, and where the epoch changes. A segment becomes one batch for each of its ranges. With
+    ``envelope`` each segment must be followed by its posts.
     """
     from srmp_spark.rows.decode import rows_of
     from srmp_spark.rows.segment import read_segment, rows_kept
@@ -212,7 +219,9 @@ def needs_wide_part(names: Iterable[str], *, envelope: bool) -> bool:
 def narrow_head(epoch: str, keep: tuple[Range, ...], wide: WidePart, size: int) -> bytes:
     """Return the first bytes of the frame of a narrow segment, a file without its wide part.
 
-    They precede the two pieces of a file of ``size`` bytes that lie before and after its wide part.
+    The caller sends after them the bytes of the file before ``wide``, and the bytes after ``wide``.
+    ``size`` is the length of the whole file in bytes, and ``keep`` holds the closed ranges of
+    sequences that count.
     """
     length = _NARROW.size + size - (wide.end - wide.begin)
     return head(NARROW, epoch, keep, wide.crc, length) + _NARROW.pack(wide.begin, size)

@@ -29,7 +29,11 @@ _RECORD = struct.Struct("<BQBHHII")
 
 
 class Form(IntEnum):
-    """The form of a record's bytes, and the verdict on the signature, which they do not hold."""
+    """The form of a record's bytes, and whether its signature was found valid at the arrival.
+
+    The bytes of a message do not hold that verdict. :class:`StoreDamagedError` is raised for an
+    unknown value, which a newer version wrote.
+    """
 
     SRMP = 0
     """An HTTP request: head, blank line, body ([MC-MQSRM] 2.2).
@@ -84,7 +88,10 @@ class Record(NamedTuple):
     arrival: Arrival
     post: bytes
     head_length: int
-    """Length of the HTTP head in ``post``, in bytes, including the blank line."""
+    """Length of the HTTP head in ``post``, in bytes, including the blank line.
+
+    In another form (:class:`Form`) it is the length of what takes the place of the head.
+    """
     form: Form = Form.SRMP
 
     @property
@@ -100,8 +107,8 @@ class Record(NamedTuple):
     def content(self) -> bytes:
         """Return the bytes of the post after its head.
 
-        For SRMP they are the envelope, or the multipart body that holds the envelope. See
-        :class:`Form` for other forms.
+        For SRMP they are the envelope, or the multipart body that holds the envelope. For
+        :attr:`.Form.PACKET` they are the message packet, and for :attr:`.Form.COLUMNS` the body.
         """
         return self.post[self.head_length :]
 
@@ -127,10 +134,11 @@ def pack_group(first: int, records: Sequence[Record]) -> bytes:
 
 
 def unpack_group(blob: bytes) -> Iterator[tuple[int, Record]]:
-    """Yield the (sequence, record) pairs of a blob.
+    """Yield the (sequence, record) pairs of a blob, in ascending order.
 
-    Raises :class:`StoreDamagedError` if the blob is too short, its magic is unknown, or its
-    checksum does not match.
+    Raises :class:`StoreDamagedError` before the first pair if the blob is too short, its magic is
+    unknown, or its checksum does not match. Raises the same error at a record whose form a newer
+    version wrote.
     """
     if len(blob) < _HEADER.size:
         raise StoreDamagedError("a stored group is cut short")
@@ -166,7 +174,8 @@ def unpack_group(blob: bytes) -> Iterator[tuple[int, Record]]:
 def post_lengths(blob: bytes) -> list[int]:
     """Return the length of each record's post in bytes, in order, without reading the posts.
 
-    Byte limits need only these lengths. The checksum of ``blob`` is not verified.
+    Byte limits need only these lengths. The checksum of ``blob`` is not verified, so damaged bytes
+    give wrong lengths or raise :class:`struct.error`.
     """
     _, _, _, count = _HEADER.unpack_from(blob)
     at, lengths = _HEADER.size, []

@@ -64,8 +64,9 @@ def record_of_columns(arrival: Arrival, columns: Mapping[str, Any]) -> Record:
 def columns_of_record(queue: str, sequence: int, record: Record) -> dict[str, Any]:
     """Return the column values that :func:`record_of_columns` stored, and ``message_id``.
 
-    Null columns are missing from the result. Raises :class:`StoreDamagedError` if the columns of
-    the record cannot be read.
+    The result maps each column name to its value. Null columns are missing, and ``body`` is never
+    missing. ``queue`` and ``sequence`` name the row in the text of the error. Raises
+    :class:`StoreDamagedError` if the columns of the record cannot be read.
     """
     try:
         columns = {name: _of_json(name, value) for name, value in json.loads(record.head).items()}
@@ -87,8 +88,8 @@ def columns_of_record(queue: str, sequence: int, record: Record) -> dict[str, An
 def message_of_columns(columns: Mapping[str, Any]) -> Message:
     """Return the message that the columns describe, as far as a message packet can express it.
 
-    The columns name one administration queue. If an envelope named two, the column holds the one
-    for commitment receipts.
+    ``columns`` is a result of :func:`columns_of_record`. The columns name one administration queue.
+    If an envelope named two, the column holds the one for commitment receipts.
     """
     asked = columns.get("receipts_requested") or ()
     positive, negative = "commitment_positive" in asked, "commitment_negative" in asked
@@ -173,7 +174,7 @@ def _stream(columns: Mapping[str, Any]) -> StreamPosition | None:
     """Return the position in a stream, or ``None`` if the message is not transactional.
 
     A message packet states only the ordinal of the stream identifier. The ordinal is 0 where the
-    column cannot be read.
+    column ``stream_id`` cannot be read.
     """
     if columns.get("delivery") != "transactional":
         return None

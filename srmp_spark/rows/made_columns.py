@@ -34,9 +34,10 @@ _types: dict[str, pa.DataType] = {field.name: field.type for field in arrow_sche
 
 
 class Decoded(NamedTuple):
-    """Stored posts after decoding, one element of each list for each row.
+    """Stored posts after decoding: lists of equal length, with one element for each row.
 
-    Rows and segments are made from these lists.
+    Rows and segments are made from these lists. An element of ``soap_actions`` is the SOAPAction of
+    the HTTP head, or ``wsa:Action``, or ``None``.
     """
 
     sequences: list[int]
@@ -44,14 +45,18 @@ class Decoded(NamedTuple):
     messages: list[Message]
     soap_actions: list[str | None]
     parts: list[Parts]
-    """Offsets into ``record.content``. A packet has no parts."""
+    """Offsets of envelope and body in ``record.content``.
+
+    A packet, and a row that has only its columns, have neither: the envelope is the empty span (0,
+    0).
+    """
     numbered: list[Sequence | None]
     """Sequence identifier and message number of each WS-ReliableMessaging message, else ``None``.
     """
     kept: list[Mapping[str, Any] | None]
-    """Columns of each row that has only its columns, else ``None``.
+    """Column values of each row that has only its columns, by name, else ``None``.
 
-    These columns are used as they are.
+    These values are used as they are, and not made from the message.
     """
 
     def add(
@@ -64,7 +69,10 @@ class Decoded(NamedTuple):
         numbered: Sequence | None = None,
         kept: Mapping[str, Any] | None = None,
     ) -> None:
-        """Append one decoded row; ``numbered`` and ``kept`` are as in the fields."""
+        """Append one decoded row to all lists.
+
+        The arguments are the elements of the lists with the same meaning.
+        """
         self.kept.append(kept)
         self.numbered.append(numbered)
         self.sequences.append(sequence)
@@ -75,10 +83,10 @@ class Decoded(NamedTuple):
 
 
 def columns_of(decoded: Decoded, names: Iterable[str] = NAMES) -> dict[str, pa.Array]:
-    """Return the columns ``names``, by name, of the decoded rows; there is at least one row.
+    """Return the columns ``names`` of the decoded rows as Arrow arrays, by name.
 
-    The result leaves out the columns of the log, ``envelope``, and columns that are null in every
-    row.
+    There must be at least one row. The result leaves out the columns of the log, ``envelope``, and
+    columns that are null in every row.
     """
     rows = _Rows(decoded)
     made = {name: rows.column(name) for name in names if name in _MAKERS}
@@ -120,9 +128,10 @@ def with_log_columns(
     queue: str,
     names: Values[str] = NAMES,
 ) -> pa.RecordBatch:
-    """Return a batch with the columns ``names``, from stored columns and those of the log.
+    """Return a batch of ``rows`` rows with the columns ``names``, in this order.
 
-    A column that is missing in ``columns`` is null.
+    The columns of the log get the values of ``queue_manager``, ``epoch`` and ``queue``. The other
+    columns are taken from ``columns``, and a column that is missing there is null.
     """
     of_log = dict(zip(LOG_COLUMNS, (queue_manager, epoch, queue), strict=True))
 
@@ -174,7 +183,7 @@ class _Rows:
         return self._arrivals[_ARRIVAL[name]]
 
     def column(self, name: str) -> pa.Array | None:
-        """Return a column, which may be ``None`` if the column is null in every row."""
+        """Return the column ``name``, or perhaps ``None`` if it is null in every row."""
         if name not in self._made:
             self._made[name] = _MAKERS[name](self)
         return self._made[name]
@@ -182,8 +191,8 @@ class _Rows:
     def identifiers(self) -> tuple[Values[str | None], Values[int | None]]:
         """Return two sequences: the GUIDs and the numbers of the message identifiers.
 
-        Both values are ``None`` for a message of WS-ReliableMessaging, which has a place in its
-        sequence instead.
+        Both values are ``None`` for a message of WS-ReliableMessaging, which has no message
+        identifier.
         """
         if self._numbers is None:
             self._numbers = _identifiers(
@@ -282,7 +291,8 @@ _VERDICTS = {Form.SRMP_VALID: "valid", Form.SRMP_INVALID: "invalid"}
 def _signature_status(signatures: Values[str], records: Values[Record]) -> Values[str]:
     """Return the status of each signature, with the verdicts that the records keep.
 
-    The bytes of a message state only whether the message has a signature.
+    The bytes of a message state only whether the message has a signature. The form of its record
+    has the verdict (:data:`.FORM_OF`).
     """
     if signatures.count("none") == len(signatures):
         return signatures
@@ -292,7 +302,7 @@ def _signature_status(signatures: Values[str], records: Values[Record]) -> Value
 
 
 def _body_text(body_types: Values[int], bodies: Values[bytes], column: pa.Array) -> pa.Array:
-    """Return the text of each body as a column.
+    """Return a column with the text of each body, or null if the body is not text.
 
     Where all bodies are plain UTF-8, the text is a view of the bytes of ``column``, and nothing is
     copied.
@@ -309,7 +319,7 @@ def _body_text(body_types: Values[int], bodies: Values[bytes], column: pa.Array)
 def _admin_queue(
     commitment: Values[str | None], delivery: Values[str | None]
 ) -> Values[str | None]:
-    """Return AdministrationQueueFormatName (3.1.5.1.1) of each message.
+    """Return AdministrationQueueFormatName ([MC-MQSRM] 3.1.5.1.1) of each message, or ``None``.
 
     The property is the queue for the receipts that the application requested. The text of the
     specification also assigns ``<sendReceiptsTo>`` to this property. The function does not use
@@ -362,9 +372,9 @@ def _of_sequence(name: str, value: Callable[[Sequence], Any]) -> _Maker:
 
 
 def _of_some(name: str, owners: Values[Any], value: Callable[[Any], Any]) -> pa.Array | None:
-    """Return a column with the result of ``value`` for each owner.
+    """Return a column with the result of ``value`` for each of ``owners``, one for each row.
 
-    The column is null where a row has no owner. Return ``None`` if no row has an owner.
+    The column is null where the owner is ``None``. Return ``None`` if no row has an owner.
     """
     if owners.count(None) == len(owners):
         return None

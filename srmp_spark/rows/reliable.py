@@ -17,8 +17,9 @@ from srmp_spark.wsrm.receiving.destination_answers import is_address
 def message_of_soap(soap: SoapMessage) -> Message:
     """Return a SOAP message as a message with MSMQ's properties.
 
-    The message has ``wsa:To`` as destination and the content of the SOAP Body as body.
-    ``wsa:ReplyTo`` becomes the response queue if it is an address.
+    The message has ``wsa:To`` as destination, or the anonymous address if there is none, and the
+    content of the SOAP Body as body. ``wsa:ReplyTo`` becomes the response queue if it is an
+    address.
     """
     reply_to = soap.reply_to if is_address(soap.reply_to, soap.addressing) else None
     return Message(
@@ -30,10 +31,12 @@ def message_of_soap(soap: SoapMessage) -> Message:
 
 
 def read_soap(queue: str, sequence: int, envelope: bytes) -> tuple[Message, str, Sequence | None]:
-    """Return the message, its ``wsa:Action`` and its sequence number, from a stored envelope.
+    """Return the message, its ``wsa:Action`` and its place in a sequence.
 
-    Raises :class:`StoreDamagedError` if the envelope cannot be decoded: it was readable when the
-    message was accepted.
+    They are read from a stored envelope. The place is the identifier of the WS-ReliableMessaging
+    sequence and the message number, or ``None`` if the envelope has none. ``queue`` and
+    ``sequence`` name the row in the text of the error. Raises :class:`StoreDamagedError` if the
+    envelope cannot be decoded: it was readable when the message was accepted.
     """
     try:
         soap = decode(envelope)

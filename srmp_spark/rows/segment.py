@@ -50,8 +50,8 @@ METADATA = b"srmp.segment"
 DICTIONARY_MAX = 256
 """Largest number of different values with which a column is stored as a dictionary.
 
-The columns are those of text or bytes (peers, labels, heartbeats). A column with more values is
-stored plain.
+There may also be at most one value for every four rows. The columns are those of text or bytes
+(peers, labels, heartbeats). A column with more values is stored plain.
 """
 CONSTANT_BYTES_MAX = 1024
 """Longest value, in bytes, that is stored once in the metadata when all rows share it.
@@ -89,7 +89,7 @@ _POSTS = pa.schema(
 
 
 class SegmentBytes(NamedTuple):
-    """The two files of a segment, and the length of each row's post in bytes."""
+    """The two files of a segment as bytes, and the length of each row's post in bytes."""
 
     columns: bytes
     posts: bytes
@@ -99,10 +99,10 @@ class SegmentBytes(NamedTuple):
 
 
 def encode_segment(decoded: Decoded) -> SegmentBytes:
-    """Return the two files of a segment for at least one row.
+    """Return the two files of a segment for decoded rows, at least one, in ascending order.
 
-    The files are read back and compared with the records. Raises :class:`StoreDamagedError` if they
-    differ.
+    Nothing is written to disk. The files are read back and compared with the records. Raises
+    :class:`StoreDamagedError` if they differ.
     """
     columns = columns_of(decoded)
     columns_file = _encode_columns(columns, decoded.sequences)
@@ -125,9 +125,9 @@ def encode_segment(decoded: Decoded) -> SegmentBytes:
 def segment_of_rows(batch: pa.RecordBatch) -> SegmentBytes:
     """Return the two files of a segment for rows that have only their columns.
 
-    The columns are those of INTERFACE.md. The files hold none of the received bytes. ``batch`` has
-    one queue, one epoch and at least one row, with ascending sequences. The size of a row is the
-    size of its body and extension, in bytes.
+    ``batch`` has the columns of INTERFACE.md, one queue, one epoch and at least one row, with
+    ascending sequences. The files hold none of the received bytes. The size of a row is the size of
+    its body and extension in bytes, and at least 1.
     """
     columns = {
         name: batch.column(name)
@@ -162,10 +162,10 @@ def segment_of_rows(batch: pa.RecordBatch) -> SegmentBytes:
 
 
 def wide_part(columns_file: bytes) -> WidePart | None:
-    """Return the place of the large columns (:data:`.WIDE`) in a file of columns.
+    """Return where the large columns (:data:`.WIDE`) lie in a file of columns.
 
     Return ``None`` if the file stores no large columns, if they do not stand at its end, or if they
-    are too small (:data:`WIDE_BYTES_MIN`).
+    take fewer bytes than :data:`WIDE_BYTES_MIN`.
     """
     file = pa.py_buffer(columns_file)
     reader = pa.ipc.open_file(file)
@@ -209,9 +209,9 @@ def read_segment(
 ) -> pa.RecordBatch:
     """Return all rows of a segment as one batch with the columns ``names``.
 
-    Raises :class:`StoreDamagedError` if a file cannot be read.
-
-    The column ``envelope`` is read from ``posts_file``, and is null without it.
+    ``queue_manager``, ``epoch`` and ``queue`` are the values of those columns. The column
+    ``envelope`` is read from ``posts_file``, and is null without it. Raises
+    :class:`StoreDamagedError` if a file cannot be read or has a newer format.
     """
     columns, rows = _decode_columns(columns_file, names if posts_file is None else (*names, "body"))
     if posts_file is not None and "envelope" in names:
@@ -287,7 +287,7 @@ def records_of(
 
 
 class _ColumnsLeft:
-    """Reads the rows of a segment as values by column name.
+    """Reads the rows of a segment one by one, as values by column name.
 
     :data:`POSTS_AT_ONCE` rows are in memory at a time.
     """
@@ -322,8 +322,8 @@ def _plain(column: pa.Array) -> list[Any]:
 def rows_kept(batch: pa.RecordBatch, keep: tuple[tuple[int, int], ...]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of ``batch`` in the closed ranges ``keep``, one batch for each range.
 
-    A range without rows is left out. In a batch without holes the rows are slices, which copy
-    nothing.
+    ``batch`` has the column ``sequence``, ascending, and at least one row. A range without rows is
+    left out. In a batch without holes the rows are slices, which copy nothing.
     """
     sequences = batch.column("sequence")
     first, last = sequences[0].as_py(), sequences[-1].as_py()
@@ -366,10 +366,11 @@ def _encode_columns(columns: dict[str, pa.Array], sequences: list[int]) -> bytes
 def _decode_columns(
     columns_file: bytes, names: Iterable[str] = NAMES
 ) -> tuple[dict[str, pa.Array], int]:
-    """Return the requested columns of a file, and the number of rows.
+    """Return the requested columns of a file by name, and the number of rows.
 
-    The result has the columns ``names`` and the columns that they are made from. Nothing else of
-    the file is read. Raises :class:`StoreDamagedError` if the file cannot be read.
+    The result has the columns ``names`` and the columns that they are made from. A column that is
+    null in every row is missing. Nothing else of the file is read. Raises
+    :class:`StoreDamagedError` if the file cannot be read.
     """
     wanted = _sources_of(names)
     try:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class WidePart(NamedTuple):
-    """Place of the columns that may be large in a file of columns, as byte offsets.
+    """Byte offsets of the large columns in a segment's file of columns.
 
     The part goes from ``begin`` to before ``end``.
     """

@@ -1,8 +1,9 @@
 """Write sets of sequences as JSON, and read them again.
 
 A set of few runs becomes a list of runs, which people can read. A set of many runs becomes one
-packed text. The Delta state stores in this form the rows that consumers received above their marks.
-The offsets of a query store in this form the rows that the query leaves out.
+packed text. The Delta state stores in this form the rows that a consumer received out of turn,
+beyond its mark (:mod:`srmp_spark.store.tables.marks`). The offsets of a query store in this form
+the rows that the query leaves out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from srmp_spark.sequences.ranges import SEQUENCE_BITS, SEQUENCE_MAX, Range
 from srmp_spark.sequences.sequence_set import BLOCK_BYTES, BLOCK_SEQUENCES, Piece, SequenceSet
 
 RUNS_SHOWN_MAX = 1_000
-"""Most runs that are written as a list.
+"""Most runs of a set that is written as a list.
 
 People and earlier versions can read a list. A set with more runs is packed.
 """
@@ -35,8 +36,9 @@ More than a hundred million scattered rows fit. A longer text is refused with :c
 def set_as_json(sequences: SequenceSet) -> list[Range] | str:
     """Return the set as a value for JSON: a list of runs, or a packed text.
 
-    A set of at most ``RUNS_SHOWN_MAX`` runs becomes the list. For a larger set the text holds all
-    pieces of the set (:class:`.Piece`), packed, compressed and in base64.
+    A set of at most :data:`RUNS_SHOWN_MAX` runs becomes a list of pairs (first, last), ascending.
+    For a larger set the text holds all pieces of the set (:class:`.Piece`), packed, compressed and
+    in base64.
     """
     runs = list(islice(sequences.runs(), RUNS_SHOWN_MAX + 1))
     if len(runs) <= RUNS_SHOWN_MAX:
@@ -50,7 +52,8 @@ def set_as_json(sequences: SequenceSet) -> list[Range] | str:
 def set_from_json(value: list[Iterable[int]] | str) -> SequenceSet:
     """Return the set that :func:`set_as_json` wrote as ``value``.
 
-    Raises :class:`ValueError` or :class:`TypeError` if ``value`` is anything else.
+    Raises :class:`ValueError` or :class:`TypeError` if ``value`` is neither a list of runs nor a
+    packed text, or has sequences that no queue can have.
     """
     if not isinstance(value, str):
         return SequenceSet(runs_from_json(value))
@@ -79,10 +82,11 @@ def set_from_json(value: list[Iterable[int]] | str) -> SequenceSet:
 
 
 def runs_from_json(found: Iterable[Iterable[Any]]) -> list[Range]:
-    """Return the list of runs of sequences that ``found``, a value read from JSON, holds.
+    """Return the runs of sequences that ``found``, a value read from JSON, holds.
 
-    Raises :class:`TypeError` if a bound of a run is no integer. Raises :class:`ValueError` if the
-    bounds of a run are out of order, below 1 or above ``SEQUENCE_MAX``.
+    The result is a list of pairs in the order of ``found``. Raises :class:`TypeError` if a bound of
+    a run is no integer. Raises :class:`ValueError` if an element is no pair, or if its bounds are
+    out of order, below 1 or above :data:`.SEQUENCE_MAX`.
     """
     runs = []
     for first, last in found:

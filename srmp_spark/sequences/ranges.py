@@ -49,10 +49,10 @@ def covered(ranges: Iterable[Range]) -> Iterator[Range]:
 
 
 def gaps(first: int, last: int, taken: Iterable[Range]) -> tuple[Range, ...]:
-    """Return the parts of the range ``first`` to ``last`` outside all ranges in ``taken``.
+    """Return the parts of the range ``first`` to ``last`` that no range in ``taken`` covers.
 
-    ``first`` and ``last`` are included. The parts are in ascending order. The closed ranges in
-    ``taken`` may be in any order.
+    ``first`` and ``last`` are included. The parts are closed ranges in ascending order. The closed
+    ranges in ``taken`` may be in any order, and may overlap.
     """
     left = []
     for start, stop in sorted(taken):
@@ -67,10 +67,10 @@ def gaps(first: int, last: int, taken: Iterable[Range]) -> tuple[Range, ...]:
 
 
 def subtract(ranges: Iterable[Range], taken: Sequence[Range]) -> Iterator[Range]:
-    """Yield the parts of ``ranges`` that are outside all ranges in ``taken``.
+    """Yield the parts of ``ranges`` that no range in ``taken`` covers, as closed ranges.
 
-    ``ranges`` and ``taken`` must be ascending and disjoint. The function makes one pass over both,
-    however many ranges there are.
+    The closed ranges in ``ranges`` and in ``taken`` must be ascending and disjoint. The function
+    makes one pass over both, however many ranges there are.
     """
     at = 0
     for first, last in ranges:
@@ -89,7 +89,8 @@ def subtract(ranges: Iterable[Range], taken: Sequence[Range]) -> Iterator[Range]
 def overlaps(ranges: Iterable[Range], others: Sequence[Range]) -> Iterator[int]:
     """Yield, for each range of ``ranges``, how many of its sequences are in ``others``.
 
-    ``ranges`` and ``others`` must be ascending and disjoint. The function makes one pass over both.
+    The closed ranges in ``ranges`` and in ``others`` must be ascending and disjoint. The function
+    makes one pass over both.
     """
     at = 0
     for first, last in ranges:

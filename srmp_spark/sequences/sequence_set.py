@@ -33,9 +33,9 @@ BLOCK_BITS = 12
 BLOCK_SEQUENCES = 1 << BLOCK_BITS
 """Sequences of one block.
 
-A commit writes one block for one new mark: 512 bytes, in one page of the database. Blocks eight
-times as large would halve the memory for the names of the pieces, but each mark would write a page
-of its own.
+A commit that records one more received row writes one block: 512 bytes, in one page of the
+database. Blocks eight times as large would halve the memory for the names of the pieces, but each
+such row would write a page of its own.
 """
 BLOCK_BYTES = BLOCK_SEQUENCES // 8
 _LOW = BLOCK_SEQUENCES - 1
@@ -299,8 +299,8 @@ class SequenceSet:
     def discard_through(self, to: int) -> None:
         """Remove all sequences up to and including ``to``.
 
-        The pieces below the block of ``to`` are not among the changes afterwards. The owner of the
-        set deletes those pieces from its disk.
+        The pieces below the block of ``to`` are not among the changes of the next
+        :meth:`take_changes`. The owner of the set deletes those pieces from its disk.
         """
         if not self._count or to < 0:
             return
@@ -339,15 +339,16 @@ class SequenceSet:
     def changed(self) -> int:
         """Return how many blocks have changed since the last :meth:`take_changes`.
 
-        Each of them is in one of the two lists of the next :meth:`take_changes`.
+        Each of these blocks is in one of the two lists of the next :meth:`take_changes`.
         """
         return len(self._changed)
 
     def take_changes(self) -> tuple[list[Piece], list[int]]:
-        """Return the changes since the last call, and count them as stored.
+        """Return the changes since the last call as two lists, and count them as stored.
 
-        The first list holds the pieces that were made or changed. The second list holds the blocks
-        that no longer name a piece.
+        The first list holds the pieces that were made or changed. The second list holds the numbers
+        of the blocks that no longer name a piece. Call :meth:`note_changes` if the changes could
+        not be stored.
         """
         pieces: list[Piece] = []
         gone: list[int] = []
@@ -364,7 +365,7 @@ class SequenceSet:
         """Let the next :meth:`take_changes` return the changes of ``blocks`` again.
 
         ``blocks`` are numbers of first blocks (:attr:`Piece.block`). Call the method if the changes
-        that were taken could not be stored.
+        that :meth:`take_changes` returned could not be stored.
         """
         self._changed.update(blocks)
 
@@ -376,7 +377,7 @@ class SequenceSet:
     def add_piece(self, piece: Piece) -> None:
         """Add the sequences of one stored piece.
 
-        Raises :class:`ValueError` if the piece is invalid: no set can have written it.
+        Raises :class:`ValueError` if no set can have written the piece.
         """
         block, blocks, stored = piece
         if block < 0 or blocks < 1:
@@ -409,14 +410,14 @@ class SequenceSet:
         return -1 if at < 0 else self._lasts[at]
 
     def bits_of(self, block: int) -> int:
-        """Return the bitmap of block number ``block`` as an integer.
+        """Return the bitmap of block number ``block`` as an integer; 0 if the block is empty.
 
         Bit ``n`` is 1 if the set has sequence ``n`` of the block.
         """
         return self._parts.get(block, 0) if self._full_run(block) < 0 else _FULL
 
     def count_in_both(self, first: int, last: int, other: SequenceSet) -> int:
-        """Return how many sequences of ``first`` to ``last`` are in this set and in ``other``.
+        """Return how many sequences of ``first`` to ``last`` are both in this set and in ``other``.
 
         ``first`` and ``last`` are included.
         """
@@ -441,7 +442,7 @@ class SequenceSet:
 
 
 def first_missing(start: int, *sets: SequenceSet) -> int:
-    """Return the lowest sequence from ``start`` on that none of the sets holds.
+    """Return the lowest sequence from ``start`` on that none of ``sets`` holds.
 
     The search goes block by block, so many short runs do not slow it down.
     """

@@ -32,7 +32,7 @@ class Account:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return the domain and the user in small letters.
+        """Return (domain, user) in small letters.
 
         Two names that differ only in case are one account.
         """

@@ -37,8 +37,8 @@ class Credentials:
         """Return the settings for one RPC connection to ``host``, with a new security context.
 
         The security context serves this connection alone, because its state is negotiated for each
-        connection. Raises :class:`SecurityError` if the provider cannot begin, for example without
-        a Kerberos ticket.
+        connection. Kerberos and Negotiate request a ticket, which may take seconds. Raises
+        :class:`SecurityError` if the provider cannot begin, for example without a Kerberos ticket.
         """
         if self.level == "none":
             return ClientSettings()

@@ -72,9 +72,9 @@ class SignInDelays:
     def failed(self, address: str, accounts: Iterable[str], now: float) -> None:
         """Count a failure for ``address`` and for each of ``accounts``.
 
-        If every account has signed in from ``address`` before, only the pairs of both are counted.
-
-        Call this for an attempt that was judged and failed.
+        If every account has signed in from ``address`` before, only the pairs of both are counted,
+        and neither the address nor the accounts alone. Call this for an attempt that was judged and
+        failed.
         """
         for key in self._keys(address, accounts):
             failures = self._failures.setdefault(key, _Failures())

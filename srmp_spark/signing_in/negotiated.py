@@ -48,9 +48,11 @@ class NegotiatedInitiator:
     def __init__(
         self, protocol: str, level: int, user: str, password: str, domain: str, host: str
     ) -> None:
-        """Request the ticket at once.
+        """Request the ticket at once, for the service ``host`` of the machine ``host``.
 
-        The request may take seconds, so do not call this in an event loop.
+        The request may take seconds, so do not call this in an event loop. ``protocol`` is a key of
+        ``AUTH_TYPES``, and ``level`` the authentication level of RPC. An empty ``user`` stands for
+        the credentials that the process has already, such as a Kerberos ticket.
 
         Raises :class:`SecurityError` if there are no credentials, or no library for them.
         """
@@ -96,9 +98,9 @@ class NegotiatedInitiator:
     def protect(
         self, header: bytes, body: bytes, trailer: bytes, *, sign_header: bool
     ) -> tuple[bytes, bytes]:
-        """Return the body of a PDU as it is sent (encrypted), and the token that signs the PDU.
+        """Return (body of a PDU as it is sent, token that signs the PDU).
 
-        Raises :class:`SecurityError` if pyspnego cannot protect the body.
+        The body is encrypted. Raises :class:`SecurityError` if pyspnego cannot protect the body.
         """
         types = self._spnego.iov.BufferType
         pieces = [(types.data, body), types.header]

@@ -155,9 +155,10 @@ class _Session:
     def protect(
         self, header: bytes, body: bytes, trailer: bytes, *, sign_header: bool
     ) -> tuple[bytes, bytes]:
-        """Return the body of a PDU as it is sent, and the token that signs the PDU.
+        """Return (body of a PDU as it is sent, token that signs the PDU).
 
-        The body is encrypted at the level of privacy only.
+        The body is encrypted at the level of privacy only. Each call advances the keys, so call it
+        once for each PDU, in the order of sending.
         """
         # NTLM signs the whole PDU in either case.
         del sign_header
@@ -170,7 +171,8 @@ class _Session:
     ) -> bytes:
         """Return the body of a received PDU in plain text, after a check of its ``token``.
 
-        Raises :class:`SecurityError` if the token does not match the PDU.
+        Each call advances the keys, so call it once for each PDU, in the order of receipt. Raises
+        :class:`SecurityError` if the token does not match the PDU.
         """
         del sign_header
         assert self._theirs is not None, "complete"

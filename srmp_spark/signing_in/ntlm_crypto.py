@@ -89,12 +89,18 @@ def rc4k(key: bytes, data: bytes) -> bytes:
 
 
 def sign_key(session_key: bytes, *, client: bool) -> bytes:
-    """Return SIGNKEY, which signs the messages of the client, or of the server."""
+    """Return SIGNKEY, which signs the messages of one side.
+
+    The side is the client, or the server if ``client`` is false.
+    """
     # NTLM prescribes MD5.
     return hashlib.md5(session_key + (_CLIENT_SIGNING if client else _SERVER_SIGNING)).digest()  # noqa: S324
 
 
 def seal_key(session_key: bytes, *, client: bool) -> bytes:
-    """Return SEALKEY of 128 bits, which encrypts the messages of the client, or of the server."""
+    """Return SEALKEY of 128 bits, which encrypts the messages of one side.
+
+    The side is the client, or the server if ``client`` is false.
+    """
     # NTLM prescribes MD5.
     return hashlib.md5(session_key + (_CLIENT_SEALING if client else _SERVER_SEALING)).digest()  # noqa: S324

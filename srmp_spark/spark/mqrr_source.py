@@ -77,17 +77,27 @@ class MqrrDataSource(DataSource):
         return "mqrr"
 
     def schema(self) -> str:
-        """Return the columns as DDL, after checking the options, as ``format("srmp")`` does."""
+        """Return the columns as DDL, after checking the options, as ``format("srmp")`` does.
+
+        Raises :class:`ConfigurationError` for the first problem.
+        """
         check_spark(self.name())
         return spark_ddl(parse_remote(dict(self.options)).columns or NAMES)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader for ``spark.read``."""
+        """Return the reader for ``spark.read``.
+
+        Raises :class:`ConfigurationError` for the first problem of the options.
+        """
         check_spark(self.name())
         return MqrrBatchReader(parse_remote(dict(self.options)), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        """Return the reader for ``spark.readStream``, which reads the log of the subscription."""
+        """Return the reader for ``spark.readStream``, which reads the log of the subscription.
+
+        On a Spark that cannot read streams, the result is a reader whose first call raises
+        :class:`ConfigurationError`. Nothing is subscribed yet.
+        """
         refused = refused_stream(self.name())
         if refused is not None:
             return refused
@@ -198,7 +208,10 @@ def _named(queue: str, host: str) -> Iterator[None]:
 
 
 def record_of(shown: Shown, peer: str) -> Record:
-    """Return a remote message as the record that a local log would store."""
+    """Return a remote message as the record that a local log would store.
+
+    ``peer`` is the address of the other queue manager as text.
+    """
     packet = shown.packet
     lookup_id = lookup_id_of(
         shown.sequence_id, priority=packet.priority, transactional=packet.transaction is not None

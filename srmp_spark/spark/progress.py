@@ -104,7 +104,11 @@ class SrmpListener(StreamingQueryListener):
         """Do nothing, because no progress is known yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  # Spark's name
-        """Note the number of rows that wait after a micro-batch, log it, and write the metrics."""
+        """Note the number of rows that wait after a micro-batch, log it, and write the metrics.
+
+        A query without a source of this package is ignored. A line is logged at most once in
+        ``log_seconds`` for each query.
+        """
         progress = event.progress
         waiting: dict[LogKey, int] = {}
         spent: dict[str, float] = {phase: float(ms) for phase, ms in progress.durationMs.items()}
@@ -190,9 +194,10 @@ def listener(
 
 
 def waiting_of(end: str | None, latest: str | None) -> Iterator[tuple[LogKey, int]]:
-    """Yield the number of rows of each queue between two offsets of a progress.
+    """Yield (log, number of waiting rows) for each queue between two offsets of a progress.
 
-    Nothing is yielded if Spark has no ``latestOffset``.
+    ``end`` and ``latest`` are the texts ``endOffset`` and ``latestOffset``. Nothing is yielded if
+    Spark has no ``latestOffset``.
     """
     if end is None or latest is None or not _is_ours(latest):
         return

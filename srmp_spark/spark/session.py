@@ -52,7 +52,10 @@ _OURS = re.compile(r"srmp_spark\.errors\.(\w+): (.+)")
 
 
 def check_java() -> None:
-    """Raise :class:`ConfigurationError`, with one line of text, if Spark's JVM could not start."""
+    """Raise :class:`ConfigurationError` if Java is missing or older than :data:`JAVA_MIN`.
+
+    The error has one line of text. Spark's JVM could not start then.
+    """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     advice = (
@@ -112,7 +115,9 @@ def delta_session(name: str, master: str | None = None) -> SparkSession:
     """Return a session that can write Delta.
 
     If ``master`` is ``None``, the setting of spark-submit or of the environment is used, else
-    ``local[*]``. Raises :class:`ConfigurationError` if Java is missing or too old.
+    ``local[*]``. The process may be replaced first (:func:`with_delta`). Raises
+    :class:`ConfigurationError` if Java is missing or too old, and :class:`MissingExtraError` if
+    Spark is not installed.
     """
     needs("spark")
     check_java()
@@ -135,7 +140,7 @@ def delta_session(name: str, master: str | None = None) -> SparkSession:
 
 
 def _submitted() -> dict[str, str]:
-    """Return the settings given to spark-submit, or in ``PYSPARK_SUBMIT_ARGS``."""
+    """Return the settings given to spark-submit, or in ``PYSPARK_SUBMIT_ARGS``, by their names."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return _of_the_jvm()
     given: dict[str, str] = {}
@@ -150,7 +155,7 @@ def _submitted() -> dict[str, str]:
 
 
 def _of_the_jvm() -> dict[str, str]:
-    """Return the settings of the JVM that exists already.
+    """Return the settings of the JVM that exists already, by their names.
 
     A ``SparkConf`` that is made before Python is connected to the JVM would be empty.
     """
@@ -161,7 +166,7 @@ def _of_the_jvm() -> dict[str, str]:
 
 
 def explain(error: BaseException) -> tuple[ExitCode, str]:
-    """Return the exit code and one line of text for the error that ended a query.
+    """Return (exit code, one line of text) for the error that ended a query.
 
     The line is the error of this package in Spark's traceback if there is one, else the first line
     of the error.
@@ -175,7 +180,10 @@ def explain(error: BaseException) -> tuple[ExitCode, str]:
 
 
 def last_line(job: str, *, rows: int, batches: int, status: str, **more: Any) -> None:  # noqa: ANN401  # JSON values
-    """Print the last line of a job's stdout (INTERFACE.md section 5)."""
+    """Print the last line of a job's stdout (INTERFACE.md section 5).
+
+    ``more`` are further fields of its JSON object.
+    """
     sys.stderr.flush()
     print(
         json.dumps({"job": job, "rows": rows, "batches": batches, "status": status, **more}),

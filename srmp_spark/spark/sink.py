@@ -155,9 +155,11 @@ class SrmpSink:
         )
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Send the rows of a micro-batch.
+        """Send the rows of a micro-batch, and set :attr:`result`.
 
-        Either all rows become outgoing messages, or none does.
+        Either all rows become outgoing messages, or none does. Raises :class:`ConfigurationError`
+        if no streaming query calls the sink and it has no ``application``, and the errors of the
+        write.
         """
         query = _query_id(batch)
         if self._application is None and query is None:

@@ -63,7 +63,10 @@ class SrmpDataSource(DataSource):
         return spark_ddl(self._parsed().columns or NAMES)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader for ``spark.read``."""
+        """Return the reader for ``spark.read``.
+
+        Raises :class:`ConfigurationError` for the first problem of the options.
+        """
         check_spark(self.name())
         from srmp_spark.spark.reading.batch_reader import SrmpBatchReader
 
@@ -72,7 +75,11 @@ class SrmpDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return the reader for ``spark.readStream``.
 
-        This method must not fail. The first call of the reader checks the rules of streams.
+        Spark hides the text of an error of this method. So the rules of streams are checked at the
+        first call of the reader, and the options before, in :meth:`schema`. If the user declared a
+        schema, Spark does not call :meth:`schema`, and a wrong option raises
+        :class:`ConfigurationError` in this method. On a Spark that cannot read streams, the result
+        is a reader whose first call raises :class:`ConfigurationError`.
         """
         refused = refused_stream(self.name())
         if refused is not None:
@@ -82,7 +89,10 @@ class SrmpDataSource(DataSource):
         return SrmpStreamReader(self._parsed(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer for ``df.write``. Each write has one instance."""
+        """Return the writer for ``df.write``. Each write has one instance.
+
+        Raises :class:`ConfigurationError` for options and columns that do not fit.
+        """
         check_spark(self.name())
         from srmp_spark.spark.writer import SrmpWriter
 
@@ -91,7 +101,8 @@ class SrmpDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # Spark's name
         """Return the writer for ``df.writeStream``.
 
-        Each micro-batch has one instance, and another one for its commit.
+        Each micro-batch has one instance, and another one for its commit. Raises
+        :class:`ConfigurationError` for options and columns that do not fit.
         """
         check_spark(self.name())
         from srmp_spark.spark.writer import SrmpStreamWriter

@@ -1,6 +1,7 @@
 """``df.write`` and ``df.writeStream`` with ``format("srmp")``: tasks stage, the driver commits.
 
-DESIGN describes these two steps. Spark 4.2 behaves as follows, with these consequences:
+docs/ARCHITECTURE.md describes these two steps. A *stage* is the rows of one task, which the queue
+manager keeps apart until a commit names it. Spark 4.2 behaves as follows, with these consequences:
 
 - ``write()`` runs once for every attempt of every task, including speculative copies. So it only
   stages: it sends the rows to the queue manager, which keeps them apart until a commit
@@ -77,19 +78,27 @@ class SrmpWriter(DataSourceArrowWriter):
         self._target = Target(options.application or new, options.batch or new)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send the rows of a task to the queue manager, which keeps them; return the stage's name.
+        """Send the rows of a task to the queue manager, which keeps them; return the task's result.
 
-        These kept rows are a stage: none is a message before :meth:`commit`. Raises the errors of
-        :func:`.staging.stage_partition`.
+        The result (:class:`.StagedPartition`) names the stage. No row is a message before
+        :meth:`commit`. Raises the errors of :func:`.staging.stage_partition`.
         """
         return stage_partition(self._plan, iterator, self._target)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make all staged rows of the write outgoing messages at once, in the driver."""
+        """Make all staged rows of the write outgoing messages at once, in the driver.
+
+        Without rows nothing is done. Known and conflicting rows are logged. Raises
+        :class:`ApiError` if the queue manager refuses the batch, and :class:`ApiUnreachableError`
+        if it does not answer.
+        """
         _commit(self._plan.options, self._target, _staged(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete the stages that no commit has named, in the driver, after a failure."""
+        """Delete the stages that no commit has named, in the driver, after a failure.
+
+        An error of the call is logged, and the queue manager deletes the stages in time.
+        """
         _delete(client_of(self._plan.options), self._target)
 
 
@@ -114,10 +123,11 @@ class SrmpStreamWriter(DataSourceStreamArrowWriter):
         self._plan = plan(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send the rows of a task to the queue manager, which keeps them; return the stage's name.
+        """Send the rows of a task to the queue manager, which keeps them; return the task's result.
 
-        These kept rows are a stage: none is a message before :meth:`commit`. Raises
-        :class:`SrmpSparkError` if Spark has not set the query and the batch in the task.
+        The result (:class:`.StagedPartition`) names the stage. No row is a message before
+        :meth:`commit`. Raises :class:`SrmpSparkError` if Spark has not set the query and the batch
+        in the task, and the errors of :func:`.staging.stage_partition`.
         """
         context = TaskContext.get()
         assert context is not None, "runs in a Spark task"
@@ -132,7 +142,10 @@ class SrmpStreamWriter(DataSourceStreamArrowWriter):
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Make all staged rows of the micro-batch outgoing messages at once, in the driver."""
+        """Make all staged rows of the micro-batch outgoing messages at once, in the driver.
+
+        Without rows nothing is done. Errors and log lines are those of :meth:`SrmpWriter.commit`.
+        """
         staged = _staged(messages)
         if staged:
             _commit(self._plan.options, staged[0].target, staged)
@@ -195,7 +208,8 @@ def _commit(
 ) -> CommitAnswer | None:
     """Make the staged rows outgoing messages, and warn of rows that are no new messages.
 
-    Return ``None`` if there are no rows.
+    Return the counts of the commit, or ``None`` if there are no rows. Raises the errors of the
+    call.
     """
     if not staged:
         return None

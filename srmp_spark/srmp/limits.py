@@ -43,8 +43,8 @@ BOUNDARY_MAX = 70
 """Most characters of a MIME boundary (RFC 2046 5.1.1). A longer one is answered 400."""
 
 PADDING_MAX = 64
-"""Most blanks after a delimiter, which RFC 2046 calls transport padding, and most line ends after
-the last delimiter.
+"""Most blanks after a delimiter, which RFC 2046 calls transport padding, and most blanks and line
+ends after the last delimiter. A message with more is answered 400.
 """
 
 CONTENT_MAX = BODY_MAX + ENVELOPE_MAX + (PARTS_MAX + 1) * PART_HEAD_MAX
@@ -54,7 +54,9 @@ The endpoint needs this limit because it must decide before it has read the whol
 """
 
 CONTENT_TYPE_MAX = 1_024
-"""Most bytes of the value of a Content-Type field after unfolding. Each fold counts as one blank.
+"""Most bytes of the value of a Content-Type field after unfolding.
+
+Each fold counts as one blank. A longer value is answered 400.
 """
 
 TARGET_MAX = 2_048
@@ -80,6 +82,8 @@ ATTRIBUTE_LENGTH_MAX = 1_024
 NAMES_MAX = 100
 """Most queue names in one DestinationMqf, AdminMqf or ResponseMqf ([MC-MQSRM] 2.2.6.14 to
 2.2.6.16).
+
+A message with more is answered 400.
 """
 
 DATE_CACHE_MAX = 4_096

@@ -105,20 +105,26 @@ disk.
 """
 
 RECEIPTS_KEY_BYTES = 32
-"""Length of ``DataDirectory.receipts_key`` in bytes.
+"""Number of random bytes in ``DataDirectory.receipts_key``, which has two digits for each.
 
 It is the length of the digest (SHA-256) that uses the key.
 """
 
 STATX_BYTES = 256
 _AT_FDCWD, _STATX_BTIME, _STATX_BTIME_AT = -100, 0x800, 80
-"""Layout of ``struct statx``: the kernel's ABI, identical on every architecture."""
+"""Constants for statx(2): the present folder, the bit and the offset of the time of birth.
+
+They are the kernel's ABI, identical on every architecture.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 class Identity(NamedTuple):
-    """The content of the file ``identity``."""
+    """The content of the file ``identity``, which the module explains.
+
+    ``starts`` is how often the directory was opened.
+    """
 
     queue_manager: str
     starts: int
@@ -145,10 +151,12 @@ def foreign_because(
     inodes: tuple[int, int, int],
     born: int | None = None,
 ) -> str | None:
-    """Return a text why the database is not the one last used in this directory, or ``None``.
+    """Return a text why the database is not the one last used in this directory.
 
-    ``identity`` is the content of the file, and the other arguments are what was found now.
-    ``born`` is in nanoseconds since 1970.
+    Return ``None`` if it is the same database. ``identity`` is the content of the file, or ``None``
+    without a file. The other arguments are what was found now, with the meaning of the fields of
+    :class:`Identity`: ``starts`` and ``position`` come from the database, ``inodes`` and ``born``
+    (nanoseconds since 1970) from the file system.
     """
     if identity is None:
         return "it has no file identity"
@@ -168,7 +176,11 @@ def foreign_because(
 
 @dataclass(slots=True)
 class DataDirectory:
-    """An open data directory; this process is its owner until :meth:`close`."""
+    """An open data directory; this process is its owner until :meth:`close`.
+
+    New rows get the epoch ``epoch``, whose id in the database is ``epoch_id``. ``fence`` is the
+    number of this owner, which every commit checks.
+    """
 
     path: Path
     queue_manager: str
@@ -336,13 +348,12 @@ class DataDirectory:
         return self.path / SEGMENTS_DIRECTORY
 
     def note_position(self, position: int) -> None:
-        """Record that commit ``position`` was reached.
+        """Store in the file ``identity`` that commit ``position`` was reached.
 
         The next start then detects an older database that was put in place. The queue manager calls
-        this function from time to time and at a clean stop, never while a message waits for it. A
-        paused owner records nothing if another owner has the directory by now. Raises
-        :class:`OSError` if the file cannot be written. Otherwise the next start would treat the
-        directory as foreign.
+        this function from time to time and at a clean stop, never while a message waits for it.
+        Nothing is stored if another owner has the directory by now: its next start would treat the
+        directory as foreign otherwise. Raises :class:`OSError` if the file cannot be written.
         """
         # If the file is damaged, it is written again.
         with contextlib.suppress(StoreDamagedError):
@@ -380,7 +391,11 @@ def _unusable(path: Path, error: OSError) -> StoreError:
 
 
 def refuse_network_file_system(path: Path, mountinfo: Path) -> None:
-    """Raise :class:`StoreError` if ``path`` lies on NFS, CIFS or a similar file system."""
+    """Raise :class:`StoreError` if ``path`` lies on a file system of NETWORK_FILE_SYSTEMS.
+
+    ``mountinfo`` is the kernel's list of mounts. Raises :class:`OSError` if the list cannot be
+    read.
+    """
     kind, mounted_at = file_system_of(path, mountinfo)
     if kind in NETWORK_FILE_SYSTEMS:
         raise StoreError(
@@ -391,9 +406,11 @@ def refuse_network_file_system(path: Path, mountinfo: Path) -> None:
 
 
 def file_system_of(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> tuple[str, str]:
-    """Return the kind of the file system of ``path`` and its mount point.
+    """Return the kind of the file system of ``path``, and its mount point.
 
-    The source is the kernel's list of mounts.
+    The kind is a name of the kernel, such as ``ext4``. Both texts are empty if no mount is found.
+    ``mountinfo`` is the kernel's list of mounts. Raises :class:`OSError` if the list cannot be
+    read.
     """
     best, kind = "", ""
     target = os.path.realpath(path)
@@ -422,8 +439,8 @@ def _inodes(path: Path) -> tuple[int, int, int]:
 def birth_of(path: Path) -> int | None:
     """Return the time at which the file was created, in nanoseconds since 1970.
 
-    Return ``None`` if the time is unknown. The function calls statx(2), which Python does not
-    offer.
+    Return ``None`` if the time is unknown. The function calls statx(2), because Python does not
+    report this time on Linux.
     """
     buffer = ctypes.create_string_buffer(STATX_BYTES)
     try:
@@ -469,11 +486,11 @@ def _read_identity(path: Path) -> Identity | None:
 
 
 def write_first_identity(path: Path, queue_manager: str, position: int) -> None:
-    """Write the first ``identity`` of a directory that was made from other data.
+    """Write the first file ``identity`` of a directory that a restore has made.
 
-    ``starts`` is 1, so the next start accepts the directory as its own.
-
-    ``position`` is the number of commits that the database has had.
+    The file states one start, so the next start accepts the directory as its own. ``position`` is
+    the number of commits that the database has had. Raises :class:`OSError` if the file cannot be
+    written.
     """
     _write_identity(path, queue_manager, 1, None, position)
 

@@ -88,14 +88,23 @@ class Scheduler(Protocol):
     """The methods of an event loop that the journal needs; tests have a simpler one."""
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> object:
-        """Call ``callback(*args)`` at the end of this turn of the loop; return at once."""
+        """Call ``callback(*args)`` in the loop's thread after the calls that are already due.
+
+        The method returns at once.
+        """
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: object) -> object:
-        """Call ``callback(*args)`` in the loop's thread soon; any thread may call this method."""
+        """Call ``callback(*args)`` in the loop's thread soon; any thread may call this method.
+
+        The method returns at once.
+        """
 
 
 class Insert(NamedTuple):
-    """One message that the journal is to store as row ``sequence`` of ``queue``."""
+    """One message that the journal is to store as row ``sequence`` of ``queue``.
+
+    The sequence must be the one after the last sequence that was submitted for the queue.
+    """
 
     queue: str
     sequence: int
@@ -153,7 +162,8 @@ class _Written(NamedTuple):
 class Journal:
     """Writes to the data directory: stores messages and state, in groups, one commit at a time.
 
-    All methods are for the loop's thread. The module explains the path of a message.
+    All methods are for the loop's thread. The module explains the path of a message. An *owed*
+    receipt is one that this queue manager must send for a message (:class:`.OwedReceipt`).
     """
 
     def __init__(
@@ -166,12 +176,13 @@ class Journal:
         on_fatal: Callable[[ProcessMustEndError], object] | None = None,
         on_commit: Callable[[int, float], object] | None = None,
     ) -> None:
-        """Start the commit thread. All callbacks run in the loop's thread.
+        """Start the commit thread and the checkpointer. All callbacks run in the loop's thread.
 
-        ``changes`` is called in each transaction and returns the changed streams and history
-        (``Receiver.changes``). ``on_owed`` gets the receipts that a commit stored. ``on_fatal``
-        must end the process. ``on_commit`` gets the number of rows and the seconds of each COMMIT,
-        for metrics.
+        ``changes`` is called in each transaction and returns the changed streams and message
+        identifiers (``Receiver.changes``). ``on_owed`` gets the owed receipts that a commit stored.
+        ``on_fatal`` must end the process. ``on_commit`` gets the number of rows and the seconds of
+        each COMMIT, for metrics. Raises :class:`StoreError` unless the settings of the database
+        make commits durable.
         """
         self._directory = directory
         self._connection = directory.writer
@@ -182,7 +193,7 @@ class Journal:
         self._on_fatal = on_fatal
         self._on_commit = on_commit
         self.savers: list[Callable[[sqlite3.Connection], object]] = []
-        """Functions that are called in every transaction.
+        """Functions that are called in every transaction, with the connection that writes.
 
         An error in one of them fails the transaction, and so ends the process.
         """
@@ -207,8 +218,7 @@ class Journal:
         The next rows are written into them.
         """
         self.used_bytes = 0
-        """Length in bytes that the database file has once the log is copied, as of the last
-        transaction.
+        """Length in bytes of the database file once the WAL is copied, as of the last transaction.
         """
         self._page_bytes: int = self._connection.execute("PRAGMA page_size").fetchone()[0]
         self.can_give_back = can_give_back(self._connection)
@@ -239,7 +249,7 @@ class Journal:
 
     @property
     def is_full(self) -> bool:
-        """Return whether more than :data:`WAITING_BYTES_MAX` bytes wait for the disk.
+        """Return whether more than :data:`WAITING_BYTES_MAX` bytes of posts wait for the disk.
 
         If so, the caller must stop reading messages until a callback is called.
         """
@@ -254,7 +264,7 @@ class Journal:
 
     @property
     def collecting(self) -> object:
-        """Return an object that stands for the group of messages that is being collected now.
+        """Return an object that stands for the messages that are collected for the next commit.
 
         While the property returns the same object, a submission is answered together with the one
         before it. The object is for comparisons with ``is`` only.
@@ -272,11 +282,12 @@ class Journal:
     ) -> None:
         """Store ``insert`` with the next commit, then call ``callback`` with its proof.
 
-        The commit also has the engine's changes of streams and history. The method returns at once.
-        ``insert`` is ``None`` for a message that makes no row. With ``must_commit`` the changes of
-        such a message are committed before the callback. Without it, any proof that covers
-        everything submitted so far is enough. ``owed`` are receipts that the message causes.
-        ``undecided`` states which receipts about its end the row requests (:mod:`.decisions`).
+        The proof is a :class:`.Committed`. The commit also has the engine's changes of streams and
+        message identifiers. The method returns at once. ``insert`` is ``None`` for a message that
+        makes no row. With ``must_commit`` the changes of such a message are committed before the
+        callback. Without it, the proof of any commit that covers everything submitted so far is
+        enough. ``owed`` are receipts that the message causes. ``undecided`` states which receipts
+        about its end the row requests (:mod:`.decisions`).
 
         ``callback`` is ``None`` if the callback of an earlier submission to the same
         :attr:`collecting` answers for this one, too. Raises :class:`ProcessMustEndError` after a
@@ -305,9 +316,9 @@ class Journal:
             batch.callbacks.append(callback)
 
     def touch(self) -> None:
-        """Request a commit of the engine's changes although no message arrived.
+        """Request a commit of the engine's changes, without a message.
 
-        The method returns before the commit. An example is a stream receipt that was delivered.
+        An example is a stream receipt that was delivered. The method returns before the commit.
         Raises :class:`ProcessMustEndError` after a failure.
         """
         self._collect().must_commit = True
@@ -328,10 +339,11 @@ class Journal:
     async def transact(self, function: Callable[[Transaction], T]) -> T:
         """Run ``function`` in the next transaction, and return its result after the commit.
 
-        The result is returned once it is on stable storage. The function runs in the loop's thread
-        between two INSERTs, so it must be short. An error of the function is raised here, and only
-        the function's own changes are undone. Raises :class:`ProcessMustEndError` if the journal
-        has failed or fails.
+        The result is then on stable storage. The function runs in the loop's thread between two
+        INSERTs, so it must be short. An error of the function is raised here, and only the
+        function's own changes are undone. The exception is :class:`sqlite3.OperationalError`: a
+        full disk or an I/O error fails the journal. Raises :class:`ProcessMustEndError` if the
+        journal has failed or fails.
         """
         import asyncio
 
@@ -350,11 +362,11 @@ class Journal:
         return await future
 
     async def checkpoint(self) -> None:
-        """Wait until the log (the WAL) was copied into the database, after a commit of its own.
+        """Make a commit, and wait until the WAL was copied into the database.
 
         The database's file then ends with its last page. A reader that looks at an older state
         delays this shortening; this call does not wait for it. A full disk is no error here: then
-        the log is not copied. Raises :class:`ProcessMustEndError` if the journal fails.
+        the WAL is not copied. Raises :class:`ProcessMustEndError` if the journal fails.
         """
         self._checkpointer.finish_due = True
         await self.transact(lambda transaction: None)
@@ -365,7 +377,8 @@ class Journal:
         """Wait until everything submitted so far is stored and no commit is in progress.
 
         There is no time-out. Afterwards :meth:`close` may be called. Raises
-        :class:`ProcessMustEndError` if the journal fails meanwhile.
+        :class:`ProcessMustEndError` if the journal fails before everything is stored. A failure of
+        the checkpoint that follows only ends the wait.
         """
         import asyncio
 
@@ -374,9 +387,10 @@ class Journal:
             await asyncio.sleep(DRAIN_LOOK_S)
 
     def close(self) -> None:
-        """End the threads, and note the number of the last commit in the file ``identity``.
+        """End both threads, and note the number of the last commit in the file ``identity``.
 
         Call :meth:`drain` before. After a failure nothing is noted. The data directory stays open.
+        Raises :class:`OSError` if the file cannot be written.
         """
         self._move(Event.CLOSE)
         self._jobs.put(None)
@@ -388,9 +402,10 @@ class Journal:
     def abandon(self, doing: str, error: Exception) -> ProcessMustEndError:
         """Stop the journal because memory is ahead of the disk, as after a failed sync.
 
-        Return the error that the caller must raise. Call this function only for a bug between an
-        engine's decision and this journal. A fault before the decision is answered with 503, and
-        the process goes on.
+        Return the error that the caller must raise. ``doing`` names the activity, for its text.
+        Call this function only for a bug between an engine's decision and this journal. A fault
+        before the decision is answered with 503, and the process goes on. Nothing happens if the
+        journal is closed.
         """
         if self._state is State.CLOSED:
             return StoreSyncError("the journal is closed")
@@ -416,10 +431,10 @@ class Journal:
         self._scheduler.call_soon(self._look)
 
     def _look(self) -> None:
-        """Decide in each turn of the loop whether to go on collecting or to write.
+        """Write the collected messages, or wait for one more turn of the loop.
 
-        The journal writes when a turn brought nothing more, when enough messages are there, or
-        after :data:`COLLECT_S_MAX` seconds.
+        The journal writes when a turn brought nothing more, when three quarters of the messages in
+        flight are there, or after :data:`COLLECT_S_MAX` seconds.
         """
         if self._state is not State.SCHEDULED:
             return
@@ -629,8 +644,9 @@ class Journal:
     def _fail(self, doing: str, error: Exception, batch: _Batch | None) -> None:
         """Stop the journal for good, and let ``on_fatal`` end the process.
 
-        ``doing`` names the activity, for the text of the error. No waiting message is answered,
-        later messages are refused, and no sync is tried again.
+        ``doing`` names the activity, for the text of the error. No waiting message is answered, the
+        waiting functions of :meth:`call` are notified of the error, later messages are refused, and
+        no sync is tried again.
         """
         if self._failure is not None:
             return
@@ -655,9 +671,10 @@ class Journal:
 
 
 def _parts(rows: list[tuple[int, Record]]) -> list[list[tuple[int, Record]]]:
-    """Split the rows of a turn into groups of at most :data:`GROUP_BYTES_MAX` bytes.
+    """Split rows of one queue into groups of at most :data:`GROUP_BYTES_MAX` bytes of posts.
 
-    Mostly there is one group. A single row that is larger is a group of its own.
+    The rows belong to one commit. Mostly there is one group. A row that is larger is a group of its
+    own.
     """
     parts: list[list[tuple[int, Record]]] = [[]]
     size = 0

@@ -15,7 +15,7 @@ from enum import Enum
 
 
 class State(Enum):
-    """Present activity of the journal."""
+    """Activities of the journal, which is in one of them."""
 
     IDLE = "idle"
     SCHEDULED = "scheduled"

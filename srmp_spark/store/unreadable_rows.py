@@ -153,7 +153,10 @@ _WANTED: Mapping[str, Mapping[str, str]] = {
         "lost_at": _COUNT,
     },
 }
-"""SQL condition for each column, by table; ``{0}`` is the column."""
+"""SQL condition that a readable value fulfils, for each column by table.
+
+``{0}`` stands for the column.
+"""
 _KEYS = {
     "queue_epochs": ("queue_id", "epoch_id"),
     "holes": ("queue_id", "first"),
@@ -162,14 +165,15 @@ _KEYS = {
     "moves": ("queue_id", "sequence"),
     "pgm_loss": ("number",),
 }
-"""Columns that identify a row, for tables without ``id``."""
+"""Columns that identify a database row, for tables without ``id``."""
 
 
 def move_unreadable_rows(connection: sqlite3.Connection, at: int) -> set[str]:
-    """Move each database row that cannot be read into ``set_aside``; return the set of tables.
+    """Move each database row that cannot be read into ``set_aside``; return the tables' names.
 
-    A moved row of ``queue_epochs`` is replaced by one that is computed. The function runs in the
-    caller's transaction. ``at`` is the wall clock, in microseconds since 1970, UTC.
+    The names are those of the tables that had such rows. The table ``set_aside`` is created if it
+    is missing. A moved row of ``queue_epochs`` is replaced by one that is computed. The function
+    runs in the caller's transaction. ``at`` is the wall clock, in microseconds since 1970, UTC.
     """
     connection.execute(DDL)
     add_is_utf8(connection)
@@ -196,7 +200,8 @@ def move_unreadable_rows(connection: sqlite3.Connection, at: int) -> set[str]:
 def rows_moved_aside(connection: sqlite3.Connection) -> list[SetAside]:
     """Return the database rows that this or an earlier start moved aside, newest first.
 
-    The result has at most :data:`TOLD_MAX` + 1 rows.
+    The result has at most :data:`TOLD_MAX` + 1 rows: the one row too many shows that there are
+    more.
     """
     rows = connection.execute(
         "SELECT name, key, reason FROM set_aside ORDER BY id DESC LIMIT ?", (TOLD_MAX + 1,)

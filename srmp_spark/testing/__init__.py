@@ -6,10 +6,11 @@
 - :class:`ForeignDestination` receives and acknowledges SRMP messages, as a Windows machine would,
   and keeps them.
 
-:mod:`srmp_spark.testing.pytest_plugin` provides each of the three as a fixture: ``queue_manager``,
-``sender`` and ``destination``. pytest finds the plugin wherever the package is installed. The
-classes are imported when they are used, so that a run of pytest without these fixtures loads none
-of them.
+*Foreign* means: written from the specification [MC-MQSRM] alone, in :mod:`.foreign`, without the
+code of srmp-spark. :mod:`srmp_spark.testing.pytest_plugin` provides each of the three as a fixture:
+``queue_manager``, ``sender`` and ``destination``. pytest finds the plugin wherever the package is
+installed. The classes are imported when they are used, so that a run of pytest without these
+fixtures loads none of them.
 """
 
 from __future__ import annotations

@@ -17,18 +17,22 @@ from srmp_spark.testing.foreign.faults import Faults
 from srmp_spark.testing.foreign.receiving import Accepted
 
 WAIT_SECONDS = 30.0
-"""Default of the longest wait of :meth:`ForeignDestination.wait_for`, in seconds.
+"""Default time-out of the methods that wait, in seconds.
 
-A busy machine needs a second, and a wrong test should fail soon. At the limit :class:`TimeoutError`
-is raised.
+A message takes a second on a busy machine, and a wrong test should fail soon. At the limit
+:class:`TimeoutError` is raised.
 """
 ALWAYS = 1.0
-"""The chance of a fault that strikes every message."""
+"""The chance of a fault that strikes every message, of 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedMessage:
-    """A message that a destination has accepted."""
+    """A message that a destination has accepted.
+
+    ``body`` and ``extension`` are as received; ``extension`` is empty without an extension.
+    ``label`` is ``None`` if the ``<action>`` of the message does not begin with ``MSMQ:``.
+    """
 
     queue: str
     """Name of the queue in lower case, for example ``private$/orders``."""
@@ -38,7 +42,7 @@ class ReceivedMessage:
     message_id: str
     r"""The identifier ``{GUID}\N``, as the column ``message_id`` has it."""
     stream_id: str | None
-    """Stream of a transactional message; ``None`` for any other message."""
+    r"""Stream of a transactional message, as ``uid:GUID\N``; ``None`` for any other message."""
     stream_sequence: int | None
     """Position of the message in its stream, from 1; ``None`` without a stream."""
     received_at: float
@@ -46,11 +50,11 @@ class ReceivedMessage:
 
 
 class ForeignDestination:
-    """A receiving queue manager on a free port of the loopback, open while the context lasts.
+    """A receiving queue manager on a free port of 127.0.0.1, for one ``with`` statement.
 
     ``queues`` maps the name of each queue to whether the queue is transactional. A message for a
     queue of another name, or of the other kind, is refused (400). With ``None`` every queue exists
-    and accepts both kinds.
+    and accepts both kinds. A destination that was stopped cannot be started again.
     """
 
     def __init__(self, queues: Mapping[str, bool] | None = None) -> None:
@@ -58,12 +62,15 @@ class ForeignDestination:
         self._peer = Destination(queues=queues, faults=Faults(seed=secrets.randbits(64)))
 
     def start(self) -> ForeignDestination:
-        """Open the port and return this object."""
+        """Open the port and return this object.
+
+        Raises :class:`RuntimeError` if the destination was started before.
+        """
         self._peer.start()
         return self
 
     def stop(self) -> None:
-        """Close the port. The messages are kept."""
+        """Close the port and all connections. :meth:`messages` still returns the messages."""
         self._peer.stop()
 
     def __enter__(self) -> ForeignDestination:
@@ -78,11 +85,14 @@ class ForeignDestination:
         self.stop()
 
     def url(self, queue: str) -> str:
-        """Return the URL of a queue, for column or option ``destination``."""
+        """Return the URL of the queue named ``queue``, for column or option ``destination``."""
         return self._peer.url(queue)
 
     def messages(self, queue: str | None = None) -> list[ReceivedMessage]:
-        """Return the accepted messages, or those of ``queue``, in the order of their arrival."""
+        """Return the accepted messages, or those of ``queue``, in the order of their arrival.
+
+        The list is empty for a queue without messages. The case of ``queue`` does not matter.
+        """
         queues = self._peer.queues
         chosen = queues.values() if queue is None else [queues.get(queue.lower(), [])]
         accepted = sorted((each for some in chosen for each in some), key=lambda each: each.n)
@@ -91,9 +101,10 @@ class ForeignDestination:
     def wait_for(
         self, count: int, seconds: float = WAIT_SECONDS, queue: str | None = None
     ) -> list[ReceivedMessage]:
-        """Return the accepted messages once there are at least ``count``.
+        """Wait until at least ``count`` messages are accepted, and return all accepted messages.
 
-        Raises :class:`TimeoutError` after ``seconds``.
+        With ``queue`` only the messages of this queue are counted and returned. Raises
+        :class:`TimeoutError` after ``seconds``.
         """
         if not self._peer.wait(count, seconds, queue):
             have = len(self.messages(queue))
@@ -104,7 +115,7 @@ class ForeignDestination:
         return self.messages(queue)
 
     def wait_for_attempts(self, count: int, seconds: float = WAIT_SECONDS) -> None:
-        """Wait until ``count`` messages were posted here since the beginning, accepted or not.
+        """Wait until ``count`` POSTs have arrived since the destination was made, accepted or not.
 
         A message that is sent again counts again. Raises :class:`TimeoutError` after ``seconds``.
         """
@@ -113,28 +124,35 @@ class ForeignDestination:
 
     @property
     def violations(self) -> list[str]:
-        """Return what its senders did that [MC-MQSRM] does not allow; empty for ``srmp-spark``."""
+        """Return a text for each act of a sender that [MC-MQSRM] does not allow, in order.
+
+        The list is empty if every sender kept the rules, as ``srmp-spark`` does.
+        """
         return [str(each) for each in self._peer.violations]
 
     # --- trouble ----------------------------------------------------------------------------------
 
     def refuse(self) -> None:
-        """Answer 400 to every message from now on: it is a dead letter at its sender."""
+        """Answer 400 to every message from now on.
+
+        The sender then gives the message up as a dead letter.
+        """
         self._peer.faults = Faults({"400": (ALWAYS, 0.0)})
 
     def fail(self, status: int = 503) -> None:
-        """Accept no message from now on and answer ``status``: its sender tries again later.
+        """Answer ``status`` to every message from now on and accept none.
 
-        ``status`` is from 300 to 599, but not 400.
+        The sender tries again later. ``status`` is from 300 to 599; any other value raises
+        :class:`ValueError`. The value 400 does the same as :meth:`refuse`.
         """
         self._peer.faults = Faults.parse(f"{status}={ALWAYS}")
 
     def slow_down(self, seconds: float) -> None:
-        """Wait ``seconds`` before each message from now on is accepted and answered."""
+        """Delay each message from now on by ``seconds`` before it is accepted and answered."""
         self._peer.faults = Faults({"slow": (ALWAYS, seconds)})
 
     def recover(self) -> None:
-        """Accept and answer every message at once from now on, as at the beginning."""
+        """Accept and answer every message at once from now on, as a new destination does."""
         self._peer.faults = Faults()
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from srmp_spark.testing.sender import ForeignSender
 
 RECEIPTS = ("http://127.0.0.1:*",)
-"""``--allow-url`` of the fixture's queue manager.
+"""Value of ``--allow-url`` for the queue manager of the fixture.
 
 It permits receipts for senders on the loopback, which ``serve`` blocks by default.
 """
@@ -27,7 +27,11 @@ It permits receipts for senders on the loopback, which ``serve`` blocks by defau
 
 @pytest.fixture
 def queue_manager(tmp_path: Path) -> Iterator[RunningQueueManager]:
-    """Run ``srmp-spark serve`` with an empty data directory for one test."""
+    """Run ``srmp-spark serve`` with an empty data directory and no queue for one test.
+
+    The value is a started :class:`RunningQueueManager`; its method ``queue`` makes queues. The
+    process is stopped after the test.
+    """
     from srmp_spark.testing.queue_manager import RunningQueueManager
 
     with RunningQueueManager(tmp_path / "queue-manager", allow_url=RECEIPTS) as running:
@@ -36,7 +40,10 @@ def queue_manager(tmp_path: Path) -> Iterator[RunningQueueManager]:
 
 @pytest.fixture
 def sender(queue_manager: RunningQueueManager) -> Iterator[ForeignSender]:
-    """Post SRMP messages to the queues of ``queue_manager``, as a Windows machine would."""
+    """Post SRMP messages to the queues of ``queue_manager``, as a Windows machine would.
+
+    The value is a started :class:`ForeignSender`, which is stopped after the test.
+    """
     from srmp_spark.testing.sender import ForeignSender
 
     with ForeignSender(queue_manager.listening) as made:
@@ -45,7 +52,10 @@ def sender(queue_manager: RunningQueueManager) -> Iterator[ForeignSender]:
 
 @pytest.fixture
 def destination() -> Iterator[ForeignDestination]:
-    """Receive SRMP messages on a free port, as a Windows machine would, for one test."""
+    """Receive SRMP messages on a free port, as a Windows machine would, for one test.
+
+    The value is a started :class:`ForeignDestination` that accepts messages for every queue.
+    """
     from srmp_spark.testing.destination import ForeignDestination
 
     with ForeignDestination() as made:

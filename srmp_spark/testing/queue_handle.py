@@ -1,4 +1,7 @@
-"""Give a test access to one queue of a queue manager: where to post, and the rows in it."""
+"""Give a test access to one queue: the URL to post to, and the rows in the queue.
+
+A *row* is one message as ``format("srmp")`` returns it.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ if TYPE_CHECKING:
     from srmp_spark.client.api import QueueManagerClient
 
 WAIT_SECONDS = 30.0
-"""Default of the longest wait of :meth:`QueueHandle.wait_for`, in seconds.
+"""Default time-out of :meth:`QueueHandle.wait_for`, in seconds.
 
-A busy machine needs a second, and a wrong test should fail soon. At the limit :class:`TimeoutError`
-is raised.
+A message takes a second on a busy machine, and a wrong test should fail soon. At the limit
+:class:`TimeoutError` is raised.
 """
 
 
@@ -24,7 +27,9 @@ is raised.
 class QueueHandle:
     """Gives access to one existing queue.
 
-    :meth:`.queue_manager.RunningQueueManager.queue` makes it.
+    Make it with :meth:`.queue_manager.RunningQueueManager.queue`. The methods raise
+    :class:`~srmp_spark.errors.ApiError` if the queue manager refuses the call, for example because
+    the queue was deleted, and :class:`~srmp_spark.errors.ApiUnreachableError` if no answer arrives.
     """
 
     name: str
@@ -39,13 +44,17 @@ class QueueHandle:
 
     @property
     def url(self) -> str:
-        """Return the URL that messages for this queue are posted to: a ``destination``."""
+        """Return the URL that messages for this queue are posted to.
+
+        The URL is a value for column or option ``destination``.
+        """
         return f"{self.listening}/msmq/{quote_queue_name(self.name)}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows that are in the queue, received or not, in their order.
+        """Return the rows that the queue holds, received or not, in the order of ``sequence``.
 
-        A row has the columns of ``format("srmp")``.
+        A row is a dictionary with the columns of ``format("srmp")``. The call receives nothing: the
+        rows stay for every consumer.
         """
         found = self.client.range(self.name)
         first, end = found.first, found.end
@@ -67,9 +76,10 @@ class QueueHandle:
             return [row for batch in reader for row in batch.to_pylist()]
 
     def wait_for(self, count: int, seconds: float = WAIT_SECONDS) -> list[dict[str, Any]]:
-        """Return the rows once there are at least ``count``.
+        """Wait until the queue holds at least ``count`` rows, and return all its rows.
 
-        Raises :class:`TimeoutError` after ``seconds``.
+        The result is that of :meth:`rows`. Raises :class:`TimeoutError` if there are fewer rows
+        after ``seconds``.
         """
         deadline = time.monotonic() + seconds
         while True:
@@ -85,7 +95,11 @@ class QueueHandle:
             self.client.range(self.name, after=self.client.range(self.name).end, wait=left)
 
     def waiting(self, consumer: str = DEFAULT_CONSUMER) -> int:
-        """Return how many rows ``consumer`` has not received: 0 once all of them are read."""
+        """Return the number of rows of the queue that ``consumer`` has not received.
+
+        The number is 0 once ``consumer`` has received all rows. A consumer that the queue manager
+        does not know has received none.
+        """
         described = self.client.queue(self.name)
         if consumer == DEFAULT_CONSUMER:
             return int(described["waiting"])

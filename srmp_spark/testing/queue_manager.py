@@ -39,7 +39,7 @@ The limit allows for a busy machine. At the limit the process is killed and
 STOP_SECONDS = 60.0
 """Longest time from SIGTERM to the end of the process, in seconds.
 
-Then the process is killed.
+At the limit the process is killed, and :class:`subprocess.TimeoutExpired` is raised.
 """
 
 
@@ -48,9 +48,10 @@ _PORTS = frozenset({"listen_https", "listen_wsrm", "rpc", "rpc_endpoint_mapper"}
 
 
 class ServeFailedError(RuntimeError):
-    """Raised when ``serve`` ends or does not become ready.
+    """Raised when ``serve`` ends before it is ready, or is not ready in time.
 
-    It has the exit code and standard error.
+    ``code`` is the exit code of the process. ``stderr`` is the text of the log file, also of
+    earlier starts. The message of the error has the last 3000 characters of the text.
     """
 
     def __init__(self, code: int | None, stderr: str) -> None:
@@ -63,7 +64,8 @@ class RunningQueueManager:
     """Runs a queue manager as a child process, on this machine and with this Python.
 
     As a context manager it calls :meth:`start` at its beginning and :meth:`stop` at its end. The
-    data directory stays.
+    data directory stays. The addresses and identities (``endpoint`` to ``pid``) are known only
+    after :meth:`start`; before it, they raise :class:`AttributeError`.
     """
 
     def __init__(
@@ -82,13 +84,18 @@ class RunningQueueManager:
 
         ``queues``, ``allow_url``, ``listen`` and ``api_listen`` are the flags ``--queue``,
         ``--allow-url``, ``--listen`` and ``--api`` of ``serve``. ``options`` are its other flags in
-        snake case; a list gives a flag several times. Port 0 means a free port that this object
-        keeps. ``prefix`` goes before the interpreter: ``["taskset", "-c", "0"]``. ``environment``
-        is added to that of this process, of which no ``SRMP_SPARK_…`` is passed on.
+        snake case; a list gives a flag several times. In an address to listen on, port 0 means a
+        free port that this object keeps. ``prefix`` goes before the interpreter in the command
+        line, for example ``["taskset", "-c", "0"]``. The child process gets the environment
+        variables of this process without those named ``SRMP_SPARK_…``, and then those of
+        ``environment``.
         """
         self.data_dir = Path(data_dir)
         self.log = self.data_dir.with_name(self.data_dir.name + ".log")
-        """File with the standard error of the process, over all restarts."""
+        """File with the standard error of the process, over all restarts.
+
+        The file has the name of the data directory and the suffix ``.log``, next to this directory.
+        """
         self._queues = tuple(queues)
         self._allow_url = tuple(allow_url)
         self._ports: list[KeptPort] = []
@@ -102,7 +109,7 @@ class RunningQueueManager:
         }
         self.process: subprocess.Popen[str] | None = None
         self.ready: ReadyLine
-        """The line that ``serve`` printed when it was ready."""
+        """The line that ``serve`` printed when it was last ready. It is set by :meth:`start`."""
 
     def _with_port(self, address: str) -> str:
         host, _, port = address.rpartition(":")
@@ -114,7 +121,7 @@ class RunningQueueManager:
     # --- life -------------------------------------------------------------------------------------
 
     def command(self) -> list[str]:
-        """Return the command line that starts the process."""
+        """Return the command line that starts the process, one list entry for each argument."""
         line = [*self._prefix, sys.executable, "-m", "srmp_spark.cli", "serve"]
         line += [
             "--data-dir",
@@ -134,7 +141,11 @@ class RunningQueueManager:
         return line
 
     def start(self) -> RunningQueueManager:
-        """Start the process and wait until it is ready. Raises :class:`ServeFailedError`."""
+        """Start the process, wait until it is ready, and return this object.
+
+        Raises :class:`ServeFailedError` if the process ends or is not ready after
+        :data:`READY_SECONDS`. Raises :class:`RuntimeError` if the process runs already.
+        """
         if self.process is not None and self.process.poll() is None:
             raise RuntimeError("the queue manager runs already: stop() or kill9() comes first")
         environment = {
@@ -142,7 +153,7 @@ class RunningQueueManager:
         }
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("a") as log:
-            # The command runs our own interpreter and module.
+            # The command runs this interpreter and a module of srmp-spark.
             self.process = subprocess.Popen(  # noqa: S603
                 self.command(),
                 stdout=subprocess.PIPE,
@@ -174,16 +185,20 @@ class RunningQueueManager:
             raise ServeFailedError(code, self.stderr())
 
     def kill9(self) -> None:
-        """Kill the process (SIGKILL) and wait until it is gone."""
+        """Kill the process (SIGKILL) and wait until it is gone.
+
+        Raises :class:`AssertionError` if the process was never started.
+        """
         assert self.process is not None
         self.process.kill()
         self.process.wait()
         self._close_pipe()
 
     def stop(self) -> int:
-        """End the process (SIGTERM) and return its exit code, or 0 if it never ran.
+        """End the process (SIGTERM), wait for its end, and return its exit code.
 
-        Raises :class:`subprocess.TimeoutExpired` if the process does not end within
+        Return 0 if the process was never started, and the exit code if the process has ended
+        already. Raises :class:`subprocess.TimeoutExpired` if the process does not end within
         :data:`STOP_SECONDS`; the process is then killed.
         """
         if self.process is None:
@@ -201,7 +216,10 @@ class RunningQueueManager:
         return code
 
     def restart(self) -> None:
-        """Start the process again, with the same data directory and ports."""
+        """Start the process again after :meth:`stop` or :meth:`kill9`, on the same data and ports.
+
+        The call ends no running process. It raises the same errors as :meth:`start`.
+        """
         self.start()
 
     def _close_pipe(self) -> None:
@@ -222,9 +240,10 @@ class RunningQueueManager:
     # --- queues -----------------------------------------------------------------------------------
 
     def queue(self, name: str, *, transactional: bool = False) -> QueueHandle:
-        """Return the queue ``name``; make it if there is none.
+        """Return a handle of the queue ``name``, and make the queue if there is none.
 
-        Raises :class:`~srmp_spark.errors.ApiError` if there is one of the other kind.
+        Raises :class:`~srmp_spark.errors.ApiError` if the queue exists and ``transactional`` is not
+        its kind, or if the name is no valid queue name.
         """
         from srmp_spark.client.api import QueueManagerClient
         from srmp_spark.testing.queue_handle import QueueHandle
@@ -237,41 +256,51 @@ class RunningQueueManager:
 
     @property
     def endpoint(self) -> tuple[str, int]:
-        """Return host and port of the SRMP port."""
+        """Return the host and the port number on which the queue manager receives SRMP."""
         host, _, port = self.ready["listening"].partition("://")[2].rpartition(":")
         return host.strip("[]"), int(port)
 
     @property
     def wsrm(self) -> tuple[str, int]:
-        """Return host and port of WS-ReliableMessaging (option ``listen_wsrm``)."""
+        """Return the host and the port number for WS-ReliableMessaging.
+
+        Raises :class:`KeyError` without the option ``listen_wsrm``.
+        """
         host, _, port = self.ready["wsrm"].partition("://")[2].rpartition(":")
         return host.strip("[]"), int(port)
 
     @property
     def listening(self) -> str:
-        """Return the URL of the SRMP port, which senders post to."""
+        """Return the URL of the SRMP port, ``http://HOST:PORT``, to which senders post."""
         return self.ready["listening"]
 
     @property
     def api(self) -> str:
-        """Return the URL of the API: option ``queueManager`` of ``format("srmp")``."""
+        """Return the URL ``http://HOST:PORT`` of the API: option ``queueManager`` of Spark."""
         return self.ready["api"]
 
     @property
     def guid(self) -> str:
-        """Return the identity of the queue manager: column ``queue_manager``."""
+        """Return the GUID of the queue manager, as column ``queue_manager`` has it."""
         return str(self.ready["queue_manager"])
 
     @property
     def epoch(self) -> str:
-        """Return the epoch of its data directory: column ``epoch``."""
+        """Return the epoch of the data directory, as column ``epoch`` has it.
+
+        The epoch is a random text. It changes when a queue manager starts from another directory or
+        a copy.
+        """
         return self.ready["epoch"]
 
     @property
     def pid(self) -> int:
-        """Return the process id of the queue manager."""
+        """Return the process id of the running queue manager, as its ready line states it."""
         return self.ready["pid"]
 
     def stderr(self) -> str:
-        """Return what the process has logged so far, over all restarts."""
+        """Return the text that the process has logged so far, over all restarts.
+
+        The text is empty before the first start.
+        """
         return self.log.read_text(errors="replace") if self.log.exists() else ""

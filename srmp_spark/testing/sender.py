@@ -1,10 +1,9 @@
 """Post SRMP messages in a test, as a Windows machine would.
 
-Theory of operation ------------------- The messages are written from [MC-MQSRM] alone
-(:mod:`.foreign`) and share no code with the queue manager that reads them. Each call of
-:meth:`ForeignSender.post` sends one message and returns when it is answered. A message without an
-answer, or with a 5xx, is sent again with the same identifier, as Windows does. The queue manager
-accepts such a message once, also across a restart.
+The messages are written from [MC-MQSRM] alone (:mod:`.foreign`) and share no code with the queue
+manager that reads them. Each call of :meth:`ForeignSender.post` sends one message and returns when
+the message is accepted. A message without an answer, or with a 5xx, is sent again with the same
+identifier, as Windows does. The queue manager accepts such a message once, also across a restart.
 
 Transactional messages belong to a stream, one stream for each queue. After a message whose fate is
 unknown a new stream begins. The next message of a stream is posted after the answer to the one
@@ -34,46 +33,58 @@ from srmp_spark.testing.foreign.messages import (
 from srmp_spark.testing.foreign.wire import Listener, Reply, Request
 
 ANSWER_SECONDS = 20.0
-"""Longest wait for one answer; the default RoundTripDelay on a local network ([MC-MQSRM] appendix A
-<25>)."""
+"""Longest wait for one answer, in seconds.
+
+The value is the default RoundTripDelay on a local network ([MC-MQSRM] appendix A <25>). At the
+limit the message is sent again.
+"""
 PATIENCE_SECONDS = 30.0
 """Longest time that one message is sent again without an answer or after a 5xx, in seconds.
 
-A restart of the queue manager takes seconds. At the limit :class:`PostRefusedError` is raised.
+A restart of the queue manager takes seconds. At the limit :class:`PostRefusedError` is raised. An
+attempt that is in progress at the limit may last :data:`ANSWER_SECONDS` more. The value is also the
+default time-out of :meth:`ForeignSender.wait_for_receipts`.
 """
 PAUSE_SECONDS = 0.25
 """Pause between two attempts, in seconds. Windows waits longer, but tests are short."""
 VT_BSTR = 8
 """PROPID_M_BODY_TYPE of a string, which Windows sends in UTF-16."""
 SAFE = "/$;"
-"""Characters of a queue name that are not percent-encoded in a URL."""
+"""Characters of a queue name that are not percent-encoded in a URL.
+
+Letters, digits and ``_.-~`` are not encoded either.
+"""
 ORDER_QUEUE = "private$/order_queue$"
-"""The queue of a sender that stream receipts are sent to."""
+"""The queue name in the URL to which stream receipts for the sender are sent."""
 
 
 class PostRefusedError(RuntimeError):
-    """The queue manager refused a message for good, or did not accept it in time."""
+    """Raised when the queue manager refused a message for good, or did not accept it in time."""
 
     def __init__(self, status: int | None, text: str) -> None:
         super().__init__(text)
         self.status = status
-        """The HTTP status of the answer; ``None`` without an answer."""
+        """The HTTP status of the last answer; ``None`` if the last attempt got no answer."""
 
 
 @dataclass(slots=True)
 class _Stream:
-    """The stream of one queue, as its sender knows it ([MC-MQSRM] 3.1.1.1.6)."""
+    """The stream of one queue, as its sender knows it ([MC-MQSRM] 3.1.1.1.6).
+
+    ``ordinal`` is the number of the stream in the stream identifier.
+    """
 
     ordinal: int
     accepted: int = 0
-    """Position of the last message that was answered 200."""
+    """Position of the last message that was answered 200; 0 before the first."""
 
 
 class ForeignSender:
     """A foreign queue manager that posts to one other.
 
-    ``listening`` is the URL of the SRMP port of the other queue manager.
-    Use it as a context manager: it owns a connection, and a port for receipts.
+    ``listening`` is the URL ``http://HOST:PORT`` of the SRMP port of the other queue manager.
+    Raises :class:`ValueError` for any other form. Use the sender as a context manager, because it
+    owns a connection, and a port for receipts. Post from one thread at a time.
     """
 
     def __init__(self, listening: str) -> None:
@@ -81,7 +92,8 @@ class ForeignSender:
         if parts.scheme != "http" or parts.hostname is None or parts.port is None:
             raise ValueError(f"the URL of an SRMP port is http://HOST:PORT, not {listening!r}")
         self.guid = str(uuid.uuid4())
-        """Its identity: ``source_qm`` of its rows."""
+        """The GUID of this sender. The rows of its messages have the GUID in column ``source_qm``.
+        """
         self._host, self._port = parts.hostname, parts.port
         self._base = listening.rstrip("/")
         self._begun = int(time.time())
@@ -90,17 +102,20 @@ class ForeignSender:
         self._streams: dict[str, _Stream] = {}
         self._connection: socket.socket | None = None
         self._arrived = threading.Condition()
-        """Guards the receipts, which the port's threads append; notified at each."""
+        """Guards the receipts, which the port's threads append.
+
+        Each new receipt notifies the waiters.
+        """
         self._receipts: list[ForeignReceipt] = []
         self._listener = Listener("127.0.0.1", 0, self._receipt)
 
     def start(self) -> ForeignSender:
-        """Open the port for receipts."""
+        """Open the port for receipts and return this object."""
         self._listener.open()
         return self
 
     def stop(self) -> None:
-        """Close the connection and the port."""
+        """Close the connection and the port. :attr:`receipts` still returns the receipts."""
         self._disconnect()
         self._listener.close()
 
@@ -127,12 +142,14 @@ class ForeignSender:
         extension: bytes | None = None,
         seconds: float = PATIENCE_SECONDS,
     ) -> str:
-        r"""Send one message and return its identifier, ``{GUID}\N``, once it is accepted.
+        r"""Send one message, wait until it is accepted, and return its identifier ``{GUID}\N``.
 
-        ``bytes`` are sent as they are, a ``str`` as Windows sends a string (UTF-16, body type 8).
-        ``transactional`` is for transactional queues, and only for those. Raises
-        :class:`PostRefusedError` for an answer that is final (4xx), and when the message was not
-        accepted within ``seconds``.
+        ``body`` of type ``bytes`` is sent as it is, a ``str`` as Windows sends a string (UTF-16,
+        body type 8). ``transactional`` is for transactional queues, and only for those. A
+        transactional message is recoverable and has priority 0, whatever the other arguments say.
+        ``priority`` is 0 to 7. ``extension`` is the message extension; ``None`` means no extension.
+        Raises :class:`PostRefusedError` for a final answer (a status below 500 other than 200), and
+        when the message was not accepted within ``seconds``.
         """
         self._last_number += 1
         position = self._next_position(queue) if transactional else None
@@ -163,16 +180,16 @@ class ForeignSender:
 
     @property
     def receipts(self) -> list[ForeignReceipt]:
-        """Return the receipts that have arrived, the oldest first."""
+        """Return the stream receipts that have arrived, the oldest first."""
         with self._arrived:
             return list(self._receipts)
 
     def wait_for_receipts(
         self, count: int, seconds: float = PATIENCE_SECONDS
     ) -> list[ForeignReceipt]:
-        """Return the receipts once there are at least ``count``.
+        """Wait until at least ``count`` stream receipts have arrived, and return all of them.
 
-        Raises :class:`TimeoutError` after ``seconds``.
+        Raises :class:`TimeoutError` after ``seconds``. One receipt may acknowledge many messages.
         """
         with self._arrived:
             if not self._arrived.wait_for(lambda: len(self._receipts) >= count, seconds):
@@ -212,7 +229,11 @@ class ForeignSender:
             time.sleep(PAUSE_SECONDS)
 
     def _exchange(self, raw: bytes) -> tuple[int | None, str]:
-        """Send a request; return its status (``None``: its fate is unknown) and what was said."""
+        """Send a request, and return the status of the answer and its body as text.
+
+        Without a whole answer the fate of the request is unknown. Then the status is ``None``, and
+        the text describes the error.
+        """
         try:
             if self._connection is None:
                 self._connection = socket.create_connection(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
+import pty
 import subprocess
 import sys
 import threading
@@ -310,6 +312,52 @@ def test_purge_queues_and_status(running: RunningQueueManager) -> None:
     table = command(running, "queues", "--table")
     assert table.stdout.splitlines()[0].split()[:3] == ["name", "transactional", "first"]
     assert command(running, "status", "--table").returncode == 0
+
+
+class TestOnATerminal:
+    """People see tables, programs JSON lines; only a command that changes nothing decides that itself."""
+
+    def on_a_terminal(self, running: RunningQueueManager, *arguments: str) -> str:
+        ours, theirs = pty.openpty()
+        running_command = subprocess.Popen(
+            [sys.executable, "-m", "srmp_spark.cli", *arguments, "--api", running.api],
+            stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        os.close(theirs)
+        text = b""
+        # EIO: the command has ended, and everything that it printed was read.
+        with contextlib.suppress(OSError):
+            while piece := os.read(ours, 65_536):
+                text += piece
+        os.close(ours)
+        _, errors = running_command.communicate(timeout=60)
+        assert running_command.returncode == 0, errors
+        return text.decode().replace("\r\n", "\n")
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [["queues"], ["consumers", "private$/orders"], ["peek", "--queue", "private$/orders"],
+         ["status", "--queue", "private$/orders"], ["doctor", "--queue", "private$/orders"]],
+        ids=lambda each: each[0],
+    )  # fmt: skip
+    def test_it_shows_a_table(self, running: RunningQueueManager, arguments: list[str]) -> None:
+        shown = self.on_a_terminal(running, *arguments)
+        assert "{" not in shown.partition("\n")[0]
+        told = command(running, *arguments, "--table").stdout
+        assert shown.partition("\n")[0].split() == told.partition("\n")[0].split()
+        forced = self.on_a_terminal(running, *arguments, "--json").splitlines()
+        assert all(json.loads(each) for each in forced)
+
+    def test_received_rows_stay_whole(self, running: RunningQueueManager) -> None:
+        """A table would cut the body of a row that the queue no longer has."""
+        queue = make(running, "received_on_a_terminal")
+        lines(running, "send", "--destination", queue, "--body", "x" * 500)
+        (row,) = self.on_a_terminal(running, "receive", "--queue", queue).splitlines()
+        assert base64.b64decode(json.loads(row)["body"]) == b"x" * 500
+
+    def test_both_forms_at_once_are_refused(self, running: RunningQueueManager) -> None:
+        refused = command(running, "queues", "--table", "--json")
+        assert (refused.returncode, "not allowed with" in refused.stderr) == (2, True)
 
 
 def test_damaged_rows_are_given_up_by_command(running: RunningQueueManager) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 
 def add_bytecode(archive: Path) -> int:
-    """Add the compiled file of each module to ``archive`` and return how many were compiled.
+    """Add the compiled file of each module to ``archive``, and return the number of modules.
 
     The function rewrites the archive. If the archive already holds all compiled files for this
     version of Python, the function leaves the archive unchanged and returns 0.

@@ -20,9 +20,10 @@ PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 
 def make_certificate(directory: Path) -> tuple[Path, Path]:
-    """Write a self-signed certificate for localhost, valid for one hour, and return its paths.
+    """Write a self-signed certificate for localhost and its key, and return their paths.
 
-    The paths are ``cert.pem`` and ``key.pem`` in ``directory``.
+    The paths are ``cert.pem`` and ``key.pem`` in ``directory``. The certificate is valid from one
+    hour ago to one hour from now.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
@@ -65,7 +66,8 @@ def _write_key(path: Path, key: Key) -> None:
 class Authority:
     """A certificate authority for tests that issues any certificate, valid or not.
 
-    ``ca`` is the path of the authority's own certificate, a PEM file.
+    Files are written to ``directory``. ``ca`` is the path of the authority's own certificate, a PEM
+    file.
     """
 
     def __init__(self, directory: Path, name: str = "Test Authority") -> None:
@@ -96,8 +98,10 @@ class Authority:
     ) -> Identity:
         """Issue a certificate with the subject ``CN=name`` and return its files.
 
-        ``begins`` and ``ends`` are relative to now. If ``purposes`` is empty, the certificate is
-        valid for any purpose.
+        ``file`` is the file name without suffix (default: ``name``). ``hosts`` and ``addresses``
+        are its alternative names. ``begins`` and ``ends`` are relative to now. With ``rsa_bits``
+        the key is RSA, otherwise elliptic. If ``purposes`` is empty, the certificate is valid for
+        any purpose.
         """
         key: Key = ec.generate_private_key(ec.SECP256R1())
         if rsa_bits is not None:

@@ -14,7 +14,10 @@ from srmp_spark.srmp.receiving.decisions import Reason, Undecided
 
 
 class DecisionOracle:
-    """The record of the decisions and receipts of one run."""
+    """The record of the decisions and receipts of one run.
+
+    ``problems`` has the faults so far, except lost receipts.
+    """
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -26,16 +29,16 @@ class DecisionOracle:
         """
 
     def decided(self, row: Undecided, reason: Reason) -> None:
-        """Record that the decision about ``row`` is on stable storage.
+        """Record that the decision about the message ``row`` is on stable storage.
 
-        Only the first decision about a row counts.
+        Only the first decision about a message counts.
         """
         self._decided.setdefault((row.lineage, row.uniquifier), (row, reason))
 
     def told(self, receipt: Receipt, identifier: int) -> None:
-        """Record that a commitment receipt or a final stream receipt arrived.
+        """Record that a commitment receipt or a final stream receipt arrived, and judge it.
 
-        ``identifier`` is the message identifier of the receipt itself.
+        ``identifier`` is the number in the message identifier of the receipt itself.
         """
         assert receipt.lineage is not None
         assert receipt.uniquifier is not None
@@ -54,7 +57,7 @@ class DecisionOracle:
             self.problems.append(f"{name}: doubled under {places[place]} and {identifier}")
 
     def verdict(self) -> list[str]:
-        """Return every fault of the run as text; call this method after the end of the run."""
+        """Return every fault of the run, one text each. Call this method after the run."""
         lost = []
         for row, reason in self._decided.values():
             wanted = row.positive if reason is Reason.RECEIVED else row.negative

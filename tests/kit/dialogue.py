@@ -48,7 +48,10 @@ class Output:
 
 
 class Dialogue(ABC):
-    """The script of a conversation and the outputs that really happened."""
+    """The script of a conversation, and the outputs that really happened.
+
+    ``heard`` has the outputs since the last input. An assertion of the object plays the script.
+    """
 
     def __init__(self) -> None:
         self.heard: list[Output] = []
@@ -56,7 +59,7 @@ class Dialogue(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return the state at the end, for the message of a failed assertion."""
+        """Return the state of the engine, for the message of a failed assertion."""
 
     def __rshift__(self: D, step: Input) -> D:
         self._script.append(step)

@@ -41,7 +41,7 @@ TABLES = ROOT / "docs" / "guarantees"
 PROMISES = ROOT / "docs" / "GUARANTEES.md"
 PAGE = ROOT / "docs" / "GUARANTEES_TESTS.md"
 PARTS = ("Promise", "Condition", "What breaks it")
-"""Each section of a promise has these three, in this order."""
+"""The three parts of each promise's section, in this order."""
 
 _KEYS = {
     "promises": frozenset({"name", "tests", "of_its_limits", "note"}),
@@ -54,10 +54,14 @@ _PART = re.compile(r"^\*\*(.+?)\.\*\* *(.*?)(?=^\*\*|\Z)", re.MULTILINE | re.DOT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A promise, an acceptance test or a limit, and the tests that show it."""
+    """A promise, an acceptance test or a limit, and the tests that show it.
+
+    ``of_its_limits`` are tests of what breaks the promise. ``seen`` has the figures of earlier
+    runs.
+    """
 
     id: str
-    """``8b``, ``T3``, or the words in bold of a limit."""
+    """``8b`` (a promise), ``T3`` (an acceptance test), or the words in bold of a limit."""
     name: str
     tests: tuple[str, ...]
     of_its_limits: tuple[str, ...]
@@ -66,17 +70,21 @@ class Shown:
 
     @property
     def heading(self) -> str:
-        """The heading of a promise, identical in both pages."""
+        """Return the heading of this entry, identical in both pages."""
         return f"{self.id}. {self.name}" if self.name else self.id
 
     @property
     def named(self) -> tuple[str, ...]:
-        """All tests of this entry."""
+        """Return the names of all tests of this entry."""
         return self.tests + self.of_its_limits
 
 
 def load(table: str, folder: Path = TABLES) -> tuple[Shown, ...]:
-    """Read one of the tables. Raises :class:`ConfigurationError` for unknown keys or no tests."""
+    """Read ``table`` (``promises``, ``acceptance`` or ``not-promised``) from ``folder``.
+
+    Raises :class:`ConfigurationError` if the file is no valid TOML, a key is unknown, an entry
+    names no test, or a promise has no name.
+    """
     path = folder / f"{table}.toml"
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -105,7 +113,7 @@ def _shown(table: str, each: str, entry: Mapping[str, Any]) -> Shown:
 
 
 def sections(text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the heading of each promise of the page, and its parts by their names."""
+    """Yield the heading of each promise of the page ``text``, and its parts by their names."""
     headings = list(_HEADING.finditer(text))
     for match in headings:
         rest = re.split(r"^#{2,3} ", text[match.end() :], maxsplit=1, flags=re.MULTILINE)[0]
@@ -114,7 +122,10 @@ def sections(text: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def missing_tests(shown: Sequence[Shown]) -> list[str]:
-    """Return what is wrong with the named tests. Only a limit may name a whole file."""
+    """Return a fault, as text, for each named test that does not exist.
+
+    Only a limit may name a whole file.
+    """
     found = []
     for entry in shown:
         of_files = (
@@ -139,7 +150,7 @@ promise is broken. Each promise has a test that runs with `make test`.
 def page(
     promises: Sequence[Shown], acceptance: Sequence[Shown], not_promised: Sequence[Shown]
 ) -> str:
-    """Return the text of ``docs/GUARANTEES_TESTS.md``."""
+    """Return the text of ``docs/GUARANTEES_TESTS.md`` for the three tables."""
     named = {test for entry in (*promises, *acceptance, *not_promised) for test in entry.named}
     lines = [_HEAD, f"**{len(promises)} promises, {len(named)} tests.**", "", "## Promises", ""]
     for entry in promises:
@@ -162,7 +173,10 @@ def _items(tests: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page, or with ``--check`` report whether it is up to date: 0 or 1."""
+    """Write the page, or with ``--check`` compare it with the tables.
+
+    Return 0, or 1 if a named test does not exist or the page is not up to date.
+    """
     parser = argparse.ArgumentParser(description="write docs/GUARANTEES_TESTS.md")
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit code 1 if it is not up to date"

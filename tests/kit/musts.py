@@ -1,8 +1,8 @@
-"""Each MUST, SHOULD and MAY of Microsoft's documents, with the tests that fail when it is broken.
+"""Each MUST, SHOULD and MAY of Microsoft's documents, with the tests that check it.
 
-The sentences are those of chapters 2 and 3. Each document has a table: ``docs/musts/*.toml``,
-``docs/musts/mqrr/*.toml`` or ``docs/musts/wsrvcrm/*.toml``. There is one file per chapter, and one
-TOML table per sentence::
+The tests of a sentence fail when the sentence is broken. The sentences are those of chapters 2 and
+3. Each document has a table: ``docs/musts/*.toml``, ``docs/musts/mqrr/*.toml`` or
+``docs/musts/wsrvcrm/*.toml``. There is one file per chapter, and one TOML table per sentence::
 
     ["3.1.5.1.6.3-4"]
     level = "MUST"
@@ -68,7 +68,7 @@ DOCUMENTS = (MC_MQSRM, MS_MQRR, MS_WSRVCRM)
 
 
 class Status(Enum):
-    """Whether and how this project implements a sentence."""
+    """Whether and how this project implements a sentence; the values are those in the tables."""
 
     IMPLEMENTED = "implemented"
     PARTLY = "partly"
@@ -88,12 +88,15 @@ class Status(Enum):
 
 
 TESTED = frozenset({Status.IMPLEMENTED, Status.PARTLY, Status.DEVIATION})
-"""The states in which a sentence needs at least one test."""
+"""The statuses for which a sentence needs at least one test."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentence:
-    """One sentence of the specification."""
+    """One sentence of the specification, as its table has it.
+
+    ``reason`` is empty only if the sentence is implemented.
+    """
 
     id: str
     """Section and number, such as ``3.1.5.1.6.3-4``."""
@@ -104,7 +107,7 @@ class Sentence:
     """Node ids of pytest without parameters; all cases of each test must pass."""
     reason: str
     may_skip: str
-    """The part of the skip reason that excuses skipped tests, for example a machine without IPv6.
+    """The part of a skip reason that excuses skipped tests, for example without IPv6.
 
     If the text is empty, the tests must never be skipped.
     """
@@ -115,7 +118,7 @@ class Sentence:
         return self.id.partition("-")[0]
 
     def faults(self) -> list[str]:
-        """Return the faults of this entry by itself; each text says what to do."""
+        """Return the faults of this entry by itself, one text each; a text says what to do."""
         found = []
         if self.level not in LEVELS:
             found.append(f"{self.id}: level {self.level!r} is none of {', '.join(LEVELS)}")
@@ -158,7 +161,7 @@ class Table:
     """The sentences in the order of the document."""
 
     def tests(self) -> dict[str, list[Sentence]]:
-        """Return each named test with the sentences that rely on it."""
+        """Return each named test with the sentences that name it."""
         named: dict[str, list[Sentence]] = {}
         for sentence in self.sentences:
             for test in sentence.tests:
@@ -183,9 +186,9 @@ def order_of(sentence_id: str) -> tuple[tuple[int, ...], int]:
 def load(document: Document = MC_MQSRM) -> Table:
     """Read the table of ``document``.
 
-    Raises :class:`ConfigurationError` if a file is no valid TOML (an id that stands twice in one
-    file makes the file invalid), if a key is unknown, if an id stands in two files, or if a section
-    has no title.
+    Raises :class:`ConfigurationError` if a file is no valid TOML (an id that occurs twice in one
+    file makes the file invalid), if a key or status is unknown, if an id is in two files, or if a
+    section has no title.
     """
     titles: dict[str, str] = {}
     sentences: dict[str, Sentence] = {}
@@ -385,7 +388,11 @@ def _escape(text: str) -> str:
 
 
 def _fresh(document: Document, *, check: bool) -> bool:
-    """Write the page of a document, or with ``check`` compare it; return whether all is well."""
+    """Write the page of a document, or with ``check`` compare the page with the table.
+
+    Return ``False`` if the table has a fault or the compared page is not up to date. The faults are
+    printed.
+    """
     table = load(document)
     faults = [fault for sentence in table.sentences for fault in sentence.faults()] + unknown_tests(
         table.tests()
@@ -405,9 +412,9 @@ def _fresh(document: Document, *, check: bool) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the pages, or with ``--check`` compare them with the tables; return the exit code.
+    """Write the pages, or with ``--check`` compare them with the tables.
 
-    The code is 1 if a table has a fault, or if a compared page is not up to date.
+    Return 0, or 1 if a table has a fault or a compared page is not up to date.
     """
     parser = argparse.ArgumentParser(
         description="write docs/MUSTS.md, MUSTS_MQRR.md and MUSTS_WSRVCRM.md from docs/musts"

@@ -1,4 +1,4 @@
-"""Plants bugs one by one, to see that the tests which ``docs/musts`` names for a sentence fail.
+"""Plants bugs one by one, to see that the tests which ``docs/musts`` names fail.
 
 ``docs/musts/sabotage/*.toml`` holds the bugs. For the id of a sentence an entry names a file below
 ``srmp_spark``, a piece of text that occurs once in the file, and the text that replaces the piece::
@@ -54,7 +54,7 @@ COPIED = (
     "CHANGELOG.md",
     "Makefile",
 )
-"""The parts of the project that the tests need; everything else may be large."""
+"""The files and folders of the project that the tests need. Everything else may be large."""
 TESTS_SECONDS = 600
 """Longest run of the tests of one sentence, in seconds; a longer run counts as failed.
 
@@ -80,7 +80,7 @@ class Bug:
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """Return the pattern that finds ``old``, however the formatter has broken its lines."""
+        """Return the pattern that finds ``old``, even if the formatter has broken its lines."""
         core = self.old.strip()
         before, _, after = self.old.partition(core)
         pieces = [
@@ -90,11 +90,14 @@ class Bug:
         return re.compile(re.escape(before) + r"\s*".join(pieces) + re.escape(after))
 
     def planted_in(self, text: str) -> str:
-        """Return ``text`` with ``new`` in the place of ``old``."""
+        """Return ``text`` with ``new`` in place of each occurrence of ``old``."""
         return self.pattern.sub(lambda _: self.new, text)
 
     def faults(self, package: Path = ROOT / PACKAGE) -> list[str]:
-        """Return the faults of this entry, before any test runs; each text says what to do."""
+        """Return the faults of this entry, one text each; a text says what to do.
+
+        An entry is wrong if ``old`` is not once in the file, or equals ``new``. No test is run.
+        """
         path = package / self.file
         if not path.is_file():
             return [
@@ -115,7 +118,7 @@ class Bug:
 
 
 def bugs(folder: Path = BUGS) -> tuple[Bug, ...]:
-    """Return all bugs in the order of the document.
+    """Return all bugs of the TOML files in ``folder``, in the order of the document.
 
     Raises :class:`ConfigurationError` if an entry has other keys than ``file``, ``old`` and
     ``new``.
@@ -137,7 +140,7 @@ def bugs(folder: Path = BUGS) -> tuple[Bug, ...]:
 
 
 def copy_project(to: Path, root: Path = ROOT) -> None:
-    """Copy the project into the folder ``to``, so that no bug is planted in the working copy."""
+    """Copy the project at ``root`` into the folder ``to``; bugs are planted only in the copy."""
     for name in COPIED:
         source = root / name
         if source.is_dir():
@@ -147,18 +150,21 @@ def copy_project(to: Path, root: Path = ROOT) -> None:
 
 
 def run_tests(project: Path, tests: Sequence[str]) -> tuple[int, str]:
-    """Run ``tests`` in ``project`` and return pytest's exit code and its last line."""
+    """Run ``tests`` in ``project`` until one fails; return pytest's exit code and last line.
+
+    A run that is longer than :data:`TESTS_SECONDS` has the code :data:`FAILED`.
+    """
     # Without compiled files no code of an earlier bug can run.
     environment = {
         **os.environ,
         "PYTHONPATH": str(project),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    # The project may be a copy without the pytest plugin of our distribution.
+    # The project may be a copy without the pytest plugin of the distribution.
     plugins = ["-p", "no:cacheprovider", "-p", "no:srmp_spark"]
     command = [sys.executable, "-m", "pytest", "-q", "-x", *plugins, *tests]
     try:
-        # The command is our own interpreter with our own tests.
+        # The command is this interpreter with tests of this project.
         done = subprocess.run(  # noqa: S603
             command,
             cwd=project,
@@ -175,9 +181,9 @@ def run_tests(project: Path, tests: Sequence[str]) -> tuple[int, str]:
 
 
 def sabotage(bug: Bug, tests: Sequence[str], project: Path) -> tuple[int, str]:
-    """Plant ``bug`` in the copy, run ``tests``, and remove the bug again.
+    """Plant ``bug`` in the copy ``project``, run ``tests``, and remove the bug again.
 
-    The function returns pytest's exit code and its last line.
+    Return pytest's exit code and its last line.
     """
     path = project / PACKAGE / bug.file
     text = path.read_text(encoding="utf-8")
@@ -189,10 +195,10 @@ def sabotage(bug: Bug, tests: Sequence[str], project: Path) -> tuple[int, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Plant all bugs, or those of the given sentences, and return the exit code.
+    """Plant all bugs, or those of the given sentences, and print each result.
 
-    The code is 0 if a test fails for each bug, 1 if no test fails for some bug, and 2 if a bug
-    cannot be planted or the tests cannot be run.
+    Return 0 if a test fails for each bug, 1 if no test fails for some bug, and 2 if a bug cannot be
+    planted or the tests cannot be run.
     """
     parser = argparse.ArgumentParser(
         description="plant bugs and see that the tests of docs/musts fail"

@@ -1,9 +1,9 @@
 """Judges reliability tests: compares the acknowledged messages with those that landed.
 
-The comparison takes place after a full drain. The oracle uses four words, after Jepsen's
-``total-queue`` checker. *Lost*: the message was acknowledged and did not land. *Unexpected*: the
-message landed and was never sent. *Doubled*: the message landed more than once. *Disordered*: the
-message landed after a later message of its stream.
+A message has *landed* when it is read at its final place. The comparison takes place after a full
+drain. The oracle uses four words, after Jepsen's ``total-queue`` checker. *Lost*: the message was
+acknowledged and did not land. *Unexpected*: the message landed and was never sent. *Doubled*: the
+message landed more than once. *Disordered*: the message landed after a later message of its stream.
 
 A message that the receiver discarded on purpose, permanently, is not lost. Such a message is
 unexpected if it lands nevertheless. A message that was sent and never acknowledged may have landed
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The faults that the oracle found; all four lists are empty if it found none."""
+    """The faults that the oracle found, as keys of messages; all lists are empty if none."""
 
     lost: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
@@ -61,8 +61,9 @@ class Oracle:
     def sent(self, key: str, *, stream: str | None = None, may_repeat: bool = False) -> None:
         """Record that a message is sent for the first time.
 
-        Messages of one ``stream`` must land in the order of these calls. ``may_repeat`` says that
-        the message carries no identity, so that it may land more than once.
+        A repeated call for a key is ignored. Messages of one ``stream`` must land in the order of
+        these calls. ``may_repeat`` says that the message carries no identity, so that it may land
+        more than once.
         """
         if key not in self._sent:
             self._sent[key] = (stream, len(self._sent))
@@ -81,15 +82,12 @@ class Oracle:
         self._discarded[key] = None
 
     def landed(self, key: str) -> None:
-        """Record that the message was read at its final place; call this in reading order."""
+        """Record that the message was read at its final place. Call this in reading order."""
         self._landed.append(key)
 
     @property
     def sent_keys(self) -> Iterable[str]:
-        """Return the keys of all messages that were sent or about to be sent.
-
-        The keys have the order of the calls of :meth:`sent`.
-        """
+        """Return the keys of all messages that were sent, in the order of their first sending."""
         return self._sent
 
     @property
@@ -98,7 +96,7 @@ class Oracle:
         return set(self._landed)
 
     def verdict(self) -> Verdict:
-        """Return the faults so far; the result is meaningful once no message is in flight."""
+        """Return the faults so far. The result is meaningful once no message is in flight."""
         counts = Counter(self._landed)
         last_of: dict[str | None, int] = {}
         disordered: list[str] = []

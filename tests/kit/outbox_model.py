@@ -1,8 +1,9 @@
-"""A short model of what a queue manager's outbox promises (DESIGN promise 5).
+"""A short model of what a queue manager's outbox promises to Spark's sink.
 
-The model covers stages, commits, identities and order. The model has no disk and sends no messages.
-The model is simple on purpose, because the sink is tested against it and a real outbox can be
-compared with it.
+The model covers stages, commits, identities and order. A *stage* is the Arrow data that one task of
+a batch uploads. A *commit* makes the rows of its stages messages, each *identity* (key, position of
+the source row, or content) once. The model has no disk and sends no messages. It is simple on
+purpose, because the sink is tested against it and a real outbox can be compared with it.
 """
 
 from __future__ import annotations
@@ -48,13 +49,19 @@ SINK_TYPES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
 The columns ``body`` and ``destination`` are required.
 """
 BODY_MAX = 4_194_304
-"""Most bytes of a body: MSMQ's own limit. A stage with a longer body is refused."""
+"""Most bytes of a body, as in MSMQ. A stage with a longer body is refused."""
 RECORD_BATCH_BYTES_MAX = 64 * 1024 * 1024
-"""Most bytes of one record batch, because a batch is read at once. A larger batch is refused."""
+"""Most bytes of one record batch. A larger batch is refused.
+
+A record batch is read at once.
+"""
 
 
 class RefusedError(Exception):
-    """The outbox answers a call with a status other than 2xx."""
+    """Raised for a call that the outbox answers with a status other than 2xx.
+
+    ``status`` is the HTTP status, ``code`` the machine-readable reason.
+    """
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -72,7 +79,7 @@ class Slot(NamedTuple):
 
 @dataclass(slots=True)
 class Stage:
-    """Rows that wait for a commit."""
+    """Rows that wait for a commit, and the columns by which they are ordered."""
 
     slot: Slot
     rows: list[dict[str, Any]]
@@ -81,7 +88,7 @@ class Stage:
 
 @dataclass(slots=True)
 class OutboxModel:
-    """The whole state of one outbox."""
+    """The whole state of one outbox, and its calls."""
 
     stages: dict[str, Stage] = field(default_factory=dict)
     """Stages that are not committed yet, by the name that :meth:`stage` returned."""
@@ -99,7 +106,7 @@ class OutboxModel:
     names: itertools.count[int] = field(default_factory=itertools.count)
 
     def stage(self, slot: Slot, table: pa.Table) -> tuple[str, int]:
-        """Carry out ``POST stage`` and return (name of the stage, number of rows).
+        """Carry out the call ``POST stage``; return the name of the stage and its number of rows.
 
         A stage of the same slot replaces the earlier one. Raises :class:`RefusedError` if a column
         or a row breaks a rule.
@@ -144,11 +151,11 @@ class OutboxModel:
                 )
 
     def commit(self, application: str, batch: str, names: Sequence[str]) -> tuple[int, int]:
-        """Carry out ``POST commit`` and return (number of new rows, number of known rows).
+        """Carry out the call ``POST commit``; return the numbers of new and of known rows.
 
-        A repeated commit gets the reply of the first one. Raises :class:`RefusedError` for an
-        unknown stage, for rows that need a key, and for an identity that was sent with other
-        content.
+        ``names`` are those of the stages. A repeated commit gets the reply of the first one. All
+        stages of the batch are removed. Raises :class:`RefusedError` for an unknown stage, for rows
+        that need a key, and for an identity that was sent with other content; then nothing changes.
         """
         reply = (application, batch, frozenset(names))
         if reply in self.replies:
@@ -206,19 +213,22 @@ class OutboxModel:
         return [row for _, row in sorted(keyed, key=lambda pair: _Nullable(pair[0]))]
 
     def delete(self, application: str, batch: str) -> None:
-        """Carry out ``DELETE``: remove the batch's stages that are not committed."""
+        """Carry out the call ``DELETE``: remove the batch's stages that are not committed."""
         for name in [
             name for name, stage in self.stages.items() if stage.slot[:2] == (application, batch)
         ]:
             del self.stages[name]
 
     def bodies(self, destination: str) -> list[bytes]:
-        """Return the bodies that the peer would receive, in order."""
+        """Return the bodies that the peer at ``destination`` would receive, in order."""
         return [row["body"] for row in self.outgoing[destination]]
 
 
 class _Nullable:
-    """Compares order keys of pairs (is not null, value): nulls are first and equal."""
+    """Compares the order key, partition and number of a row.
+
+    The order key has pairs (is not null, value): nulls are first and equal.
+    """
 
     def __init__(self, key: tuple[Any, ...]) -> None:
         self.key = key
@@ -248,7 +258,11 @@ def _digest(row: dict[str, Any]) -> bytes:
 def _identity(
     row: dict[str, Any], batch: str, content: bytes, equal: Counter[tuple[Any, ...]]
 ) -> tuple[tuple[Any, ...], bool]:
-    """Return (identity of the row, whether the identity may repeat within one batch)."""
+    """Return the identity of the row, and whether the identity may repeat within one batch.
+
+    ``content`` is the row's digest. ``equal`` counts the rows without key and position that have
+    equal content, so that each gets an identity of its own.
+    """
     if row.get("key") is not None:
         return ("key", row["key"]), True
     position = tuple(row.get(name) for name in POSITION)

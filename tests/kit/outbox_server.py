@@ -31,7 +31,10 @@ BLOCK = 1024 * 1024
 
 
 class OutboxServer:
-    """An HTTP server on its own port of the loopback interface."""
+    """An HTTP server on its own port of the loopback interface, which listens when it is made.
+
+    With a ``token`` each call must carry it.
+    """
 
     def __init__(self, *, discard: bool = False, token: str | None = None) -> None:
         self.model = OutboxModel()
@@ -43,17 +46,16 @@ class OutboxServer:
         The status 0 means that the server cut the connection.
         """
         self.cut_stages_after: list[int] = []
-        """For each of the next stages: the number of bytes before the server cuts the connection.
-        """
+        """For each of the next stages: the bytes after which the server cuts the connection."""
         self.lose_replies: list[str] = []
-        """Names of calls, ``stage`` or ``commit``, whose replies are lost.
+        """Names of calls, ``stage`` or ``commit``, whose replies are lost; each entry counts once.
 
         The server carries out the next call of that name and then cuts the connection.
         """
         self.refuse: list[tuple[str, int]] = []
-        """(call, status) pairs: the next call of that name is refused with that status."""
+        """Pairs (call, status): the next call of that name is refused with that status."""
         self.hold_commit = threading.Event()
-        """Commits wait until this event is set."""
+        """Commits wait until this event is set. It is set at the beginning."""
         self.hold_commit.set()
         self.rows = 0
         """Number of rows that were staged so far."""
@@ -68,7 +70,7 @@ class OutboxServer:
         self.start()
 
     def start(self) -> None:
-        """Start to listen; after a stop the server listens on the same port again."""
+        """Start to listen. After :meth:`stop` the server listens on the same port again."""
         self._server = _Server(("127.0.0.1", self._port), self._handler())
         self._port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -81,7 +83,7 @@ class OutboxServer:
             self._server = None
 
     def restart_for(self, seconds: float) -> None:
-        """Stop the server and start it again after ``seconds``."""
+        """Stop the server, and start it again after ``seconds`` in another thread."""
         self.stop()
         threading.Timer(seconds, self.start).start()
 
@@ -98,7 +100,7 @@ class OutboxServer:
         self.stop()
 
     def named(self, call: str) -> list[tuple[str, dict[str, str], int]]:
-        """Return (path, query, status) of each call of that name.
+        """Return (path, query, status) of each answered or cut call of that name.
 
         The name is ``stage``, ``commit`` or ``DELETE``.
         """
@@ -113,9 +115,10 @@ class OutboxServer:
     def answer(
         self, method: str, path: list[str], query: dict[str, str], body: IO[bytes]
     ) -> dict[str, Any]:
-        """Carry out one call and return its answer.
+        """Carry out one call and return the JSON value of its answer.
 
-        Raises :class:`RefusedError` if the call is refused.
+        ``path`` has the pieces of the URL's path after the version. Raises :class:`RefusedError` if
+        the call is refused, unknown, or named in :attr:`refuse`.
         """
         call = path[-1] if method == "POST" else method
         for index, (name, status) in enumerate(self.refuse):
@@ -228,9 +231,10 @@ class OutboxServer:
                 self.wfile.write(data)
 
             def receive(self, body: Any, cut: int | None) -> bool:  # noqa: ANN401  # a temporary file
-                """Copy the request's body into a file and return whether the body is complete.
+                """Copy the request's content into the file ``body``; return whether it is complete.
 
-                The result is ``False`` if the body broke off, or if the connection is to be cut.
+                The result is ``False`` if the content broke off, or if the connection is to be cut:
+                ``cut`` is the number of bytes after which it is cut, or ``None``.
                 """
                 if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
                     body.write(self.rfile.read(int(self.headers.get("Content-Length") or 0)))

@@ -1,6 +1,6 @@
-"""Reads an envelope with the XML reader alone, to compare each faster way with it.
+"""Reads an envelope with the general XML reader alone.
 
-The faster ways are in :mod:`srmp_spark.srmp.codec.decoder`.
+Tests compare the faster ways, which are in :mod:`srmp_spark.srmp.codec.decoder`, with this reading.
 """
 
 from __future__ import annotations

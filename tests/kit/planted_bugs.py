@@ -1,8 +1,8 @@
-"""Planted bugs of the receiving half, to see that the simulator finds them (``tests/simulation``).
+"""Planted bugs of the receiving half, which the simulator must find (``tests/simulation``).
 
 A simulator that finds nothing proves nothing until it has found these bugs. Each class is a queue
-manager with one fault, which overrides one method. The class's docstring says what is wrong and
-what a customer would see.
+manager, or a part of its engine, with one fault, which overrides one method. The class's docstring
+says what is wrong and what a customer would see.
 """
 # The class's docstring says what is wrong with its one method.
 # ruff: noqa: D102
@@ -96,7 +96,7 @@ class OwedReceiptsForgotten(SimQueueManager):
 
 
 class ToldBeforeMarkSynced(SimQueueManager):
-    """Sends the receipt about a decision before the application's mark is stored.
+    """Sends the receipt about a decision before the decision is stored.
 
     After a crash the row can be purged, although the sender was notified that the row was received.
     """
@@ -113,7 +113,10 @@ class ToldBeforeMarkSynced(SimQueueManager):
 
 
 class DecisionsForgotten(SimQueueManager):
-    """Stores a mark without the receipts that follow from it. After a crash no receipt is sent."""
+    """Stores that rows were received without the receipts that follow.
+
+    After a crash no receipt is sent.
+    """
 
     def crash(self, survives: bool) -> None:
         super().crash(survives)
@@ -149,7 +152,7 @@ class DecidedTwice(SimQueueManager):
 
 
 class FinalReceiptBeforeStreamReceipt(SimQueueManager):
-    """Sends a final receipt before its stream receipt.
+    """Sends a final receipt before the stream receipt that covers the message.
 
     The sender's counts of unread messages go wrong.
     """
@@ -239,7 +242,7 @@ class ReceiptBeyondGap(IncomingStream):
 
 
 class StaleStartAccepted(IncomingStream):
-    """Begins a stream for each ``<start>`` that is not the live one, as 3.1.5.1.6.3 is printed.
+    """Begins a stream for each ``<start>`` of another stream, as 3.1.5.1.6.3 is printed.
 
     A late copy of an old start ends the live stream.
     """
@@ -251,7 +254,7 @@ class StaleStartAccepted(IncomingStream):
 
 
 class RepeatArmsNoReceipt(IncomingStream):
-    """Ignores a repeat wholly, as 3.1.5.1.6.3 is printed.
+    """Ignores a repeat wholly, as 3.1.5.1.6.3 is printed: the repeat makes no receipt due.
 
     After one abandoned receipt the stream stops permanently.
     """

@@ -1,7 +1,7 @@
-"""Planted bugs of the sending half, to see that the simulator finds them (``tests/simulation``).
+"""Planted bugs of the sending half, which the simulator must find (``tests/simulation``).
 
-As in :mod:`.planted_bugs`, each class is a queue manager with one fault. The class's docstring says
-what is wrong and what a customer would see.
+As in :mod:`.planted_bugs`, each class is a queue manager, or a part of its engine, with one fault.
+The class's docstring says what is wrong and what a customer would see.
 """
 # The class's docstring says what is wrong with its one method.
 # ruff: noqa: D102
@@ -50,7 +50,7 @@ class EndsNotStored(SimSender):
 
 
 class BatchSkippedById(SimSender):
-    """Skips a committed batch by its number.
+    """Skips a batch whose number is committed already, whatever rows it has.
 
     When Spark plans the batch again with more rows, these rows are lost without an error.
     """

@@ -1,7 +1,8 @@
 """Planted bugs in the identities of the sink, to see that the sink's simulation finds them.
 
-As in :mod:`.planted_bugs`, each class has one fault. The class's docstring says what is wrong and
-what a customer would see.
+An *identity* of a row is its key, its source position or its content. A *conflict* is a row whose
+identity was sent with other content. As in :mod:`.planted_bugs`, each class has one fault. The
+class's docstring says what is wrong and what a customer would see.
 """
 # The class's docstring says what is wrong with its one method.
 # ruff: noqa: D102
@@ -16,7 +17,7 @@ from srmp_spark.store.outbox.preparing.identities import Identities
 from srmp_spark.store.outbox.preparing.scan import Scan
 
 Rank = Callable[[np.ndarray], np.ndarray]
-"""Returns the places of rows in the order of their batch."""
+"""Returns, for the numbers of rows, the places of these rows in the order of their batch."""
 
 
 class PositionWithOtherContentIsKnown(Identities):
@@ -88,7 +89,10 @@ class LettersAreForgotten(Identities):
 
 
 class EveryConflictIsALetter(Identities):
-    """Does not look up whether a conflicting row already became a dead letter."""
+    """Does not look up whether a conflicting row already became a dead letter.
+
+    Each run of a batch creates the dead letter again.
+    """
 
     def find_letters(self) -> Iterator[None]:
         yield from super().find_letters()

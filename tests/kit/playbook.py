@@ -34,7 +34,7 @@ from tests.kit.sim_disk import SimDecision, SimDisk, SimRow, SimTransaction
 SENDER = "2744e4e1-2b48-43e8-b441-42745f280d53"
 IDENTITY = "32221eda-9376-46df-b6ed-783091123831"
 STREAM = 4_839_986_701_558_349_830
-"""The stream identifier of the document's example 4.4."""
+"""The stream number (ordinal) of the document's example 4.4."""
 RECEIPTS_URL = "http://machine1/MSMQ/private$/order_queue$"
 
 QUEUES = {"private$/orders": False, "private$/ledger": True}
@@ -71,8 +71,9 @@ def stream_message(
 ) -> Message:
     """Return the message at position ``current`` of a stream.
 
-    The first message of a stream carries ``<start>``. If ``previous`` is absent, the message names
-    the position before ``current``.
+    ``stream`` and ``guid`` identify the stream. The first message of a stream carries ``<start>``,
+    unless ``start`` says otherwise. If ``previous`` is absent, the message names the position
+    before ``current``.
     """
     start = current == 1 if start is None else start
     position = StreamPosition(
@@ -99,7 +100,8 @@ def post(
 ) -> Input:
     """Return the step in which a message arrives.
 
-    Without a ``peer`` the message was created locally (transport ``api``).
+    With an empty ``peer`` the message was created locally (transport ``api``). With a
+    ``sender_name`` it arrives over HTTPS.
     """
     name = (
         f"stream {message.stream.id.ordinal}@{message.stream.current}"
@@ -110,7 +112,7 @@ def post(
 
 
 def synced() -> Input:
-    """Return the step that commits every waiting message."""
+    """Return the step that begins and ends a commit of every waiting message."""
     return Input("synced", lambda playbook: playbook.commit())
 
 
@@ -140,7 +142,8 @@ def delivered() -> Input:
 def failed(*, permanent: bool = False) -> Input:
     """Return the step in which the delivery of the last stream receipt fails.
 
-    ``permanent`` says that the peer answered 400.
+    ``permanent`` says that the peer answered 400. Otherwise the receipt got no answer or another
+    one.
     """
     return Input(
         f"failed permanent={permanent}", lambda playbook: playbook.receipt_failed(permanent)
@@ -156,7 +159,7 @@ def restart(*, commit_survives: bool = False) -> Input:
 
 
 def leaves(queue: str, to: int, reason: Reason = Reason.RECEIVED) -> Input:
-    """Return the step in which the rows of a queue up to ``to`` leave the queue.
+    """Return the step in which the rows of a queue up to sequence ``to`` leave the queue.
 
     The decision is stored with the next commit ([MC-MQSRM] 3.1.7.3).
     """
@@ -166,7 +169,7 @@ def leaves(queue: str, to: int, reason: Reason = Reason.RECEIVED) -> Input:
 
 
 def operator(text: str, act: Callable[[Receiver], object]) -> Input:
-    """Return the step in which an operator does ``act`` to the engine."""
+    """Return the step ``text`` in which an operator does ``act`` to the engine."""
 
     def apply(playbook: Playbook) -> None:
         act(playbook.receiver)
@@ -178,7 +181,7 @@ def operator(text: str, act: Callable[[Receiver], object]) -> Input:
 
 
 def row(queue: str, sequence: int) -> Output:
-    """Return the output that the message becomes this row; no answer is sent yet."""
+    """Return the output that the message becomes this row. No answer is sent yet."""
     return Output(f"row {queue} {sequence}")
 
 
@@ -191,7 +194,7 @@ def repeated(kind: str) -> Output:
 
 
 def refused(status: int, reason: str) -> Output:
-    """Return the output that the message is answered at once with ``status``."""
+    """Return the output that the message is refused at once with ``status`` for ``reason``."""
     return Output(f"refused {status} {reason}")
 
 
@@ -201,7 +204,7 @@ def owed_receipt(url: str) -> Output:
 
 
 def told(kind: DecisionKind, decision: str, about: str, *, to: str) -> Output:
-    """Return the output that a receipt about a decision is sent.
+    """Return the output that a receipt about a decision is sent to the URL ``to``.
 
     ``about`` is the message's number, or its place ``stream@position``.
     """
@@ -214,12 +217,15 @@ def ok(count: int = 1) -> Output:
 
 
 def stream_receipt(last_ordinal: int, *, stream: int = STREAM, to: str = RECEIPTS_URL) -> Output:
-    """Return the output that a stream receipt is sent."""
+    """Return the output that a stream receipt for ``last_ordinal`` is sent to the URL ``to``."""
     return Output(f"stream receipt {stream} last_ordinal={last_ordinal} to {to}")
 
 
 def given_up(last_ordinal: int) -> Output:
-    """Return the output that the engine warns: the peer refused the stream receipt."""
+    """Return the output that the engine gives up a stream receipt, which the peer refused.
+
+    The engine warns. ``last_ordinal`` is that of the receipt.
+    """
     return Output(f"stream receipt given up last_ordinal={last_ordinal}")
 
 
@@ -227,7 +233,10 @@ def given_up(last_ordinal: int) -> Output:
 
 
 class Playbook(Dialogue):
-    """A dialogue and the receiving engine that takes part in it."""
+    """A dialogue and the receiving engine that takes part in it, with a simulated disk.
+
+    ``queues`` maps names to whether the queue is transactional.
+    """
 
     def __init__(
         self, settings: ReceiverSettings | None = None, queues: dict[str, bool] | None = None
@@ -319,7 +328,7 @@ class Playbook(Dialogue):
         self._deciding.append(SimDecision(queue, first, to, reason, self.clock.utc()))
 
     def _tell(self) -> None:
-        """Send every decision receipt that may be sent now; the peer answers 200."""
+        """Send every decision receipt that may be sent now, as if the peer answered 200."""
         for key, owed in list(self.disk.told.items()):
             receipt = owed.receipt
             place = receipt.stream_id

@@ -37,7 +37,7 @@ from tests.kit.sim_clock import SimClock
 from tests.kit.sim_net import Answer
 
 RESEND_TABLE_S = (30.0,) * 3 + (300.0,) * 3 + (1800.0,) * 3 + (21600.0,)
-"""The resend intervals in seconds, [MC-MQSRM] appendix A <18>."""
+"""The resend intervals in seconds ([MC-MQSRM] appendix A <18>). The last one repeats."""
 RETRANSMISSION_TIMEOUT_S = 20.0
 
 Post = Callable[[Message, Answer], None]
@@ -45,7 +45,10 @@ Post = Callable[[Message, Answer], None]
 
 @dataclass(slots=True, eq=False)
 class Outgoing:
-    """One message in the OutgoingQueue."""
+    """One message in the OutgoingQueue.
+
+    ``position`` is its position in the stream, or 0 without one. ``sent`` says whether it was sent.
+    """
 
     key: str
     uniquifier: int
@@ -63,7 +66,10 @@ class Outgoing:
 
 
 class SenderModel:
-    """The common part of all senders: a queue, an identity, and the retransmission timer."""
+    """The common part of all senders: a queue, an identity, and the retransmission timer.
+
+    ``post`` sends a message over the network and calls back with the status of the answer.
+    """
 
     def __init__(
         self,
@@ -106,12 +112,15 @@ class SenderModel:
         self._waiting_to_retransmit = False
 
     def next_uniquifier(self) -> int:
-        """Increase SRMPState.MessageIdOrdinal and return it."""
+        """Increase SRMPState.MessageIdOrdinal by :attr:`message_id_step`, and return it."""
         self.message_id_ordinal += self.message_id_step
         return self.message_id_ordinal
 
     def submit(self, key: str, time_to_reach_queue: float | None) -> None:
-        """Put a message of the application into the queue and send whatever may be sent."""
+        """Put a message of the application into the queue, and send whatever may be sent.
+
+        ``time_to_reach_queue`` is in seconds from now; ``None`` means no limit.
+        """
         item = Outgoing(key, self.next_uniquifier(), None)
         if time_to_reach_queue is not None:
             item.expires_at = self.clock.now + time_to_reach_queue
@@ -125,7 +134,10 @@ class SenderModel:
         return not self.queue and not self.awaited_delivery_receipts
 
     def pump(self) -> None:
-        """Send every message that may be sent now."""
+        """Send every message that may be sent now.
+
+        The window and the retransmission timer decide this.
+        """
         while (
             not self._waiting_to_retransmit
             and self._under_way < self.window
@@ -164,7 +176,10 @@ class SenderModel:
         return None
 
     def message_for(self, item: Outgoing) -> Message:
-        """Return the message in the form in which it is sent now."""
+        """Return the message in the form in which it is sent now.
+
+        Each kind of sender replaces this.
+        """
         raise AssertionError("a kind of sender says what it sends")
 
     def _answered(self, item: Outgoing, status: int | None) -> None:
@@ -258,7 +273,10 @@ class DatagramSender(SenderModel):
         return item.message
 
     def accepted(self, item: Outgoing) -> None:
-        """Finish the message, except that a delivery receipt may still be awaited."""
+        """Remove the message and record it as acknowledged.
+
+        If the message requests a delivery receipt, the receipt is still awaited.
+        """
         name = f"{self.guid}/{item.uniquifier}"
         if self.wants_delivery_receipts and name not in self._delivery_receipts:
             self.awaited_delivery_receipts[name] = None
@@ -426,7 +444,7 @@ class StreamSender(SenderModel):
     def _final(self, receipt: Receipt) -> None:
         """Process a final stream receipt ([MC-MQSRM] 3.1.5.1.9).
 
-        A receipt for an unknown stream is discarded.
+        A receipt for a stream other than the live one is discarded.
         """
         assert receipt.last_ordinal is not None
         if receipt.stream_id != self.stream_id:

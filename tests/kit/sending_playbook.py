@@ -49,7 +49,7 @@ IDENTITY = "0a11ce00-0000-4000-8000-00000000000a"
 DESTINATION = "http://machine2/msmq/private$/ledger"
 RECEIPTS_URL = "http://machine1/MSMQ/PRIVATE$/order_queue$"
 READ_MAX = 1_000
-"""Most rows that a dialogue reads at once; the store has the limit in bytes."""
+"""Most messages that a dialogue reads at once; the store has the limit in bytes."""
 
 
 # --- inputs ---------------------------------------------------------------------------------------
@@ -62,15 +62,20 @@ def enqueue(
     time_to_reach_queue: float | None = None,
     final: bool = False,
 ) -> Input:
-    """Return the step in which an application sends ``count`` messages."""
+    """Return the step in which an application sends ``count`` messages.
+
+    ``time_to_reach_queue`` is in seconds from now. With ``final`` the messages request final
+    receipts.
+    """
     text = f"enqueue {count} {kind}"
     return Input(text, lambda playbook: playbook.enqueue(count, kind, time_to_reach_queue, final))
 
 
 def answer(status: int, *, retry_after: float | None = None, nth: int = 0) -> Input:
-    """Return the step in which the peer answers a sending in flight.
+    """Return the step in which the peer answers a message in flight with ``status``.
 
-    ``nth`` is 0 for the oldest sending, 1 for the next one, and so on.
+    ``nth`` is 0 for the oldest message, 1 for the next one, and so on. ``retry_after`` are the
+    seconds of the header field.
     """
     return Input(f"answer {status}", lambda playbook: playbook.answer(status, retry_after, nth))
 
@@ -81,26 +86,26 @@ def peer_is_down(down: bool = True) -> Input:
 
 
 def answer_withdraws(status: int) -> Input:
-    """Return the step in which the peer answers the oldest sending and the others are withdrawn.
+    """Return the step in which the peer answers the oldest message and others are withdrawn.
 
-    The others were prepared, but not sent.
+    The others are all other messages in flight. They were prepared for sending, but not sent.
     """
     return Input(f"answer {status} withdraws", lambda playbook: playbook.answer_withdraws(status))
 
 
 def no_answer(*, left: bool = True) -> Input:
-    """Return the step in which the oldest sending fails.
+    """Return the step in which the sending of the oldest message fails.
 
-    ``left=False`` says that no connection could be made.
+    ``left=False`` says that no connection could be made, so that no byte was sent.
     """
     return Input(f"no answer, left={left}", lambda playbook: playbook.no_answer(left))
 
 
 def once_more() -> Input:
-    """Return the step in which the oldest sending is repeated automatically.
+    """Return the step in which the oldest message in flight is sent again automatically.
 
-    The peer closed a kept connection without an answer, so the sending is repeated over a new
-    connection.
+    The peer closed a kept connection without an answer, so the message is sent over a new
+    connection. The outcome of the first attempt is in doubt.
     """
     return Input("once more", lambda playbook: playbook.sender.doubted(playbook.under_way[0]))
 
@@ -108,9 +113,10 @@ def once_more() -> Input:
 def stream_receipt(
     last_ordinal: int, *, stream: int = 0, guid: str = IDENTITY, to: str = RECEIPTS_URL
 ) -> Input:
-    """Return the step in which a stream receipt arrives.
+    """Return the step in which a stream receipt for ``last_ordinal`` arrives.
 
-    ``stream`` counts the streams backwards: 0 is the live one, -1 the one before.
+    ``stream`` counts the streams backwards: 0 is the live one, -1 the one before. ``to`` is the URL
+    that the receipt is sent to.
     """
     return Input(
         f"receipt {last_ordinal}",
@@ -126,9 +132,10 @@ def final_receipt(
     guid: str = IDENTITY,
     to: str = RECEIPTS_URL,
 ) -> Input:
-    """Return the step in which a final stream receipt arrives.
+    """Return the step in which a final stream receipt for position ``ordinal`` arrives.
 
-    ``stream`` counts as in :func:`stream_receipt`.
+    ``positive`` says that an application received the message. ``stream`` counts as in
+    :func:`stream_receipt`.
     """
     text = f"final {ordinal} {positive}"
     return Input(text, lambda playbook: playbook.receipt(ordinal, stream, guid, to, positive))
@@ -155,7 +162,7 @@ def committed() -> Input:
 
 
 def operator(text: str, act: Callable[[Sender], object]) -> Input:
-    """Return the step in which an operator does ``act`` to the engine."""
+    """Return the step ``text`` in which an operator does ``act`` to the engine."""
     return Input(text, lambda playbook: playbook.operator(act))
 
 
@@ -173,8 +180,9 @@ def sends(
 ) -> Output:
     """Return the output that a message is sent.
 
-    ``number`` is the message's number. In a stream ``position`` is its position and ``previous``
-    the position before it.
+    ``number`` is the message's identifier. In a stream ``position`` is its position (default:
+    ``number``), and ``previous`` the position before it (default: ``position`` - 1). ``again`` says
+    that the message was sent before.
     """
     if kind == "plain":
         return Output(f"sends {number}{' again' if again else ''}")
@@ -199,7 +207,10 @@ def dead(
     status: int | None = None,
     in_doubt: bool = False,
 ) -> Output:
-    """Return the output that the messages ``first`` to ``last`` are stored as dead letters."""
+    """Return the output that the messages ``first`` to ``last`` are stored as dead letters.
+
+    ``status`` is that of the peer's answer. ``in_doubt`` says that the peer may have the messages.
+    """
     status_text = f" {status}" if status else ""
     return Output(
         f"dead {first}-{first if last is None else last} "
@@ -208,7 +219,10 @@ def dead(
 
 
 def verdict(text: str) -> Output:
-    """Return the output that a receipt made no progress, with the engine's verdict about it."""
+    """Return the output that a receipt made no progress.
+
+    ``text`` is the engine's verdict about the receipt.
+    """
     return Output(f"verdict {text}")
 
 
@@ -216,7 +230,7 @@ def verdict(text: str) -> Output:
 
 
 class SendingPlaybook(Dialogue):
-    """A dialogue and the sending engine that takes part in it."""
+    """A dialogue and the sending engine that takes part in it, with a simulated outbox."""
 
     def __init__(self, settings: SenderSettings | None = None) -> None:
         super().__init__()
@@ -311,7 +325,10 @@ class SendingPlaybook(Dialogue):
         self._work()
 
     def receipt(self, last: int, stream: int, guid: str, to: str, decision: bool | None) -> None:
-        """Carry out the step of :func:`stream_receipt` or :func:`final_receipt`."""
+        """Carry out the step of :func:`stream_receipt` or :func:`final_receipt`.
+
+        ``decision`` is ``None`` for a stream receipt, else whether the final receipt is positive.
+        """
         stream_id = StreamId(guid, self.ordinals[stream - 1])
         if decision is None:
             receipt, message_class = (
@@ -380,7 +397,7 @@ class SendingPlaybook(Dialogue):
                 )
 
     def _work(self) -> None:
-        """Commit, read and send like a dispatcher, until nothing is left to do."""
+        """Commit, read and send like the dispatcher of the product, until nothing is left to do."""
         while True:
             effects = self.sender.poll(self.clock.now, self.clock.utc())
             for effect in effects:

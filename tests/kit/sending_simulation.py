@@ -1,6 +1,6 @@
-"""The sending half of a seed: one life of a sending queue manager.
+"""The sending half of a seed: one life of a sending queue manager, with its crashes.
 
-The destination is a foreign peer or one of our own queue managers. As in :mod:`.simulation`,
+The destination is a foreign peer or a queue manager of srmp-spark. As in :mod:`.simulation`,
 everything is drawn from the seed. The run has a part with faults and a part without faults, and
 then no message may be left. The oracle judges the destination's queue. In addition the simulation
 checks these rules:
@@ -50,7 +50,7 @@ QUEUES = {"private$/orders": False, "private$/ledger": True}
 
 
 class SendingSimulation:
-    """One run of the sending half."""
+    """One run of the sending half. The destination is ``foreign`` or ``queue_manager``."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class SendingSimulation:
     def _commit(
         self, batch: str, kind: Kind, rows: list[str], time_to_reach_queue: float | None
     ) -> None:
-        """Commit the batch again and again until it is answered 200."""
+        """Commit the batch again and again until it is answered 200, perhaps with more rows."""
         random = self.random
 
         def answered(status: int | None) -> None:
@@ -193,7 +193,7 @@ class SendingSimulation:
         self.clock.after(self.random.uniform(0.0, DOWN_S_MAX), self._resume)
 
     def _resume(self) -> None:
-        """Resume the queue, and try again later until the change is stored.
+        """Resume the paused queue, and try again later until the change is stored.
 
         The loop acts like an operator who sees in ``status`` whether the queue is still paused.
         """
@@ -209,7 +209,11 @@ class SendingSimulation:
             self.sender.work()
 
     def _reset(self) -> None:
-        """Reset the stream; only for a peer that recognises messages by their identifiers."""
+        """Begin a new stream, as an operator does.
+
+        Nothing happens if the destination is a foreign peer, because only a queue manager of
+        srmp-spark recognises messages by their identifiers.
+        """
         if (
             self.foreign is None
             and self.sender.up
@@ -254,7 +258,7 @@ class SendingSimulation:
 
     @property
     def marks(self) -> Counter[str]:
-        """Return how often each interesting event happened."""
+        """Return the number of each interesting event, of the sender and of a foreign peer."""
         return (
             self.sender.marks + self.foreign.marks
             if self.foreign is not None
@@ -264,7 +268,10 @@ class SendingSimulation:
     # --- the run ----------------------------------------------------------------------------------
 
     def run(self) -> list[str]:
-        """Run the whole life and return the faults that the oracle's verdict does not cover."""
+        """Run the whole life, and return the faults that the oracle's verdict does not cover.
+
+        A fault is a text.
+        """
         random, clock, probability = self.random, self.clock, self.crash_probability
         while clock.now < self.heal_at and self.steps < STEPS_MAX and clock.step():
             self.steps += 1
@@ -309,7 +316,10 @@ class SendingSimulation:
         self.sender.start()
 
     def _judge(self) -> list[str]:
-        """Return a fault for each message that neither arrived nor is a justified dead letter."""
+        """Return a fault, as text, for each message with a wrong fate.
+
+        A message must have arrived or be a justified dead letter.
+        """
         if self.queue_manager is not None:
             for rows in self.disk.rows.values():
                 for row in rows:

@@ -34,7 +34,7 @@ class SimClock:
         return int(self.now * 1_000_000) + self.utc_offset_us
 
     def at(self, when: float, action: Callable[..., None], *arguments: object) -> None:
-        """Schedule ``action`` for the monotonic time ``when``, in seconds.
+        """Schedule ``action(*arguments)`` for the monotonic time ``when``, in seconds.
 
         Events of the same moment happen in the order in which they were scheduled.
         """
@@ -42,12 +42,15 @@ class SimClock:
         heapq.heappush(self._agenda, (when, self._serial, action, arguments))
 
     def after(self, delay: float, action: Callable[..., None], *arguments: object) -> None:
-        """Schedule ``action`` to be called in ``delay`` seconds."""
+        """Schedule ``action(*arguments)`` to be called in ``delay`` seconds."""
         self._serial += 1
         heapq.heappush(self._agenda, (self.now + delay, self._serial, action, arguments))
 
     def step(self) -> bool:
-        """Move to the next event and carry it out; return False if there is no event."""
+        """Move the clock to the next event and carry the event out.
+
+        Return ``False`` if no event is left.
+        """
         if not self._agenda:
             return False
         when, _, action, arguments = heapq.heappop(self._agenda)

@@ -44,7 +44,12 @@ MESSAGES_EVER = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadDays:
-    """Probabilities of the peer's faults, per request or receipt."""
+    """Probabilities of the peer's faults, from 0 to 1, per request or receipt.
+
+    ``drop_before`` and ``drop_after``: no answer, before or after the message is accepted.
+    ``trouble``: an answer of ``statuses``. ``not_connected``: no connection is made.
+    ``receipt_late``, ``receipt_twice`` and ``receipt_wrong`` concern stream receipts.
+    """
 
     drop_before: float = 0.0
     drop_after: float = 0.0
@@ -52,8 +57,8 @@ class BadDays:
     statuses: tuple[int, ...] = (503, 503, 500, 502, 404, 301, 202)
     """The statuses of the peer's error answers.
 
-    A 503 says that the peer did not accept the message. Therefore no request that the network
-    copies is answered 503.
+    A 503 says that the peer did not accept the message. Therefore a peer whose requests the network
+    copies does not answer 503.
     """
     not_connected: float = 0.0
     receipt_late: float = 0.0
@@ -83,7 +88,10 @@ class BadDays:
 
 @dataclass(slots=True)
 class _Stream:
-    """The peer's knowledge of one of our streams."""
+    """The peer's knowledge of one stream of the sender under test.
+
+    ``last`` is the last accepted position, ``acknowledged`` the last one of a receipt.
+    """
 
     id: StreamId
     last: int
@@ -93,7 +101,11 @@ class _Stream:
 
 
 class SimDestination:
-    """One foreign peer with one transactional queue and one that is not transactional."""
+    """One foreign peer with one transactional queue and one that is not transactional.
+
+    ``landed`` and ``refused`` have the keys of accepted and of refused messages, ``not_received``
+    those with a negative final receipt. Set ``bad_days`` to ``None`` to end the faults.
+    """
 
     def __init__(
         self,
@@ -119,7 +131,10 @@ class SimDestination:
         self._message_id_ordinal = 0
 
     def receive(self, message: Message, answer: Answer) -> None:
-        """Process one request and call ``answer`` with the status, subject to the drawn faults."""
+        """Process one request, subject to the drawn faults, and call ``answer``.
+
+        ``answer`` gets the status, ``None`` for no answer, or -1 if no connection was made.
+        """
         bad, random = self.bad_days, self.random
         if self.clock.now < self.down_until:
             answer(-1 if random.random() < 0.5 and not self._copies else None)
@@ -185,7 +200,10 @@ class SimDestination:
     # --- receipts ---------------------------------------------------------------------------------
 
     def _coalesce(self, stream: _Stream) -> None:
-        """Schedule a stream receipt after 0.5 seconds (3.1.2.3), or much later as a fault."""
+        """Schedule a stream receipt after 0.5 seconds (3.1.2.3), or much later as a fault.
+
+        A later message of the stream replaces the scheduled receipt.
+        """
         stream.timer += 1
         late = self.bad_days is not None and self.random.random() < self.bad_days.receipt_late
         delay = self.random.uniform(0.5, LATE_RECEIPT_S_MAX) if late else 0.5
@@ -216,7 +234,7 @@ class SimDestination:
         self.clock.after(self.random.uniform(0.0, READ_S_MAX), self._read, message, stream)
 
     def _read(self, message: Message, stream: _Stream) -> None:
-        """Receive or purge the message and send its final receipt (3.1.7.3.3)."""
+        """Decide that the message is received or purged, and send its final receipt (3.1.7.3.3)."""
         assert message.stream is not None
         positive = self.random.random() < 0.8
         if not positive:
@@ -255,7 +273,7 @@ class SimDestination:
         self._deliver(message)
 
     def _deliver(self, message: Message) -> None:
-        """Send the receipt again until it is answered 200 or 400 (3.1.6.1)."""
+        """Send a receipt, and send it again until it is answered 200 or 400 (3.1.6.1)."""
 
         def answered(status: int | None) -> None:
             if status not in (200, 400):

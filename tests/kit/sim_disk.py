@@ -18,7 +18,7 @@ from srmp_spark.srmp.receiving.stream_effects import AcceptedGap, IncomingStream
 
 
 class SimRow(NamedTuple):
-    """One message as the disk stores it."""
+    """One message as the disk stores it. ``key`` is the text in its body."""
 
     queue: str
     sequence: int
@@ -26,11 +26,17 @@ class SimRow(NamedTuple):
 
 
 EXPAND_ROWS = 3
-"""Most rows of one slice; the number is small, so that crashes happen between two slices."""
+"""Most rows of a decision whose receipts one transaction makes.
+
+The number is small, so that crashes happen between two such transactions.
+"""
 
 
 class SimDecision(NamedTuple):
-    """A decision about rows that left their queue: the first and last row, reason and time."""
+    """A decision about rows that left their queue.
+
+    ``first`` and ``last`` are sequences, both included. ``at`` is in microseconds since 1970.
+    """
 
     queue: str
     first: int
@@ -40,14 +46,17 @@ class SimDecision(NamedTuple):
 
 
 class SimTold(NamedTuple):
-    """A receipt about a decision, with the receipt's own message identifier."""
+    """A receipt about a decision, with the number in the receipt's own message identifier."""
 
     number: int
     receipt: DecisionReceipt
 
 
 class SimDiscarded(NamedTuple):
-    """A stream message that arrived too late: its position counts, but it gets no row."""
+    """A stream message that arrived too late: its position counts, but it gets no row.
+
+    ``at`` is in microseconds since 1970.
+    """
 
     key: str
     asking: Undecided | None
@@ -56,7 +65,11 @@ class SimDiscarded(NamedTuple):
 
 
 class SimTransaction(NamedTuple):
-    """The content of one group commit of the receiving side."""
+    """The content of one group commit of the receiving side.
+
+    ``owed`` are delivery receipts. ``undecided`` are messages that request receipts about a
+    decision; ``moved`` are those that arrived again at a new position.
+    """
 
     rows: list[SimRow]
     owed: list[OwedReceipt]
@@ -88,12 +101,18 @@ class Synced(ABC, Generic[Transaction]):
         return self.under_way is not None
 
     def begin(self, transaction: Transaction) -> None:
-        """Start to write ``transaction``; :meth:`finish` is called when the sync returns."""
+        """Start to write ``transaction``. Call :meth:`finish` when the sync returns.
+
+        Raises :class:`AssertionError` if a transaction is in progress.
+        """
         assert self.under_way is None, "one transaction at a time"
         self.under_way = transaction
 
     def finish(self) -> Committed:
-        """Make the transaction in progress durable and return the proof that it is stored."""
+        """Apply the transaction in progress, and return the proof that it is stored.
+
+        Raises :class:`AssertionError` if there is none.
+        """
         assert self.under_way is not None, "nothing is under way"
         transaction, self.under_way = self.under_way, None
         self.position += 1
@@ -101,9 +120,9 @@ class Synced(ABC, Generic[Transaction]):
         return Committed(self.position)
 
     def proof(self) -> Committed:
-        """Return a proof for repeats of data that was synced earlier.
+        """Return a proof that earlier transactions are stored, for repeats of their messages.
 
-        This method must not be called while a transaction is in progress.
+        Raises :class:`AssertionError` while a transaction is in progress.
         """
         assert self.under_way is None, "what is under way is not synced"
         return Committed(self.position)
@@ -121,11 +140,19 @@ class Synced(ABC, Generic[Transaction]):
 
     @abstractmethod
     def apply(self, transaction: Transaction) -> None:
-        """Put the content of a transaction into the stored state."""
+        """Put the content of a transaction into the stored state.
+
+        Each storage implements this method.
+        """
 
 
 class SimDisk(Synced[SimTransaction]):
-    """The synced state of a receiving queue manager."""
+    """The synced state of a receiving queue manager.
+
+    ``received`` has the last decided sequence of each queue. ``undecided`` has messages whose
+    decision must be reported. ``on_decided`` and ``on_discarded`` are called when a decision is
+    stored.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,7 +168,7 @@ class SimDisk(Synced[SimTransaction]):
         self.told: dict[int, SimTold] = {}
         """Receipts that follow from decisions and are not delivered yet, by a serial number."""
         self.told_of: dict[tuple[str, int], tuple[Reason, int]] = {}
-        """Decisions whose final stream receipts were delivered, by message.
+        """Decisions whose final stream receipts were delivered, by message: reason and time.
 
         The sender may have discarded such a receipt, so it may have to be sent again.
         """
@@ -153,9 +180,10 @@ class SimDisk(Synced[SimTransaction]):
         """
 
     def decision_delivered(self, key: int, told: SimTold) -> None:
-        """Remove a decision's receipt that the peer accepted; the removal is not synced.
+        """Remove the receipt ``told`` about a decision, which the peer accepted.
 
-        If the message moved in the meantime, another receipt has replaced this one and stays.
+        The removal is not synced. If the message moved in the meantime, another receipt has
+        replaced this one under ``key`` and stays.
         """
         if self.told.get(key) == told:
             del self.told[key]
@@ -167,9 +195,9 @@ class SimDisk(Synced[SimTransaction]):
                 )
 
     def receipt_delivered(self, number: int) -> None:
-        """Remove an owed receipt that was delivered.
+        """Remove owed delivery receipt ``number``, which was delivered.
 
-        The removal is not synced. After a crash the receipt is at worst sent again.
+        Nothing happens if it is gone. After a crash a receipt is at worst sent again.
         """
         self.owed.pop(number, None)
 
@@ -196,7 +224,7 @@ class SimDisk(Synced[SimTransaction]):
         self._write_decisions(transaction)
 
     def _write_decisions(self, transaction: SimTransaction) -> None:
-        """Store the transaction's decisions in the order of store/tables/decisions.py."""
+        """Store the transaction's decisions, in the order in which the product's store does."""
         for row in transaction.undecided:
             self.undecided[row.queue, row.sequence] = row
         for discarded in transaction.discarded:
@@ -218,7 +246,10 @@ class SimDisk(Synced[SimTransaction]):
             self.expand()
 
     def expand(self) -> None:
-        """Turn a slice of the oldest decision into receipts."""
+        """Make the receipts of the oldest decision's next rows, at most :data:`EXPAND_ROWS`.
+
+        A decision without further rows is removed.
+        """
         queue, first, last, reason, at = self.decisions[0]
         end = min(last, first + EXPAND_ROWS - 1)
         for sequence in range(first, end + 1):
@@ -242,7 +273,7 @@ class SimDisk(Synced[SimTransaction]):
             self.told[self._told_serial] = SimTold(self._next_number(), receipt)
 
     def take_undecided(self, queue: str, sequence: int) -> Undecided | None:
-        """Remove and return the undecided message of a row, or None if the row has none."""
+        """Remove and return the message that awaits a decision in this row, or return ``None``."""
         return self.undecided.pop((queue, sequence), None)
 
     def _next_number(self) -> int:

@@ -18,7 +18,10 @@ from tests.kit.sim_clock import SimClock
 
 Request = TypeVar("Request")
 Answer = Callable[[int | None], None]
-"""Called with the HTTP status, or with ``None`` for a broken or silent connection."""
+"""Called with the HTTP status of the answer.
+
+The argument is ``None`` for a broken or silent connection, and -1 if no connection was made.
+"""
 
 HTTP_TIMEOUT_S = 10.0
 LATE_COPY_S_MIN = 6 * 3600.0
@@ -33,7 +36,11 @@ HEALTHY_DELAY_S = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetFaults:
-    """The faults of one network; probabilities are per message and direction."""
+    """The faults of one network. Probabilities, from 0 to 1, are per message and direction.
+
+    ``loss``: a request or answer is lost. ``duplicate``: a copy arrives soon. ``late_copy``: a copy
+    arrives hours or weeks later.
+    """
 
     loss: float = 0.0
     duplicate: float = 0.0
@@ -43,13 +50,16 @@ class NetFaults:
     The delay is long enough that requests overtake one another.
     """
     clog: float = 0.0
-    """Probability that a message clogs its link for itself and for all later messages."""
+    """Probability that a message blocks its link for itself and for all later messages.
+
+    The link is blocked for up to ``clog_seconds``.
+    """
     clog_seconds: float = 5.0
     late_copy: float = 0.0
 
     @classmethod
     def drawn(cls, random: Random) -> NetFaults:
-        """Return the network of one seed."""
+        """Return random faults, drawn from the generator of a seed."""
         return cls(
             loss=random.choice((0.0, random.uniform(0.0, 0.3))),
             duplicate=random.choice((0.0, random.uniform(0.0, 0.5))),
@@ -60,7 +70,7 @@ class NetFaults:
 
 
 class SimNet:
-    """Carries requests and answers; set :attr:`faults` to ``None`` to heal the network."""
+    """Carries requests and answers. Set :attr:`faults` to ``None`` to end all faults."""
 
     def __init__(self, clock: SimClock, random: Random, faults: NetFaults | None) -> None:
         self._clock = clock
@@ -75,10 +85,11 @@ class SimNet:
         request: Request,
         answered: Answer,
     ) -> None:
-        """Send ``request`` over ``link``.
+        """Send ``request`` over ``link``, which is a name for one direction between two hosts.
 
-        The far end is called as ``deliver(request, answer)``. The sender is called once as
-        ``answered(status)``.
+        The far end is called as ``deliver(request, answer)`` for each copy that arrives. The sender
+        is called once as ``answered(status)``, with ``None`` after a time-out if request or answer
+        is lost.
         """
         faults = self.faults
         if faults is None:
@@ -112,7 +123,10 @@ class SimNet:
         return delay
 
     def carry_answer(self, status: int | None, answered: Answer) -> None:
-        """Send the answer back to the sender: lost, late or at once, as the faults decide."""
+        """Send the answer back to the sender, with the faults of the network.
+
+        ``answered`` is called with ``status`` after a delay, or with ``None`` after the time-out.
+        """
         faults = self.faults
         if faults is None:
             self._clock.after(HEALTHY_DELAY_S, answered, status)

@@ -40,20 +40,24 @@ HOST = "sender"
 RECEIPTS_URL = f"http://{HOST}/MSMQ/PRIVATE$/order_queue$?SenderStream=XRntV"
 SYNC_S_MAX = 0.02
 ONCE_MORE = 0.5
-"""Share of the sendings without an answer that are repeated automatically."""
+"""Share of the messages without an answer that are sent again automatically."""
 REDIAL_REFUSED = 0.5
 """Share of the automatic repeats whose connection is refused, because the peer has ended."""
 LOAD_S_MAX = 0.01
 NOT_REACHED = 0.05
-"""Share of the loads after which no connection can be made."""
+"""Share of the reads after which no connection to the peer can be made."""
 ROWS_PER_LOAD_MAX = 7
-"""Most rows of one read: fewer than the engine requests, as after a limit in bytes."""
+"""Most messages of one read: fewer than the engine requests, as after a limit in bytes."""
 
 Post = Callable[[Message, Answer], None]
 
 
 class OutboxTransaction(NamedTuple):
-    """The content of one group commit of the sending side."""
+    """The content of one group commit of the sending side.
+
+    ``messages`` are tuples of queue, serial and message. ``finals`` are runs of serials that await
+    a final receipt.
+    """
 
     messages: list[tuple[QueueKey, int, Message]]
     changes: OutgoingChanges
@@ -64,7 +68,11 @@ class OutboxTransaction(NamedTuple):
 
 
 class SimOutbox(Synced[OutboxTransaction]):
-    """The synced state of a sending queue manager."""
+    """The synced state of a sending queue manager.
+
+    ``messages`` has the unfinished messages of each queue by serial, ``dead`` the dead letters by
+    key.
+    """
 
     def __init__(self, oracle: Oracle) -> None:
         super().__init__()
@@ -114,14 +122,20 @@ class SimOutbox(Synced[OutboxTransaction]):
         ]
 
     def read(self, load: Load, count: int) -> list[StoredMessage]:
-        """Return up to ``count`` of the messages that a :class:`Load` requests."""
+        """Return up to ``count`` of the messages that a :class:`Load` requests.
+
+        The serials ascend.
+        """
         messages = self.messages.get(load.key, {})
         return [
             StoredMessage(s, messages[s]) for s in sorted(messages) if load.after < s <= load.last
         ][:count]
 
     def runs_of_finals(self) -> dict[QueueKey, list[tuple[int, int]]]:
-        """Return the serials that await a final stream receipt, as runs by queue."""
+        """Return the serials that await a final stream receipt, as runs by queue.
+
+        Each run has one serial.
+        """
         return {
             key: [(serial, serial) for serial in sorted(serials)]
             for key, serials in self.finals.items()
@@ -129,7 +143,10 @@ class SimOutbox(Synced[OutboxTransaction]):
 
 
 class SimSender:
-    """One sending queue manager, through crashes and restarts."""
+    """One sending queue manager, through crashes and restarts.
+
+    ``problems`` has the broken rules, one text each. ``up`` is false while it is down.
+    """
 
     sender_class: type[Sender] = Sender
 
@@ -190,9 +207,10 @@ class SimSender:
         self.work()
 
     def crash(self, survives: bool) -> None:
-        """Simulate a power failure; callers that wait get no answer.
+        """Simulate a power failure. Callers that wait get the answer ``None``.
 
-        ``survives`` says whether the transaction in progress reached the disk.
+        ``survives`` says whether the transaction in progress reached the disk. Call :meth:`start`
+        to begin the next life.
         """
         self.up = False
         self.life += 1
@@ -221,10 +239,11 @@ class SimSender:
         finals: bool,
         answer: Answer,
     ) -> None:
-        """Commit a batch for a driver, perhaps not for the first time.
+        """Commit a batch of ``rows`` (keys) for Spark, perhaps not for the first time.
 
-        The answer is 200 once all rows are stored as messages, and ``None`` while the sender is
-        down.
+        ``answer`` is called with 200 once all rows are stored as messages, and with ``None`` if the
+        sender is down or crashes before. ``time_to_reach_queue`` is in seconds. With ``finals`` the
+        messages request final receipts.
         """
         if not self.up:
             answer(None)
@@ -280,7 +299,10 @@ class SimSender:
             self._new_finals.append((enqueued.key, enqueued.first, enqueued.last))
 
     def receive(self, message: Message, answer: Answer) -> None:
-        """Process a message that arrived for our order queue."""
+        """Process a receipt that arrived for the order queue, and answer when its effect is stored.
+
+        While the sender is down, the answer is ``None``.
+        """
         if not self.up:
             answer(None)
             return
@@ -290,7 +312,7 @@ class SimSender:
         self.work()
 
     def answer_receipt(self, answer: Answer) -> None:
-        """Answer 200 once the receipt's effect is stored."""
+        """Let ``answer`` be called with 200 once the receipt's effect is stored."""
         self._waiting.append(answer)
 
     # --- the loop ---------------------------------------------------------------------------------
@@ -332,7 +354,7 @@ class SimSender:
         self.work()
 
     def finish(self, changes: OutgoingChanges, proof: Committed) -> None:
-        """Report the commit to the engine, and final deliveries to the oracle."""
+        """Report a finished commit to the engine, and final deliveries to the oracle."""
         for outcome in self.sender.committed(changes, proof):
             if isinstance(outcome, Delivered):
                 for serial in range(outcome.run.first, outcome.run.last + 1):
@@ -372,7 +394,10 @@ class SimSender:
     # --- sending ----------------------------------------------------------------------------------
 
     def send(self, send: Send) -> None:
-        """Post the message and report the result to the engine."""
+        """Post the message of ``send``, and report the result to the engine.
+
+        A message without an answer may be posted a second time automatically.
+        """
         self.watch(send)
         life = self.life
         # The transport repeats a message once by itself when the peer closes a kept connection.

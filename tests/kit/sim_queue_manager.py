@@ -1,9 +1,9 @@
 """The receiving engine between a simulated network and a simulated disk.
 
-This module does the service's work around the engine in short form. Requests gather while a commit
-is in progress. One transaction holds the rows of all these requests with the engine's changes.
-Answers are sent after the sync. A crash discards the engine, and a restart builds a new one from
-the disk, as the store does.
+This module does the work of the queue manager around the engine in short form. Requests gather
+while a commit is in progress. One transaction holds the rows of all these requests with the
+engine's changes. Answers are sent after the sync. A crash discards the engine, and a restart builds
+a new one from the disk, as the store does.
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ def queue_url(queue: str) -> str:
 
 
 class SimQueueManager:
-    """One receiving queue manager, through crashes and restarts."""
+    """One receiving queue manager, through crashes and restarts.
+
+    ``queues`` maps names to whether the queue is transactional. ``up`` is false while it is down.
+    """
 
     receiver_class: type[Receiver] = Receiver
     history_class: type[MessageIdHistory] = MessageIdHistory
@@ -146,9 +149,10 @@ class SimQueueManager:
         self.work()
 
     def crash(self, survives: bool) -> None:
-        """Simulate a power failure; requests that wait get no answer.
+        """Simulate a power failure. Requests that wait get the answer ``None``.
 
-        If ``survives`` is true, the transaction in progress had just reached the disk.
+        If ``survives`` is true, the transaction in progress had just reached the disk. Call
+        :meth:`start` to begin the next life.
         """
         self.up = False
         self.life += 1
@@ -162,7 +166,10 @@ class SimQueueManager:
             answer(None)
 
     def receive(self, request: Request, answer: Answer) -> None:
-        """Process a request: answer it at once if it is refused, else put it into a commit."""
+        """Process a request: answer it at once if it is refused, else put it into a commit.
+
+        While the queue manager is down, the answer is ``None``.
+        """
         if not self.up:
             answer(None)
             return
@@ -184,7 +191,7 @@ class SimQueueManager:
         self.take((outcome, key, answer))
 
     def take(self, waiting: Waiting) -> None:
-        """Put a message that will be answered 200 into the next commit."""
+        """Put a message that will be answered 200, also a repeat, into the next commit."""
         self._waiting.append(waiting)
         if not self.disk.busy:
             self._begin()
@@ -255,7 +262,10 @@ class SimQueueManager:
         self.work()
 
     def answer(self, group: list[Waiting], proof: Committed) -> None:
-        """Get the answers for ``group`` from the engine and send them."""
+        """Get the answers for ``group`` from the engine and send them.
+
+        ``proof`` says that the commit is stored.
+        """
         oks: list[Ok] = self.receiver.committed(
             [pending for pending, _, _ in group], proof, self.clock.now
         )
@@ -375,7 +385,7 @@ class SimQueueManager:
                 self.send_decision(key, told, self.life)
 
     def is_held(self, told: SimTold) -> bool:
-        """Return whether a final receipt must wait for its stream receipt."""
+        """Return whether a final receipt must wait until the stream receipt is delivered."""
         name, stream_id, position = (
             told.receipt.counted_by,
             told.receipt.stream_id,
@@ -386,10 +396,10 @@ class SimQueueManager:
         )
 
     def send_decision(self, key: int, told: SimTold, life: int) -> None:
-        """Send a decision's receipt again until it is delivered.
+        """Send a decision's receipt again and again until it is delivered.
 
-        If the message moved in the meantime, another receipt has replaced this one, and the method
-        sends nothing.
+        ``key`` is its key in :attr:`SimDisk.told`. If the message moved in the meantime, another
+        receipt has replaced this one, and the method sends nothing. The same holds after a crash.
         """
         if life != self.life or self.disk.told.get(key) != told:
             return
@@ -416,5 +426,5 @@ class SimQueueManager:
         self._post(message, answered)
 
     def number_of(self, told: SimTold) -> int:
-        """Return the identifier of the receipt, which stays the same for each sending."""
+        """Return the number in the receipt's identifier, which stays the same for each sending."""
         return told.number

@@ -1,4 +1,4 @@
-"""Simulate a whole life of a queue manager in two milliseconds; one seed is one repeatable run.
+"""Simulate the life of a queue manager in two milliseconds; one seed is one repeatable run.
 
 1. The whole run depends on ``Random(seed)``: the senders, their messages, the network's faults, the
    power failures, the duration of syncs, and the changes of the wall clock. Nothing else is random,
@@ -75,12 +75,15 @@ QUEUES = {"private$/orders": False, "private$/ledger": True, "invoices": True}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one seed."""
+    """The result of one seed: the oracle's verdict, further problems, and counts.
+
+    ``digest`` is the SHA-256 of the event log, or empty.
+    """
 
     seed: int
     verdict: Verdict
     problems: list[str] = field(default_factory=list)
-    """Faults beyond the oracle's four words.
+    """Faults, one text each, that the oracle's verdict does not cover.
 
     Examples are messages that never arrive, a wrong 400, and a receipt for a message that was not
     sent.
@@ -292,7 +295,7 @@ class Simulation:
         self.queue_manager.start()
 
     def _run_until_quiet(self) -> list[str]:
-        """End the faults and run until nothing is left to do; return what is stuck.
+        """End the faults and run until nothing is left to do. Return what is stuck, one text each.
 
         First every sender must empty its queue within the deadline.
         """
@@ -332,7 +335,8 @@ def run(
     """Run one seed: one life of a receiving queue manager, and one of a sending queue manager.
 
     If a class is given, it is used in its half, and the other half is left out. With ``digest`` the
-    result holds the SHA-256 of the event log, which must depend only on the seed.
+    result holds the SHA-256 of the event log, which must depend only on the seed. ``log`` gets each
+    line of the log.
     """
     sha = hashlib.sha256()
     if digest:
@@ -376,8 +380,8 @@ def _run_sending(
 def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome]]:
     """Run ``seeds`` until the first fault.
 
-    The function returns (number of runs, marks, steps, a list with the first run that is not
-    clean).
+    Return the number of runs, the marks, the number of steps, and a list: empty, or with the one
+    run that is not clean.
     """
     marks: Counter[str] = Counter()
     runs = steps = 0
@@ -417,10 +421,10 @@ def _say(text: str, end: str = "\n") -> None:
 
 
 def simulate(first: int, count: int, jobs: int) -> int:
-    """Run ``count`` seeds from ``first`` and return the exit code.
+    """Run ``count`` seeds from ``first`` in ``jobs`` processes, and return the exit code.
 
-    The code is 1 if a seed fails. The function stops at this seed and prints the command that
-    repeats it.
+    The code is 1 if a seed fails, else 0. The function stops at this seed and prints the command
+    that repeats it.
     """
     begin = time.perf_counter()
     marks: Counter[str] = Counter()
@@ -449,7 +453,7 @@ def simulate(first: int, count: int, jobs: int) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line and return the exit code."""
+    """Run the command line and return the exit code: 1 if a seed failed, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.kit.simulation", description=__doc__.split("\n")[0]
     )

@@ -1,4 +1,4 @@
-"""A model of the sink's promise: each distinct message is sent once, or refused with an error.
+"""A model of the sink's promise: each distinct message is sent once, or is an error.
 
 A *schedule* is the life of one query: micro-batches, the sinks to which each micro-batch is
 written, failures, and Spark's reactions. The whole schedule is drawn from ``Random(seed)``. The
@@ -37,7 +37,10 @@ class Row(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The rows that one sink commits, in sending order."""
+    """The rows that one sink commits, in sending order.
+
+    ``mode`` says what happens to conflicts: ``fail``, ``ignore`` or ``dead-letter``.
+    """
 
     application: str
     batch: str
@@ -46,7 +49,7 @@ class Batch(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer of a commit: counts, or the code of an error.
+    """The answer of a commit: counts of rows, or the code of an error.
 
     In the model's answer ``error`` names each code that is allowed, separated by " or ".
     """
@@ -57,7 +60,7 @@ class Answer(NamedTuple):
     error: str = ""
 
     def fits(self, wanted: Answer) -> bool:
-        """Return whether this answer is one of those that the model allows."""
+        """Return whether this answer is one of those that the model's answer ``wanted`` allows."""
         return self == wanted or (bool(self.error) and self.error in wanted.error.split(" or "))
 
 
@@ -66,7 +69,11 @@ Identity = tuple[object, ...]
 
 @dataclass(slots=True)
 class SinkModel:
-    """The model's state: owners of identities, sent messages and dead letters."""
+    """The model's state: owners of identities, sent messages and dead letters.
+
+    An *identity* of a row is its key, its source position or its content. Its *owner* is the
+    content that had it first.
+    """
 
     owners: dict[Identity, tuple[bytes, str]] = field(default_factory=dict)
     """Maps an identity to the content that had it first."""

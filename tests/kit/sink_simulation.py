@@ -52,9 +52,10 @@ from tests.kit.sink_model import MODES, Answer, Batch, Row, SinkModel
 GUID = "0a11ce00-0000-4000-8000-00000000000a"
 NOW = 1_800_000_000_000_000
 SCHEDULES_OF_AN_OUTBOX = 100
-"""Schedules that share an outbox, because opening an outbox takes as long as ten commits.
+"""Number of schedules that share an outbox.
 
-Each schedule has a query and destinations of its own.
+Opening an outbox takes as long as ten commits. Each schedule has a query and destinations of its
+own.
 """
 BATCHES_MAX = 2
 SOURCE_ROWS_MAX = 4
@@ -86,16 +87,19 @@ LARGE = {
     "preparing.leftovers.GROUPS_AT_ONCE": 1,
     "preparing.leftovers.CONTENTS_AT_ONCE": 1,
 }
-"""Small limits with which a few rows make a batch of several parts, files and transactions."""
+"""Name of a limit below the outbox package → small value.
+
+With these values a few rows make a batch of several parts, files and transactions.
+"""
 
 
 # The exception is no error that is reported, so its name does not end in Error.
 class Gone(Exception):  # noqa: N818
-    """The simulated process ends here."""
+    """Raised where the simulated process ends."""
 
 
 class SinkOutbox:
-    """An outbox and its engine, as the sender process holds them."""
+    """An outbox and its engine, as the sender process holds them, with files in ``directory``."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -117,7 +121,7 @@ class SinkOutbox:
         )
 
     def restart(self) -> None:
-        """End the process in the middle of its work, and start another one."""
+        """End the process in the middle of its work, and open the outbox in a new one."""
         # A process that has ended undoes nothing, so the preparation is removed without an abort.
         prepared, self.outbox._preparation = self.outbox._preparation, None  # noqa: SLF001
         if prepared is not None:
@@ -131,7 +135,10 @@ class SinkOutbox:
         self.outbox.close()
 
     def stage(self, batch: Batch, rows: Sequence[tuple[int, Row]], partition: int) -> str:
-        """Stage ``rows``, each with its place in the order of the batch; return the stage's id."""
+        """Store ``rows`` as a stage of the batch, and return the stage's id.
+
+        Each row comes with its place in the order of the batch.
+        """
         columns: dict[str, list[Any]] = {name: [] for name in FIELDS}
         for place, row in rows:
             here = None if row.sequence is None else "source"
@@ -160,9 +167,10 @@ class SinkOutbox:
         ).stage_id
 
     def commit(self, batch: Batch, stages: Sequence[str], steps_max: int | None) -> Answer:
-        """Commit the stages and return the answer.
+        """Commit the stages of the batch and return the answer.
 
-        Raises :class:`Gone` after ``steps_max`` steps, because the process ends there.
+        Raises :class:`Gone` after ``steps_max`` steps of the preparation, as if the process ended
+        there. ``None`` means no limit.
         """
         prepared = self.outbox.prepare(
             batch.application, batch.batch, stages, NOW, on_conflict=batch.mode
@@ -196,7 +204,7 @@ class SinkOutbox:
         return Answer(*prepared.result)
 
     def queued(self, destination: str) -> Counter[tuple[bytes, str]]:
-        """Return (body, label) of each message that waits for a destination, with the count."""
+        """Return how often each pair (body, label) waits for a destination."""
         found = self.outbox.load(
             Load(QueueKey(destination, "stream"), 0, 2**40, LOADED_MAX, 1 << 30, 1)
         )
@@ -205,7 +213,7 @@ class SinkOutbox:
         )
 
     def letters(self, destinations: set[str]) -> Counter[tuple[str, bytes, str]]:
-        """Return (destination, body, label) of each dead letter, with the count.
+        """Return how often each (destination, body, label) is a dead letter.
 
         Only dead letters for ``destinations`` are counted.
         """
@@ -218,7 +226,7 @@ class SinkOutbox:
 
 
 class Schedule:
-    """The life of one query."""
+    """The life of one query. ``problems`` has the faults, one text each."""
 
     def __init__(self, seed: int, store: SinkOutbox, *, large: bool = False) -> None:
         self.random = Random(seed)
@@ -281,9 +289,10 @@ class Schedule:
         return rows
 
     def _sink(self, sink: int, number: str, source: Sequence[int], version: int) -> bool:
-        """Write the batch to one sink and return whether the commit succeeded.
+        """Write the batch to one sink until it is answered; return whether it is committed.
 
-        Only after a success the batch is written to the next sink.
+        ``number`` names the micro-batch, ``source`` has its rows. A higher ``version`` changes
+        their content. Only after a success the batch is written to the next sink.
         """
         random = self.random
         application, _, mode, _ = self._sinks[sink]
@@ -411,7 +420,7 @@ class Simulation:
 
 
 def main(argv: Sequence[str] | None = None, say: Callable[[str], object] = print) -> int:
-    """Run seeds and print each fault; return exit code 1 if there is a fault, else 0."""
+    """Run seeds and print each fault with ``say``. Return 1 if there is a fault, else 0."""
     parser = argparse.ArgumentParser(
         description="simulated sinks on a real outbox", allow_abbrev=False
     )

@@ -1,9 +1,9 @@
 """Measure how long this machine keeps a ready process waiting, while a test judges times.
 
-A test that says "a healthy sender waits at most 250 ms" means our program, not the machine. On a
+A test that says "a healthy sender waits at most 250 ms" means srmp-spark, not the machine. On a
 machine with sixteen ready processes for two cores any process waits that long now and then. So a
-second process sleeps for a moment again and again, and records how late it wakes up. No program of
-ours can be the reason. A test adds the recorded time to its limit.
+second process sleeps for a moment again and again, and records how late it wakes up. Nothing in
+srmp-spark can be the reason. A test adds a multiple of the recorded time to its limit.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import sys
 from types import TracebackType
 
 NAP_S = 0.005
-"""Seconds of one sleep."""
+"""Length of one sleep of the recording process, in seconds."""
 SHARE = 3.0
-"""Turns of the scheduler that a request takes for each one of the recording process.
+"""Factor by which the recorded time is multiplied for a test's limit.
 
 Sender, queue manager and its reader must each be run once until an answer is there.
 """
@@ -31,7 +31,7 @@ print(worst)
 
 
 class MachineStalls:
-    """Records while it is entered; :attr:`allowance` is known when it was left."""
+    """Records in a ``with`` block. :attr:`allowance` is known after the block."""
 
     def __init__(self) -> None:
         self.worst = 0.0
@@ -57,5 +57,5 @@ class MachineStalls:
 
     @property
     def allowance(self) -> float:
-        """Seconds that a test adds to its limit."""
+        """Return the seconds that a test adds to its limit: SHARE times the longest wait."""
         return SHARE * self.worst

@@ -12,9 +12,10 @@ _STRING = re.compile(r"\s*(?:<\?xml[^>]{0,100}\?>\s*)?<string(?:\s*/>|>([^<]*)</
 
 
 def xml_string(text: str) -> str | None:
-    """Return the value of a string that XmlMessageFormatter wrote, or ``None`` if it is none.
+    """Return the value of a string that XmlMessageFormatter wrote.
 
-    The text has the form ``<?xml version="1.0"?><string>value</string>``.
+    The text has the form ``<?xml version="1.0"?><string>value</string>``; the declaration may be
+    missing. Return ``None`` for any other text.
     """
     match = _STRING.fullmatch(text)
     if match is None:

@@ -47,18 +47,27 @@ PRELOADED = (
 )
 """Modules that the zygote imports. None of them starts a thread."""
 OF_THE_INTERPRETER = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LC_", "LANG")
-"""Beginnings of variables that a process reads before it runs a line of ours."""
+"""Beginnings of the names of variables that the interpreter or libc reads at its start.
+
+A program with other values of these variables is a fresh interpreter.
+"""
 FRESH = "SRMP_SPARK_TESTS_FRESH"
 REQUEST_MAX = 1 << 20
-"""Bytes of one request: arguments and environment. A longer one is an error of the socket."""
+"""Most bytes of one request: arguments and environment. A longer one is a socket error."""
 PID_BYTES = 8
 
 
 class ForkingPopen(subprocess.Popen):  # type: ignore[type-arg]  # what it replaces takes any text
-    """Starts a program, by a fork of the zygote where that makes no difference."""
+    """Starts a program by a fork of the zygote, if the result is the same.
+
+    Any other program is started as :class:`subprocess.Popen` starts it.
+    """
 
     _status: int | None = None
-    """Descriptor from which a forked program's identifier and exit code are read."""
+    """Descriptor from which a forked program's process id and exit code are read.
+
+    ``None`` means that the program was not forked.
+    """
 
     def _execute_child(self, args: Any, executable: Any, *rest: Any) -> None:  # noqa: ANN401
         (preexec, _close, passed, cwd, env, _info, _flags, shell, *descriptors) = rest
@@ -128,7 +137,7 @@ def _is_ours(args: object, env: Mapping[str, str] | None) -> bool:
 
 
 class _Zygote:
-    """The zygote of this process, from outside."""
+    """Starts the zygote of this process, and sends it requests."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -144,7 +153,10 @@ class _Zygote:
     def fork(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: str, streams: tuple[int, ...]
     ) -> int:
-        """Fork a program and return the descriptor of its status."""
+        """Let the zygote fork a program with these arguments, and return its status descriptor.
+
+        ``streams`` are the descriptors of its standard input, output and error.
+        """
         status, theirs = os.pipe()
         request = json.dumps({"argv": [*map(str, argv)], "env": env, "cwd": cwd}).encode()
         try:
@@ -168,7 +180,10 @@ def _zygote() -> _Zygote:
 
 
 def install() -> None:
-    """Replace :class:`subprocess.Popen` in this process."""
+    """Replace :class:`subprocess.Popen` in this process by :class:`ForkingPopen`.
+
+    With ``SRMP_SPARK_TESTS_FRESH`` in the environment nothing is replaced.
+    """
     if not os.environ.get(FRESH):
         subprocess.Popen = ForkingPopen  # type: ignore[misc]
 
@@ -177,7 +192,10 @@ def install() -> None:
 
 
 def _requests(control: socket.socket) -> dict[str, Any]:
-    """Fork a child for each request. Return the request in the child; end when the tests end."""
+    """Fork a child for each request on the socket ``control``; return the request there.
+
+    Only the child returns from this function. The zygote itself exits when the tests end.
+    """
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
@@ -236,7 +254,10 @@ def _reap(statuses: dict[int, int]) -> None:
 
 
 def main(control: int) -> NoReturn:
-    """Be the zygote of the process at the other end of ``control``."""
+    """Run the zygote, or after a fork the program. ``control`` is the descriptor of its socket.
+
+    The function ends with the process.
+    """
     for module in PRELOADED:
         importlib.import_module(module)
     if threading.active_count() != 1:

@@ -21,11 +21,14 @@ from srmp_spark.queue_manager.api.port_side.guard import OPEN_PATHS, authorize
 from srmp_spark.queue_manager.api.port_side.router import Extent, Route
 from srmp_spark.queue_manager.configuration.config import ServeConfig, load
 from srmp_spark.queue_manager.srmp_port.port_limits import API_CONNECTIONS_MAX
-from srmp_spark.queue_manager.trust.tokens import VERBS, Token, Tokens, admin_token
+from srmp_spark.queue_manager.trust.tokens import READ_OF_0_1, VERBS, Token, Tokens, admin_token
 from srmp_spark.testing.queue_manager import RunningQueueManager
 
 SECRET = "0123456789abcdef-reader"
 OTHER = "0123456789abcdef-writer"
+NUMBERS = "0123456789abcdef-numbers"
+NUMBERS_OF_ORDERS = "0123456789abcdef-numbers-of-orders"
+QUERY = "0123456789abcdef-query"
 
 
 def sha256(token: str) -> str:
@@ -66,7 +69,8 @@ verbs = ["enqueue", "admin"]
         reader, writer = config_of(tmp_path, text).tokens
         assert reader.queues == ("private$/orders", "private$/eu.*")
         assert writer.queues == ("*",)
-        assert (sorted(reader.verbs), sorted(writer.verbs)) == (["read"], ["admin", "enqueue"])
+        assert sorted(writer.verbs) == ["admin", "enqueue"]
+        assert (reader.verbs, reader.is_broad, writer.is_broad) == (READ_OF_0_1, True, False)
         tokens = Tokens((reader, writer))
         assert tokens.find(f"Bearer {SECRET}") is reader
         assert tokens.find(f"bearer  {OTHER} ".encode()) is writer
@@ -93,11 +97,11 @@ verbs = ["enqueue", "admin"]
             ),
             ('name = "a"\nsha256 = "0123"\nverbs = ["read"]', "64 hexadecimal digits"),
             ('name = "a"\nfile = "/no/such"\nverbs = ["read"]', "cannot be read"),
-            ('name = "a"\nsha256 = "{digest}"', "verbs is a list of read, enqueue, admin"),
+            ('name = "a"\nsha256 = "{digest}"', "verbs is a list of metrics, browse, read, decide, enqueue, admin"),
             ('name = "a"\nsha256 = "{digest}"\nverbs = []', "verbs is a list"),
             (
                 'name = "a"\nsha256 = "{digest}"\nverbs = ["write"]',
-                "unknown verb 'write'; known: read, enqueue, admin",
+                "unknown verb 'write'; known: metrics, browse, read, decide, enqueue, admin",
             ),
             ('name = "a"\nsha256 = "{digest}"\nverbs = ["read"]\nqueues = []', "queues is a list"),
             (
@@ -160,12 +164,14 @@ class TestRoutes:
         found = every_route()
         assert len(found) > 25
         for route in found:
-            verb, extent = route.access
+            verb, extent, default_verb = route.access
             assert verb in (*VERBS, "any", "none"), route.path
+            takes_rows = route.method == "POST" and "{consumer}" in route.path
+            assert (default_verb == "decide") is takes_rows is (verb == "read"), route.path
             assert (verb == "none") is (extent is Extent.NOBODY) is (route.path in OPEN_PATHS), (
                 route.path
             )
-            assert (verb == "any") is (extent is Extent.SEEN), route.path
+            assert (verb in ("any", "metrics")) is (extent is Extent.SEEN), route.path
             assert (extent is Extent.QUEUE) is ("{queue}" in route.path), route.path
             if route.method in ("PUT", "DELETE") and "{queue}" in route.path:
                 assert verb == "admin", route.path
@@ -179,7 +185,7 @@ class TestRoutes:
     )
     def test_it_takes_its_verb_and_its_queue(self, route: Route) -> None:
         """Whoever has everything else is refused, in words that name what is missing."""
-        verb, extent = route.access
+        verb, extent, _ = route.access
         parameters = {"queue": "Private$\\Orders"} if extent is Extent.QUEUE else {}
         authorize(None, route.access, parameters)
         authorize(token(*VERBS), route.access, parameters)
@@ -189,7 +195,7 @@ class TestRoutes:
         authorize(token(verb), route.access, parameters)
         others = token(*(set(VERBS) - {verb}))
         elsewhere = token(*VERBS, queues=("private$/orders.archive", "private$/payments*"))
-        for refused in (others, elsewhere):
+        for refused in (others,) if extent is Extent.SEEN else (others, elsewhere):
             with pytest.raises(ApiError) as error:
                 authorize(refused, route.access, parameters)
             assert (error.value.status, error.value.code) == (403, "forbidden")
@@ -200,13 +206,49 @@ class TestRoutes:
             assert f'verbs must hold "{verb}"' in error.value.hint
 
 
+class TestTheConsumerDefault:
+    """Its marks decide the receipts, so they have a verb of their own."""
+
+    @pytest.mark.parametrize("action", ["register", "received", "release"])
+    def test_read_takes_rows_as_any_consumer_but_this_one(self, action: str) -> None:
+        path = f"/v1/queues/{{queue}}/consumers/{{consumer}}/{action}"
+        (access,) = (each.access for each in every_route() if each.path == path)
+        mine, default = ({"queue": "private$/orders", "consumer": each} for each in ("a", "default"))
+        authorize(token("read"), access, mine)
+        authorize(token("decide"), access, default)
+        with pytest.raises(ApiError, match="has not the verb decide for queue") as error:
+            authorize(token(*(set(VERBS) - {"decide"})), access, default)
+        assert "read as another consumer" in error.value.hint
+        with pytest.raises(ApiError, match="has not the verb read for queue"):
+            authorize(token(*(set(VERBS) - {"read"})), access, mine)
+
+
+@pytest.mark.parametrize(
+    ("verbs", "allowed", "is_broad"),
+    [
+        (["read"], READ_OF_0_1, True),
+        (["read", "enqueue"], READ_OF_0_1 | {"enqueue"}, True),
+        (["admin", "enqueue"], {"admin", "enqueue"}, False),
+        (["browse", "read"], {"browse", "read"}, False),
+        (["read", "metrics"], {"read", "metrics"}, False),
+        (["metrics"], {"metrics"}, False),
+    ],
+)
+def test_an_entry_of_0_1_keeps_its_meaning(
+    tmp_path: Path, verbs: list[str], allowed: set[str], is_broad: bool
+) -> None:
+    entry = f'[[token]]\nname = "a"\nsha256 = "{sha256(SECRET)}"\nverbs = {verbs}\n'
+    (found,) = config_of(tmp_path, entry).tokens
+    assert (found.verbs, found.is_broad) == (allowed, is_broad)
+
+
 def test_a_token_for_a_queue_is_one_for_its_journal_and_no_other() -> None:
     (route,) = (
         each
         for each in every_route()
         if (each.method, each.path) == ("GET", "/v1/queues/{queue}/rows")
     )
-    reader = token("read", queues=("private$/orders",))
+    reader = token("browse", queues=("private$/orders",))
     authorize(reader, route.access, {"queue": "private$/Orders;Journal"})
     with pytest.raises(ApiError, match="for queue private\\$/payments"):
         authorize(reader, route.access, {"queue": "private$/payments;journal"})
@@ -237,6 +279,19 @@ name = "orders-writer"
 sha256 = "{sha256(OTHER)}"
 queues = ["private$/o*"]
 verbs = ["enqueue"]
+[[token]]
+name = "numbers"
+sha256 = "{sha256(NUMBERS)}"
+verbs = ["metrics"]
+[[token]]
+name = "numbers-of-orders"
+sha256 = "{sha256(NUMBERS_OF_ORDERS)}"
+queues = ["private$/orders"]
+verbs = ["metrics"]
+[[token]]
+name = "query"
+sha256 = "{sha256(QUERY)}"
+verbs = ["browse", "read"]
 """)
     running = start(
         queues=["private$/orders", "private$/payments"],
@@ -268,7 +323,8 @@ verbs = ["enqueue"]
     for path, verb, queue in (
         ("queues/private$%2Forders/messages", "enqueue", "private$/orders"),
         ("queues/private$%2Forders/purge", "admin", "private$/orders"),
-        ("queues/private$/payments/consumers/default/register", "read", "private$/payments"),
+        ("queues/private$/payments/consumers/default/register", "decide", "private$/payments"),
+        ("queues/private$/payments/consumers/mine/register", "read", "private$/payments"),
     ):
         refused = call("POST", path, SECRET, json=message)
         assert refused.status_code == 403, path
@@ -278,12 +334,26 @@ verbs = ["enqueue"]
     assert call("GET", "queues/private$%2Forders/range?after=0", SECRET).json()["end"] == 1
     assert call("GET", "queues/private$%2Forders/range?after=0", OTHER).status_code == 403
     assert call("POST", "outgoing/messages", OTHER, json=[]).status_code == 403
-    assert (
-        requests.get(
-            f"{running.api}/metrics", headers={"Authorization": f"Bearer {SECRET}"}, timeout=20
-        ).status_code
-        == 403
-    )
+
+    def metrics(token: str) -> requests.Response:
+        headers = {"Authorization": f"Bearer {token}"}
+        return requests.get(f"{running.api}/metrics", headers=headers, timeout=20)
+
+    assert metrics(OTHER).status_code == 403
+    assert 'srmp_messages_accepted_total{queue="private$/payments"' in metrics(NUMBERS).text
+    for of_orders in (metrics(NUMBERS_OF_ORDERS).text, metrics(SECRET).text):
+        assert 'srmp_messages_accepted_total{queue="private$/orders"' in of_orders
+        assert "srmp_state_lag_seconds " in of_orders
+        for hidden in ("payments", "srmp_disk_free_bytes", "srmp_accept_seconds", "srmp_outgoing"):
+            assert hidden not in of_orders
+    for path in ("queues/private$/orders", "queues/private$/orders/rows?after=0&to=1"):
+        assert call("GET", path, NUMBERS).status_code == 403, path
+        assert call("GET", path, QUERY).status_code == 200, path
+    registering = {"from": 1, "holder": "a test"}
+    for consumer, status in (("default", 403), ("mine", 200)):
+        path = f"queues/private$/orders/consumers/{consumer}/register"
+        body = registering | {"epoch": call("GET", "status", QUERY).json()["epoch"]}
+        assert call("POST", path, QUERY, json=body).status_code == status, consumer
     assert requests.get(f"{running.api}/healthz", timeout=20).status_code == 200
 
     seen = call("GET", "status", SECRET).json()
@@ -317,6 +387,8 @@ verbs = ["enqueue"]
     assert "xorders1" not in said["hint"]
 
     log = running.stderr()
+    assert "token.broad name=orders-reader" in log
+    assert "token.broad name=query" not in log
     for secret in (SECRET, OTHER, "0123456789abcdef-admin", "0123456789abcdef-nobody"):
         assert secret not in log
 

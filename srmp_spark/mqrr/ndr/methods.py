@@ -136,7 +136,10 @@ class HandleRequest(NamedTuple):
     handle: ContextHandle
 
     def encode(self, _syntax: TransferSyntax) -> bytes:
-        """Return the stub with the handle."""
+        """Return the stub with the handle.
+
+        Raises :class:`LocalProtocolError` if the handle does not fit into its field.
+        """
         return write_handle(self.handle)
 
 
@@ -404,9 +407,10 @@ def _decode_open_for_move(stub: bytes, _syntax: TransferSyntax) -> OpenForMoveRe
 
 
 class Method(NamedTuple):
-    """One method of RemoteRead with the decoders of its request and its response.
+    """One method of RemoteRead, with the decoders of its request and of its response.
 
-    Whatever the stub holds, the two decoders raise only :class:`BadStubError`.
+    A decoder gets a stub and its transfer syntax, and returns the parameters. Whatever the stub
+    holds, it raises only :class:`BadStubError`.
     """
 
     name: str

@@ -50,8 +50,8 @@ _PAIR = Struct("<II")
 def write_queue_format(queue: QueueFormat, syntax: TransferSyntax, at: int = 0) -> bytes:
     """Return the bytes of ``queue`` for offset ``at`` of a stub, with the gap before them.
 
-    Raises :class:`LocalProtocolError` if the type is unknown, a value does not fit into its field,
-    the text holds a NUL or the text is too long.
+    The gap aligns them to 4 bytes, or 8 in NDR64. Raises :class:`LocalProtocolError` if the type is
+    unknown, a value does not fit into its field, the text holds a NUL or the text is too long.
     """
     wide = syntax is NDR64
     size = 8 if wide else 4
@@ -98,12 +98,12 @@ def _text(text: str, wide: bool) -> bytes:
 def read_queue_format(
     stub: bytes, at: int, syntax: TransferSyntax, *, fewest_behind: int
 ) -> tuple[QueueFormat, int]:
-    """Return the QUEUE_FORMAT at offset ``at`` of a stub, and the offset of its end.
+    """Return the QUEUE_FORMAT of a stub, and the offset of its end.
 
-    ``fewest_behind`` is the least size of the parameters that follow, in bytes. By this size the
-    function finds out whether an NDR64 ``PRIVATE`` is followed by its gap. Raises
-    :class:`BadStubError` if the tag differs from m_qft, the type is unknown, counts do not agree or
-    bytes are missing.
+    The QUEUE_FORMAT begins at ``at``, rounded up to its alignment. ``fewest_behind`` is the least
+    size of the parameters that follow, in bytes. By this size the function finds out whether an
+    NDR64 ``PRIVATE`` is followed by its gap. Raises :class:`BadStubError` if the tag differs from
+    m_qft, the type is unknown, counts do not agree or bytes are missing.
     """
     wide = syntax is NDR64
     size = 8 if wide else 4
@@ -149,9 +149,9 @@ def read_queue_format(
 def _read_text(stub: bytes, pointer_at: int, at: int, wide: bool) -> tuple[str, int]:
     """Return the text of the pointer at ``pointer_at``, and the offset of its end.
 
-    The text lies at offset ``at``. A NULL pointer, which the interface allows, is an empty text.
-    Raises :class:`BadStubError` if the counts do not agree, the text is too long, or its NUL is not
-    last.
+    The text lies at offset ``at``. ``wide`` states that the stub is NDR64. A NULL pointer, which
+    the interface allows, is an empty text. Raises :class:`BadStubError` if the counts do not agree,
+    the text is too long, bytes are missing, or its NUL is not last.
     """
     need(stub, pointer_at, 8 if wide else 4, "the pointer to a queue name")
     if not (_U64 if wide else _U32).unpack_from(stub, pointer_at)[0]:

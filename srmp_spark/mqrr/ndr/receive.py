@@ -107,7 +107,7 @@ class StartReceiveResponse(NamedTuple):
     def encode(self, syntax: TransferSyntax) -> bytes:
         """Return the stub of the response.
 
-        Raises :class:`LocalProtocolError` for more than two sections or a number out of its range.
+        Raises :class:`LocalProtocolError` for more than two sections or a value out of its range.
         """
         if syntax is NDR64:
             return _encode64(self)
@@ -117,7 +117,7 @@ class StartReceiveResponse(NamedTuple):
 def failure(status: int) -> StartReceiveResponse:
     """Return the response of a server that fails with ``status`` and returns no message.
 
-    Every [out] parameter must be sent, so each is 0 or empty.
+    Every [out] parameter must be sent, so each of the others is 0 or empty.
     """
     return StartReceiveResponse(0, 0, (), status)
 
@@ -179,8 +179,8 @@ def _encode64(response: StartReceiveResponse) -> bytes:
 def decode_start_receive_response(stub: bytes, syntax: TransferSyntax) -> StartReceiveResponse:
     """Decode the response of opnums 7 and 13.
 
-    Raises :class:`BadStubError` if counts do not agree, a NULL pointer stands for something, there
-    are more than two sections, or bytes are missing.
+    Raises :class:`BadStubError` if counts do not agree, a pointer is NULL although its count is not
+    0, there are more than two sections, or bytes are missing.
     """
     wide = syntax is NDR64
     out, layout, count_layout = (_OUT64, _SECTION64, _U64) if wide else (_OUT, _SECTION, _U32)

@@ -25,7 +25,10 @@ class ContextHandle(NamedTuple):
 
     @property
     def is_null(self) -> bool:
-        """Return whether this is the null handle, which a successful close returns."""
+        """Return whether this is the null handle, whose UUID is zero.
+
+        A successful close returns the null handle.
+        """
         return self.uuid == NULL_GUID_BYTES
 
     def __repr__(self) -> str:
@@ -37,7 +40,7 @@ _HANDLE = Struct("<I16s")
 
 
 def read_handle(data: bytes) -> ContextHandle:
-    """Return the context handle in 20 bytes."""
+    """Return the context handle in ``data``, which the caller has cut to exactly 20 bytes."""
     return ContextHandle(*_HANDLE.unpack(data))
 
 
@@ -57,7 +60,7 @@ def write_handle(handle: ContextHandle) -> bytes:
 def need(stub: bytes, at: int, size: int, what: str) -> None:
     """Raise :class:`BadStubError` if fewer than ``size`` bytes follow offset ``at`` of the stub.
 
-    ``what`` names the missing part in the error.
+    The byte at offset ``at`` counts too. ``what`` names the missing part in the error.
     """
     if size > len(stub) - at:
         raise BadStubError(

@@ -83,11 +83,12 @@ class BaseFields(NamedTuple):
 
 
 def parse_base_header(data: bytes, end: int) -> BaseFields:
-    """Parse the BaseHeader at the beginning of ``data``.
+    """Parse the BaseHeader at the beginning of ``data``, whose bytes end at ``end``.
 
-    Raises :class:`RemoteProtocolError` if the version or signature is another one, or if the packet
-    is internal. An internal packet (Flags.IN) establishes a connection or acknowledges a session
-    and is never a UserMessage. Raises :class:`LimitExceededError` if PacketSize is above 4 MiB.
+    Raises :class:`RemoteProtocolError` if the header is cut, if the version or signature is another
+    one, or if the packet is internal. An internal packet (Flags.IN) establishes a connection or
+    acknowledges a session and is never a UserMessage. Raises :class:`LimitExceededError` if
+    PacketSize is above 4 MiB.
     """
     require(0, SIZE, end, "BaseHeader", _SECTION)
     version, reserved, flags, signature, packet_size, time_to_reach_queue = _LAYOUT.unpack_from(
@@ -113,10 +114,11 @@ def parse_base_header(data: bytes, end: int) -> BaseFields:
 
 
 def absolute_time_to_reach_queue(sent_time: int, seconds: int) -> int:
-    """Return the moment SentTime + TimeToReachQueue that a server writes ([MS-MQRR] 3.1.4.7).
+    """Return the moment until which a message had to reach its queue, as a remote read has it.
 
-    The moment is in seconds since 1970. Infinite stays infinite. A sum that does not fit into 32
-    bits becomes infinite: wrapped around, the message would have expired long ago.
+    A server writes this moment ([MS-MQRR] 3.1.4.7): SentTime plus the ``seconds`` of
+    TimeToReachQueue, in seconds since 1970. Infinite stays infinite. A sum that does not fit into
+    32 bits becomes infinite: wrapped around, the message would have expired long ago.
     """
     return INFINITE if seconds == INFINITE else min(sent_time + seconds, INFINITE)
 

@@ -54,8 +54,9 @@ class HostAddress:
     def encode(self, size: int) -> bytes:
         """Encode AddressLength, AddressType, AddressScope and ``size`` bytes of the address.
 
-        A longer address is cut to ``size`` bytes. A shorter address is filled with zeros. Raises
-        :class:`LocalProtocolError` if a number does not fit into its field.
+        The result has ``size`` + 8 bytes. A longer address is cut to ``size`` bytes. A shorter
+        address is filled with zeros. Raises :class:`LocalProtocolError` if a number does not fit
+        into its field.
         """
         return _encode(self, size)
 
@@ -85,7 +86,8 @@ def ip_address(packed: bytes, scope: int = 0) -> HostAddress:
 def parse_host_address(data: bytes) -> HostAddress:
     """Parse an address as :meth:`HostAddress.encode` writes it.
 
-    All bytes of ``data`` after the first eight are the address.
+    All bytes of ``data`` after the first eight are the address. The caller has checked that there
+    are at least eight bytes.
     """
     length, kind, scope = _LAYOUT.unpack_from(data)
     return HostAddress(length=length, type=kind, scope=scope, address=data[_LAYOUT.size :])

@@ -97,9 +97,9 @@ class MessagePacket:
 
     @property
     def delivery(self) -> Delivery:
-        """Return MSMQ's word for how far the message survives.
+        """Return the delivery of the message: transactional, recoverable or express.
 
-        The word is transactional, recoverable or express.
+        These are MSMQ's words for how far a message survives.
         """
         if self.transaction is not None:
             return "transactional"
@@ -107,7 +107,7 @@ class MessagePacket:
 
     @property
     def body(self) -> bytes:
-        """Return the body of the message.
+        """Return the body of the message, or the part of the body that was sent.
 
         The body of a message that was sent over HTTP lies in the compound message. [MS-MQDMPR]
         3.1.7.1.32 would put the body into the MessagePropertiesHeader as well, but the packets that
@@ -134,9 +134,10 @@ class MessagePacket:
         return self.encode_pieces().joined()
 
     def encode_pieces(self) -> EncodedPacket:
-        """Encode the packet in the three pieces into which a reader's limit divides it.
+        """Encode the packet as head, counted part and tail (:class:`EncodedPacket`).
 
-        Raises :class:`LocalProtocolError` as :meth:`encode` does.
+        A reader's limit divides the packet so. Raises :class:`LocalProtocolError` as :meth:`encode`
+        does.
         """
         if self.missing:
             raise LocalProtocolError(
@@ -202,7 +203,7 @@ class MessagePacket:
 
 
 class EncodedPacket(NamedTuple):
-    """The bytes of one packet, divided where a reader's limit may cut."""
+    """The bytes of one packet, divided into the part that a reader's limit counts and the rest."""
 
     head: bytes
     """"Message packet headers": all bytes before the first byte that the limit counts."""
@@ -237,7 +238,7 @@ class Head(NamedTuple):
     packet_size: int
     """Bytes of the whole packet, SessionHeader included."""
     at: int
-    """Offset at which the second half begins."""
+    """Offset in the parsed bytes at which the second half begins, or their end."""
 
 
 class _Tail(NamedTuple):
@@ -251,10 +252,10 @@ class _Tail(NamedTuple):
 
 
 def parse_message_packet(data: bytes) -> MessagePacket:
-    """Parse a whole packet.
+    """Parse a whole packet, and return it.
 
-    Raises :class:`RemoteProtocolError` if the packet is cut or inconsistent. No other exception is
-    raised, whatever ``data`` is.
+    Raises :class:`RemoteProtocolError` (also as :class:`LimitExceededError`) if the packet is cut,
+    inconsistent or beyond a limit. No other exception is raised, whatever ``data`` is.
     """
     head = parse_head(data)
     if head.packet_size > len(data):

@@ -65,10 +65,10 @@ class FormatNameElement:
         return self.direct if self.direct[:7].upper() == "DIRECT=" else f"DIRECT={self.direct}"
 
     def encode(self, before: int) -> bytes:
-        """Encode the element for offset ``before`` (in bytes) of its header.
+        """Encode the element, which begins ``before`` bytes after the start of its list's header.
 
-        Raises :class:`LocalProtocolError` if a number is out of range or a direct name contains a
-        NUL.
+        Its padding depends on that offset. Raises :class:`LocalProtocolError` if a number is out of
+        range or a direct name contains a NUL.
         """
         out = _U16.pack(self.type)
         if self.type is FormatType.DIRECT:

@@ -65,10 +65,10 @@ class QueueName:
     r"""``OS:host\private$\orders``: a direct format name without ``DIRECT=`` (type ``DIRECT``)."""
 
     def encode(self, before: int) -> bytes:
-        """Encode the name for offset ``before`` (in bytes) of its header.
+        """Encode the name, which begins ``before`` bytes after the start of the UserHeader.
 
-        Raises :class:`LocalProtocolError` if a direct name needs 65,536 bytes or more, or if a
-        number is out of range.
+        The padding of a direct name depends on that offset. Raises :class:`LocalProtocolError` if a
+        direct name needs 65,536 bytes or more or contains a NUL, or if a number is out of range.
         """
         if self.type is _T.DIRECT:
             return _encode_direct(self.direct, before % 4)
@@ -103,10 +103,11 @@ def direct_queue(name: str) -> QueueName:
 def parse_queue_name(
     kind: int, allowed: frozenset[QueueNameType], data: bytes, start: int, at: int, end: int
 ) -> tuple[QueueName, int]:
-    """Parse the name of type ``kind`` at ``at``; return the name and the offset of the next field.
+    """Parse the name of type ``kind`` at ``at``; return it and the offset of the next field.
 
     ``start`` is the offset of the header that contains the name. Raises
-    :class:`RemoteProtocolError` if ``kind`` is not in ``allowed``, or if the name is cut.
+    :class:`RemoteProtocolError` if ``kind`` is not in ``allowed``, if the name is cut, or if a
+    direct name has an odd number of bytes.
     """
     if kind not in allowed:
         raise RemoteProtocolError(f"queue name type {kind} is not allowed here", section=_SECTION)
@@ -165,9 +166,10 @@ def format_name(
 
 
 def _host_of(admin: QueueName, *, source: str, destination: str) -> str | None:
-    """Return the GUID of the queue manager of an administration queue.
+    """Return the GUID of the queue manager of the administration queue ``admin``.
 
-    Return ``None`` for a public or a direct name, because such a name does not contain the GUID.
+    ``source`` and ``destination`` are the GUIDs of the message's two queue managers. Return
+    ``None`` for a public or a direct name, because such a name does not contain the GUID.
     """
     hosts = {
         _T.PRIVATE_ON_SOURCE: source,

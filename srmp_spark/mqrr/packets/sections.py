@@ -124,9 +124,9 @@ def whole_packet(sections: Sequence[SectionBuffer]) -> tuple[bytes, MessagePacke
 def join_sections(sections: Sequence[SectionBuffer]) -> MessagePacket:
     """Parse the packet from the sections that a read returned.
 
-    The bytes that the reader did not ask for are counted in ``missing`` of the packet. Raises
-    :class:`RemoteProtocolError` if the sections do not belong together, or if the packet is broken
-    or cut elsewhere.
+    The bytes of the body that the reader did not ask for are counted in ``missing`` of the packet.
+    Raises :class:`RemoteProtocolError` if the sections do not belong together, or if the packet is
+    broken or cut elsewhere.
     """
     kinds = tuple(section.type for section in sections)
     if kinds == (_T.FULL_PACKET,):

@@ -82,7 +82,7 @@ class SecurityHeader:
         return ProviderInfo(int.from_bytes(self.provider_info[:4], "little"), name)
 
     def encode(self) -> bytes:
-        """Encode 16 bytes and the parts, each padded.
+        """Encode the fixed 16 bytes of the header, and the parts of SecurityData, each padded.
 
         Raises :class:`LocalProtocolError` if a part is too long.
         """

@@ -125,7 +125,10 @@ A server writes these two headers because both MUST be present.
 
 
 def begins_trailers(data: bytes, at: int, end: int) -> bool:
-    """Return whether an ExtensionHeader can begin at ``at``, or the packet ends there."""
+    """Return whether an ExtensionHeader can begin at ``at``, or the packet ends there.
+
+    The function looks for the size of an ExtensionHeader.
+    """
     return at == end or (
         at + EXTENSION_SIZE <= end and _U32.unpack_from(data, at)[0] == EXTENSION_SIZE
     )

@@ -185,8 +185,8 @@ class UserHeader:
 def parse_user_header(data: bytes, at: int, end: int) -> tuple[UserHeader, int, int]:
     """Parse the header at ``at``; return the header, the announced headers and the next offset.
 
-    The announced headers are bits of :class:`Announced`. Raises :class:`RemoteProtocolError` if a
-    queue name is cut or has a type that is not allowed in its place.
+    The announced headers are bits of :class:`Announced`. Raises :class:`RemoteProtocolError` if the
+    header or a queue name is cut, or if a queue has a type that is not allowed in its place.
     """
     start = at
     require(at, FIXED_SIZE, end, "UserHeader", _SECTION)
@@ -221,8 +221,9 @@ def parse_user_header(data: bytes, at: int, end: int) -> tuple[UserHeader, int, 
 
 
 def address_overlay(address: HostAddress) -> bytes:
-    """Encode ``address`` as ``queue_manager_address`` of a message to a direct name.
+    """Encode ``address`` as the 16 bytes ``queue_manager_address`` of a UserHeader.
 
-    ``address`` is the host that the message was received from.
+    The header is that of a message to a direct name, and ``address`` is the host that the message
+    was received from. Only the first 8 bytes of the address fit.
     """
     return address.encode(OVERLAY_SIZE - 8)

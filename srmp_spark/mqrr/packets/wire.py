@@ -8,8 +8,8 @@ from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 def require(at: int, size: int, end: int, what: str, section: str) -> None:
     """Check that ``size`` bytes lie between the offsets ``at`` and ``end``.
 
-    Raises :class:`RemoteProtocolError` with the name of the field (``what``) if fewer bytes are
-    left.
+    Raises :class:`RemoteProtocolError` if fewer bytes are left. It names the field (``what``) and
+    the ``section`` of the specification.
     """
     if size > end - at:
         raise RemoteProtocolError(
@@ -21,7 +21,7 @@ def require(at: int, size: int, end: int, what: str, section: str) -> None:
 def padded(size: int) -> int:
     """Return ``size`` (in bytes) rounded up to a multiple of four.
 
-    The result is the offset of the next header, counted from the start of this header.
+    For the size of a header, the result is the offset of the next header from its start.
     """
     return size + 3 & ~3
 
@@ -32,7 +32,7 @@ def pad(data: bytes) -> bytes:
 
 
 def read_wchars(data: bytes, at: int, count: int) -> str:
-    """Decode a text of at most ``count`` WCHARs at ``at``; the text ends at its first NUL.
+    """Decode at most ``count`` WCHARs at ``at``, and return the text before the first NUL.
 
     The caller has checked that ``2 × count`` bytes are there.
     """

@@ -12,6 +12,11 @@ Connections of one client form an *association*. Context handles live in the ass
 a connection, so a second connection can use a handle that the first one opened. When the last
 connection of an association is closed, its handles are run down.
 
+Words of this package. A *stub* holds the parameters of a request or of a response. A *fragment* is
+the part of a request or response in one PDU. A *leg* is one message of a security negotiation, and
+a *token* is the part of a PDU that a security provider makes. The *owner* of a connection is the
+caller of its methods, which does the input and output.
+
 ============================  ==================================================================
 :mod:`.pdu`                   the 16 bytes at the beginning of all PDUs, the authentication
                               trailer at the end, the stream

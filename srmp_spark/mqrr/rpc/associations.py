@@ -44,7 +44,7 @@ class Association(Generic[Value]):
         self._new_uuid = new_uuid
 
     def open(self, value: Value) -> ContextHandle:
-        """Create and return a context handle for ``value``.
+        """Create a context handle for ``value``, and return it.
 
         Raises :class:`LimitExceededError` if ``HANDLES_MAX`` handles are open,
         :class:`LocalProtocolError` if the new UUID is zero or in use.
@@ -62,9 +62,9 @@ class Association(Generic[Value]):
         return ContextHandle(0, uuid)
 
     def find(self, handle: ContextHandle) -> Value | None:
-        """Return the value of a context handle.
+        """Return the value of a context handle, or ``None`` if the handle is unknown.
 
-        Return ``None`` if the handle is unknown; the fault is then nca_s_fault_context_mismatch.
+        The fault for an unknown handle is nca_s_fault_context_mismatch.
         """
         return self._handles.get(handle.uuid) if handle.attributes == 0 else None
 
@@ -99,7 +99,8 @@ class Association(Generic[Value]):
 class Associations(Generic[Value]):
     """All association groups of a server.
 
-    ``new_id`` and ``new_uuid`` must return random values: a client that guesses one may use it.
+    ``new_id`` returns a random number of 32 bits for a group, ``new_uuid`` 16 random bytes for a
+    context handle. Both must be random, because a client that guesses one may use it.
     """
 
     __slots__ = ("_groups", "_new_id", "_new_uuid")
@@ -112,10 +113,11 @@ class Associations(Generic[Value]):
     def join(self, group_id: int, peer: str) -> Association[Value]:
         """Return the association for a new connection from ``peer``, and count the connection.
 
-        ``group_id`` 0 creates an association; any other number joins the association with this
-        identifier. Raises :class:`RemoteProtocolError` if that association does not exist or
-        belongs to another IP address. Raises :class:`LimitExceededError` if ``ASSOCIATIONS_MAX``
-        groups exist.
+        ``peer`` is the IP address of the client. ``group_id`` 0 creates an association; any other
+        number joins the association with this identifier. Raises :class:`RemoteProtocolError` if
+        that association does not exist or belongs to another IP address. Raises
+        :class:`LimitExceededError` if ``ASSOCIATIONS_MAX`` groups exist, and
+        :class:`LocalProtocolError` if ``new_id`` returns no free number.
         """
         if group_id:
             association = self._groups.get(group_id)

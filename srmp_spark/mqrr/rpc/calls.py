@@ -173,10 +173,11 @@ def request_pieces(
     token_size: int = 0,
     object_uuid: bytes | None = None,
 ) -> Iterator[Piece]:
-    """Yield a request in fragments of at most ``fragment`` bytes.
+    """Yield a request in fragments, whose PDUs have at most ``fragment`` bytes each.
 
-    Each fragment leaves room for a token of ``token_size`` bytes (0: no token). Raises
-    :class:`LocalProtocolError` if no room is left for the stub.
+    ``context_id`` and ``opnum`` name the method; ``object_uuid`` is the 16 bytes of an object's
+    UUID, if there is one. Each fragment leaves room for a token of ``token_size`` bytes (0: no
+    token). Raises :class:`LocalProtocolError` if no room is left for the stub.
     """
     flags = 0 if object_uuid is None else OBJECT_UUID
     object_bytes = object_uuid or b""
@@ -192,9 +193,9 @@ def request_pieces(
 def response_pieces(
     context_id: int, stub: bytes, *, fragment: int, token_size: int = 0
 ) -> Iterator[Piece]:
-    """Yield a response in fragments of at most ``fragment`` bytes.
+    """Yield a response in fragments, whose PDUs have at most ``fragment`` bytes each.
 
-    The fragments are like those of :func:`request_pieces`.
+    The fragments are like those of :func:`request_pieces`, and the same error is raised.
     """
     for first, piece, left in _cut(stub, fragment, CALL_HEADER_SIZE, token_size):
         head = _RESPONSE.pack(left, context_id, 0)
@@ -206,7 +207,8 @@ def _cut(
 ) -> Iterator[tuple[int, bytes, int]]:
     """Yield (FIRST_FRAGMENT or 0, the piece, bytes of stub left including the piece).
 
-    Raises :class:`LocalProtocolError` if a fragment leaves no room for the stub.
+    ``header`` is the number of bytes between the common header and the stub. Raises
+    :class:`LocalProtocolError` if a fragment leaves no room for the stub.
     """
     room = fragment - HEADER_SIZE - header - (SEC_TRAILER_SIZE + token_size if token_size else 0)
     # Pieces are multiples of 16 bytes, so only the last piece needs padding before its trailer.
@@ -222,7 +224,9 @@ def _cut(
 class Assembly:
     """Joins the fragments of one call into its stub.
 
-    The fragments are appended to one buffer, because a sender may make them very small.
+    ``first`` is the first fragment, which :meth:`add` must get too. ``limit`` is the most bytes of
+    the stub, and ``limit_name`` its name for an error. The fragments are appended to one buffer,
+    because a sender may make them very small.
     """
 
     __slots__ = ("_count", "_data", "call_id", "first", "limit", "limit_name")
@@ -237,10 +241,10 @@ class Assembly:
         self._count = 0
 
     def add(self, fragment: Request | Response) -> None:
-        """Append the next fragment.
+        """Append the next fragment, or the first one.
 
         Raises :class:`RemoteProtocolError` if context or method differ from the first fragment's.
-        Raises :class:`LimitExceededError` if there are too many bytes or too many fragments.
+        Raises :class:`LimitExceededError` beyond the limit of the stub or FRAGMENTS_MAX.
         """
         if fragment.context_id != self.first.context_id or (
             isinstance(fragment, Request)
@@ -269,6 +273,6 @@ class Assembly:
         return len(self._data)
 
     def stub(self) -> bytes:
-        """Return the bytes of the whole stub."""
+        """Return the bytes of all fragments so far: of the whole stub after the last one."""
         # This copies only a bytearray: ``bytes`` returns an immutable value unchanged.
         return bytes(self._data)

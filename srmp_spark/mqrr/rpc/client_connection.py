@@ -105,14 +105,14 @@ class Bound(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """Reports that a whole response to one call was received."""
+    """Reports that a whole response to one call was received; ``stub`` holds its parameters."""
 
     call_id: int
     stub: bytes
 
 
 class Faulted(NamedTuple):
-    """The server answered one call with a fault.
+    """Reports that the server answered one call with a fault.
 
     The call failed before its method ran, or its method returns nothing and failed.
     """
@@ -127,14 +127,14 @@ class Faulted(NamedTuple):
 
 
 class ShutdownAsked(NamedTuple):
-    """The server wants the connection closed.
+    """Reports that the server wants the connection closed.
 
     Make no more calls on this connection, and close it when no call waits.
     """
 
 
 class Closed(NamedTuple):
-    """The connection can no longer be used.
+    """Reports that the connection can no longer be used.
 
     Send the data that is left to send, then close the transport.
     """
@@ -158,9 +158,11 @@ class _Pending:
 
 
 class ClientConnection:
-    """The client's side of one transport connection.
+    """The client's side of one transport connection, without I/O.
 
-    ``now`` and all deadlines are in seconds on the monotonic clock.
+    Methods that return results return a list of :class:`Bound`, :class:`Answered`,
+    :class:`Faulted`, :class:`ShutdownAsked` and :class:`Closed`. ``now`` and all deadlines are in
+    seconds on the monotonic clock.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -237,7 +239,7 @@ class ClientConnection:
         return CALL_ID_MAX - self._call_id
 
     def call(self, opnum: int, stub: bytes, now: float, *, timeout_s: float | None = None) -> int:
-        """Queue a call for :meth:`data_to_send` and return its number (call_id).
+        """Queue a call of the method ``opnum`` for :meth:`data_to_send`, and return its call_id.
 
         The answer is returned by :meth:`receive`. ``timeout_s`` replaces the usual time-out in
         seconds, for a call that may wait on purpose. Raises :class:`LocalProtocolError` before
@@ -290,8 +292,8 @@ class ClientConnection:
     def orphan(self, call_id: int) -> None:
         """Abandon a call and close the connection; do nothing if the call has its answer already.
 
-        No answer is received. The connection is closed because the server may not support orphaned
-        calls.
+        No answer is received. The next method that returns results returns :class:`Closed`. The
+        connection is closed because the server may not support orphaned calls.
         """
         if call_id in self._calls:
             self._out.append(encode_orphaned(call_id))
@@ -300,9 +302,9 @@ class ClientConnection:
     def receive(self, data: bytes, pdus_max: int | None = None) -> list[ClientResult]:
         """Process received bytes and return the results.
 
-        Never raises for bytes that a server sends: a protocol error closes the connection. After
-        ``pdus_max`` PDUs the rest waits for the next call, which may be a call without data
-        (:attr:`is_behind`).
+        Never raises for bytes that a server sends: a protocol error closes the connection. At most
+        ``pdus_max`` PDUs are processed (``None``: no limit). The rest waits for the next call,
+        which may be a call without data (:attr:`is_behind`).
         """
         if not self._is_closed():
             try:

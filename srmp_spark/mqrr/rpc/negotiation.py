@@ -36,9 +36,9 @@ def syntax_id(syntax: TransferSyntax) -> SyntaxId:
 
 
 def features_of(syntax: SyntaxId) -> int | None:
-    """Return the bit mask of features that ``syntax`` carries.
+    """Return the bit mask of features that ``syntax`` carries, or ``None`` if it carries none.
 
-    Return ``None`` if ``syntax`` identifies a transfer syntax instead.
+    ``syntax`` then identifies a transfer syntax instead.
     """
     raw = guid_bytes(syntax.uuid)
     if raw[:8] != FEATURES_PREFIX or syntax.version != FEATURES_VERSION:
@@ -123,9 +123,10 @@ def answer(
 def _choose(
     interface: SyntaxId, contexts: Iterable[Context], served: Collection[TransferSyntax]
 ) -> TransferSyntax | None:
-    """Return the transfer syntax for an interface, or ``None`` if no known one is offered.
+    """Return the transfer syntax for an interface, or ``None`` if none of ``served`` is offered.
 
-    The preferred syntax is chosen if it is offered, else the first one that is served.
+    ``served`` are the syntaxes in which the server can answer. The preferred syntax is chosen if it
+    is offered, else the first of ``served`` in the order of the offers.
     """
     offered = [
         syntax

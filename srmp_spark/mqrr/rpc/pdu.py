@@ -116,7 +116,7 @@ def encode_pdu(
     *,
     stub_at: int | None = None,
 ) -> bytes:
-    """Encode a PDU of type ``kind``.
+    """Encode a PDU of type ``kind`` with these ``flags``, and return its bytes.
 
     With ``auth``, the trailer is aligned to 16 bytes from the stub. The stub begins ``stub_at``
     bytes into ``body``. PDUs of a negotiation have no stub (``stub_at`` is ``None``): their trailer
@@ -220,7 +220,7 @@ class PduStream:
         self._buffer = bytearray()
 
     def receive(self, data: bytes) -> Iterator[bytes]:
-        """Add ``data`` and yield each PDU that is complete.
+        """Add ``data``, and yield the bytes of each PDU that is complete.
 
         Complete PDUs are yielded even if the bytes after them are invalid. Raises
         :class:`RemoteProtocolError` as soon as the next bytes cannot begin a PDU, because the rest

@@ -54,25 +54,29 @@ class SecurityContext(Protocol):
     """Bytes of the authentication token, which is the signature, in each PDU."""
 
     def step(self, token: bytes) -> bytes:
-        """Return the next token, in answer to the peer's ``token``.
+        """Return the next token of the negotiation, in answer to the peer's ``token``.
 
-        Return ``b""`` if no token is to be sent. Raises :class:`SecurityError` if the peer's token
-        is invalid.
+        ``token`` is empty for the first step of a client. Return ``b""`` if no token is to be sent.
+        Raises :class:`SecurityError` if the peer's token is invalid.
         """
         ...
 
     def protect(
         self, header: bytes, body: bytes, trailer: bytes, *, sign_header: bool
     ) -> tuple[bytes, bytes]:
-        """Return the body as it is sent (signed or encrypted), and the token."""
+        """Return the body as it is sent (signed or encrypted), and the token.
+
+        ``sign_header`` states that header and trailer are signed with the body.
+        """
         ...
 
     def unprotect(
         self, header: bytes, body: bytes, trailer: bytes, token: bytes, *, sign_header: bool
     ) -> bytes:
-        """Return the body as the peer wrote it.
+        """Return the body in plain text, as the peer wrote it, after a check of ``token``.
 
-        Raises :class:`SecurityError` if the token is invalid.
+        ``sign_header`` states that header and trailer were signed with the body. Raises
+        :class:`SecurityError` if the token is invalid.
         """
         ...
 
@@ -113,7 +117,10 @@ class ConnectionSecurity:
         return self.context.complete
 
     def trailer(self, token: bytes) -> AuthTrailer | None:
-        """Return the authentication trailer with ``token``, or ``None`` for an empty token."""
+        """Return the authentication trailer with ``token``, or ``None`` for an empty token.
+
+        Its type, level and context are those of this object.
+        """
         return (
             AuthTrailer(self.context.auth_type, self.level, self.context_id, token)
             if token
@@ -124,10 +131,10 @@ class ConnectionSecurity:
 def encode_piece(
     kind: int, call_id: int, piece: Piece, flags: int, security: ConnectionSecurity | None
 ) -> bytes:
-    """Encode the PDU of one fragment, protected as negotiated.
+    """Encode the PDU of one fragment, signed or encrypted as negotiated.
 
-    Raises :class:`LocalProtocolError` if the security provider returns a body or token of another
-    size.
+    ``kind`` is the type of the PDU. ``flags`` are added to those of ``piece``. Raises
+    :class:`LocalProtocolError` if the security provider returns a body or token of another size.
     """
     if security is None or not security.protects:
         return encode_pdu(kind, piece.flags | flags, call_id, piece.body)
@@ -147,11 +154,11 @@ def encode_piece(
 
 
 def open_piece(pdu: Pdu, stub: bytes, stub_at: int, security: ConnectionSecurity | None) -> bytes:
-    """Verify and decrypt one fragment, and return its stub.
+    """Verify and decrypt one fragment, and return its stub in plain text.
 
-    The result is in plain text. ``stub`` is the stub as received; it begins ``stub_at`` bytes into
-    the body. Raises :class:`SecurityError` if a token is invalid, is missing, or belongs to another
-    context or level.
+    ``stub`` is the stub as received; it begins ``stub_at`` bytes into the body. ``security`` is
+    ``None`` if no security was negotiated. Raises :class:`SecurityError` if a token is invalid, is
+    missing, or belongs to another context or level.
     """
     if security is None or not security.context.complete:
         if pdu.auth is not None:

@@ -108,10 +108,11 @@ class _RefusedError(Exception):
 
 
 class ServerConnection:
-    """The server's side of one transport connection.
+    """The server's side of one transport connection, without I/O.
 
-    ``peer`` is the IP address of the client. The connection was accepted at ``now``. Every ``now``
-    and every deadline is in seconds on the monotonic clock.
+    Methods that return events return a list of those in :mod:`.server_events`. ``peer`` is the IP
+    address of the client. The connection was accepted at ``now``. Every ``now`` and every deadline
+    is in seconds on the monotonic clock.
     """
 
     def __init__(
@@ -178,7 +179,8 @@ class ServerConnection:
         """Process received bytes and return the events.
 
         Never raises for bytes that a client sends: a protocol error closes the connection. At most
-        ``pdus_max`` PDUs are processed; :attr:`is_behind` states whether others wait.
+        ``pdus_max`` PDUs are processed (``None``: no limit); :attr:`is_behind` states whether
+        others wait.
         """
         if not self._is_closed():
             try:
@@ -248,7 +250,7 @@ class ServerConnection:
         """Close this connection because the transport is lost or about to be closed.
 
         All its calls end. If it was the last connection of its association, the association ends
-        too. Returns the events.
+        too. Returns the events; without effect on a closed connection.
         """
         if self._state is not ServerState.CLOSED:
             self._close(ServerEvent.GONE, reason)
@@ -618,7 +620,11 @@ class ServerConnection:
         )
 
     def _refusal(self, request: Request, interface: SyntaxId) -> int | None:
-        """Return the status of the fault for a call that is refused; ``None`` if it is accepted."""
+        """Return the status of the fault with which a call is refused; ``None`` if it is accepted.
+
+        A call is refused below the least authentication level, for an unknown method, or while
+        CALLS_MAX calls wait.
+        """
         level = AuthLevel.NONE if self._security is None else self._security.level
         if level < self._settings.min_auth_level:
             return Status.ERROR_ACCESS_DENIED

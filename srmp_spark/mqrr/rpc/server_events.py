@@ -10,7 +10,7 @@ from srmp_spark.mqrr.rpc.binding import SyntaxId
 
 
 class CallReceived(NamedTuple):
-    """A whole request was received.
+    """Reports that a whole request was received.
 
     Answer with ``respond`` or ``fail`` of its connection. Calls may be answered in any order.
     """
@@ -43,9 +43,10 @@ class CallOrphaned(NamedTuple):
 
 
 class Rundown(NamedTuple):
-    """The last connection of an association was closed.
+    """Reports that the last connection of an association was closed.
 
-    Undo what its handles stood for. ``values`` is empty if another process keeps the handles.
+    Undo what the ``values`` of its handles stood for. ``values`` is empty if another process keeps
+    the handles.
     """
 
     association: Association[Any]
@@ -53,7 +54,7 @@ class Rundown(NamedTuple):
 
 
 class ConnectionClosed(NamedTuple):
-    """The connection is closed: send the remaining data, then close the transport.
+    """Reports that the connection is closed: send the remaining data, then close the transport.
 
     The unanswered ``calls`` need no answer.
     """

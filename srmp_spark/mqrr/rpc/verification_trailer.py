@@ -85,9 +85,11 @@ class VerificationTrailer(NamedTuple):
         interface: SyntaxId,
         transfer_syntax: SyntaxId,
     ) -> str | None:
-        """Return the name of the first field of the request that differs from this trailer.
+        """Return the name of the first field of this trailer that differs from the request.
 
-        Return ``None`` if no field differs. The arguments are the request as received.
+        Return ``None`` if no field differs. Fields that the trailer does not have are not compared.
+        The arguments are the request as received. ``header_signing`` states whether both sides
+        agreed to sign headers; it differs only if the trailer states it and they did not agree.
         """
         if self.header_signing and not header_signing:
             return "header signing"
@@ -126,9 +128,10 @@ def split_trailer(stub: bytes) -> tuple[bytes, VerificationTrailer | None]:
 
 
 def _commands(stub: bytes, at: int) -> list[tuple[int, bytes]] | None:
-    """Return the commands from offset ``at`` to the end of the stub.
+    """Return the commands from offset ``at`` to the end of the stub, as (number, value) pairs.
 
-    Return ``None`` if the commands do not end exactly at the end of the stub.
+    Return ``None`` if the commands do not end exactly at the end of the stub, or if there are more
+    than VERIFICATION_COMMANDS_MAX.
     """
     commands: list[tuple[int, bytes]] = []
     while at + _COMMAND.size <= len(stub) and len(commands) < VERIFICATION_COMMANDS_MAX:

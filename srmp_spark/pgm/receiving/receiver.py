@@ -115,9 +115,9 @@ class Receiver:
     def _arm(self, session: IncomingSession, when: float) -> None:
         """Set the timer of ``session`` to the time ``when``.
 
-        The caller does not set a later time than before: after a timer that is too early, ``poll``
-        checks the session and sets the timer again. With each packet the silence of the session
-        begins again, and all other timers are rare.
+        After a packet, :meth:`receive` only moves the timer to an earlier time. A timer that fires
+        too early costs little: ``poll`` finds nothing to do in the session, and sets the timer
+        again.
         """
         session.armed_at = when
         self._timers.set(session.key, when)

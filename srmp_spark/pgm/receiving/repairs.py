@@ -120,9 +120,10 @@ class Repairs:
         return True
 
     def lose(self, number: int, reason: LossReason) -> None:
-        """Mark ``number``, which must be missing, as lost, so that it is no longer requested.
+        """Mark ``number`` as lost, so that it is no longer requested.
 
-        If it is lost already, the earlier reason stays.
+        If it is lost already, the earlier reason stays. Raises :class:`KeyError` if ``number`` is
+        not missing.
         """
         repair = self._repairs[number]
         if repair.state is not RepairState.LOST:
@@ -131,7 +132,10 @@ class Repairs:
         self._timers.set(number, None)
 
     def lose_before(self, number: int, reason: LossReason) -> None:
-        """Mark all missing numbers before ``number`` (excluded) as lost."""
+        """Mark all missing numbers before ``number`` (excluded) as lost for ``reason``.
+
+        Numbers that are lost already keep their reason.
+        """
         for each in self._repairs:
             if each >= number:
                 break
@@ -145,7 +149,8 @@ class Repairs:
     def take_lost(self, number: int) -> LossReason | None:
         """Remove ``number`` if it is marked as lost, and return the reason.
 
-        Return ``None``, and keep the number, if it may still be repaired.
+        Return ``None``, and keep the number, if it may still be repaired. Raises :class:`KeyError`
+        if ``number`` is not missing.
         """
         repair = self._repairs[number]
         if repair.state is not RepairState.LOST:

@@ -94,7 +94,7 @@ class IncomingSession:
     # --- received packets -------------------------------------------------------------------------
 
     def begin(self, first: int) -> None:
-        """Open the window at number ``first``, because this source replaces another one.
+        """Open the window at the 32-bit number ``first``, because this source replaces another one.
 
         Call before any packet.
         """
@@ -298,7 +298,8 @@ class IncomingSession:
     def next_timer(self) -> float:
         """Return the time at which :meth:`poll` has something to do.
 
-        For an ended session it is the time at which the session can be removed.
+        The time is in seconds of the monotonic clock, and may have passed. For an ended session it
+        is the time at which the session can be removed.
         """
         idle_at = self.heard_at + self._settings.session_idle
         if self.state is SessionState.ENDED:

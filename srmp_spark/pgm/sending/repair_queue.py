@@ -32,7 +32,8 @@ class RepairQueue:
     def request(self, number: int, now: float) -> bool:
         """Let ``number`` wait for a repair, because a NAK was received.
 
-        Return whether the number is in the window; only then it waits.
+        Return whether the number is in the window; only then it waits. A number that waits already
+        waits once.
         """
         window = self._window
         if window.get(number) is None:

@@ -154,7 +154,8 @@ class Source:
     def close(self, now: float) -> None:
         """Begin to close the session: first the waiting APDUs are sent (RFC 3208 9.7.2).
 
-        Then OPT_FIN is announced, and repairs continue for TXW_SECS.
+        Then OPT_FIN is announced, and repairs continue for TXW_SECS. The call itself sends nothing:
+        the packets are those of :meth:`poll`. A second call does nothing.
         """
         self._move(SourceEvent.CLOSE)
         self._drained(now)
@@ -162,8 +163,8 @@ class Source:
     def reset(self, now: float, error_code: int = 0) -> None:
         """Abort the session and discard the waiting APDUs (RFC 3208 9.8.2).
 
-        ``error_code`` is sent in OPT_RST; the application defines its meaning. A second call, or
-        one after the end, does nothing.
+        :meth:`poll` then announces OPT_RST for TXW_SECS. ``error_code`` is sent in OPT_RST; the
+        application defines its meaning. A second call, or one after the end, does nothing.
         """
         was_reset = self._reset is not None
         self._move(SourceEvent.RESET)
@@ -238,8 +239,8 @@ class Source:
     def poll(self, now: float) -> list[Multicast]:
         """Return the packets to multicast now, and count them as sent.
 
-        The token bucket limits the packets. The window advances, and a session whose time is over
-        closes.
+        The token bucket limits the packets, and those without tokens wait for a later call. The
+        window advances, and a session whose time is over closes.
         """
         if self.state in ENDING and now >= self._closed_at:
             self._move(SourceEvent.EXPIRED)

@@ -27,7 +27,10 @@ def nla_of(text: str) -> Nla:
 
 
 def text_of(nla: Nla) -> str:
-    """Return an NLA as text for users, such as ``192.0.2.7``."""
+    """Return an NLA as text for users, such as ``192.0.2.7``.
+
+    Raises :class:`ValueError` if the NLA has neither 4 nor 16 octets.
+    """
     return str(ip_address(nla))
 
 

@@ -74,7 +74,7 @@ def _refuse(what: str, section: str = "RFC 3208 9") -> RemoteProtocolError:
 
 
 def read_options(packet: bytes, at: int, kind: PacketType) -> tuple[Options, int]:
-    """Parse the options that begin at offset ``at``; return them and the offset of their end.
+    """Parse the options that begin at offset ``at``; return (options, offset of their end).
 
     Options without a meaning in a packet of ``kind`` are ignored. Raises
     :class:`RemoteProtocolError` if lengths contradict each other, an option occurs twice or

@@ -36,30 +36,38 @@ from srmp_spark.queue_manager.api.streams import StreamsApi
 from srmp_spark.queue_manager.api.subscriptions import SubscriptionsApi
 from srmp_spark.queue_manager.queues.catalogue import Catalogue, UnknownQueueError
 from srmp_spark.queue_manager.srmp_port.port_limits import API_CONNECTIONS_MAX
-from srmp_spark.queue_manager.trust.tokens import VERBS, Token
+from srmp_spark.queue_manager.trust.tokens import Token
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
 
 CALLS_OF_TOKEN_MAX = API_CONNECTIONS_MAX // 2
-"""Calls with one API token that are not answered completely. One more is answered 503.
+"""Most calls of one API token that are not answered completely. One more is answered 503.
 
 Long polls and unread answers keep their connections. Half of the port stays for the other tokens.
 """
 
 OPEN = Access("none", Extent.NOBODY)
-READ, ENQUEUE, ADMIN = (Access(verb, Extent.QUEUE) for verb in VERBS)
-READ_ALL, ENQUEUE_ALL, ADMIN_ALL = (Access(verb, Extent.ALL) for verb in VERBS)
 ANY = Access("any", Extent.SEEN)
+METRICS = Access("metrics", Extent.SEEN)
+BROWSE = Access("browse", Extent.QUEUE)
+RECEIVE = Access("read", Extent.QUEUE, default_verb="decide")
+ENQUEUE = Access("enqueue", Extent.QUEUE)
+ADMIN = Access("admin", Extent.QUEUE)
+BROWSE_ALL = Access("browse", Extent.ALL)
+ENQUEUE_ALL = Access("enqueue", Extent.ALL)
+ADMIN_ALL = Access("admin", Extent.ALL)
 
 log = logging.getLogger(__name__)
 
 
 def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
-    """Return every route of the API, with the permission that its caller needs.
+    """Return every route of the API, with its handler and the permission that its caller needs.
 
-    A call that changes nothing but the mark of a consumer (what it has received) requires ``read``,
-    because a reader that receives also marks.
+    ``health`` handles ``/healthz``, ``/readyz``, ``/metrics`` and ``status``. A call that changes
+    nothing but the mark of a consumer (what it has received) requires ``read``, because a reader
+    that receives also marks. The mark of the consumer ``default`` requires ``decide``, because that
+    mark decides which receipts are sent.
     """
     queues, consumers, rows, messages = (
         QueuesApi(manager),
@@ -69,13 +77,14 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
     )
     outbox, outgoing, streams = OutboxApi(manager), OutgoingApi(manager), StreamsApi(manager)
     subscriptions = SubscriptionsApi(manager)
+    consumer = "/v1/queues/{queue}/consumers/{consumer}"
     return [
         Route("GET", "/healthz", OPEN, health.healthz),
         Route("GET", "/readyz", OPEN, health.readyz),
-        Route("GET", "/metrics", READ_ALL, health.metrics),
+        Route("GET", "/metrics", METRICS, health.metrics),
         Route("GET", "/v1/status", ANY, health.status),
         Route("GET", "/v1/queues", ANY, queues.list),
-        Route("GET", "/v1/queues/{queue}", READ, queues.get),
+        Route("GET", "/v1/queues/{queue}", BROWSE, queues.get),
         Route("PUT", "/v1/queues/{queue}", ADMIN, queues.put),
         Route("DELETE", "/v1/queues/{queue}", ADMIN, queues.delete),
         Route("POST", "/v1/queues/{queue}/purge", ADMIN, queues.purge),
@@ -83,15 +92,15 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
         Route("POST", "/v1/queues/{queue}/pause", ADMIN, queues.pause),
         Route("POST", "/v1/queues/{queue}/resume", ADMIN, queues.resume),
         Route("POST", "/v1/queues/{queue}/messages", ENQUEUE, messages.post),
-        Route("GET", "/v1/queues/{queue}/range", READ, rows.range),
-        Route("GET", "/v1/queues/{queue}/rows", READ, rows.rows),
-        Route("GET", "/v1/queues/{queue}/holes", READ, rows.holes),
-        Route("GET", "/v1/queues/{queue}/first", READ, rows.first),
-        Route("POST", "/v1/queues/{queue}/consumers/{consumer}/register", READ, consumers.register),
-        Route("GET", "/v1/queues/{queue}/consumers/{consumer}", READ, consumers.marks),
-        Route("POST", "/v1/queues/{queue}/consumers/{consumer}/received", READ, consumers.received),
-        Route("POST", "/v1/queues/{queue}/consumers/{consumer}/release", READ, consumers.release),
-        Route("DELETE", "/v1/queues/{queue}/consumers/{consumer}", ADMIN, consumers.delete),
+        Route("GET", "/v1/queues/{queue}/range", BROWSE, rows.range),
+        Route("GET", "/v1/queues/{queue}/rows", BROWSE, rows.rows),
+        Route("GET", "/v1/queues/{queue}/holes", BROWSE, rows.holes),
+        Route("GET", "/v1/queues/{queue}/first", BROWSE, rows.first),
+        Route("GET", consumer, BROWSE, consumers.marks),
+        Route("DELETE", consumer, ADMIN, consumers.delete),
+        Route("POST", f"{consumer}/register", RECEIVE, consumers.register),
+        Route("POST", f"{consumer}/received", RECEIVE, consumers.received),
+        Route("POST", f"{consumer}/release", RECEIVE, consumers.release),
         Route("POST", "/v1/outbox/{application}/{batch}/stage", ENQUEUE_ALL, outbox.stage),
         Route("POST", "/v1/outbox/{application}/{batch}/commit", ENQUEUE_ALL, outbox.commit),
         Route("GET", "/v1/outbox/{application}/{batch}", ENQUEUE_ALL, outbox.result),
@@ -103,7 +112,7 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
             for action in ACTIONS
         ),
         Route("POST", "/v1/streams/{queue}/{action}", ADMIN, streams.post),
-        Route("GET", "/v1/subscriptions", READ_ALL, subscriptions.list),
+        Route("GET", "/v1/subscriptions", BROWSE_ALL, subscriptions.list),
         Route("PUT", "/v1/subscriptions", ADMIN_ALL, subscriptions.put),
         Route("DELETE", "/v1/subscriptions", ADMIN_ALL, subscriptions.delete),
         Route("POST", "/v1/subscriptions/resume", ADMIN_ALL, subscriptions.resume),
@@ -111,7 +120,7 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
 
 
 class ApiApp:
-    """The application that uvicorn calls for each request."""
+    """Answers the requests of the API. uvicorn calls this ASGI application for each request."""
 
     def __init__(self, router: Router, guard: Guard, catalogue: Catalogue) -> None:
         self._router = router
@@ -124,7 +133,8 @@ class ApiApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Errors of handlers become answers in JSON.
 
-        Raises :class:`ValueError` for anything but HTTP, such as a websocket. Raises
+        A caller that has disconnected gets no answer, and nothing is raised. Raises
+        :class:`ValueError` for anything but HTTP, such as a websocket. Raises
         :class:`ConnectionResetError` if an answer that has begun cannot be completed; the server
         then cuts the connection.
         """
@@ -192,9 +202,10 @@ class ApiApp:
     async def _handle(
         self, scope: Scope, path: str, receive: Receive, until_answered: contextlib.ExitStack
     ) -> Response:
-        """Check the caller, find the route and call its handler.
+        """Check the caller, find the route, call its handler, and return the answer.
 
-        An :class:`ApiError` becomes an answer in this method, so that :meth:`_respond` also catches
+        The context that counts the call (:meth:`_counted`) is entered into ``until_answered``. An
+        :class:`ApiError` becomes an answer in this method, so that :meth:`_respond` also catches
         errors in writing it. Other errors are raised.
         """
         try:

@@ -48,12 +48,13 @@ class ConsumersApi:
     async def register(self, request: Request) -> Response:
         """Answer ``POST register``: take the lease of the consumer, or renew it.
 
-        The body is ``{"epoch","from","holder"[,"ranged"]}``. ``from`` is the sequence at which the
-        caller begins to read. ``ranged`` states that later marks of this receiver name the sequence
-        at which they begin. The call waits while another holder has the lease. Raises a 409 as soon
-        as that holder renews the lease, or if the queue has no such epoch. Raises a 404 if the
-        queue is unknown or is deleted meanwhile, and :class:`ConnectionResetError` if the caller
-        disconnects.
+        The body is ``{"epoch","from","holder"[,"ranged"]}``. ``from`` is the first sequence that
+        the caller reads. ``ranged`` states that later calls of ``received`` name the sequence at
+        which they begin. The answer has the epoch, the marks (:func:`_marks`), the end of the lease
+        and the GUID of the queue manager. The call waits while another holder has the lease. Raises
+        a 409 as soon as that holder renews the lease, or if the queue has no such epoch. Raises a
+        404 if the queue is unknown or is deleted meanwhile, a 400 as :func:`_check_not_ours`, and
+        :class:`ConnectionResetError` if the caller disconnects.
         """
         body = await request.json_object()
         # Look the queue up now: while the body was read, another queue may have taken the name.
@@ -84,8 +85,8 @@ class ConsumersApi:
     async def marks(self, request: Request) -> Response:
         """Answer ``GET consumers/{c}?after=N``: the mark, and received sequences beyond it.
 
-        Only sequences after ``N`` are listed, as runs (first, last), at most AHEAD_RUNS_TOLD_MAX.
-        The form is that of the answer to ``register``. An unknown consumer raises a 404.
+        The answer is that of :func:`_marks` for the sequence ``N``, which is 0 if it is not given.
+        Nothing is changed. An unknown queue or consumer raises a 404.
         """
         queue, name = (
             self._manager.catalogue.find(request.parameters["queue"]),
@@ -102,11 +103,12 @@ class ConsumersApi:
 
         The body is ``{"epoch","to","holder"[,"from"][,"sequences"][,"rejected"]}``. ``sequences``
         lists the rows. Otherwise they are the rows ``from`` to ``to``, both included; without
-        ``from`` they begin where the caller's lease began to read. ``rejected`` states that the
-        application has read these rows and does not want them. A sender that asked for a decision
-        is notified of the rejection. Only the default consumer decides, so another one that rejects
-        raises a 400. Raises a 409 if ``holder`` does not have the lease, or if a row is past the
-        end of the epoch.
+        ``from`` they begin where the caller's lease began to read. The answer ``{"received"}``
+        states the consumer's mark, and is sent when the marks are on stable storage. ``rejected``
+        states that the application has read these rows and does not want them. A sender that asked
+        for a decision is notified of the rejection. Only the default consumer decides, so another
+        one that rejects raises a 400. Raises a 409 if ``holder`` does not have the lease, or if a
+        row is past the end of the epoch.
         """
         body = await request.json_object(MARKS_BODY_MAX)
         queue = self._manager.catalogue.find(request.parameters["queue"])
@@ -125,9 +127,9 @@ class ConsumersApi:
         return Response.json({"received": consumer.received})
 
     async def delete(self, request: Request) -> Response:
-        """Answer ``DELETE consumers/{c}``: delete the consumer and its mark.
+        """Answer ``DELETE consumers/{c}`` when the consumer and its marks are deleted durably.
 
-        Raises a 400 for the default consumer of the queue ``private$/forward$``, and the errors of
+        Raises a 400 as :func:`_check_not_ours`, and the errors of
         :meth:`.QueueManager.delete_consumer`.
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])
@@ -136,7 +138,11 @@ class ConsumersApi:
         return Response.json({})
 
     async def release(self, request: Request) -> Response:
-        """Answer ``POST release {"holder"}``: end the lease of this holder on the consumer."""
+        """Answer ``POST release {"holder"}``: end the lease of this holder durably.
+
+        If ``holder`` does not have the lease of the consumer, that is logged, nothing changes, and
+        the answer is the same.
+        """
         body = await request.json_object()
         queue = self._manager.catalogue.find(request.parameters["queue"])
         await self._manager.release(
@@ -146,10 +152,12 @@ class ConsumersApi:
 
 
 def _marks(consumer: Consumer, after: int) -> dict[str, object]:
-    """Return the mark of a consumer (``received``) and the received runs beyond it (``ahead``).
+    """Return the marks of a consumer as the fields ``received``, ``ahead`` and ``ahead_after``.
 
-    Only runs after the sequence ``after`` are listed, at most AHEAD_RUNS_TOLD_MAX. ``ahead_after``
-    is the sequence after which the next runs must be asked for, or ``None``.
+    ``received`` is the sequence up to which (included) all rows are received. ``ahead`` lists the
+    runs (first, last) of received sequences beyond it. Only runs after the sequence ``after`` are
+    listed, at most AHEAD_RUNS_TOLD_MAX. ``ahead_after`` is the sequence after which the next runs
+    must be asked for, or ``None`` if there are no more.
     """
     runs = list(islice(consumer.ahead.runs(max(after, 0) + 1), AHEAD_RUNS_TOLD_MAX + 1))
     told = runs[:AHEAD_RUNS_TOLD_MAX]

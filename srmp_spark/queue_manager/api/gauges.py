@@ -35,16 +35,16 @@ def _quotas(manager: QueueManager) -> list[tuple[tuple[str, ...], float]]:
 
 
 def gauges(manager: QueueManager) -> list[Gauge]:
-    """Return the metrics that are readings of the present state and no counters.
+    """Return the metrics that show the present state of queues, messages, subscriptions and disk.
 
-    Each is read when ``/metrics`` is called.
+    Their values are read at each call of ``/metrics``.
     """
 
     def for_readers() -> list[Queue]:
-        """Return the queues and journals that have readers, which excludes internal queues.
+        """Return the queues and journals that applications read, which excludes internal queues.
 
-        No consumer receives from internal queues, so their number of waiting rows would rise for
-        ever.
+        The sender process reads the internal queues, and for other consumers their number of
+        waiting rows would rise for ever.
         """
         return [
             queue for queue in manager.catalogue.with_journals() if queue.name not in OWN_QUEUES
@@ -185,9 +185,10 @@ def gauges(manager: QueueManager) -> list[Gauge]:
 
 
 def counters(manager: QueueManager) -> list[Gauge]:
-    """Return the metrics whose numbers only rise: dead letters, and packets of multicast.
+    """Return the metrics whose values only rise: dead letters, and packets of multicast.
 
-    Those of multicast are left out if multicast is not in use.
+    Their values are read at each call of ``/metrics``. The metrics of multicast are left out if
+    multicast is not in use.
     """
     dead = Gauge(
         "srmp_dead_letters",

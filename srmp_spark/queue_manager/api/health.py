@@ -50,12 +50,15 @@ class HealthApi:
     async def metrics(self, request: Request) -> Response:
         """Answer ``GET /metrics`` in the text format of Prometheus.
 
-        The sender process is asked for its status first, which may take STATUS_SECONDS.
+        The sender process is asked for its status first, for at most STATUS_SECONDS. A caller whose
+        API token is for some queues sees the samples of these queues only.
         """
         # The gauge reads the entries that this call has stored.
         await self._manager.outgoing.status()
         async with self._manager.slices.work() as work:
-            return Response(body=await self._manager.metrics.text(work), content_type=CONTENT_TYPE)
+            sees = None if request.sees_all else request.sees
+            text = await self._manager.metrics.text(work, sees)
+            return Response(body=text, content_type=CONTENT_TYPE)
 
     async def status(self, request: Request) -> Response:
         """Answer ``GET status``: the state of all that the caller's API token covers.
@@ -110,7 +113,8 @@ class HealthApi:
     def _leave_out(answer: dict[str, Any], sees: Callable[[str], bool]) -> None:
         """Remove from ``answer`` the parts that an API token for some queues must not see.
 
-        ``answer`` is changed in place.
+        ``answer`` has the entries of ``GET status`` and is changed in place. Entries about queues
+        that ``sees`` refuses are removed, and sums and reasons that cover all queues become empty.
         """
         if answer["multicast"] is not None:
             for part in ("deaf", "sources"):

@@ -102,7 +102,8 @@ class MessagesApi:
 
         The body is one message, or a list of at most MESSAGES_MAX messages; the answer lists one
         entry for each. Raises a 400 for an invalid message, and then nothing is stored. Raises a
-        409 for the wrong kind of queue, a 413 for too many bytes, and a 503 while no messages are
+        400 for a journal or an undeclared subqueue, a 409 if a message is transactional and the
+        queue is not, or the reverse, a 413 for too many bytes, and a 503 while no messages are
         accepted. An error while a list is stored may leave its first messages stored; the error
         states how many.
         """
@@ -145,8 +146,9 @@ class MessagesApi:
     def _order(self, queue: Queue) -> contextlib.AbstractAsyncContextManager[object]:
         """Return a context that keeps the messages of one transactional queue in order.
 
-        In the context no other call may take positions of the stream. Messages of a queue without
-        transactions have no positions, so their context waits for no other call.
+        While a caller is in the context, other callers for this queue wait to enter it, because the
+        positions of a stream must follow each other. Messages of a queue without transactions have
+        no positions, so their context waits for no other call.
         """
         return (
             self._manager.own_order.order(queue.name)
@@ -167,10 +169,11 @@ class MessagesApi:
         return drafts
 
     async def _draft(self, queue: Queue, item: object, work: Work) -> Message:
-        """Check one item of the body, and return its message without identity and position.
+        """Check one item of the body, and return its message.
 
-        Raises :class:`ApiError`: 400 for an invalid field, 409 for the wrong kind of queue, 413 if
-        body and extension are too long.
+        The message has no identifier and no stream position yet. Raises :class:`ApiError`: 400 for
+        an invalid field, 409 if the message is transactional and the queue is not, or the reverse,
+        413 if body and extension are too long.
         """
         if not isinstance(item, dict):
             raise usage("a message is a JSON object")
@@ -235,11 +238,13 @@ class MessagesApi:
     async def _prepare(
         self, queue: Queue, drafts: list[Message], numbers: list[int]
     ) -> list[OwnMessage]:
-        """Assign identifiers and stream positions to messages, and encode and decode each message.
+        """Encode and decode each message, and return the messages in the form for :func:`.submit`.
 
-        Nothing is stored. The caller holds the order of the stream (:meth:`_order`). Raises a 400
-        for a message that cannot be encoded. Raises the engine's error, as :class:`ApiError`, for a
-        message that the engine would refuse.
+        ``numbers`` are the message numbers of ``drafts``, in their order. Each message also gets
+        its position in the stream, if the queue is transactional. Nothing is stored. The caller
+        holds the order of the stream (:meth:`_order`). Raises a 400 for a message that cannot be
+        encoded. Raises the engine's error, as :class:`ApiError`, for a message that the engine
+        would refuse.
         """
         positions = own_positions(self._manager, queue.name) if queue.state.transactional else None
         prepared: list[OwnMessage] = []

@@ -165,7 +165,8 @@ class OutboxApi:
     async def result(self, request: Request) -> Response:
         """Answer ``GET``: the number of rows by result at the last commit of this batch.
 
-        Raises a 404 if no such batch was committed, or it was forgotten.
+        Raises a 404 if no such batch was committed, or it was forgotten, and a 503 if the sender
+        process does not answer.
         """
         application, batch = _names(request)
         command = FindBatchResult(application, batch)
@@ -174,7 +175,7 @@ class OutboxApi:
     async def delete(self, request: Request) -> Response:
         """Answer ``DELETE``: delete the stages of this batch that were not committed.
 
-        The answer counts them.
+        The answer states their number. Raises a 503 if the sender process does not answer.
         """
         application, batch = _names(request)
         command = DeleteStages(application, batch)
@@ -194,7 +195,7 @@ def _counts(result: BatchResult) -> dict[str, int]:
 def _in_thread(
     under_way: set[asyncio.Future[Any]], function: Callable[..., _T], *args: object
 ) -> asyncio.Future[_T]:
-    """Run ``function(*args)`` in a thread, and return the future of its result.
+    """Run ``function(*args)`` in a thread of the loop's pool, and return the future of its result.
 
     The future is in ``under_way`` until the call is over, even if the waiting task is cancelled.
     """
@@ -241,7 +242,7 @@ async def _pieces(request: Request, turn: StageTurn) -> AsyncGenerator[list[byte
 
 @contextmanager
 def _storing() -> Iterator[None]:
-    """Turn an :class:`OSError` in the context into a 503.
+    """Raise a 503 in place of an :class:`OSError` that the context raises.
 
     A full or broken disk is no bug, and the caller may try again.
     """

@@ -98,10 +98,11 @@ class OutgoingApi:
         return Response.json({"states": found.states})
 
     async def decide(self, request: Request) -> Response:
-        """Answer an operator's decision about a destination when the decision is stored.
+        """Carry out an operator's decision about a destination; answer when the decision is stored.
 
-        The call is ``POST outgoing/{destination}/pause|resume|resend|reset|drop[?stream=ID]``.
-        Raises the errors of :func:`.sender.operations.operate`.
+        The call is ``POST outgoing/{destination}/pause|resume|resend|reset|drop[?stream=ID]``. The
+        sender process decides what each means. Raises the errors of
+        :func:`.sender.operations.operate`.
         """
         command = Operate(
             request.path.rpartition("/")[2],

@@ -76,15 +76,16 @@ class QueuesApi:
     async def delete(self, request: Request) -> Response:
         """Answer ``DELETE queues/{q}``: delete the queue and its journal, with their rows.
 
-        Raises the errors of :meth:`.QueueManager.delete_queue`.
+        The answer names the queue. Raises the errors of :meth:`.QueueManager.delete_queue`.
         """
         return Response.json(
             {"queue": await self._manager.delete_queue(request.parameters["queue"])}
         )
 
     async def purge(self, request: Request) -> Response:
-        """Answer ``POST queues/{q}/purge``: remove the waiting rows, and count them.
+        """Answer ``POST queues/{q}/purge``: delete the waiting rows, and answer their number.
 
+        The deletion is stored before the answer. The rows of a journal are only marked as received.
         While ``private$/forward$`` is purged, forwarding is held
         (:meth:`.sender.link.Outgoing.forwarding_held`).
         """
@@ -107,7 +108,10 @@ class QueuesApi:
         return await self._pause(request, paused=True)
 
     async def resume(self, request: Request) -> Response:
-        """Answer ``POST queues/{q}/resume``: accept new messages again."""
+        """Answer ``POST queues/{q}/resume``: accept new messages again.
+
+        The end of the pause is stored before the answer.
+        """
         return await self._pause(request, paused=False)
 
     async def _pause(self, request: Request, *, paused: bool) -> Response:

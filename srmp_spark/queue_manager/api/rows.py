@@ -59,9 +59,11 @@ class RowsApi:
         """Answer ``GET range?epoch&after&max_rows&max_bytes&wait``.
 
         The answer states the sequences of the existing rows (``first`` to ``end``), and ``last``,
-        the last row of a batch that begins after ``after`` and respects the limits. If there is no
-        new row, the call waits up to ``wait`` seconds, and at most WAIT_SECONDS_MAX. Raises a 409
-        for an unknown epoch, or if ``after`` is past the end of the epoch, and a 410 for rows that
+        the last row of a batch that begins after ``after`` and respects the limits. Without
+        ``after`` the batch begins at ``first``. If there is no new row, the call waits up to
+        ``wait`` seconds, and at most WAIT_SECONDS_MAX. For an epoch that is not the newest,
+        ``next_epoch`` names the one after it, and the call does not wait. Raises a 409 for an
+        unknown epoch, or if ``after`` is past the end of the epoch, and a 410 for rows that
         retention has deleted.
         """
         self._manager.read_at = self._manager.clock.monotonic()
@@ -102,10 +104,10 @@ class RowsApi:
         return Response.json(answer)
 
     async def holes(self, request: Request) -> Response:
-        """Answer ``GET holes?epoch&after&to``: the number of counted holes in (after, to].
+        """Answer ``GET holes?epoch&after&to``: count the sequences in (after, to] without a row.
 
-        A counted hole is a sequence whose row an operator gave up. Readers that count rows need
-        this number.
+        Their rows were purged, given up by an operator, or lost. Readers that count rows need this
+        number. Raises a 409 for an unknown epoch.
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(request.text("epoch"))
@@ -121,11 +123,11 @@ class RowsApi:
     async def first(self, request: Request) -> Response:
         """Answer ``GET first?epoch&since&after``: the first row that arrived at or after ``since``.
 
-        Only rows after the sequence ``after`` count. ``since`` is in microseconds since 1970. One
-        call searches for a limited time
-        (:data:`srmp_spark.store.stored_rows.arrivals.SEARCH_SECONDS`). If no such row was found,
-        ``looked_to`` states the last sequence that was examined, and the caller continues from that
-        sequence.
+        Only rows after the sequence ``after`` count. ``since`` is in microseconds since 1970. The
+        answer is that of :class:`srmp_spark.store.stored_rows.arrivals.FirstSince`. One call
+        searches for a limited time (:data:`srmp_spark.store.stored_rows.arrivals.SEARCH_SECONDS`).
+        If no such row was found, ``sequence`` is null, ``looked_to`` states the last sequence that
+        was examined, and the caller continues from that sequence.
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(request.text("epoch"))
@@ -140,9 +142,11 @@ class RowsApi:
         return Response.json({"epoch": span.epoch} | asdict(found))
 
     async def rows(self, request: Request) -> Response:
-        """Answer ``GET rows``: the rows of (after, to] as an Arrow stream.
+        """Answer ``GET rows``: the rows of (after, to] as an Arrow stream, or as a dense stream.
 
-        The query is ``?epoch&after&to[&envelope=1][&columns][&queue_manager]``. Raises a 409 if
+        A dense stream has the stored pieces unchanged (``rows/dense.py``), and is sent if
+        ``Accept`` names it. The query is
+        ``?epoch&after&to[&envelope=1][&columns][&queue_manager]``. Raises a 409 if
         ``queue_manager`` is given and names another queue manager, or if the range ends past the
         end of the epoch. Raises a 410 for rows that retention has deleted, and a 400 for an invalid
         query. Raises the errors of the reader process, for example for damaged rows. Such an error
@@ -218,7 +222,10 @@ class RowsApi:
     async def _through_here(
         self, queue: Queue, after: int, to: int, pieces: AsyncGenerator[bytes, None]
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the reader process's ``pieces`` unchanged; note damaged rows for ``status``."""
+        """Yield the reader process's ``pieces`` unchanged, and close them at the end.
+
+        An error about damaged rows is noted for ``status`` (:meth:`_noting_damage`) and raised.
+        """
         try:
             with self._noting_damage(queue, after, to):
                 async for piece in pieces:
@@ -229,10 +236,10 @@ class RowsApi:
     async def _lent(
         self, queue: Queue, after: int, to: int, answer: DirectAnswer, connection: Connection
     ) -> None:
-        """Let the reader process write the rows into the caller's connection, until all are sent.
+        """Let the reader process write the rows into the caller's connection, and wait for its end.
 
-        Raises the same errors as a read through this process, and cuts the connection then. A
-        caller that disconnects is no error.
+        If that fails, the connection is cut, and the errors of :meth:`.DirectAnswer.write_to` are
+        raised. A caller that disconnects is no error. ``answer`` is closed at the end.
         """
         done = False
         try:
@@ -252,7 +259,8 @@ class RowsApi:
     def _noting_damage(self, queue: Queue, after: int, to: int) -> Iterator[None]:
         """Note for ``status`` if a read of (after, to] in the context finds damaged rows.
 
-        The error is raised again. The note is cleared once the range can be read.
+        The error is raised again. If the read succeeds and (after, to] contains the noted range,
+        the note is removed.
         """
         try:
             yield
@@ -271,7 +279,7 @@ class RowsApi:
 
 
 def _columns(text: str | None) -> tuple[str, ...]:
-    """Return the columns that a caller names (separated by commas), or all columns for ``None``.
+    """Return the columns that ``text`` names (separated by commas), or all columns for ``None``.
 
     Raises a 400 for an unknown column, or one that is named twice.
     """

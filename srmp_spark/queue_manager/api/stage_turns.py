@@ -96,8 +96,9 @@ class StageTurn:
     def slow_rate(self) -> float | None:
         """Return the body's rate in bytes per second if it is below STAGE_RATE_MIN, else ``None``.
 
-        The rate is the mean of at least STAGE_RATE_SECONDS of waiting. If the rate is high enough,
-        counting begins again, with a credit of at most STAGE_AHEAD_SECONDS.
+        The rate is the mean of at least STAGE_RATE_SECONDS of waiting; before that the result is
+        ``None``. If the rate is high enough, this call begins to count again, with a credit of at
+        most STAGE_AHEAD_SECONDS.
         """
         waited = (
             self._waited

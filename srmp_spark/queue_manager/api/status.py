@@ -42,7 +42,10 @@ def everything(queue: str) -> bool:
 
 
 def disk_free_bytes(manager: QueueManager) -> int:
-    """Return how many bytes a process without privileges may still write in the data directory."""
+    """Return the free bytes of the data directory's volume, without the reserve of root.
+
+    Raises :class:`OSError` if the volume cannot be measured.
+    """
     found = os.statvfs(manager.directory.path)
     return found.f_bavail * found.f_frsize
 
@@ -61,8 +64,8 @@ def state_lag_seconds(manager: QueueManager) -> float:
 def state_failed(manager: QueueManager) -> dict[str, object] | None:
     """Return the failure that stops the Delta state, as a dictionary for JSON, or ``None``.
 
-    It has the reason, the remedy and the time. A publisher that has ended is reported before one
-    that still tries.
+    It names the publisher (``of``), the reason, the remedy, whether the publisher has ended, and
+    the time. A publisher that has ended is reported before one that still tries.
     """
     failures = sorted(manager.state_lag.failures.items(), key=lambda each: not each[1].ended)
     for of, failure in failures:
@@ -140,7 +143,8 @@ def outgoing_status(entry: OutgoingEntry) -> dict[str, object]:
 def host_names(manager: QueueManager) -> list[str]:
     """Return the host names of each ``--host-name`` and of ``--public-url``, without repeats.
 
-    With these options the operator states which names senders use for this host.
+    With these options the operator states which names senders use for this host. The names keep the
+    order of the options.
     """
     config = manager.config
     public = [] if config.public_url is None else [split_url(config.public_url).host]
@@ -208,7 +212,8 @@ def stream_status(stream: IncomingStream) -> dict[str, object]:
 def facts(manager: QueueManager, *, listening: list[str], api: str, ready: bool) -> dict[str, Any]:
     """Return the entries of ``GET status`` that describe the queue manager itself.
 
-    They are the same in its summary. ``ready`` states whether messages are accepted.
+    The summary has the same entries. ``listening`` and ``api`` are the addresses of the ports.
+    ``ready`` states whether messages are accepted.
     """
     return {
         "queue_manager": manager.directory.queue_manager,
@@ -240,7 +245,8 @@ def facts(manager: QueueManager, *, listening: list[str], api: str, ready: bool)
 def transports(manager: QueueManager, sees: Callable[[str], bool]) -> dict[str, Any]:
     """Return the entries of ``status`` about all transports but incoming SRMP streams.
 
-    They are the same in its summary. The entries of the sender process are still empty.
+    The summary has the same entries. The entries of the sender process are still empty, and the
+    caller fills them.
     """
     return {
         "incoming_sequences": manager.incoming_sequences(sees),

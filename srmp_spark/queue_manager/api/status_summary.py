@@ -33,8 +33,8 @@ SUMMARY_SHOWN = 20
 async def summary(manager: QueueManager, sees: Callable[[str], bool], work: Work) -> dict[str, Any]:
     """Return the summary of the queues and incoming streams that ``sees`` allows.
 
-    Each list has at most SUMMARY_SHOWN entries: the queues with the most trouble, and streams with
-    a gap. :func:`finish_summary` adds the rest.
+    ``totals`` counts all of them. Each list has at most SUMMARY_SHOWN entries: the queues with the
+    highest rank of :func:`_trouble`, and streams with a gap. :func:`finish_summary` adds the rest.
     """
     quota = manager.config.queue_quota_bytes
     totals: Counter[str] = Counter()
@@ -92,7 +92,8 @@ def _trouble(queue: Queue, quota: int | None) -> tuple[bool, bool, bool, int]:
     """Return the rank of a queue in the summary, as a tuple; the highest rank is shown first.
 
     Damaged queues rank highest, then full ones, then paused ones, then queues by the age of their
-    oldest row.
+    oldest waiting row. A queue is full if its waiting rows have at least ``quota`` bytes; ``None``
+    means no quota.
     """
     arrived = queue.waiting.oldest_arrived_at if queue.state.count else None
     return (
@@ -108,8 +109,10 @@ async def finish_summary(
 ) -> dict[str, Any]:
     """Count the other lists of ``answer``, and reduce them to entries that need attention.
 
-    ``outgoing`` holds the outgoing queues that the caller may see. ``answer`` is changed in place
-    and returned; each list keeps at most SUMMARY_SHOWN entries.
+    These are the lists of outgoing queues, subscriptions, blocked URLs and unreadable database rows
+    that were set aside; each keeps at most SUMMARY_SHOWN entries. Incoming sequences are only
+    counted. ``outgoing`` holds the outgoing queues that the caller may see. ``answer`` is changed
+    in place and returned.
     """
     sums: Counter[str] = Counter()
     states: Counter[str] = Counter()

@@ -66,9 +66,9 @@ class SubscriptionsApi:
     async def delete(self, request: Request) -> Response:
         """Answer ``DELETE subscriptions?host&queue[&unused=1]``: stop reading the remote queue.
 
-        The subscription disappears as soon as its ``pending`` messages are 0. With ``unused=1`` it
-        is removed only if it never read a message. Raises :class:`ApiError` if it cannot be
-        removed.
+        The answer is the status of the subscription. The subscription disappears as soon as its
+        ``pending`` messages are 0. With ``unused=1`` it is removed only if it never read a message.
+        Raises :class:`ApiError` if it cannot be removed.
         """
         host, queue, unused = (
             request.text("host"),
@@ -82,8 +82,9 @@ class SubscriptionsApi:
     async def resume(self, request: Request) -> Response:
         """Answer ``POST subscriptions/resume {"host","queue"}``: take a subscription off hold.
 
-        It was on hold because the data directory is a copy. A subscription that is not on hold does
-        not change. Raises :class:`ApiError` if the subscription is unknown.
+        The answer is the status of the subscription. It was on hold because the data directory is a
+        copy. A subscription that is not on hold does not change. Raises :class:`ApiError` if the
+        subscription is unknown.
         """
         body = await request.json_object()
         host, queue = field_text(body, "host"), field_text(body, "queue")

@@ -166,7 +166,7 @@ class ChildLink(Generic[_Command, _Event]):
                 file.write(encode(start))
                 file.seek(0)
                 # Standard output carries only the ready line of this process.
-                self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
+                self._process = subprocess.Popen(  # noqa: S603  # this interpreter and a module of srmp-spark
                     [sys.executable, "-m", self.module, str(theirs.fileno())],
                     env={**self.environment, **os.environ},
                     pass_fds=[theirs.fileno(), *descriptors.values()],
@@ -184,7 +184,8 @@ class ChildLink(Generic[_Command, _Event]):
     def _inherited(self) -> Mapping[str, socket.socket]:
         """Return the sockets that a new child inherits, by name. A subclass overrides this method.
 
-        The subclass must close this process's copies of the sockets.
+        The link does not close this process's copies of the sockets; the subclass or its owner
+        must.
         """
         return {}
 
@@ -271,8 +272,9 @@ class ChildLink(Generic[_Command, _Event]):
     def tell(self, command: _Command) -> bool:
         """Send a command that has no answer, and return whether it could be sent.
 
-        The result says nothing about its execution: the command is lost if the child dies first,
-        because a new child does not get the commands of the old one.
+        The result is ``False`` if there is no child or the child is overloaded. It says nothing
+        about the execution: the command is lost if the child dies first, because a new child does
+        not get the commands of the old one.
         """
         control = self._control
         if control is None:
@@ -342,7 +344,7 @@ class ChildLink(Generic[_Command, _Event]):
 
         The child writes the answer with :meth:`.AnswerWriter.whole`. ``seconds`` is the longest
         wait for the whole answer. Raises as :meth:`ask`, and :class:`ConnectionResetError` if the
-        answer is cut off.
+        answer is cut off after its head.
         """
         return decode(await self.ask_for_text(command, seconds=seconds), kind)
 

@@ -174,8 +174,9 @@ def _password(where: str, entry: Mapping[str, str]) -> str | None:
 def _to(where: str, entry: Mapping[str, str], host: RemoteHost, queue: str) -> str:
     """Return the name of the local queue of an entry, in canonical form.
 
-    The default is ``private$/orders@HOST``, and ``private$/orders.journal@HOST`` for a journal.
-    Raises :class:`ConfigurationError` if the name is invalid.
+    The entry's ``to`` is used, by default ``private$/orders@HOST`` for the remote queue ``orders``,
+    and ``private$/orders.journal@HOST`` for its journal. Raises :class:`ConfigurationError` if the
+    name is invalid.
     """
     given = entry.get("to")
     if given is None:

@@ -89,11 +89,11 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
     # --- sending ----------------------------------------------------------------------------------
 
     def send(self, message: _Out) -> bool:
-        """Queue ``message`` after all earlier ones for the other end.
+        """Queue ``message`` for the other end, after all earlier ones.
 
-        Return False, without sending, if the channel is not open. True does not mean that the
-        message arrives. Raises :class:`LimitExceededError` for a message above FRAME_MAX, which is
-        not sent.
+        Return ``False``, without sending, if the channel is not open. ``True`` does not mean that
+        the message arrives. Raises :class:`LimitExceededError` for a message above FRAME_MAX, which
+        is not sent.
         """
         frame = encode_frame(message)
         if self._transport is None or self._is_lost:
@@ -186,9 +186,10 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
             self._pause()
 
     def data_received(self, data: bytes) -> None:
-        """Keep the received bytes, and handle the messages that are whole for at most one turn.
+        """Keep the received bytes, and handle their whole messages.
 
-        asyncio calls this method.
+        Messages are handled for at most TURN_SECONDS; the rest is handled in the next turn of the
+        loop. asyncio calls this method.
         """
         self._frames.feed(data)
         if self._turn is None and self._may_handle():

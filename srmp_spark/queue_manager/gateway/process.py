@@ -76,7 +76,7 @@ def run_gateway(
     kind: type[_Settings],
     serve: Callable[[Gateway[_Settings]], Awaitable[Served]],
 ) -> NoReturn:
-    """Run a gateway until the main process ends it or has ended, then exit.
+    """Run a gateway until the main process ends it or has ended, then exit with code 0.
 
     ``types`` is the union of the messages that the main process sends. ``kind`` is the type of the
     settings. ``serve`` is a coroutine function: it gets a :class:`Gateway`, starts to listen, and

@@ -23,4 +23,12 @@ process, or recorded as a loss. A message that did not cross is still in the ses
 The main process knows the next number of each session, and the next gateway asks the source for
 everything from that number on. If a gateway dies, only messages that the source no longer keeps are
 lost, and these losses are recorded.
+
+Words of this package. A *group* is a multicast address that one queue listens on; the two processes
+name it by its index. A *source* is a sender of packets, and a *session* is the numbered packets of
+one source to one group, identified by its transport session identifier (TSI). A *number* is a PGM
+sequence number. An *APDU* is one unit of data of a source, which is one message. A *NAK* asks a
+source to repeat packets. An APDU is *settled* when its message is stored or refused, so that it no
+longer waits for a commit. An *inlet* receives packets, an *outlet* sends packets. A group is *deaf*
+while its packets cannot be received.
 """

@@ -39,7 +39,7 @@ class MulticastSettings(GatewaySettings):
 
 
 class Hearing(msgspec.Struct, tag=True, frozen=True):
-    """States whether the gateway receives the packets of a group. Sent by the gateway.
+    """States whether the gateway receives the packets of a group. The gateway sends this.
 
     It is sent for each group at the start, and whenever the state changes. ``deaf_because`` is the
     reason why the group cannot be received, or ``None``.
@@ -50,9 +50,10 @@ class Hearing(msgspec.Struct, tag=True, frozen=True):
 
 
 class Opened(msgspec.Struct, tag=True, frozen=True):
-    """States that the gateway receives the session of a source. Sent by the gateway.
+    """States that the gateway receives the session of a source. The gateway sends this.
 
-    Packets before the number ``first`` are not requested.
+    A session is the numbered packets of one source to one group. Packets before the number
+    ``first`` are not requested.
     """
 
     group: int
@@ -101,7 +102,8 @@ class Refused(msgspec.Struct, tag=True, frozen=True):
 class Lost(msgspec.Struct, tag=True, frozen=True):
     """States that packets in the range ``first`` to ``last``, both included, are lost for good.
 
-    ``packets`` is their number. The source no longer repairs them. Sent by the gateway.
+    The gateway sends this. ``packets`` is the number of lost packets. The source no longer repairs
+    them. ``reason`` is a code, ``detail`` a sentence.
     """
 
     group: int
@@ -114,7 +116,10 @@ class Lost(msgspec.Struct, tag=True, frozen=True):
 
 
 class Ended(msgspec.Struct, tag=True, frozen=True):
-    """States that a session is over and that its last number was reported. Sent by the gateway."""
+    """States that a session is over and will bring no more messages. The gateway sends this.
+
+    All its packets were reported before.
+    """
 
     group: int
     session: SessionKey
@@ -158,7 +163,7 @@ class Left(msgspec.Struct, tag=True, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """The number at which a session resumes. Everything before ``next`` was reported."""
+    """The packet number at which a session resumes. Everything before ``next`` was reported."""
 
     session: SessionKey
     next: int

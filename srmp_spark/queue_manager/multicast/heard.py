@@ -51,6 +51,7 @@ class HeardGroup:
     def told(self, session: SessionKey, last: int) -> None:
         """Record that all packets of a session up to the number ``last`` (included) were reported.
 
+        The gateway has reported them to the main process, and the next gateway resumes after them.
         Each message is stored, is being written to the disk, or was recorded as lost.
         """
         self._next[session] = (last + 1) % _NUMBERS
@@ -66,7 +67,10 @@ class HeardGroup:
     # --- figures ----------------------------------------------------------------------------------
 
     def note(self, figures: Figures) -> None:
-        """Store the figures that the gateway sent, in place of older ones."""
+        """Store the figures that the gateway sent, in place of older ones.
+
+        Sessions that the gateway has forgotten (``gone``) are removed.
+        """
         self._totals = figures.totals
         for session in figures.gone:
             self._sources.pop(session, None)
@@ -88,7 +92,7 @@ class HeardGroup:
         return self._totals_before + Counter(self._totals)
 
     def sources(self) -> Iterator[dict[str, Any]]:
-        """Yield the figures of each known session as an entry of ``status``."""
+        """Yield the figures of each session of the present gateway, as an entry of ``status``."""
         now = time.monotonic()
         for each in self._sources.values():
             yield {

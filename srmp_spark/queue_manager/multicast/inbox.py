@@ -33,7 +33,7 @@ def peer_of(session: SessionKey) -> str:
 
 
 class Settlement:
-    """Reports to one gateway process the octets of APDUs that no longer wait for their commit.
+    """Reports to one gateway how many octets of APDUs no longer wait for their commit.
 
     The octets are summed, and one message for each group is sent in a turn of the loop.
     """
@@ -49,7 +49,10 @@ class Settlement:
         """Settled octets by group that were not reported yet."""
 
     def settle(self, group: int, octets: int) -> None:
-        """Add ``octets`` of a group to the next report: their message is stored or refused."""
+        """Add ``octets`` of a group to the next report, because their message is stored or refused.
+
+        ``group`` is the index of the group.
+        """
         if not self._octets:
             self._loop.call_soon(self._tell)
         self._octets[group] = self._octets.get(group, 0) + octets

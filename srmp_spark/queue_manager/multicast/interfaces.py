@@ -71,10 +71,10 @@ class InterfaceWatch:
 
 
 def find_interface(text: str) -> Interface:
-    """Find a network interface by its name or IPv4 address, such as ``eth0`` or ``10.0.0.1``.
+    """Find a network interface of this machine by its name or its IPv4 address.
 
-    Raises :class:`ConfigurationError` if this machine has no such interface, or if the interface
-    has no IPv4 address or no readable MTU.
+    ``text`` is such as ``eth0`` or ``10.0.0.1``. Raises :class:`ConfigurationError` if this machine
+    has no such interface, or if the interface has no IPv4 address or no readable MTU.
     """
     known: list[str] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:

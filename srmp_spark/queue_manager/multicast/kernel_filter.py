@@ -31,10 +31,11 @@ _ALL: Final = 0xFFFF_FFFF
 
 
 def _program(types: Sequence[PacketType], *, is_raw: bool) -> list[tuple[int, int, int, int]]:
-    """Return the BPF program that drops PGM packets of ``types``' complement, as instructions.
+    """Return a BPF program that passes the PGM packets of ``types`` and drops all others.
 
-    An instruction is (code, skip if true, skip if false, value). Packets of a UDP socket begin with
-    the UDP header, packets of a raw socket with the IP header.
+    The result lists its instructions as (code, skip if true, skip if false, value). With ``is_raw``
+    the program is for a raw socket, whose packets begin with the IP header; otherwise for a UDP
+    socket, whose packets begin with the UDP header.
     """
     load = (
         [(_X_IS_HEADER_LENGTH, 0, 0, 0), (_LOAD_BYTE_AT_X, 0, 0, _TYPE_AT)]
@@ -48,7 +49,8 @@ def _program(types: Sequence[PacketType], *, is_raw: bool) -> list[tuple[int, in
 def pass_only(opened: socket.socket, types: Sequence[PacketType], *, is_raw: bool) -> None:
     """Attach a filter to the socket that lets only PGM packets of ``types`` pass.
 
-    A kernel that cannot filter is no error: the reader checks the types again.
+    ``is_raw`` states that the socket is raw and not one of UDP. A kernel that cannot filter is no
+    error: the reader checks the types again.
     """
     program = array(
         "B", b"".join(_INSTRUCTION.pack(*each) for each in _program(types, is_raw=is_raw))

@@ -352,7 +352,11 @@ class Listener:
                 self._session_ended(output)
 
     def _take(self, apdu: Apdu) -> None:
-        """Send an APDU to the main process, as :class:`Arrived` or as :class:`Refused`."""
+        """Send an APDU to the main process, as :class:`Arrived` or as :class:`Refused`.
+
+        The octets of a message that arrived are added to :attr:`pending_bytes`. An internal error
+        is logged and sent as a refusal.
+        """
         try:
             found = read_apdu(apdu.data, self.address)
             if isinstance(found, Read):
@@ -397,10 +401,11 @@ class Listener:
             )
 
     def _may_log(self, now: float) -> bool:
-        """Return whether a line about a session may be logged now, and count that line.
+        """Return whether a line about a session may be logged now, and count that line as logged.
 
         There are LINES_PER_SECOND lines, because a source can fabricate a session with every
-        packet. A line that may not be logged is counted in :attr:`counts`.
+        packet. A line that may not be logged is counted in :attr:`counts`. ``now`` is in seconds of
+        ``time.monotonic``.
         """
         may = self._lines.take(1, now)
         if not may:

@@ -67,8 +67,10 @@ class Losses:
     ) -> None:
         """Record that the packets ``first`` to ``last`` (included) of a session became no row.
 
-        ``packets`` is the number of lost packets in this range. The loss is counted at once, logged
-        unless LOGGED_PER_FLUSH lines were written, and stored within FLUSH_SECONDS or so.
+        ``source`` is the IP address and ``tsi`` the transport session identifier, both as text;
+        ``packets`` is the number of lost packets in the range. ``reason`` is a code that is
+        counted, ``detail`` a text. The loss is counted at once, logged unless LOGGED_PER_FLUSH
+        lines were written, and stored within FLUSH_SECONDS or so.
         """
         self.packets[queue, reason] = self.packets.get((queue, reason), 0) + packets
         loss = Loss(queue, address, source, tsi, first, last, packets, reason, detail, self._utc())

@@ -53,7 +53,10 @@ class Encapsulation(NamedTuple):
 
     @property
     def headers(self) -> int:
-        """Return the number of octets that precede the PGM packet in an IP datagram."""
+        """Return the most octets that precede the PGM packet in an IP datagram.
+
+        Over raw IP these are the octets with the Router Alert option, which some packets lack.
+        """
         return IP_ALERT_HEADERS if self.udp_port is None else IP_UDP_HEADERS
 
     def __str__(self) -> str:
@@ -137,7 +140,8 @@ def parse_pgm_constants(where: str, value: object) -> PgmConstants:
 def _like(default: object, given: object, where: str) -> object:
     """Return ``given`` converted to the type of ``default``.
 
-    Raises :class:`ConfigurationError` if ``given`` has another type; ``where`` begins the message.
+    A whole number is accepted for a number, and a list of two numbers for a tuple. Raises
+    :class:`ConfigurationError` if ``given`` has another type; ``where`` begins the message.
     """
     if isinstance(default, bool):
         if isinstance(given, bool):

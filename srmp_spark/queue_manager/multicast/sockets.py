@@ -230,7 +230,12 @@ class Outlet:
         self._packs = packs and encapsulation.udp_port is not None
         self._waiting: deque[_Datagrams] = deque()
         self.error: str | None = None
-        """Reason why the last ``sendmsg`` failed, or ``None`` if it succeeded."""
+        """Reason why a ``sendmsg`` failed, or ``None``.
+
+        A later ``sendmsg`` that succeeds clears it.
+
+        A full buffer of the kernel is no failure.
+        """
         self._encapsulation, self._ttl = encapsulation, ttl
         self._plain, self._alert = self._pair(interface)
         self.inlet = Inlet(self._plain, is_raw=encapsulation.udp_port is None)
@@ -249,8 +254,9 @@ class Outlet:
     def _pair(self, interface: Interface) -> tuple[socket.socket, socket.socket]:
         """Open two sockets: one for packets with the Router Alert option, and one for all others.
 
-        The result is (plain, alert). With UDP both elements are the same socket. Raises
-        :class:`ConfigurationError` if a socket cannot be opened or bound.
+        The result is (the socket for all others, the socket with the option). With UDP both
+        elements are the same socket. Raises :class:`ConfigurationError` if a socket cannot be
+        opened or bound.
         """
         encapsulation, is_source = self._encapsulation, self._is_source
         plain = self._opened(encapsulation, interface, self._ttl)
@@ -298,8 +304,9 @@ class Outlet:
     def multicast(self, packets: Sequence[bytes], *, router_alert: bool = False) -> None:
         """Send ``packets`` to the group, in this order.
 
-        A source keeps packets that the kernel does not accept for :meth:`flush`; a receiver drops
-        them. A failure sets :attr:`error` and raises nothing.
+        ``router_alert`` adds the Router Alert option of IP, except over UDP. A source keeps packets
+        that the kernel does not accept for :meth:`flush`; a receiver drops them. A failure sets
+        :attr:`error` and raises nothing.
         """
         at = 0
         while at < len(packets):
@@ -353,7 +360,7 @@ class Outlet:
         return True
 
     def flush(self) -> bool:
-        """Send the waiting packets while the kernel accepts them.
+        """Send the waiting packets in order, until the kernel accepts one no longer.
 
         Return whether no packet waits any longer.
         """
@@ -362,13 +369,13 @@ class Outlet:
         return not self._waiting
 
     def close(self) -> None:
-        """Close the sockets. Packets that wait for the kernel stay in this object."""
+        """Close the sockets. The list of packets that wait for the kernel is kept."""
         self._plain.close()
         self._alert.close()
 
 
 def tpdu_of(wanted: int, encapsulation: Encapsulation, interface: Interface) -> int:
-    """Return the size in octets of the largest PGM packet that may be sent from ``interface``.
+    """Return the size of the largest PGM packet that may be sent from ``interface``, in octets.
 
     The size is ``wanted``, but at most TPDU_MAX, and at most the size that the interface sends in
     one datagram.

@@ -1,10 +1,10 @@
 """Keep in memory what the main process must know of each queue without asking the database.
 
-The catalogue holds ends, epochs, waiting rows and consumers. An epoch is a random text that names
-one history of sequences; a new one begins when the data directory is a copy or a backup. The engine
-(:mod:`srmp_spark.srmp.receiving`) has its own view (:class:`QueueState`), with the last sequence
-that was *assigned*. The catalogue has the last sequence that is *committed*, and a reader may see
-no more than that. The commits themselves keep the catalogue up to date.
+The catalogue holds ends, epochs, waiting rows and consumers, which
+:mod:`srmp_spark.queue_manager.queues` explains. The engine (:mod:`srmp_spark.srmp.receiving`) has
+its own view (:class:`QueueState`), with the last sequence that was *assigned*. The catalogue has
+the last sequence that is *committed*, and a reader may see no more than that. The commits
+themselves keep the catalogue up to date.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from srmp_spark.store.tables.waiting import Waiting
 WAITERS_MAX = 1_000
 """Most long polls that wait for one queue at once. A further one is answered 503."""
 NOTHING = SequenceSet()
-"""An empty set: the rows received out of turn in a queue from which no client receives."""
+"""The empty set. A queue from which no client receives has no rows that were received out of turn.
+"""
 
 
 class UnknownQueueError(ApiError):
@@ -80,7 +81,8 @@ class Queue:
     """One queue of this queue manager, as the main process knows it.
 
     A "row" is a message of the queue, and its sequence is its number in the queue. ``trimmed_to``
-    is the last sequence that retention has deleted.
+    is the last sequence that retention has deleted. All methods change memory only;
+    :class:`.ConsumerSaves` stores consumers.
     """
 
     id: int
@@ -111,9 +113,9 @@ class Queue:
     The queue may have room again.
     """
     read_to: int = 0
-    """For the order queue: the sender process needs the rows up to this sequence no longer.
+    """Sequence up to which the sender process no longer needs the rows, in the order queue only.
 
-    No consumer's mark records that.
+    The order queue is ``private$/order_queue$``. No consumer's mark records this sequence.
     """
     journal: Queue | None = None
     """The journal of the queue (:mod:`.queue_journal`), or ``None`` if it keeps none."""
@@ -132,7 +134,8 @@ class Queue:
     def held_bytes(self) -> int:
         """Return the number of bytes of the rows that the default consumer has not received.
 
-        For the order queue these are the rows that the sender process has not read.
+        For the order queue (``private$/order_queue$``) these are the rows that the sender process
+        has not read.
         """
         return self.waiting.bytes
 
@@ -142,7 +145,7 @@ class Queue:
 
     @property
     def default(self) -> Consumer:
-        """Return the default consumer.
+        """Return the default consumer, and create it in memory if it does not exist.
 
         A row that it has received is decided: the sender gets the receipt that it asked for. The
         row no longer takes room in the queue, and retention may delete it.
@@ -161,8 +164,8 @@ class Queue:
     def listed(self) -> bool:
         """Return whether lists for users show the queue.
 
-        An own queue of the queue manager is shown once it has had a row. A subqueue that no client
-        declared is shown only in the entry of its queue.
+        The order queue and ``private$/forward$`` are shown once they have had a row. A subqueue
+        that no client declared is shown only in the entry of its queue.
         """
         return self.state.declared and (self.name not in OWN_QUEUES or self.end > 0)
 
@@ -170,8 +173,8 @@ class Queue:
     def quota_bytes(self) -> int:
         """Return the number of bytes of waiting rows that count for the quotas.
 
-        The result is 0 for a system queue, because no client receives from it and only retention
-        empties it.
+        The result is 0 for the order queue (``private$/order_queue$``), because no client receives
+        from it and only retention empties it.
         """
         return 0 if self.name in RECEIVED_BY_NOBODY else self.waiting.bytes
 
@@ -184,7 +187,7 @@ class Queue:
     def was_read(self, to: int) -> None:
         """Record that the sender process no longer needs the rows up to ``to`` (included).
 
-        Only the order queue is read in this way.
+        Only the order queue (``private$/order_queue$``) is read in this way.
         """
         self.read_to = to
         self.marks_moved()
@@ -275,7 +278,8 @@ class Queue:
     def marks_moved(self) -> None:
         """Count the waiting rows and bytes again, and pass them on to the engine.
 
-        Call this after the default consumer's marks or the retained rows changed.
+        Call this after the default consumer's marks or the retained rows changed. :attr:`on_marks`
+        is called, and the queue's journal follows.
         """
         default = self.default
         if self.name in RECEIVED_BY_NOBODY:
@@ -294,14 +298,15 @@ class Queue:
     def cut(self, holes: Sequence[Range]) -> None:
         """Record that the sequences in ``holes`` have no rows any longer.
 
-        ``holes`` are ascending and disjoint. Call :meth:`marks_moved` next.
+        ``holes`` are ascending and disjoint. Call :meth:`marks_moved` next, which counts the
+        waiting rows.
         """
         for each in (self, self.journal):
             if each is not None:
                 each.waiting.cut(holes)
 
     def close_up(self, consumer: Consumer) -> None:
-        """Move the marks of ``consumer`` past rows that no longer exist.
+        """Move the mark of ``consumer`` past rows that no longer exist and follow it directly.
 
         Such rows cannot be received. Without this a consumer that receives row by row would stop
         before a hole forever, and its mark would hold up retention.
@@ -316,7 +321,7 @@ class Queue:
         )
 
     def behind_hole(self, after: int) -> int:
-        """Return ``after``, or if a hole follows ``after``, the last sequence of that hole.
+        """Return the last sequence of the hole right after ``after``; ``after`` if none is there.
 
         A hole may be as long as all the rows that were lost with a disk.
         """
@@ -333,9 +338,10 @@ class Queue:
         self.waiters.clear()
 
     async def changed(self, seconds: float) -> None:
-        """Wait for the next commit of rows, at most ``seconds``. Return the same way in both cases.
+        """Wait until :meth:`wake` is called, at most ``seconds``; return nothing in either case.
 
-        Raises :class:`ApiError` (503) if WAITERS_MAX calls wait already.
+        :meth:`wake` is called when rows were committed or the queue was removed. Raises
+        :class:`ApiError` (503) if WAITERS_MAX calls wait already.
         """
         if len(self.waiters) >= WAITERS_MAX:
             raise ApiError(
@@ -431,8 +437,8 @@ class Catalogue:
     def purging(self, transaction: Transaction, queue: Queue) -> None:
         """Prepare for ``transaction``, which deletes rows of ``queue``.
 
-        The marks of the queue have passed these rows already. The waiting rows are counted again,
-        now and after the commit, and :attr:`on_purge` is called.
+        The marks of the queue have passed these rows already. The waiting rows are counted again
+        now and after the commit, and :attr:`on_purge` is called now.
         """
         queue.marks_moved()
         # Count again after the commit, because rows of this commit were counted as waiting.
@@ -447,7 +453,7 @@ class Catalogue:
         return found if base is None or base not in self._queues else self._queues[base].journal
 
     def find(self, text: str) -> Queue:
-        """Return a queue or a journal by its name in any allowed form.
+        """Return a queue or a journal by its name ``text``, in any allowed form.
 
         Raises :class:`ApiError` (400) if this is no name, and :class:`UnknownQueueError` if there
         is no such queue. The error is cheap: it has no search for similar names.
@@ -482,9 +488,10 @@ class Catalogue:
         return ApiError(unknown.status, unknown.code, unknown.message, hint)
 
     def find_base(self, text: str) -> Queue:
-        """Return a queue as :meth:`find`, for an action that is not possible on a journal.
+        """Return a queue by its name ``text``, for an action that no journal allows.
 
-        Raises :class:`ApiError` also (400) if the name is that of a journal.
+        Raises the errors of :meth:`find`, and :class:`ApiError` (400) if the name is that of a
+        journal.
         """
         queue = self.find(text)
         if queue.log_name != queue.name:
@@ -501,7 +508,10 @@ class Catalogue:
         return queue
 
     def add(self, stored: StoredQueue, state: QueueState) -> Queue:
-        """Add a queue that exists in the database and in the engine, and return it."""
+        """Add a queue that exists in the database and in the engine, and return it.
+
+        ``stored`` is its state in the database, and ``state`` the engine's view of it.
+        """
         epochs = [QueueEpoch(*each) for each in stored.epochs]
         queue = Queue(
             stored.id, stored.name, state, epochs, stored.trimmed_to, stored.end, stored.waiting

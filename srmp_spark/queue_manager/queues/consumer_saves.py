@@ -54,7 +54,7 @@ class ConsumerSaves:
     async def save(self, queue: Queue, consumer: Consumer) -> None:
         """Save a consumer that was changed in memory, and wait until it is on stable storage.
 
-        If the queue or the consumer was deleted meanwhile, nothing is saved. Raises
+        If the queue or the consumer was deleted meanwhile, the consumer is not saved. Raises
         :class:`StoreSyncError` if the journal fails.
         """
         consumer.changes += 1
@@ -74,13 +74,16 @@ class ConsumerSaves:
     async def settle(self, queue: Queue, consumer: Consumer) -> None:
         """Wait until a consumer that this call did not change is on stable storage as it is.
 
-        Mostly that is so at once. Raises as :meth:`save`.
+        Mostly that is so at once; otherwise the consumer is saved. Raises as :meth:`save`.
         """
         if not consumer.is_stored:
             await self._save_in_turn(queue, consumer)
 
     def join(self, transaction: Transaction, queue: Queue, consumer: Consumer) -> None:
-        """Write a consumer that the owner of ``transaction`` has changed, in that transaction."""
+        """Write a consumer that the owner of ``transaction`` has changed, in that transaction.
+
+        The call does not wait for the commit.
+        """
         consumer.changes += 1
         self._store(transaction, queue, consumer)
 
@@ -123,9 +126,10 @@ class ConsumerSaves:
         self._note(transaction, queue, consumer)
 
     def _note(self, transaction: Transaction, queue: Queue, consumer: Consumer) -> None:
-        """Record, after the commit and before any caller is answered, that the change is stored.
+        """Record in memory, right after the commit of ``transaction``, that the change is stored.
 
-        A caller that learns that a row was received then finds the row in the journal of the queue.
+        That is before any caller is answered. So a caller that learns that a row was received finds
+        the row in the journal of the queue.
         """
         changes, received = consumer.changes, consumer.received
 

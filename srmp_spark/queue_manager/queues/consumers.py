@@ -129,7 +129,11 @@ class ConsumerRow(NamedTuple):
 
 @dataclass(slots=True)
 class Consumer:
-    """One consumer of one queue: its marks, and its lease with the present holder."""
+    """One consumer of one queue: its marks, and its lease with the present holder.
+
+    All methods change memory only; :class:`.ConsumerSaves` stores the changes. Methods that mark
+    rows return what they marked (:class:`Marked`).
+    """
 
     name: str
     received: int = 0
@@ -226,13 +230,13 @@ class Consumer:
         utc: int,
         ranged: bool = False,
     ) -> None:
-        """Give ``holder`` the lease, or renew it, whoever has it. The caller checks that.
+        """Give ``holder`` the lease, or renew it. The caller checks that no other holder has it.
 
         The plan (:attr:`planned`) becomes ``planned``. With ``ranged`` the holder's marks name
-        their first sequence, so no plan is kept. If ``planned`` is ``None``, a renewal keeps the
-        plan. A new holder keeps the old plan too if it lies beyond the first unreceived row: a
-        query that began at ``latest`` and was restarted before its first mark. Otherwise the plan
-        of a new holder begins at the first unreceived row.
+        their first sequence, so the plan does not change. If ``planned`` is ``None``, a renewal
+        keeps the plan. A new holder keeps the old plan too if it lies beyond the first unreceived
+        row: a query that began at ``latest`` and was restarted before its first mark. Otherwise the
+        plan of a new holder begins at the first unreceived row.
         """
         if (
             not ranged
@@ -246,7 +250,11 @@ class Consumer:
         self.renew(now=now, utc=utc)
 
     def renew(self, *, now: float, utc: int) -> None:
-        """Let the lease last :data:`LEASE_SECONDS` from ``now``, because the holder called."""
+        """Let the lease last :data:`LEASE_SECONDS` from now on, because the holder called.
+
+        The present time is ``now`` on the monotonic clock (seconds) and ``utc`` in microseconds
+        since 1970.
+        """
         self.lease_ends = now + LEASE_SECONDS
         self.lease_until = utc + int(LEASE_SECONDS * 1_000_000)
         self.renewals += 1
@@ -291,7 +299,10 @@ class Consumer:
         return self._add(runs_of(sequences))
 
     def skip_to(self, to: int) -> Marked:
-        """Mark all rows up to ``to`` (included) as received: they were purged or trimmed."""
+        """Mark all rows up to ``to`` (included) as received, whatever the plan is.
+
+        The caller uses this for rows that were purged or trimmed.
+        """
         return self._add([(self.received + 1, to)]) if to > self.received else NOTHING_MARKED
 
     def skip_all_but(self, to: int, spared: SequenceSet) -> Marked:
@@ -362,9 +373,10 @@ def try_register(
 ) -> RegisterOutcome:
     """Give ``holder`` the lease of ``consumer`` if no other living holder has it.
 
-    Return "granted", or "wait" if another holder has it; the caller then tries again. ``planned``
-    and ``ranged`` are those of :meth:`Consumer.grant`. ``seen_renewals`` is the number of renewals
-    when the waiting began. Raises :class:`ApiError` (409) if the present holder has called since.
+    Return "granted", or "wait" if another holder has it; the caller then tries again later.
+    ``planned`` and ``ranged`` are those of :meth:`Consumer.grant`. ``seen_renewals`` is
+    :attr:`Consumer.renewals` when the waiting began. Raises :class:`ApiError` (409) if the present
+    holder has renewed the lease since.
     """
     if consumer.holder == holder or not consumer.is_held(now):
         consumer.grant(holder, planned, now=now, utc=utc, ranged=ranged)

@@ -45,8 +45,8 @@ class Deciding:
 
         Return whether any of the rows asked for a receipt.
 
-        After the commit this object forgets them. Storing a decision twice does no harm, because
-        the first one counts.
+        ``queue_id`` is the key of the queue in the database. After the commit this object forgets
+        the decisions. Storing a decision twice does no harm, because the first one counts.
         """
         if not self._unsaved:
             return False

@@ -30,7 +30,7 @@ def _reserve(transaction: Transaction, name: str, ceiling: int) -> None:
 
 
 class Identifiers:
-    """Gives out the numbers of one counter, which is a row of the table ``ids``."""
+    """Gives out the message numbers of one counter, which is a row of the table ``ids``."""
 
     def __init__(self, journal: Journal, name: str, ceiling: int) -> None:
         """Continue the counter ``name`` above ``ceiling``.
@@ -52,7 +52,7 @@ class Identifiers:
         return state.IDENTIFIER_MAX - self._promised
 
     async def reserve(self, count: int) -> int:
-        """Reserve ``count`` consecutive numbers for the caller, and return the first.
+        """Reserve ``count`` consecutive message numbers for the caller, and return the first.
 
         The call waits until that is on stable storage. Logs a warning once when few numbers are
         left. Raises :class:`ApiError` (503) when the 32 bits of a message identifier are used up: a
@@ -79,7 +79,7 @@ class Identifiers:
         return first
 
     async def take(self) -> int:
-        """Return the next number, for a receipt or a message to a local queue.
+        """Return the next message number, for a receipt or a message to a local queue.
 
         The call waits for a commit if the reserved block is used up. Raises as :meth:`reserve`.
         """

@@ -72,12 +72,19 @@ class Stored:
     def refuse(
         self, status: int, reason: str, section: str, retry_after: int | None = None
     ) -> None:
-        """Fail the future with the engine's refusal as an API error. The engine calls this."""
+        """Fail the future with the error that :func:`refusal` makes. The engine calls this.
+
+        ``retry_after`` has no effect.
+        """
         self.done.set_exception(refusal(status, reason, section))
 
 
 def refusal(status: int, reason: str, section: str) -> ApiError:
-    """Return the error of the API for a refusal of the engine: 503, or 409 for other statuses."""
+    """Return the error of the API for a refusal of the engine: 503, or 409 for other statuses.
+
+    ``reason`` becomes its code and a part of its message, ``section`` is the section of the
+    specification.
+    """
     hint = (
         "try again"
         if status == 503
@@ -95,8 +102,9 @@ def refusal(status: int, reason: str, section: str) -> ApiError:
 def own_positions(manager: QueueManager, queue: str) -> Iterator[StreamPosition]:
     """Yield the next positions in this queue manager's own stream to a transactional queue.
 
-    They continue the engine's count, without end. The caller must hold the lock of the stream
-    (:meth:`.own_order.OwnOrder.order`) until the messages are submitted.
+    They continue the engine's count, without end; when a stream is full, the next position begins a
+    new one. The caller must hold the lock of the stream (:meth:`.own_order.OwnOrder.order`) until
+    the messages are submitted.
     """
     guid = manager.directory.queue_manager
     stream = manager.receiver.streams.get(name_of_house_stream(queue), guid)
@@ -124,7 +132,8 @@ async def submit(
     Return a future for each submitted message (:attr:`Stored.done`). Waits for room
     (:meth:`.OwnOrder.room`) before each chunk, and not for the commits. The messages after one that
     the engine refuses are not submitted: in a stream they would stand after a gap, be answered 200,
-    and be stored nowhere. So only the last future may hold an error.
+    and be stored nowhere. If the gate closes between two chunks, the rest is not submitted, and one
+    more future holds that error. So only the last future may hold an error.
     """
     waiting: list[asyncio.Future[str]] = []
     at = 0

@@ -40,10 +40,10 @@ class OwnOrder:
         return lock
 
     async def room(self, messages: int, size: int) -> None:
-        """Wait until so many more messages and bytes may be submitted, and take that room.
+        """Wait until ``messages`` more messages of ``size`` bytes may be submitted; take that room.
 
         Callers are served in the order of their calls. There is no time-out. Call :meth:`written`
-        when the messages are stored or refused.
+        with the same numbers when the messages are stored or refused.
         """
         async with self._door:
             while self._messages and (
@@ -56,7 +56,10 @@ class OwnOrder:
             self._bytes += size
 
     def written(self, messages: int, size: int) -> None:
-        """Give the room of :meth:`room` back, because the messages are stored or refused."""
+        """Give back the room for ``messages`` messages of ``size`` bytes that :meth:`room` took.
+
+        Call this when the messages are stored or refused. Callers that wait may get the room.
+        """
         self._messages -= messages
         self._bytes -= size
         self._written.set()

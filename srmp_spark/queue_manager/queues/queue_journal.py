@@ -65,15 +65,16 @@ class QueueJournal(Queue):
     def held_bytes(self) -> int:
         """Return the number of bytes that are in the journal and not received from it.
 
-        The number is inexact by less than the entries of :class:`.Waiting` in which the marks lie.
+        The number is inexact, because :class:`.Waiting` counts the bytes of rows in groups, and a
+        mark may lie inside a group.
         """
         return max(0, self.waiting.bytes - self._of.waiting.bytes)
 
     def consumer(self, name: str) -> Consumer:
         """Return the consumer ``name`` of the journal. Create it in memory if it does not exist.
 
-        Its mark is moved to the first row that exists. Raises :class:`ApiError` as
-        :meth:`.catalogue.Queue.consumer`.
+        Rows that are not in the journal, because they are trimmed or older than the journal, are
+        marked as received. Raises :class:`ApiError` as :meth:`.catalogue.Queue.consumer`.
         """
         found = super().consumer(name)
         found.skip_to(self.trimmed_to)
@@ -124,10 +125,10 @@ class QueueJournal(Queue):
         self.state.count = self.waiting_for(default)
 
     def purge(self, spared: SequenceSet) -> int:
-        """Mark the rows that wait in the journal as received. Return the number of these rows.
+        """Mark the rows that wait in the journal as received, in memory. Return their number.
 
-        The rows stay with the queue until retention deletes them. The rows of ``spared`` keep
-        waiting.
+        The caller saves the journal's default consumer. The rows stay with the queue until
+        retention deletes them. The rows of ``spared`` keep waiting.
         """
         count = self.state.count
         self.default.skip_all_but(self.end, spared)
@@ -156,7 +157,10 @@ def open_journal(queue: Queue, switch: JournalSwitch, connection: sqlite3.Connec
 
 
 def begin_journal(queue: Queue) -> JournalSwitch:
-    """Set ``queue.journal`` to a journal that begins now. Return the option to store."""
+    """Set ``queue.journal`` to a journal that begins now. Return the option to store.
+
+    The caller stores the option.
+    """
     switch = JournalSwitch(queue.default.received)
     queue.journal = QueueJournal(queue, switch.after, queue.waiting.copy())
     return switch

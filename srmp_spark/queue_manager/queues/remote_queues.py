@@ -39,6 +39,7 @@ class RemoteQueues(Protocol):
     async def add(self, entry: dict[str, Any], password: str | None) -> tuple[dict[str, Any], bool]:
         """Add or change a subscription. Return its status entry, and whether it is new.
 
+        ``entry`` has the keys of ``[[subscription]]``; ``password`` replaces its password file.
         Raises :class:`ApiError` if the entry is invalid or cannot be added.
         """
         ...
@@ -46,16 +47,16 @@ class RemoteQueues(Protocol):
     async def remove(
         self, host: str | None, queue: str | None, *, unused: bool = False
     ) -> dict[str, Any]:
-        """Stop a subscription, and return its status entry.
+        """Stop the subscription of ``host`` and ``queue``, and return its status entry.
 
         It is removed when its pending messages are settled, which may be later. With ``unused`` it
         is removed only if it never read from its queue. Raises :class:`ApiError` if it cannot be
-        removed.
+        removed, or if ``host`` or ``queue`` is ``None``.
         """
         ...
 
     async def resume(self, host: str | None, queue: str | None) -> dict[str, Any]:
-        """Take a subscription off hold, and return its status entry.
+        """Take the subscription of ``host`` and ``queue`` off hold, and return its status entry.
 
         A subscription that is not on hold does not change. Raises :class:`ApiError` if it is
         unknown or cannot continue.

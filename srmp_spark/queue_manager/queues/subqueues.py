@@ -9,11 +9,11 @@ everywhere. It is in no list and no glob. For a sender it does not exist, becaus
 moved into it. It has the kind of its queue and is deleted with it.
 
 It is removed when all of this is true: no remote reader has it open, no receiver holds a lease of
-it, each of its consumers has received everything, and no row of it is being stored. One lock
-serialises creating and removing, so no client opens a subqueue that is being removed. The last
-check is in the same turn of the loop as the engine's refusal of further rows, so no message can be
-moved into a subqueue that is being removed. A kill may leave an empty one, which the next start
-removes.
+it, each of its consumers has received everything, it is not paused, and no row of it is being
+stored. One lock serialises creating and removing, so no client opens a subqueue that is being
+removed. The last check is in the same turn of the loop as the engine's refusal of further rows, so
+no message can be moved into a subqueue that is being removed. A kill may leave an empty one, which
+the next start removes.
 
 A client that may open a subqueue may create it. One limit counts the subqueues of a queue, another
 one all of them. A removed subqueue that ever had a message leaves an entry with its name on disk,
@@ -77,9 +77,10 @@ class Subqueues:
         self._logged = LogOnce()
 
     def tell(self, event: str, name: str) -> None:
-        """Log that a subqueue was created or deleted, at most as often as :class:`.LogOnce` allows.
+        """Log the event ``event`` of the subqueue ``name``, as often as :class:`.LogOnce` allows.
 
-        A remote reader can create hundreds a second.
+        The event states that the subqueue was created or deleted. A remote reader can create
+        hundreds a second.
         """
         line = self._logged.line(f"{event} name={name}", self._clock.monotonic())
         if line is not None:
@@ -103,7 +104,7 @@ class Subqueues:
     async def leave(self, queue: Queue) -> None:
         """Count one use less.
 
-        After the last use, remove the subqueue if it is undeclared and empty.
+        After the last use, remove the subqueue if the module's rules allow it.
         """
         uses = self._uses.get(id(queue), 1) - 1
         if uses:
@@ -113,7 +114,7 @@ class Subqueues:
         await self._remove(queue)
 
     async def look(self) -> None:
-        """Remove the undeclared subqueues that are empty and that no client uses.
+        """Remove all undeclared subqueues that the rules of the module allow to be removed.
 
         Such subqueues exist after a lease has ended, an operator has purged, or a query has
         received the last row.

@@ -51,7 +51,11 @@ class AnswerFile:
 
 
 def refusal_of(error: BaseException) -> tuple[int, str]:
-    """Return the HTTP status and the error code with which an exception of a command is refused."""
+    """Return the HTTP status and the error code with which an exception of a command is refused.
+
+    An exception that is no error of the log is a bug, or a database that cannot be read: the result
+    is (503, INTERNAL).
+    """
     for kind, status, code in (
         (UnknownQueueError, 404, UNKNOWN_QUEUE),
         (UnknownEpochError, 409, UNKNOWN_EPOCH),

@@ -57,7 +57,10 @@ class ReadRows:
 
 @dataclass(frozen=True, slots=True)
 class FindBatchEnd:
-    """Requests the last row of a batch in a range with at most ``max_bytes``."""
+    """Requests the last sequence of a batch of the rows in a range.
+
+    The posts of the batch have at most ``max_bytes`` together, but a batch has at least one row.
+    """
 
     caller: str | None
     queue: str

@@ -29,10 +29,10 @@ def dense_pieces(
 ) -> Iterator[bytes | FilePiece]:
     """Yield the pieces of the dense stream of ``chunks``, without decoding them.
 
-    A piece is bytes or a :class:`FilePiece`. A segment is sent without the part that no column of
-    ``names`` needs. ``envelope`` states whether the posts of each segment are included. Raises
-    :class:`~srmp_spark.errors.StoreDamagedError` if the length of a file has changed since it was
-    sealed, and the errors of ``chunks``.
+    A piece is bytes or a :class:`FilePiece`, whose file the receiver must close. The part of a
+    segment that no column of ``names`` needs is left out. ``envelope`` states whether the posts of
+    each segment are included. Raises :class:`~srmp_spark.errors.StoreDamagedError` if the length of
+    a file has changed since it was sealed, and the errors of ``chunks``.
     """
     is_narrow = not dense.needs_wide_part(names, envelope=envelope)
     for chunk in chunks:

@@ -1,8 +1,8 @@
 """Run the reader process, the child of the queue manager that does all decoding.
 
 The main process's side is :mod:`.link`. The reader holds no port and no lock, and opens the
-database read-only. Each command runs in a thread of its own, with a database connection of its own.
-A caller that disconnects ends its thread and nothing else. Sealing runs at low priority. The Delta
+database read-only. Commands run in pools of threads, each with a database connection of its own. A
+caller that disconnects ends its own command only. Sealing runs at low priority. The Delta
 publishers run in this process too. :mod:`srmp_spark.queue_manager.child.process` describes the
 start and the end of the process.
 
@@ -339,7 +339,10 @@ class Reader:
 
 
 def _refuse(answer: AnswerWriter, error: ApiError) -> None:
-    """Send the refusal ``error`` to a caller for which no thread was free. Close the answer."""
+    """Send the refusal ``error`` to a caller for which no thread was free, and close the answer.
+
+    A caller that has disconnected is no error.
+    """
     try:
         answer.refuse(error.status, error.code, error.message, error.hint)
     except OSError:  # The caller has disconnected.

@@ -63,8 +63,9 @@ class SharedPool:
     def submit(self, caller: str | None, job: Job, refuse: Refuse) -> None:
         """Run ``job`` in a thread as soon as ``caller`` may have one, without waiting for it.
 
-        If the job cannot run within WAIT_SECONDS, or too many jobs of the caller wait, ``refuse``
-        is called with the reason instead.
+        If the job cannot run within WAIT_SECONDS, ``refuse`` is called with an :class:`ApiError` in
+        another thread instead. If too many jobs of the caller wait, ``refuse`` is called before
+        this method returns.
         """
         waiting = _Waiting(caller, job, refuse)
         refused: ApiError | None = None
@@ -81,7 +82,10 @@ class SharedPool:
             refuse(refused)
 
     def others_wait(self, caller: str | None) -> bool:
-        """Return whether jobs of other callers than ``caller`` wait for a thread."""
+        """Return whether jobs of callers other than ``caller`` wait for a thread.
+
+        A job whose caller holds its whole share does not count.
+        """
         with self._lock:
             return self._shares.others_wait(caller)
 

@@ -154,8 +154,9 @@ class DecisionReceipts:
     def look(self, row: Undecided) -> None:
         """Start the task of each lane in which receipts of ``row`` are sent.
 
-        A lane (:mod:`.decision_receipts`) is a URL, a sender and perhaps a stream. Call this after
-        a commit that may hold such receipts. A lane with a task is left alone, and a lane without
+        ``row`` has the receipts that the sender of one message requests. A lane
+        (:mod:`.decision_receipts`) is a URL, a sender and perhaps a stream. Call this after a
+        commit that may hold such receipts. A lane with a task is left alone, and a lane without
         room waits.
         """
         name = row.sender_name or ""
@@ -323,7 +324,8 @@ class DecisionReceipts:
     def _is_over(self, receipt: DecisionReceipt) -> bool:
         """Return whether the receipt's time to reach its queue has passed, by a trusted clock.
 
-        :mod:`.receipts_sender` gives the reason for the trusted clock.
+        A receipt about a decision of an earlier process is never over in the first
+        FOUND_TRIED_SECONDS of this process. :mod:`.receipts_sender` gives the reason for both.
         """
         found = receipt.decided_at < self._begin_utc
         if found and self._clock.monotonic() - self._begin < FOUND_TRIED_SECONDS:
@@ -331,9 +333,9 @@ class DecisionReceipts:
         return self._trusted_utc() > receipt.decided_at + RECEIPT_TIME_TO_REACH_QUEUE_US
 
     def _trusted_utc(self) -> int:
-        """Return a time that setting the clock forward while the process runs does not change.
+        """Return the time in microseconds since 1970, UTC, but never ahead of the monotonic clock.
 
-        It is in microseconds since 1970, UTC.
+        Setting the wall clock forward while the process runs does not change this time.
         """
         return min(
             self._clock.utc(),
@@ -359,7 +361,8 @@ class DecisionReceipts:
         """Send the receipts in order, at most LANE_POSTS at once, until one cannot be delivered.
 
         Those that the peer answered 200 or 400 are deleted from the database. Return "delivered" if
-        that is so for all, else "failed" or "busy" (:data:`.receipts_sender.Outcome`).
+        all receipts were answered so, else "failed" or "busy" (:data:`.receipts_sender.Outcome`).
+        ``attempts`` is the number of failed attempts before this one.
         """
         delivered: list[OwedDecision] = []
         refused: list[OwedDecision] = []

@@ -95,10 +95,11 @@ class ReceiptLookups:
     ) -> Sequence[str] | None:
         """Return the IP addresses of ``host`` for a message from the address ``peer``.
 
-        The result is empty if the look-up finds none within LOOKUP_SECONDS, and ``None`` if too
-        many receipts of the peer wait: ask again later. ``allowed`` states that a pattern of the
-        operator names the host. A recent result is used again. The call may wait without limit for
-        the peer's turn, and then LOOKUP_SECONDS.
+        An address in place of a name is returned as it is. The result is empty if the look-up finds
+        none within LOOKUP_SECONDS, and ``None`` if PEER_PENDING_MAX receipts of the peer wait: ask
+        again later. ``allowed`` states that a pattern of the operator names the host. A recent
+        result is used again. The call may wait without limit for the peer's turn, and then
+        LOOKUP_SECONDS.
         """
         if address_of(host) is not None:
             return (host,)

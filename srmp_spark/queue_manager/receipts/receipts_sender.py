@@ -93,7 +93,8 @@ POSTS_MAX = 64
 OWED_MAX = 100_000
 """Most delivery receipts that wait in memory.
 
-Further ones are dropped and counted (bad input 23 of the attack list).
+Further ones are dropped and counted, because a sender may request a receipt with each message and
+never accept one.
 """
 OWED_SECONDS = RECEIPT_TIME_TO_REACH_QUEUE_US / 1_000_000
 FOUND_TRIED_SECONDS = 6 * 3600.0
@@ -103,7 +104,10 @@ The wall clock may have been wrong when its message arrived, or may be wrong now
 day, so a machine that is restarted every night still drops receipts that cannot be delivered.
 """
 HOSTS_MAX = 10_000
-"""Most hosts whose rate is remembered. At the limit the host that was idle longest is forgotten."""
+"""Most hosts whose rate is remembered. At the limit the host that was idle longest is forgotten.
+
+A host with receipts in progress is never forgotten.
+"""
 WARNED_MAX = 1_000
 """Most blocked URLs that are logged, once each, and most blocked hosts that are counted in
 ``status``. Further hosts count as "other".
@@ -214,7 +218,11 @@ class ReceiptsSender:
         )
 
     async def close(self) -> None:
-        """Cancel all attempts and timers. Receipts that were not sent stay in the store."""
+        """Cancel all attempts and timers.
+
+        Delivery receipts that were not sent stay in the store. The engine makes stream receipts due
+        again after the next start.
+        """
         self._closed = True
         for timer in (self._stream_timer, self._owed_timer):
             if timer is not None:
@@ -304,8 +312,9 @@ class ReceiptsSender:
     def owe(self, receipts: Sequence[StoredReceipt], *, found: bool = False) -> None:
         """Begin to send delivery receipts that are stored, and repeat each until it is delivered.
 
-        ``found`` is set if a start has found them in the store. Receipts beyond OWED_MAX are
-        dropped: they are counted and deleted from the store.
+        A receipt ends too when a peer answers 400 or its time is over (the module has the rules).
+        ``found`` is set if a start has found the receipts in the store. Receipts beyond OWED_MAX
+        are dropped: they are counted and deleted from the store.
         """
         dropped: list[int] = []
         now = self._clock.monotonic()
@@ -448,9 +457,11 @@ class ReceiptsSender:
         """Make one attempt to send a receipt to ``url``, and return its :data:`Outcome`.
 
         The URL is judged and its host looked up (:meth:`judged`), and the attempt waits for the
-        host's turn. ``build`` returns the receipt. ``peer`` and ``sender_name`` name the sender of
-        the message to which the receipt belongs. ``first`` states that this is the first attempt,
-        which alone is counted if it is blocked.
+        host's turn. Then ``build`` is called and returns the receipt; an :class:`ApiError` of
+        ``build`` means that no identifier is left, and the outcome is "failed". ``peer`` and
+        ``sender_name`` name the sender of the message to which the receipt belongs. ``first``
+        states that this is the first attempt, which alone is counted if it is blocked. Raises
+        :class:`LocalProtocolError` if the receipt cannot be encoded.
         """
 
         async def send(parts: UrlParts, addresses: tuple[str, ...]) -> Outcome:
@@ -468,9 +479,11 @@ class ReceiptsSender:
     ) -> tuple[UrlParts, tuple[str, ...]] | Outcome:
         """Judge a URL that a message from ``peer`` named, and look up its host.
 
-        Return the parts of the URL and the addresses to call. If the URL may not or cannot be
-        called now, log and count that (:meth:`deliver` explains ``first``), and return the outcome
-        instead.
+        ``sender_name`` is the authenticated name of the sender, if there is one. Return the parts
+        of the URL and the addresses to call, or the outcome if the URL cannot be called: "refused"
+        for a malformed URL, "failed" if no rule allows it or the host has no address, and "busy" if
+        too many look-ups of the peer wait. "refused" and "failed" are logged, and counted if
+        ``first`` is set (:meth:`deliver`).
         """
         try:
             parts = split_receipt_url(url)
@@ -508,9 +521,10 @@ class ReceiptsSender:
     ) -> Outcome:
         """Judge a URL as :meth:`judged`, wait for the host's turn, and call ``send``.
 
-        ``send`` gets the result of the judgement. Return the outcome of ``send``, or the outcome
-        that was judged. "busy" is returned if HOST_PENDING_MAX attempts wait for the host. Every
-        call to a URL from a message is made through this method.
+        ``send`` gets the parts of the URL and the addresses to call. Return the outcome of
+        ``send``, or the outcome of :meth:`judged` if the URL cannot be called. "busy" is returned
+        if HOST_PENDING_MAX attempts wait for the host. Every call to a URL from a message is made
+        through this method.
         """
         found = await self.judged(url, peer=peer, sender_name=sender_name, first=first)
         if isinstance(found, str):

@@ -130,7 +130,7 @@ class Service(Protocol):
         ...
 
     def answers_taken(self, key: Hashable) -> None:
-        """Report or use the fact that a reader has taken answers (:meth:`Replies.taken`)."""
+        """Notify the service that a reader has taken answers (:meth:`Replies.taken`)."""
         ...
 
     def call(self, key: Hashable, received: CallReceived) -> None:
@@ -193,8 +193,8 @@ class RpcEndpoint:
     def admits(self, host: str) -> bool:
         """Return whether a new connection of ``host`` may stay. Log it, seldom, if not.
 
-        If the port is full, another connection that has not signed in or is idle is closed to make
-        room.
+        If the port is full, this call ends another connection that has not signed in or is idle, to
+        make room.
         """
         if not self.room.admits(host):
             self._tell_full(host, self.room.connections_max // RPC_SHARE)
@@ -231,7 +231,11 @@ class RpcEndpoint:
                 each.drop("it takes no answers, and others need their memory (HELD_MAX)")
 
     def works(self, connection: RpcConnection) -> None:
-        """Process the received bytes of ``connection`` now, or in turn after other connections."""
+        """Process the received bytes of ``connection``, now or in a later turn of the loop.
+
+        They are processed later if other connections wait, the time of this turn is used up, or the
+        service accepts no calls.
+        """
         if self._behind or self._spent >= TURN_SECONDS or self._is_held():
             self._behind.append(connection)
             connection.read_or_pause()
@@ -386,7 +390,7 @@ class RpcConnection(asyncio.Protocol):
         """Process at most PDUS_AT_ONCE received PDUs, and return whether more wait.
 
         Nothing is processed while the reader does not take its answers, and the result is then
-        False.
+        ``False``. Processing continues when the reader takes answers again.
         """
         if self not in self._endpoint.connections or self._write_paused:
             self._is_behind = False
@@ -410,7 +414,7 @@ class RpcConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def eof_received(self) -> bool:
-        """Let asyncio close the connection, because its reader sends nothing more.
+        """Return ``False``, so that asyncio closes the connection: its reader sends nothing more.
 
         asyncio calls this method.
         """
@@ -443,7 +447,10 @@ class RpcConnection(asyncio.Protocol):
             self._endpoint.works(self)
 
     def end(self, reason: str) -> None:
-        """End the connection. Answers that were given are still sent; waiting calls get none."""
+        """End the connection for ``reason``. Answers that were given are still sent.
+
+        Waiting calls get no answer, and the service is notified (:meth:`Service.disconnected`).
+        """
         if self in self._endpoint.connections:
             # Answers that were given are still sent.
             self._flush()
@@ -454,7 +461,8 @@ class RpcConnection(asyncio.Protocol):
     def sweep(self, now: float) -> None:
         """Close the connection if its reader has taken no byte of its answers for ANSWER_SECONDS.
 
-        Report the bytes that the reader has taken. ``now`` is in seconds of the loop's clock.
+        This applies while the transport's buffer is full. Also reports the bytes that the reader
+        has taken. ``now`` is in seconds of the loop's clock.
         """
         self._tell_taken(1)
         if not self._write_paused:
@@ -478,13 +486,13 @@ class RpcConnection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Return whether the connection's association has no open handle and no call waits."""
+        """Return whether the association has no open handle, and no call is unanswered."""
         return self._engine.is_idle
 
     # --- answers ----------------------------------------------------------------------------------
 
     def respond(self, call_id: int, stub: bytes) -> None:
-        """Hand ``stub`` to the engine as the answer of the call ``call_id``. It is sent soon.
+        """Queue ``stub`` as the answer of the call ``call_id``. It is sent in the next turn.
 
         Readers that take no answers may be closed to make room (:meth:`RpcEndpoint.make_room`).
         """
@@ -498,7 +506,7 @@ class RpcConnection(asyncio.Protocol):
         self._endpoint.make_room()
 
     def fail(self, call_id: int, status: int) -> None:
-        """Hand the RPC fault ``status`` to the engine as the answer of the call ``call_id``."""
+        """Queue the RPC fault ``status`` as the answer of the call ``call_id``."""
         self._engine.fail(call_id, status)
         self._flush_soon()
 
@@ -532,7 +540,7 @@ class RpcConnection(asyncio.Protocol):
         self.held = held
 
     def _tell_taken(self, least: int) -> None:
-        """Notify the service if the reader has taken ``least`` bytes since the last report."""
+        """Notify the service if the reader has taken ``least`` or more unreported bytes."""
         self.count_taken()
         if self._taken - self._told >= least and self in self._endpoint.connections:
             self._endpoint.service.answers_taken(self)

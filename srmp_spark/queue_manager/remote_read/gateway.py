@@ -103,7 +103,7 @@ class Front:
         return self._numbers
 
     def connected(self, key: Hashable, replies: Replies) -> None:
-        """Record a new connection. The main process learns of it with the first call."""
+        """Record a new connection. The main process is notified of it with its first call."""
         self._callers[key] = Caller(self._next_number(), replies)
 
     def disconnected(self, key: Hashable) -> None:

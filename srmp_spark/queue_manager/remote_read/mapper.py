@@ -35,10 +35,10 @@ class MapperService:
         self._connections.pop(key, None)
 
     def answers_taken(self, key: Hashable) -> None:
-        """Do nothing, because no answer waits for a reader to take others."""
+        """Do nothing, because no answer is held back until a reader takes others."""
 
     def call(self, key: Hashable, received: CallReceived) -> None:
-        """Answer ept_map with the port of the interface, or with "not registered".
+        """Answer ept_map with the port of the wanted interface, or with "not registered".
 
         A stub that cannot be decoded is answered with a fault.
         """

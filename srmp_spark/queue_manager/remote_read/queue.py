@@ -63,7 +63,7 @@ class ServedView:
     """Tells the server without I/O which messages have left one queue.
 
     It looks each message up in the memory of the queue, so nothing is copied. "Left" means:
-    received, purged, discarded or trimmed.
+    received by the consumer ``default``, purged, discarded or trimmed.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -113,7 +113,7 @@ class ServedView:
 
 
 class ServedQueue:
-    """Reads one queue for the server without I/O, as long as a client has it open."""
+    """Reads one queue for the server without I/O, while a client has it open."""
 
     def __init__(
         self,
@@ -251,7 +251,8 @@ class ServedQueue:
     def read(self, sequence: int, done: Callable[[Message | str | None], None]) -> None:
         """Read the message ``sequence`` and call ``done`` with it, at once or later.
 
-        ``done`` gets ``None`` if the message has left the queue, and a text if it cannot be read.
+        ``done`` gets the message, ``None`` if the message has left the queue, or a text if it
+        cannot be read. The message is kept in memory for a later read (KEPT_BYTES).
         """
         found = self._kept.get(sequence)
         if found is not None:

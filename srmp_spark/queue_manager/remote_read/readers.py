@@ -228,7 +228,7 @@ class Readers:
             self._service.orphaned(reader, message.call_id)
 
     def answers_taken(self, message: AnswersTaken) -> None:
-        """Record how much a reader has taken. Let the service read messages that waited for it."""
+        """Record how much a reader has taken. Let the service read messages that waited."""
         reader = self._readers.get(message.connection)
         if reader is not None and reader.note_taken(message.taken):
             self._service.has_room()

@@ -191,7 +191,7 @@ class RemoteReadService:
     def has_room(self) -> None:
         """Read the messages that waited for room, for each reader that has room now.
 
-        Called when readers have taken answers.
+        Called when readers have taken answers or connections have ended.
         """
         for key in tuple(self._unread):
             waiting, connection = self._unread.get(key), self._connections.get(key)
@@ -223,10 +223,10 @@ class RemoteReadService:
         self._in_turn(lambda: self._server.run_down(ended, self._loop.time()))
 
     def outcome(self, transaction: bytes, *, committed: bool) -> None:
-        """Commit or abort a transaction, as its coordinator has decided.
+        """Commit a transaction if ``committed``, or abort it: its coordinator has decided.
 
-        The call does not wait for the commit; :meth:`Coordinator.ended` is called when it is
-        stored.
+        ``transaction`` is its 16 bytes. The call does not wait for the commit;
+        :meth:`Coordinator.ended` is called when it is stored.
         """
         self._do(self._server.outcome(transaction, committed=committed))
 
@@ -340,9 +340,9 @@ class RemoteReadService:
         self._do(self._server.opened(asked.opening, served.view, None, self._loop.time()))
 
     async def _open_subqueue(self, asked: Open, name: str) -> None:
-        """Open a subqueue that no client declared. Create it if it is missing.
+        """Open the subqueue ``name``, which no client declared. Create it if it is missing.
 
-        An error refuses the open.
+        If that fails, the open is refused.
         """
         try:
             queue = await self._manager.subqueues.enter(name)
@@ -477,7 +477,8 @@ class RemoteReadService:
     async def _renew(self) -> None:
         """Renew the lease of each queue that is open to receive, every RENEW_SECONDS, forever.
 
-        If another holder has the lease, the receiving handles of the queue become stale.
+        The renewal is not stored. If another holder has the lease, the receiving handles of the
+        queue become stale.
         """
         while True:
             await asyncio.sleep(RENEW_SECONDS)

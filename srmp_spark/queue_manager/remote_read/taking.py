@@ -66,12 +66,13 @@ class _Nobody:
 async def take_together(
     manager: QueueManager, parts: list[Part], holder: str, moves: Sequence[Move] = ()
 ) -> None:
-    """Mark the rows of all parts as received and move rows to their queues, in one commit.
+    """Mark the rows of all parts as received, and move rows to their queues, in one commit.
 
-    Wait until the commit is on stable storage. Also renews the leases. Raises :class:`ApiError`
-    (409, 404 or 503), and changes nothing, if ``holder`` does not have the lease of one of the
-    queues, or a queue accepts no rows. No other task runs until everything is marked. Raises the
-    error of the journal if the commit fails.
+    Wait until the commit is on stable storage. Also renews the leases of ``holder`` on the queues.
+    Raises :class:`ApiError` and changes nothing: 409 if ``holder`` does not have the lease of one
+    of the queues, 404 if a target queue was deleted, 503 if it is paused or no messages are
+    accepted. No other task runs until everything is marked. Raises the error of the journal if the
+    commit fails.
     """
     for part in parts:
         manager.check_holder(part.queue.default, holder)

@@ -122,8 +122,8 @@ class DeadLetters:
     async def _take_all(self) -> bool:
         """Store all dead letters of the outbox, except those of held queues.
 
-        Return False if the gate is closed or the sender process refused. Then the caller tries
-        again later.
+        Return ``False`` if letters may be left because the gate is closed, or the sender process
+        refused or did not answer. Then the caller tries again later.
         """
         took = True
         try:
@@ -135,8 +135,9 @@ class DeadLetters:
         return not self._gate_is_shut()
 
     async def _take_turns(self) -> bool:
-        """Store one group of each queue while the gate is open. Return whether there was any.
+        """Store one group of letters for each queue while the gate is open.
 
+        Return whether any group was finished (:meth:`_take_group`). Held queues are left out.
         Raises :class:`ApiError` if the sender process does not answer.
         """
         took, after, seen = False, "", set[str]()
@@ -156,10 +157,10 @@ class DeadLetters:
         return took
 
     async def _take_group_or_hold(self, name: str) -> bool:
-        """Store the next group of a queue as :meth:`_take_group`. Hold the queue after an error.
+        """Store the next group of a queue, and return the result of :meth:`_take_group`.
 
-        An error with the letters of one queue, even a bug, holds that queue and no other. Raises
-        :class:`ApiError` if the sender process does not answer.
+        After an error with the letters of one queue, even a bug, that queue and no other is held,
+        and the result is ``False``. Raises :class:`ApiError` if the sender process does not answer.
         """
         try:
             return await self._take_group(name)
@@ -174,10 +175,10 @@ class DeadLetters:
             return self._not_yet(name, repr(error))
 
     async def _take_group(self, name: str) -> bool:
-        """Get and store the next group of a queue. Return whether there was one and it is finished.
+        """Get the next group of a queue from the sender process, and store it.
 
-        The request also reports the group before it as stored. Raises :class:`ApiError` as
-        :meth:`.link.ChildLink.ask_long`.
+        Return whether there was a group and it is finished. The request also reports the group
+        before it as stored. Raises :class:`ApiError` as :meth:`.link.ChildLink.ask_long`.
         """
         found = await self._manager.outgoing.link.ask_long(
             NextLetters(name, self._handed.get(name, 0)), LetterGroup, seconds=ASK_SECONDS

@@ -7,9 +7,14 @@ INTERFACE.md section 7 describes them.
     file = "/etc/srmp-spark/ingest.token"     # or sha256 = "…": what `sha256sum` prints for the
                                               # token without a line end
     queues = ["private$/orders", "private$/eu.*"]   # names or globs; default ["*"]
-    verbs = ["read"]                          # read, enqueue, admin: none implies another
+    verbs = ["browse", "read"]                # see :data:`Verb`: none implies another
 
 The one token of ``--token-file`` or ``SRMP_SPARK_TOKEN`` is named ``admin`` and may do everything.
+
+Version 0.1 knew three verbs, and its ``read`` allowed what ``metrics``, ``browse``, ``read`` and
+``decide`` allow today. A configuration of that version keeps its meaning: an entry that has
+``read`` and none of the three new verbs has all four (:data:`READ_OF_0_1`). ``serve`` logs
+``token.broad`` for such an entry, and names the verbs to write.
 
 Only digests are kept, and only digests are compared: in constant time, with every token. So neither
 the time nor a dump of the memory reveals a token. Without any token every client that can connect
@@ -32,13 +37,17 @@ from srmp_spark.names import queue_matches
 from srmp_spark.private_files import refuse_open_secret
 from srmp_spark.queue_manager.trust.queue_patterns import parse_pattern
 
-Verb = Literal["read", "enqueue", "admin"]
+Verb = Literal["metrics", "browse", "read", "decide", "enqueue", "admin"]
 """Rights of an API token.
 
-``read``: rows, ranges, marks. ``enqueue``: put messages into queues or the outbox. ``admin``:
-create, purge, pause, repair.
+``metrics``: the numbers of ``/metrics``. ``browse``: rows with their bodies, ranges and marks;
+nothing is received. ``read``: receive rows as a consumer other than ``default``. ``decide``:
+receive or reject rows as the consumer ``default``, which decides the receipts. ``enqueue``: put
+messages into queues or the outbox. ``admin``: create, purge, pause, repair.
 """
 VERBS: tuple[Verb, ...] = get_args(Verb)
+READ_OF_0_1: frozenset[Verb] = frozenset(("metrics", "browse", "read", "decide"))
+"""The verbs of an entry that has ``read`` and none of the verbs that version 0.1 did not know."""
 
 TOKENS_MAX = 1_000
 """Most API tokens; more is a configuration error. Each call is compared with all of them."""
@@ -73,6 +82,8 @@ class Token:
     """
     queues: tuple[str, ...] = (EVERYTHING,)
     verbs: frozenset[Verb] = frozenset(VERBS)
+    is_broad: bool = False
+    """Whether the entry has ``read`` in the meaning of version 0.1 (:data:`READ_OF_0_1`)."""
 
     def allows(self, verb: Verb, queue: str) -> bool:
         """Return whether the token has the right ``verb`` to ``queue``, a canonical name."""
@@ -112,6 +123,10 @@ class Tokens:
 
     def __repr__(self) -> str:
         return f"<Tokens {[token.name for token in self._tokens]}>"
+
+    def broad(self) -> list[Token]:
+        """Return the tokens whose ``read`` has the meaning of version 0.1."""
+        return [token for token in self._tokens if token.is_broad]
 
     def named(self, name: str) -> Token | None:
         """Return the token called ``name``, or ``None`` if there is none."""
@@ -225,11 +240,14 @@ def _parse(where: str, entry: Mapping[str, object]) -> Token:
             f"{name!r}; it stands in the log"
         )
     where = f"{where}, token {name}"
+    verbs = _verbs(where, entry)
+    is_broad = "read" in verbs and verbs.isdisjoint(READ_OF_0_1 - {"read"})
     return Token(
         name=name,
         digest=_digest(where, entry),
         queues=_queues(where, entry),
-        verbs=_verbs(where, entry),
+        verbs=verbs | READ_OF_0_1 if is_broad else verbs,
+        is_broad=is_broad,
     )
 
 

@@ -31,10 +31,11 @@ class Delay:
         self._batch_at = -math.inf
 
     def holds(self, rows: int, now: float) -> bool:
-        """Return whether ``rows`` waiting rows must wait longer; else note the batch's time.
+        """Return whether ``rows`` waiting rows must wait longer.
 
         ``now`` is the monotonic clock in seconds. If the result is False and there are rows, they
-        are a batch now.
+        are a batch now, and ``now`` is noted as the time of the batch. Without
+        ``minOffsetsPerTrigger`` the result is always False.
         """
         if self._rows_min is None:
             return False
@@ -94,7 +95,7 @@ def pieces_of(
     """Return the number of tasks that each range becomes, by its key.
 
     ``sizes`` has the rows of each range. All ranges together become at least about ``at_least``
-    tasks, if that is not ``None``. Each task has at most ``rows_max`` rows.
+    tasks. Each task has at most ``rows_max`` rows. ``None`` means no such rule.
     """
     total = sum(sizes.values())
     few = at_least is None or at_least <= len(sizes) or total == 0

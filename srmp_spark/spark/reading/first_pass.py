@@ -91,7 +91,9 @@ class FirstPass:
 
         A run with ``availableNow`` calls this. If all queues that are not complete are hindered,
         the wait ends when HINDERED_SECONDS pass without a new row. Raises :class:`RemoteQueueError`
-        if a queue cannot be read, or if nothing happens for QUIET_SECONDS.
+        if a queue cannot be read, or if nothing happens for QUIET_SECONDS; the subscriptions that
+        this query made and that never read anything are removed before. Raises the errors of a call
+        if the queue manager does not answer.
         """
         self._wait(self._queues, QUIET_SECONDS, PASS_SECONDS, fails=True)
 
@@ -99,7 +101,8 @@ class FirstPass:
         """Wait at most FIRST_BATCH_SECONDS for the queues that this query has just subscribed to.
 
         The first batch of a continuous query calls this method. The logs of the other queues
-        already have what was pulled.
+        already have what was pulled. A queue that cannot be read is logged. Raises the errors of a
+        call if the queue manager does not answer.
         """
         made = [each for each in self._queues if each.is_made]
         self._wait(made, FIRST_BATCH_SECONDS, FIRST_BATCH_SECONDS, fails=False)
@@ -127,9 +130,10 @@ class FirstPass:
     def _look(
         self, queues: Sequence[Subscribed], *, known: bool = False
     ) -> dict[Subscribed, tuple[dict[str, Any], Attempt]]:
-        """Ask for the status; return each subscription's entry and the outcome of its attempts.
+        """Ask for the status; return (entry, outcome of its attempts) for each subscription.
 
-        With ``known``, outcomes from before the query began count too.
+        A subscription that was removed meanwhile gets an entry that says so. With ``known``,
+        outcomes from before the query began count too.
         """
         now = time.monotonic()
         there = {

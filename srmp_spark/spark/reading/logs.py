@@ -63,14 +63,20 @@ class LogFacts(NamedTuple):
         return cls(entry["first"], entry["last"], epochs, found["received"], found.get("holder"))
 
     def epoch_of(self, sequence: int) -> str:
-        """Return the epoch that contains a sequence, or will contain it."""
+        """Return the epoch that contains a sequence, or will contain it.
+
+        A sequence before the first epoch counts as part of the first epoch.
+        """
         return next(
             (epoch for epoch, first in reversed(self.epochs) if first <= sequence),
             self.epochs[0][0],
         )
 
     def pieces(self, after: int, to: int) -> list[tuple[str, int, int]]:
-        """Split (after, to] by epochs. Return triples (epoch, after, to)."""
+        """Split (after, to] by epochs.
+
+        Return triples (epoch, after, to), ascending, without empty ones.
+        """
         ends = [first - 1 for _, first in self.epochs[1:]] + [max(to, self.end)]
         cut = [
             (epoch, max(after, first - 1), min(to, end))
@@ -180,7 +186,8 @@ class Logs:
         The queues are listed again at most every :data:`DISCOVERY_SECONDS`, or at once if ``now``.
         Queue managers that are away are called again if that is due, and keep the facts of their
         last list. Raises :class:`ConfigurationError` for a name that is no glob, that no queue has,
-        and that is not in ``known``. If ``known`` is ``None``, any name may be missing.
+        and that is not in ``known``. If ``known`` is ``None``, any name may be missing. Raises
+        :class:`ApiUnreachableError` if no queue manager answers.
         """
         if now or time.monotonic() - self._found_at >= DISCOVERY_SECONDS:
             self.managers.look()
@@ -234,7 +241,8 @@ class Logs:
     def check_names(self, known: Iterable[LogKey]) -> None:
         """Raise :class:`ConfigurationError` if the options name a queue that does not exist.
 
-        A queue of a log in ``known`` counts as existing.
+        A queue of a log in ``known`` counts as existing. A glob that matches no queue is logged
+        once. Nothing is checked while a queue manager is away, because it may have the queue.
         """
         self._check_names(self._present, {key.queue for key in known})
 
@@ -288,11 +296,11 @@ class Logs:
     ) -> Step:
         """Find how far a log can be read from ``position`` in one step.
 
-        Nothing is read, and this object stays unchanged. With ``wait`` (seconds) the queue manager
-        waits that long for a new row. The step stays at ``position`` if there is nothing new, or if
-        one of several queue managers does not answer. Raises :class:`DataLossError` if rows are
-        gone (``failOnDataLoss``), :class:`ApiError` for another refusal, and
-        :class:`ApiUnreachableError` if no queue manager answers.
+        No row is read, and no position is kept. With ``wait`` (seconds) the queue manager waits
+        that long for a new row. The step stays at ``position`` if there is nothing new, or if one
+        of several queue managers does not answer; that one then counts as away. Raises
+        :class:`DataLossError` if rows are gone (``failOnDataLoss``), :class:`ApiError` for another
+        refusal, and :class:`ApiUnreachableError` if no queue manager answers.
         """
 
         def step(client: QueueManagerClient) -> Step:

@@ -67,8 +67,10 @@ class Marks:
     def begin(self, key: LogKey, first: int | None = None) -> int:
         """Acquire the lease of a log for a new query that starts at ``first``, and keep it.
 
-        Return the sequence up to which the consumer has received. Raises :class:`ApiError`
-        ``C00E0009``, which names the holder, if another receiver holds the lease.
+        ``first`` is the first sequence that the query reads, or ``None`` while it is not known;
+        marks cover no row before it. Return the sequence up to which the consumer has received.
+        Raises :class:`ApiError` ``C00E0009``, which names the holder, if another receiver holds the
+        lease.
         """
         answer = self._keeper.acquire(
             self._logs.client(key), key.queue, self._consumer, first=first, ranged=True
@@ -81,7 +83,8 @@ class Marks:
 
         Queues of a glob that another receiver holds are noted (:mod:`.elsewhere`), and those of a
         queue manager that is away are left out. The leases of these queues are requested again when
-        they seem to be free.
+        they seem to be free. Raises :class:`ApiError` if another receiver holds a queue that the
+        options name exactly, or if the queue manager refuses for another reason.
         """
         wanted = [
             key

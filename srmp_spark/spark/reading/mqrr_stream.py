@@ -60,8 +60,9 @@ class MqrrStreamReader(SrmpStreamReader):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return the offset at which the next batch ends.
 
-        The first batch of a continuous query waits a short time (FIRST_BATCH_SECONDS) for messages
-        in the remote queues.
+        The rules are those of :meth:`.SrmpStreamReader.latestOffset`. The first batch of a
+        continuous query waits a short time (FIRST_BATCH_SECONDS) for messages in the remote queues.
+        New problems of the subscriptions are logged.
         """
         if self._is_first:
             self._is_first = False
@@ -100,7 +101,8 @@ def subscribed(
 ) -> tuple[SubscriptionsClient, list[Subscribed]]:
     """Subscribe to the remote queues that have no subscription yet.
 
-    Return the client that reports the state of the subscriptions, and the local queues. Raises
+    Return the client that reports the state of the subscriptions, and one :class:`.Subscribed` for
+    each remote queue. An embedded queue manager is started if necessary. Raises
     :class:`ConfigurationError` if a subscription exists with another mode, and the errors of the
     queue manager.
     """

@@ -35,7 +35,10 @@ from srmp_spark.sequences.as_json import set_as_json, set_from_json
 from srmp_spark.sequences.sequence_set import SequenceSet
 
 FORMAT = 1
-"""The value of ``v``. A checkpoint of a later format is refused, and not interpreted."""
+"""Version of the format of offsets: the value of the JSON key ``v``.
+
+A checkpoint with another version is refused, and not interpreted.
+"""
 
 
 class LogKey(NamedTuple):

@@ -136,8 +136,9 @@ def read_partition(
     """Yield the rows of a partition, ascending, in Arrow batches.
 
     The batches have ``columns``, or those of the options if ``columns`` is ``None``. Raises
-    :class:`DataLossError` if planned rows are gone (``failOnDataLoss``), and
-    :class:`ApiUnreachableError` if no queue manager answers for :data:`RESUME_SECONDS`.
+    :class:`DataLossError` if planned rows are gone (``failOnDataLoss``),
+    :class:`ApiUnreachableError` if no queue manager answers for :data:`RESUME_SECONDS`, and
+    :class:`SrmpSparkError` if an embedded queue manager is on another host.
     """
     if partition.host is not None and partition.host != socket.gethostname():
         raise SrmpSparkError(f"embedded queue manager is on {partition.host}; run srmp-spark serve")
@@ -276,7 +277,7 @@ def _batches(
 
 
 def clipped(taken: SequenceSet, after: int, to: int) -> Iterator[Range]:
-    """Yield the parts of ``taken`` that lie in (after, to], ascending."""
+    """Yield the parts of ``taken`` that lie in (after, to], ascending, as pairs (first, last)."""
     for first, last in taken.runs(after + 1):
         if first > to:
             return

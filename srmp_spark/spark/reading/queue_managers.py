@@ -45,8 +45,9 @@ class QueueManagers:
     ) -> None:
         """Connect to the queue managers at ``urls``.
 
-        ``make(url, retry_seconds)`` makes a client. ``None`` stands for the retry time of the only
-        queue manager of a query. Raises :class:`ApiUnreachableError` if none answers, and
+        ``make(url, retry_seconds)`` makes a client. ``retry_seconds`` is
+        ``ONE_OF_SEVERAL_RETRY_SECONDS`` if there are several URLs. For a single URL it is ``None``,
+        and ``make`` chooses the time. Raises :class:`ApiUnreachableError` if none answers, and
         :class:`ConfigurationError` if two URLs name the same one.
         """
         several = len(urls) > 1
@@ -133,7 +134,8 @@ class QueueManagers:
         """Call each queue manager that is away and was not called for AWAY_SECONDS.
 
         One that answers is no longer away. Raises :class:`ApiUnreachableError` if all queue
-        managers are still away.
+        managers are still away, and :class:`ConfigurationError` if two URLs turn out to name the
+        same one.
         """
         now = time.monotonic()
         for url, (again_at, client, _) in tuple(self._away.items()):

@@ -88,7 +88,8 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return the offset at which a new query begins, and acquire the leases of its logs.
 
-        Spark calls this method twice, and gets the same answer.
+        Spark calls this method twice, and gets the same answer. Raises :class:`ConfigurationError`
+        if the options do not fit the logs, and :class:`ApiError` if another receiver holds a lease.
         """
         return self._here().initial().as_dict()
 
@@ -115,8 +116,8 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
         """Return the ends of the logs as last seen, and the reader's times if they are requested.
 
-        :mod:`.trigger_time` describes the times. Spark calls this method after every
-        ``latestOffset``, so it calls no queue manager.
+        Return ``None`` if no log was read yet. :mod:`.trigger_time` describes the times. Spark
+        calls this method after every ``latestOffset``, so it calls no queue manager.
         """
         return None if self._driver is None else self._driver.report()
 
@@ -125,7 +126,11 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._here().set_goal()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the tasks of the batch (start, end], which follow from the two offsets alone."""
+        """Return the tasks of the batch (start, end], which follow from the two offsets alone.
+
+        Raises :class:`DataLossError` if rows of the batch are gone, and
+        :class:`ApiUnreachableError` if they may be at a queue manager that does not answer.
+        """
         return self._here().plan(Offsets.from_dict(start), Offsets.from_dict(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -145,8 +150,8 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check(self) -> ReadColumns:
         """Check the options, and return the columns to read.
 
-        Raises :class:`ConfigurationError`. The constructor does not check them, because Spark would
-        lose its error.
+        Raises :class:`ConfigurationError` for the first problem. The constructor does not check
+        them, because Spark would lose its error.
         """
         check_stream(self._options)
         return read_columns(self._schema, self._options)
@@ -241,11 +246,11 @@ class _Driver:
     def _enter(
         self, key: LogKey, facts: LogFacts, starting: Starting, client: QueueManagerClient
     ) -> tuple[Position, Began] | None:
-        """Acquire the lease of a log that the query has never read; return where it begins there.
+        """Acquire the lease of a log that the query has never read; return (position, beginning).
 
-        The result is the position before the first row, and the beginning to note in the offsets.
-        Return ``None`` if the log is one of a glob and another receiver holds its consumer, or if
-        the log was deleted a moment ago.
+        The position is that before the first row, and the beginning (:class:`.Began`) is to be
+        noted in the offsets. Return ``None`` if the log is one of a glob and another receiver holds
+        its consumer, or if the log was deleted a moment ago.
         """
         try:
             received = facts.received if self._marks is None else self._marks.begin(key)
@@ -268,7 +273,7 @@ class _Driver:
         self._goal_of = set(self._logs.managers.here)
 
     def commit(self, offsets: Offsets) -> None:
-        """Mark the batch that ended at ``offsets``, because Spark has committed it."""
+        """Mark the rows up to ``offsets`` as received, because Spark has committed the batch."""
         self._progress.commits(offsets)
         with self._time.of(Part.COMMIT):
             self._mark(offsets)
@@ -310,7 +315,11 @@ class _Driver:
     # --- planning ---------------------------------------------------------------------------------
 
     def latest(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """Return the offsets after one step of every log, within the limits."""
+        """Return the offsets after one step of every log, within the limits.
+
+        The call also marks the batch that ended at ``start``, adds new logs, and may wait for new
+        rows.
+        """
         self._logs.managers.look()
         with self._time.of(Part.MARKS):
             self._mark(start)
@@ -475,7 +484,7 @@ class _Driver:
         return steps
 
     def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
-        """Return the limits of one batch as (rows, bytes).
+        """Return the limits of one batch as (rows, bytes); ``None`` in a place means no limit.
 
         Raises :class:`ConfigurationError` for a limit that this version does not know.
         """

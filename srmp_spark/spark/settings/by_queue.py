@@ -109,7 +109,7 @@ def check_named(option: str, values: ByQueue | None, reads: Iterable[Read], hint
     """Raise :class:`ConfigurationError` unless the option names exactly the queues that are read.
 
     Each queue must be named once. ``hint`` is added to the error for a missing queue, and states
-    which special values are possible.
+    which special values are possible. Nothing is checked if ``values`` is ``None``.
     """
     if values is None:
         return

@@ -25,7 +25,9 @@ _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  # only compared
 def instead_of(destination: str, api: str, token: str | None, *, allow_plain_token: bool) -> str:
     """Return the text that follows an error about ``destination``.
 
-    The text says what to write instead. The text is empty if ``destination`` is no name of a queue.
+    The text says what to write instead. It is empty if ``destination`` is no name of a queue. The
+    queue manager at ``api`` is asked whether it has the queue. If the call fails, the text does not
+    depend on the answer; no error is raised.
     """
     if (path_name := _PATH_NAME.fullmatch(destination)) is not None and path_name[
         1
@@ -70,9 +72,9 @@ def _format_name(base: str, queue: str) -> str:
 def _asked(
     name: str, api: str, token: str | None, *, allow_plain_token: bool
 ) -> tuple[str | None, str]:
-    """Ask the queue manager for a queue; return its name there and the URL of the SRMP port.
+    """Ask the queue manager for a queue; return (its name there, URL of the SRMP port).
 
-    The first value is ``None`` if the queue manager does not have the queue. Raises the errors of a
+    The name is ``None`` if the queue manager does not have the queue. Raises the errors of a
     client's call.
     """
     from srmp_spark.client.api import QueueManagerClient

@@ -82,7 +82,10 @@ class RemoteOptions:
     queues: tuple[str, ...]
     """Names of the queues, as they were written."""
     stream: Mapping[str, str] = field(repr=False)
-    """Options for the log of the local queue manager."""
+    """Options of ``format("srmp")`` for a stream, by name.
+
+    A stream reads the log of the subscription at the local queue manager.
+    """
     credentials: Credentials
     """Credentials of a batch read, which signs in itself."""
     mode: str | None

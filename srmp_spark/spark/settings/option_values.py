@@ -60,9 +60,9 @@ def choice(name: str, text: str, allowed: tuple[str, ...]) -> str:
 
 
 def boolean(name: str, text: str) -> bool:
-    """Return whether ``text`` is ``true``.
+    """Return whether ``text`` is ``true``, in any letter case.
 
-    Raises :class:`ConfigurationError` for other than true or false.
+    Raises :class:`ConfigurationError` for any text except true and false.
     """
     return choice(name, text, ("true", "false")) == "true"
 

@@ -141,7 +141,11 @@ class StagePlan:
 
     @property
     def metadata(self) -> dict[bytes, bytes]:
-        """Return the metadata for the schema of the stage."""
+        """Return the metadata for the schema of the stage.
+
+        The keys are :data:`DEAD_LETTER_METADATA`, and if they are set
+        :data:`DEAD_LETTER_QUEUE_METADATA` and :data:`ORDER_BY_METADATA`.
+        """
         found = {DEAD_LETTER_METADATA: b"true" if self.options.dead_letter else b"false"}
         if self.options.dead_letter_queue is not None:
             found[DEAD_LETTER_QUEUE_METADATA] = self.options.dead_letter_queue.encode()

@@ -300,7 +300,7 @@ def _destination(text: str | None, values: Mapping[str, str]) -> str | None:
 
 
 def _reliable(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the given options for services of WS-ReliableMessaging.
+    """Return the given options for services of WS-ReliableMessaging, as pairs (name, value).
 
     Raises :class:`ConfigurationError` for an unknown version, an empty ``soap_action``, and if the
     options have no effect.

@@ -33,7 +33,12 @@ _CONTENT = (b"<", b"--", b"\r\n--", b"\xef\xbb\xbf<")
 
 
 class Post(NamedTuple):
-    """An APDU of PGM in the form of a message that was received over HTTP."""
+    """An APDU of PGM in the form of a message that was received over HTTP.
+
+    ``content_type`` is the value of the field. ``post`` holds the bytes of a head that this module
+    writes, and of the content. ``head_length`` is the length of this head in bytes, with its blank
+    line.
+    """
 
     content_type: bytes
     post: bytes

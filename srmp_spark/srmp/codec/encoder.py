@@ -187,7 +187,9 @@ def http_head(target: str, host: str, content_type: bytes, length: int, via: str
 def _check(message: Message) -> None:
     """Check the rules that concern more than one element.
 
-    Raises :class:`LocalProtocolError` if the message breaks one of these rules.
+    Raises :class:`LocalProtocolError` for a value that needs ``<Msmq>`` on a message without it, a
+    ``source_qm`` that is not the lineage, a ``soap_body``, a signature, and a commitment receipt
+    without an address.
     """
     if not message.has_msmq:
         lost = [name for name in _MSMQ_FIELDS if getattr(message, name) != getattr(_DEFAULTS, name)]
@@ -228,7 +230,8 @@ def _address(text: str, name: str) -> str:
     """Return a URL or format name as the escaped text of an element.
 
     ``<to>`` loses its ``DIRECT=``. Raises :class:`LocalProtocolError` for an empty text, which a
-    reader takes as absent, and for white space at either end, which a reader strips.
+    reader takes as absent, for white space at either end, which a reader strips, and for a
+    character that XML cannot carry.
     """
     # SRMP carries the bare URL, and the receiver adds DIRECT= again (3.1.5.1.1).
     if name == "to" and text[:7].upper() == "DIRECT=":

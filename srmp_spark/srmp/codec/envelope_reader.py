@@ -97,7 +97,7 @@ class _Known(NamedTuple):
 class _Vocabulary(NamedTuple):
     tags: dict[str, _Known]
     stolen: frozenset[str]
-    """Local names that are refused in any other namespace (bad input 8)."""
+    """Local names that are refused in any other namespace than that of SRMP."""
     depth: int
     """Depth of these elements in the tree; the root has depth 1."""
 

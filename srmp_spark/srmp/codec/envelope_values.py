@@ -55,7 +55,10 @@ _CONTENT_ID = re.compile(r"cid:((?:body|extension)@.+)", re.IGNORECASE)
 
 
 def section_of(field: str) -> str:
-    """Return the section of the specification that describes a field."""
+    """Return the section of the specification that describes the element at the path ``field``.
+
+    Raises :class:`KeyError` if ``field`` does not begin with a header entry of SRMP.
+    """
     return f"[MC-MQSRM] {_SECTIONS[field.partition('/')[0]]}"
 
 
@@ -67,8 +70,9 @@ def message_of(
 ) -> Message:
     """Return the message that ``fields`` describe.
 
-    ``content_ids`` are the Content-Ids of the body and of the extension. Raises
-    :class:`RemoteProtocolError` if a field is missing or has an invalid value.
+    ``content_ids`` are the Content-Ids of the body and of the extension, in lower case; ``b""``
+    stands for a part without one. Raises :class:`RemoteProtocolError` if a field is missing or has
+    an invalid value.
     """
     destination = parse_destination(_value(fields, "path/to"))
     action = fields.get("path/action")
@@ -128,8 +132,8 @@ def _value(fields: Fields, field: str) -> str:
 def _url(fields: Fields, field: str) -> str:
     """Return a URL to which a receipt is to be sent.
 
-    The codec does not decide whether this URL may be called (bad input 22). Raises
-    :class:`RemoteProtocolError` if the URL is missing or empty.
+    The codec does not decide whether this URL may be called. Raises :class:`RemoteProtocolError` if
+    the URL is missing or empty.
     """
     url = _value(fields, field)
     if not url:
@@ -152,7 +156,10 @@ def _position(fields: Fields, field: str, minimum: int) -> int:
 
 
 def _read_services(fields: Fields, values: dict[str, object]) -> None:
-    """Read ``<services>`` into ``values`` ([MC-MQSRM] 2.2.5.2)."""
+    """Read ``<services>`` into ``values`` ([MC-MQSRM] 2.2.5.2).
+
+    Raises :class:`RemoteProtocolError` if a receipt is requested without an address.
+    """
     values["durable"] = "services/durable" in fields
     if "services/deliveryReceiptRequest" in fields:
         values["delivery_receipt_to"] = _url(fields, "services/deliveryReceiptRequest/sendTo")
@@ -166,7 +173,8 @@ def _stream(fields: Fields) -> StreamPosition:
     """Return the stream position in ``<Stream>`` ([MC-MQSRM] 2.2.5.3).
 
     The specification says that ``<durable/>`` MUST be present too. This is not checked, because the
-    example in 4.4 has no ``<durable/>``.
+    example in 4.4 has no ``<durable/>``. Raises :class:`RemoteProtocolError` if a child is missing
+    or has an invalid value.
     """
     stream_id = parse_stream_id(_value(fields, "stream/streamId"))
     current = _position(fields, "stream/current", 1)
@@ -184,7 +192,8 @@ def _send_receipts_to(fields: Fields) -> str:
 
     The specification has lost a question mark there and gained bold type:
     ``http://machine1/MSMQ/private$/receipts<b>SenderStream=XRntV</b>``. The receipts of that
-    example are sent to ``http://machine1/MSMQ/private$/receipts?SenderStream=XRntV``.
+    example are sent to ``http://machine1/MSMQ/private$/receipts?SenderStream=XRntV``. Raises
+    :class:`RemoteProtocolError` if the URL is missing or empty, or for any other text in bold type.
     """
     url = _url(fields, SEND_RECEIPTS_TO)
     if BOLD not in fields:
@@ -201,7 +210,7 @@ def _receipt(fields: Fields) -> Receipt | None:
     """Return the receipt that the envelope carries, or ``None`` if it carries none.
 
     See [MC-MQSRM] 2.2.5.4 to 2.2.5.6, and 3.1.5.1.5 for the allowed combinations. Raises
-    :class:`RemoteProtocolError` for any other combination.
+    :class:`RemoteProtocolError` for any other combination, and for a missing or invalid value.
     """
     has_commitment, has_stream = "commitmentReceipt" in fields, "streamReceipt" in fields
     if "deliveryReceipt" in fields:
@@ -249,7 +258,8 @@ def _number(fields: Fields, field: str, maximum: int) -> int:
 def _read_msmq(fields: Fields, values: dict[str, object]) -> str:
     """Read ``<Msmq>`` into ``values`` and return the SourceQmGuid ([MC-MQSRM] 2.2.6).
 
-    Windows uses the SourceQmGuid and not the GUID in ``<id>`` (appendix A <7>).
+    Windows uses the SourceQmGuid and not the GUID in ``<id>`` (appendix A <7>). Raises
+    :class:`RemoteProtocolError` for a missing or invalid value.
     """
     values["message_class"] = _number(fields, "Msmq/Class", CLASS_MAX)
     values["priority"] = _number(fields, "Msmq/Priority", PRIORITY_MAX)
@@ -292,7 +302,7 @@ def _read_msmq(fields: Fields, values: dict[str, object]) -> str:
 def _names(text: str) -> tuple[str, ...]:
     """Return the queue names in a text that separates them by white space.
 
-    The names are kept unchanged, whatever their scheme, and are never opened (bad input 32). Raises
+    The names are kept unchanged, whatever their scheme, and are never opened. Raises
     :class:`LimitExceededError` for more than ``NAMES_MAX`` names.
     """
     names = tuple(_SPACES.split(text)) if text else ()
@@ -302,8 +312,9 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _check_references(uris: str, content_ids: tuple[bytes, bytes]) -> None:
-    """Check that a signature's reference to a part of this message names that part (bad input 15).
+    """Check that a signature's reference to a part of this message names that part.
 
+    ``uris`` has one URI on each line; a part without a Content-Id (``b""``) is not checked.
     Everything else about a signature is checked once, by :mod:`srmp_spark.srmp.signing.signature`,
     when the message is accepted. A message that was accepted once therefore stays readable. Raises
     :class:`RemoteProtocolError` if a reference names another Content-Id than its part.

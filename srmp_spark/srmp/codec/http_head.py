@@ -26,12 +26,12 @@ _DOT_SEGMENT = re.compile(r"[/\\]\.{1,2}(?:;[^/\\]*)?(?:[/\\]|$)")
 
 
 def check_target(target: bytes) -> str:
-    """Return the canonical queue name in a request target.
+    """Return the canonical queue name in a request target, such as ``private$/orders``.
 
     A target is ``/msmq/private$/orders?SenderStream=x``, perhaps with ``http://host`` before it.
     The name is only ever a key of a map of configured queues. Dot segments, encoded separators (the
-    rule is in :mod:`srmp_spark.names`), path parameters and NTFS streams (bad input 19) are refused
-    nevertheless, because nobody who means a queue writes them.
+    rule is in :mod:`srmp_spark.names`), path parameters and NTFS streams are refused nevertheless,
+    because nobody who means a queue writes them.
 
     Raises :class:`RemoteProtocolError` with status 400, or with status 414 if the target is longer
     than ``TARGET_MAX``.

@@ -50,7 +50,10 @@ _NO_LINES = {ord("\n"): None, ord("\t"): None}
 
 
 def _cut(text: str) -> tuple[tuple[str, ...], list[str]]:
-    """Cut an envelope before each ``</``; return its markup, and the texts of its holes."""
+    """Cut an envelope before each ``</``, and return (markup, texts of the holes).
+
+    The markup has one item for each piece; only pieces with a hole have a text.
+    """
     *pieces, last = text.split("</")
     markup = []
     texts = []

@@ -73,12 +73,12 @@ TYPES: Mapping[tuple[str | None, str | None, int], MessageType] = {
 ABOUT_STREAMS = (MessageType.STREAM_RECEIPT, MessageType.FINAL_STREAM_RECEIPT)
 """Types of receipts that are given to the sending engine.
 
-These types also require the right action.
+A message has one of these types only if its ``<action>`` is :data:`ORDERING_ACK_ACTION`.
 """
 
 
 def message_type(message: Message) -> MessageType:
-    """Return the type of ``message``.
+    """Return the type of ``message``, :attr:`MessageType.OTHER` if it matches no type.
 
     The type follows from its receipt element, its class and, for receipts about streams, its
     action.

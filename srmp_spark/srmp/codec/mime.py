@@ -295,20 +295,20 @@ def _check_rest(at: int, content: bytes) -> None:
 
 
 def _check_epilogue(content: bytes, at: int) -> None:
-    """Check that only line ends follow the last delimiter, which ends at offset ``at``.
+    """Check that only white space follows the last delimiter, which ends at offset ``at``.
 
-    Another reader could take more bytes for a second message. Raises :class:`RemoteProtocolError`
-    if more follows.
+    At most ``PADDING_MAX`` blanks and line ends are allowed. Another reader could take more bytes
+    for a second message. Raises :class:`RemoteProtocolError` if anything else follows.
     """
     if not _EPILOGUE.fullmatch(content, at):
         raise RemoteProtocolError("bytes after the last delimiter", section=_SECTION)
 
 
 def _read_head(content: bytes, at: int, *, is_envelope: bool) -> tuple[int, int, bytes]:
-    """Return a part's offset in ``content``, its declared length, and its Content-Id in lower case.
+    """Return (offset of the part's content, its declared length, its Content-Id in lower case).
 
-    The Content-Id is empty for the envelope. Raises :class:`RemoteProtocolError` if the head is
-    malformed.
+    ``at`` is the offset after the delimiter. The Content-Id is empty for the envelope. Raises
+    :class:`RemoteProtocolError` if the head is malformed.
     """
     padding = _PADDING.match(content, at)
     start = padding.end() if padding is not None else at

@@ -151,7 +151,7 @@ _TAIL = LAYOUT_TAIL.encode()
 _HEAD_LENGTH = len(_HEAD)
 _TAIL_LENGTH = len(_TAIL)
 _TEXTS_KEPT = 4_096
-"""Number of source queue managers, and of destinations, that are cached.
+"""Most entries of each cache of this module: GUIDs of queue managers, destinations, numbers.
 
 A sender has one queue manager and a few destinations.
 """

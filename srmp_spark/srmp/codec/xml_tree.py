@@ -85,10 +85,11 @@ def parse_tree(envelope: bytes) -> Element:
 
 
 def _check_prolog(envelope: bytes) -> int:
-    """Check everything before the root element, and return where the XML declaration ends.
+    """Check everything before the root element, and return the end of the XML declaration.
 
-    Raises :class:`RemoteProtocolError` for another encoding, for a document type, and if no element
-    begins there.
+    The result is an offset. Without a declaration it is the offset after the byte order mark, or 0.
+    Raises :class:`RemoteProtocolError` for another encoding than UTF-8, for a document type, and if
+    no element follows.
     """
     start = 3 if envelope.startswith(_BOM) else 0
     declaration = _DECLARATION.match(envelope, start)
@@ -113,7 +114,7 @@ def _check_prolog(envelope: bytes) -> int:
 
 
 def check_depth(element: Element, depth: int) -> None:
-    """Raise :class:`LimitExceededError` if ``element`` contains elements below ``DEPTH_MAX``.
+    """Raise :class:`LimitExceededError` if ``element`` has elements deeper than ``DEPTH_MAX``.
 
     ``depth`` is the depth of ``element``; the root has depth 1.
     """

@@ -124,7 +124,11 @@ class UrlRule:
         return self.matches_path(url.path)
 
     def matches_path(self, of_url: str) -> bool:
-        """Return whether the rule matches the path ``of_url``, which must be in canonical form."""
+        """Return whether the rule matches the path ``of_url``, which must be in canonical form.
+
+        A path with a dot segment never matches. In ``/msmq/…`` the case of the rule does not
+        matter.
+        """
         # Such a path is no queue's, and it is unknown how another server resolves it.
         if _DOT_SEGMENT.search(of_url):
             return False
@@ -240,7 +244,7 @@ class Redirections(NamedTuple):
 
 
 class ReceiptUrls(NamedTuple):
-    """The URLs that peers are told for stream receipts, in place of that of this queue manager.
+    """The URLs that the operator set for ``<sendReceiptsTo>``, instead of the default one.
 
     They are StreamReceiptURLReplacementCollection and DefaultStreamReceiptURLReplacement
     ([MC-MQSRM] 3.1.7.2.4).
@@ -291,7 +295,8 @@ class Forwarding:
     allows: Callable[[UrlParts], bool] = _nothing
     """Function that returns whether a URL matches a pattern of ``--allow-url``.
 
-    Without this check any client could send to any host through this queue manager (bad input 21).
+    The URL is in canonical form. Without this check any client could send to any host through this
+    queue manager.
     """
     inbound: Redirections = NO_REDIRECTIONS
     """Redirections that the operator of this queue manager configured; their targets are allowed.

@@ -60,7 +60,12 @@ class Reason(Enum):
 
 
 class Undecided(NamedTuple):
-    """The receipts that the sender of one row requests about its end, with all data for them."""
+    """The receipts that the sender of one row requests about its end, with all data for them.
+
+    ``queue`` and ``sequence`` name the row; ``sequence`` is 0 for a message that becomes no row.
+    ``positive`` and ``negative`` say which commitment receipts are requested. ``lineage`` and
+    ``uniquifier`` are the identifier of the message.
+    """
 
     queue: str
     sequence: int
@@ -196,9 +201,10 @@ def undecided_of(
 
 
 def receipts_for(row: Undecided, reason: Reason, decided_at: int) -> tuple[DecisionReceipt, ...]:
-    """Return the receipts that follow from a decision.
+    """Return the receipts that follow from a decision: none, one, or one of each kind.
 
-    There is at most one receipt of each kind, and the receipts never contradict each other.
+    ``decided_at`` is the time of the decision, in microseconds since 1970. The receipts never
+    contradict each other, and nothing is stored by this call.
     """
     receipts = []
     common = row.lineage, row.uniquifier, row.action, row.peer, row.sender_name, reason, decided_at

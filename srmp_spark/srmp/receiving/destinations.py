@@ -81,7 +81,8 @@ class MachineUse:
 class QueueState:
     """The state of one queue of this queue manager, as the engine needs it.
 
-    The service keeps ``paused``, ``bytes_waiting`` and ``count`` up to date.
+    The service (the process around the engine) keeps ``paused``, ``bytes_waiting``, ``count`` and
+    ``unread_bytes`` up to date.
     """
 
     name: str
@@ -166,7 +167,7 @@ class Destinations:
         self.forward_room = ForwardRoom()
         """Room for destinations of forwarded messages that wait.
 
-        The service reports to it what the sender process knows.
+        The service reports to this object what the sender process holds.
         """
 
     def add(self, queue: QueueState) -> None:

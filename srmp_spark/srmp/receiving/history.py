@@ -69,7 +69,10 @@ _NOTHING = Trimmed([], 0, complete=True)
 
 
 class HistoryRun(NamedTuple):
-    """A row of the table ``history``. Its key is (``lineage``, ``first``)."""
+    """A database row of the table ``history``: the numbers ``first`` to ``last`` were received.
+
+    Both ends are included. The key is (``lineage``, ``first``).
+    """
 
     lineage: str
     first: int
@@ -140,7 +143,10 @@ class MessageIdHistory:
         return history
 
     def seen(self, lineage: str, uniquifier: int) -> bool:
-        """Return whether this identifier was received before ([MC-MQSRM] 3.1.5.1.11)."""
+        """Return whether this identifier was received before ([MC-MQSRM] 3.1.5.1.11).
+
+        ``lineage`` is a key of :func:`~srmp_spark.srmp.receiving.trust_domain.lineage_key`.
+        """
         runs = self._lineages.get(lineage)
         if runs is not None and uniquifier in runs:
             return True
@@ -263,7 +269,11 @@ class MessageIdHistory:
     def _forget(
         self, lineage: str, before: int, forget: int, look_at: int | None = None
     ) -> Trimmed:
-        """Forget runs of a lineage that are older than ``before``, with :meth:`.Runs.trim`."""
+        """Forget runs of a lineage without an arrival since ``before``, with :meth:`.Runs.trim`.
+
+        At most ``forget`` runs are forgotten, and about ``look_at`` runs are examined. The keys of
+        the forgotten runs are collected for :meth:`take_changes`.
+        """
         runs = self._lineages.get(lineage)
         if runs is None or runs.all_since(before):
             return _NOTHING
@@ -296,7 +306,10 @@ class MessageIdHistory:
 
     @property
     def is_divided(self) -> bool:
-        """Return whether any identifier belongs to a trust domain (:mod:`.trust_domain`)."""
+        """Return whether any identifier has a trust domain of its own (:mod:`.trust_domain`).
+
+        Identifiers of senders without a name have none: their key is the lineage alone.
+        """
         return any(SEPARATOR in key for key in self._lineages)
 
     @property
@@ -308,7 +321,7 @@ class MessageIdHistory:
         return max((runs.newest for runs in self._lineages.values()), default=None)
 
     def rows(self) -> list[HistoryRun]:
-        """Return all rows of the table ``history``."""
+        """Return all runs of the history as database rows of the table ``history``."""
         return [
             HistoryRun(lineage, *run) for lineage, runs in self._lineages.items() for run in runs
         ]

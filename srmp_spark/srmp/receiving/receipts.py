@@ -80,7 +80,8 @@ def delivery_receipt(
 ) -> Message:
     """Return the delivery receipt of [MC-MQSRM] 3.1.5.1.6.2 (sample in 4.3).
 
-    The arguments are those of :func:`stream_receipt`.
+    ``owed`` is the receipt as it was stored with its message. The other arguments are those of
+    :func:`stream_receipt`.
     """
     return Message(
         destination=owed.url,
@@ -106,10 +107,10 @@ def delivery_receipt(
 def decision_receipt(owed: DecisionReceipt, *, identity: str, uniquifier: int, via: str) -> Message:
     """Return the commitment receipt or the final stream receipt for a decided message.
 
-    See [MC-MQSRM] 3.1.7.3.1 (sample in 4.3) and 3.1.7.3.3. ``uniquifier`` is the permanent number
-    of this receipt. ``<sentAt>`` is ``<decidedAt>``, as in the sample. Each sending therefore has
-    the same bytes, and a peer whose answer was lost recognizes the repeat by its identifier and
-    drops it.
+    See [MC-MQSRM] 3.1.7.3.1 (sample in 4.3) and 3.1.7.3.3. ``identity`` and ``via`` are those of
+    :func:`stream_receipt`. ``uniquifier`` is the permanent number of this receipt. ``<sentAt>`` is
+    ``<decidedAt>``, as in the sample. Each sending therefore has the same bytes, and a peer whose
+    answer was lost recognizes the repeat by its identifier and drops it.
     """
     final = owed.kind == "final_stream"
     return Message(

@@ -13,12 +13,12 @@ last, in :meth:`Receiver._apply`, which examines no byte of the message. An exce
 :class:`MemoryAheadError`.
 
 Memory is ahead of the disk by one group commit and is never rolled back. If a commit fails, the
-process ends, and a new process starts from what the disk holds, because no other state is sound
-after a failed fsync. A ``Repeated`` may therefore repeat a message that is not durable yet. A
-``Repeated`` takes the same path as the original: the caller commits the original first, and the
-repeat is answered with the original or after it, never before.
+process ends, and a new process starts from the disk: no other state is sound after a failed fsync.
+A ``Repeated`` may therefore repeat a message that is not durable yet. The caller commits the
+original first, and the repeat is answered with the original or after it, never before.
 
-Every decision uses ``now``, monotonic seconds. ``Arrival.at`` is only stored.
+Timers use ``now``. The wall clock, ``Arrival.at``, is stored. It decides only about expiry and the
+age of identifiers and streams, by :mod:`.expiry_clock` and :mod:`.history_clock`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _new = tuple.__new__
 HISTORY_EXPIRY_INTERVAL_S = 3600.0
 """Seconds between two searches for old identifiers, which are kept for 30 days."""
 HISTORY_EXPIRY_PAUSE_S = 0.01
-"""Seconds between two parts of a search, of a millisecond each: faster than identifiers arrive."""
+"""Seconds between two parts (1 ms each) of the search for old identifiers to forget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,10 +318,11 @@ class Receiver:
         return accepted
 
     def refuses_in(self, name: str, message: Message, arrival: Arrival) -> Refused | None:
-        """Return the refusal if the queue ``name`` accepts no new message now, or ``None``.
+        """Return the refusal if the queue ``name`` accepts no new message now; change nothing.
 
-        ``message`` arrived by another protocol that has its own order and identifiers
-        (WS-ReliableMessaging). The call changes nothing.
+        Return ``None`` if it accepts one. ``message`` arrived by a protocol with an order and
+        identifiers of its own (WS-ReliableMessaging). Raises :class:`KeyError` if the queue is
+        unknown.
         """
         queue = self.queues[name]
         return self._refuses_kind(queue, message) or self._not_now(queue, message, arrival)
@@ -342,9 +343,9 @@ class Receiver:
     def move_in(self, name: str) -> Accepted:
         """Assign the next row of the queue ``name`` to a message from another queue.
 
-        See [MS-MQDMPR] 3.1.7.1.16. The message moves from another queue of this queue manager. It
-        was accepted when it arrived, so nothing is judged, counted or owed again. The result must
-        be committed like any other.
+        See [MS-MQDMPR] 3.1.7.1.16. The message was accepted when it arrived at this queue manager,
+        so nothing is judged, counted or owed again. The result must be committed like any other.
+        Raises :class:`KeyError` if the queue is unknown.
         """
         queue = self.queues[name]
         queue.end += 1
@@ -643,7 +644,7 @@ class Receiver:
 
     @classmethod
     def _refuses_kind(cls, queue: QueueState, message: Message) -> Refused | None:
-        """Return the refusal if the queue is paused or of the wrong kind ([MC-MQSRM] 3.1.5.1.3)."""
+        """Return the refusal if the queue is paused or of the wrong kind, else ``None``."""
         section = "[MC-MQSRM] 3.1.5.1.3"
         if queue.transactional and message.stream is None:
             return Refused(
@@ -724,13 +725,13 @@ class Receiver:
         return self.streams.next_timer()
 
     def due(self, now: float) -> list[SendStreamReceipt]:
-        """Return the stream receipts to send now: at most one in flight per stream."""
+        """Return the stream receipts that are due at ``now``; each is in flight from then on."""
         return self.streams.due(now)
 
     def receipt_delivered(
         self, queue: StreamName, guid: str, stream_id: StreamId, last_ordinal: int, now: float
     ) -> None:
-        """Record that the peer answered 200 to a stream receipt."""
+        """Record that the peer answered 200 to a stream receipt, if one is in flight."""
         stream = self.streams.get(queue, guid)
         # The stream was dropped, and perhaps began again, while its receipt was in flight.
         if stream is None or not stream.receipt_on_its_way:
@@ -742,12 +743,12 @@ class Receiver:
     def receipt_failed(
         self, queue: StreamName, guid: str, now: float, permanent: bool
     ) -> StreamReceiptGivenUp | None:
-        """Record that a stream receipt was not delivered.
+        """Record that a stream receipt in flight was not delivered, and schedule the next attempt.
 
-        It is owed again after RetransmissionTimeout.
-
-        After an answer of 400 (``permanent``) the receipt is not owed again before the next message
-        of the stream. The result then describes the receipt, so that the caller can log a warning.
+        The receipt is owed again after RetransmissionTimeout, and the result is ``None``. After a
+        400 (``permanent``) it is not owed again before the next message of the stream. The result
+        then describes the receipt, so that the caller can log a warning. Without a receipt in
+        flight nothing changes.
         """
         stream = self.streams.get(queue, guid)
         if stream is None or not stream.receipt_on_its_way:

@@ -244,9 +244,10 @@ class Runs(_Block):
         return Trimmed(firsts, looked_at, complete=True)
 
     def all_since(self, before: int) -> bool:
-        """Return True if no run is older than ``before``. After False, one probably is.
+        """Return True only if no run is older than ``before`` (microseconds since 1970).
 
-        :meth:`trim` finds out whether one is.
+        False proves nothing: it is also the result for a set of several blocks. :meth:`trim` finds
+        out whether a run is older.
         """
         return self.oldest >= before and not self._before
 

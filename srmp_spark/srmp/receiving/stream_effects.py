@@ -23,7 +23,8 @@ DiscardKind = Literal["expired", "invalid-signature"]
 class SendStreamReceipt(NamedTuple):
     """A request to acknowledge everything up to ``last_ordinal`` ([MC-MQSRM] 3.1.6.3).
 
-    Report delivery or failure of the receipt to the receiver.
+    The caller reports the end with :meth:`.Receiver.receipt_delivered` or
+    :meth:`.Receiver.receipt_failed`.
     """
 
     queue: StreamName
@@ -42,7 +43,8 @@ class SendStreamReceipt(NamedTuple):
 class StreamReceiptGivenUp(NamedTuple):
     """A stream receipt that the peer answered with 400, and that is therefore no longer sent.
 
-    The receipt is not sent again before the next message of the stream. Log a warning.
+    The receipt is not sent again before the next message of the stream. The caller should log a
+    warning.
     """
 
     queue: StreamName
@@ -52,7 +54,9 @@ class StreamReceiptGivenUp(NamedTuple):
 
 
 class IncomingStreamRow(NamedTuple):
-    """A row of the table ``streams``. Its key is (``queue``, ``guid``).
+    """One incoming stream as a database row of the table ``streams``.
+
+    Its key is (``queue``, ``guid``).
 
     Times are microseconds since 1970, UTC.
     """

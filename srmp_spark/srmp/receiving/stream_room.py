@@ -71,7 +71,8 @@ def share_of(holder: str) -> int:
 def holder_of(peer: str, sender_name: str | None) -> str:
     """Return the holder in whose share a stream counts.
 
-    ``peer`` is ``HOST:PORT``, and is empty for messages that this queue manager created.
+    The result is ``name NAME`` for an authenticated sender, else the host of ``peer``, or its /64
+    for IPv6. ``peer`` is ``HOST:PORT``, and is empty for messages that this queue manager created.
     """
     if sender_name is not None:
         return f"name {sender_name}"

@@ -5,11 +5,13 @@ received before, and its sender is answered 200. An identifier is no secret, and
 SRMP port can write any identifier into a POST to any queue. With a single history, an
 unauthenticated client could send a message with the next identifier of another sender. The message
 of that sender would then be answered 200, be covered by the stream receipt, and become no row. The
-identifiers of a lineage are therefore separated by who sent them:
+identifiers of a lineage are therefore separated by who sent them, in three kinds of *trust domain*:
 
-without a name           the lineage itself: plain HTTP cannot distinguish senders of a named sender
-  the lineage, and a digest of the sender's authenticated name created by this host     the lineage,
-  and the mark that this queue manager created it (``send`` to a queue of this host, dead letters)
+- **A sender without a name:** the key is the lineage itself, because plain HTTP cannot distinguish
+  senders.
+- **A sender with an authenticated name:** the key is the lineage and a digest of the name.
+- **Messages that this queue manager created** (``send`` to a queue of this host, dead letters): the
+  key is the lineage and a mark for this.
 
 A message is a repeat of a message *in its own domain*, in any queue and on any connection. The MUST
 of 3.1.5.1.11 holds only within a domain; the specification has no domains because it does not

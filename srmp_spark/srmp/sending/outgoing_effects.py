@@ -35,11 +35,14 @@ ReceiptVerdict = Literal[
     "final",
     "failed",
 ]
-"""What a stream receipt changed.
+"""The verdict about a stream receipt: whether it changed anything, or why not.
 
 ``progress``: the receipt acknowledged messages. ``final``: the receipt ended the wait for a final
-stream receipt. All other receipts changed nothing and are counted (bad input 27 of the attack
-list). ``failed``: a bug of this package prevented the use of the receipt, and the caller continues.
+stream receipt. All other receipts changed nothing and are counted. ``old``: it names messages that
+are acknowledged already. ``beyond``: it names messages that were never sent. ``another-stream``,
+``another-address``, ``another-type``: it belongs to no stream of this queue manager, arrived at an
+address without the secret of the stream, or contradicts itself. ``failed``: a bug of this package
+prevented the use of the receipt, and the caller continues.
 """
 
 DeadReason = Literal[
@@ -181,7 +184,7 @@ class Send:
 
 
 class SerialRun(NamedTuple):
-    """The serials ``first`` to ``last`` of an outgoing queue.
+    """The messages with the serials ``first`` to ``last`` of an outgoing queue, both included.
 
     Some of these messages may no longer exist.
     """
@@ -228,11 +231,12 @@ class EarlierStream(NamedTuple):
 
 
 class OutgoingQueueRow(NamedTuple):
-    """A row of the table ``outgoing_streams``. Its key is (``destination``, ``kind``).
+    """One outgoing queue as a row of the table ``outgoing_streams``.
 
-    Times are microseconds since 1970, UTC. The serials of a queue never start again. The position
-    of a message in its stream is its serial minus ``base``. To abandon a stream therefore costs one
-    new row of this table, and a million waiting messages need not be written again.
+    The key is (``destination``, ``kind``). Times are microseconds since 1970, UTC. The serials of a
+    queue never start again. The position of a message in its stream is its serial minus ``base``.
+    To abandon a stream therefore costs one new row of this table, and a million waiting messages
+    need not be written again.
     """
 
     destination: str

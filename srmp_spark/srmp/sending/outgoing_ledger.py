@@ -115,7 +115,11 @@ class OutgoingLedger:
         )
 
     def take(self) -> OutgoingChanges:
-        """Return and forget all changes since the last call, and count :attr:`generation` up."""
+        """Return and forget all changes since the last call, and count :attr:`generation` up.
+
+        Unless :attr:`releases` is False, each changed queue is first allowed to send further
+        messages (:meth:`Saved.release`), because its row is written in any case.
+        """
         self.generation += 1
         if self.releases:
             for queue in self._queues:

@@ -131,7 +131,7 @@ class OutgoingQueue(ABC):
         self.pass_number = 0
         """Number of times that the cursor went back.
 
-        The end of a sending of an earlier pass changes little.
+        When a sending of an earlier pass ends, its message is neither finished nor put back.
         """
         self.window = 1
         self.window_max = settings.in_flight_max
@@ -196,7 +196,11 @@ class OutgoingQueue(ABC):
         in_doubt: bool = False,
         message_class: int | None = None,
     ) -> None:
-        """Record that the messages with serials ``first`` to ``last`` become dead letters."""
+        """Record that the messages with serials ``first`` to ``last`` become dead letters.
+
+        The other arguments are those of :class:`.DeadLetter`. The messages are moved when the
+        caller stores the next changes.
+        """
         self.ledger.bury(
             DeadLetter(SerialRun(self.key, first, last), reason, status, in_doubt, message_class)
         )
@@ -322,7 +326,10 @@ class OutgoingQueue(ABC):
 
     # Without a stream the row needs no other change.
     def removed(self, first: int, last: int) -> None:  # noqa: B027
-        """Update the queue after the messages ``first`` to ``last`` were removed."""
+        """Update the queue after the messages ``first`` to ``last`` were made dead letters.
+
+        The method does nothing here; the two kinds of queue override it.
+        """
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -489,7 +496,9 @@ class OutgoingQueue(ABC):
         """Record a complete answer to a sending ([MC-MQSRM] 3.1.7.2.5).
 
         After any answer except 200 and 400 the message stays in this queue and is sent again.
-        ``retry_after`` is the peer's wish in seconds.
+        ``retry_after`` is the peer's wish in seconds; the queue waits for at least
+        RETRY_AFTER_S_MIN and at most RETRY_AFTER_S_MAX. Raises :class:`LocalProtocolError` if the
+        end of the sending was reported before.
         """
         self._ended(send)
         self.last_status = status
@@ -510,9 +519,10 @@ class OutgoingQueue(ABC):
             self.refused(send, at)
 
     def failed(self, send: Send, now: float, left: bool) -> None:
-        """Record that a sending got no complete answer.
+        """Record that a sending got no complete answer; the message is sent again later.
 
-        ``left`` means that some of it may have reached the peer.
+        ``left`` means that some of it may have reached the peer. Raises :class:`LocalProtocolError`
+        if the end of the sending was reported before.
         """
         self._ended(send)
         self.last_status = None
@@ -525,7 +535,8 @@ class OutgoingQueue(ABC):
     def withdrawn(self, send: Send) -> None:
         """Record that a message was not sent because of the answer to the preceding message.
 
-        This is no failure of its own: the message is sent again, in order.
+        This is no failure of its own: the message is sent again, in order. Raises
+        :class:`LocalProtocolError` if the end of the sending was reported before.
         """
         self._ended(send)
         self._not_received(send)
@@ -573,7 +584,11 @@ class OutgoingQueue(ABC):
         self.window = 1
 
     def _wait(self, now: float, retry_after: float | None) -> None:
-        """Schedule the next attempt for the end of the Retransmission Timer."""
+        """Schedule the next attempt for the end of the Retransmission Timer.
+
+        ``retry_after`` is the peer's wish in seconds. A paused queue starts no timer, and a timer
+        that runs already stays unchanged.
+        """
         self.move(QueueEvent.TROUBLE)
         if self.state is QueueState.INACTIVE and self.retry_at is None:
             wait = self.settings.retransmission_timeout
@@ -599,7 +614,8 @@ class OutgoingQueue(ABC):
     def retry(self) -> None:
         """Stop the Retransmission Timer and allow sending again ([MC-MQSRM] 3.1.6.1).
 
-        Call this when the Retransmission Timer has ended, or when an operator requests it.
+        Call this when the Retransmission Timer has ended, or when an operator requests it. A paused
+        queue stays paused.
         """
         self.retry_at = None
         self.move(QueueEvent.RETRY)

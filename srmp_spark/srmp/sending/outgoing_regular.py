@@ -16,7 +16,10 @@ from srmp_spark.srmp.sending.outgoing_queue import OutgoingQueue
 
 
 class OutgoingRegular(OutgoingQueue):
-    """Holds the regular and durable messages to one destination."""
+    """Holds the regular and durable messages to one destination.
+
+    Arguments and serials are those of :class:`.OutgoingQueue`.
+    """
 
     def append(self, count: int) -> int:
         """Assign serials to ``count`` new messages and return the first serial."""
@@ -33,7 +36,10 @@ class OutgoingRegular(OutgoingQueue):
         return stored.message
 
     def taken(self, send: Send, now: float, at: int) -> None:
-        """Finish the message after a 200: "the sending QM MUST delete the message"."""
+        """Finish the message after a 200: "the sending QM MUST delete the message".
+
+        Nothing changes if the message was discarded while it was in flight.
+        """
         # The message was discarded while it was in flight.
         if send.pass_number != self.pass_number:
             return
@@ -79,7 +85,10 @@ class OutgoingRegular(OutgoingQueue):
         self.touch()
 
     def drop(self, at: int, reason: DeadReason = "dropped") -> None:
-        """Discard every message of the queue. Messages in flight may still arrive."""
+        """Make dead letters of all messages of the queue for ``reason``; keep nothing to send.
+
+        Messages in flight may still arrive, and their dead letters are marked so.
+        """
         first, last = self.acknowledged_to + 1, self.end
         unsure = max(
             [self.held_to, *self.doubtful, *(send.serial for send in self.in_flight.values())]

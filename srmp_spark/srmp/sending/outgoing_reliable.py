@@ -22,7 +22,10 @@ meanwhile get their numbers in one sync.
 
 
 class OutgoingReliable(OutgoingRegular):
-    """Holds the messages to one service of WS-ReliableMessaging."""
+    """Holds the messages to one service of WS-ReliableMessaging.
+
+    Arguments and serials are those of :class:`.OutgoingQueue`.
+    """
 
     def __init__(
         self, row: OutgoingQueueRow, identity: str, settings: SenderSettings, ledger: OutgoingLedger
@@ -42,7 +45,11 @@ class OutgoingReliable(OutgoingRegular):
             self._gone(send)
 
     def resume(self) -> None:
-        """End the pause of the queue, with its whole window; the session limits its own speed."""
+        """End the pause that :meth:`pause` began; messages are sent again.
+
+        At once as many messages as ``window_max`` may be in flight, not only one at first, because
+        the session limits its own speed.
+        """
         super().resume()
         self.window = self.window_max
 

@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from srmp_spark.srmp.sending.outgoing_effects import QueueKey
 
 DESTINATIONS_MAX = 10_000
-"""Most outgoing queues that hold messages at the same time, and most records that are kept, of
-about 2 KB each. At the limit a row for a new destination becomes a dead letter (``no-room``).
-Only a sink that names a new destination for each row reaches the limit.
+"""Most outgoing queues that hold messages at the same time.
+
+At the limit a row for a new destination becomes a dead letter (``no-room``). A record takes about 2
+KB, and records without messages are forgotten beyond this number. Only a sink that names a new
+destination for each row reaches the limit.
 """
 FORWARD_RESERVE = 2 * FORWARD_DESTINATIONS_MAX
 """Places among :data:`DESTINATIONS_MAX` for queues of forwarded messages.

@@ -256,7 +256,7 @@ class OutgoingStream(OutgoingQueue):
         """Return whether to believe a receipt about stream ``ordinal`` that arrived at ``address``.
 
         The address must have the secret (:mod:`.receipts_address`) that the ``<start>`` of the
-        stream told the peer.
+        stream gave to the peer. The stream is the live one or an earlier one.
         """
         told = next(
             (each.receipts_url for each in self.earlier if each.ordinal == ordinal),
@@ -271,7 +271,8 @@ class OutgoingStream(OutgoingQueue):
         (2.2.5.3.4). While no message is acknowledged, ``<start>`` is sent again and may name a new
         address, but not with another ``?SenderStream=``. A peer that got the old secret would never
         be believed again. Later only a new stream can name a new address (:meth:`reset`). If only
-        the secret differs, the address that the peer was told leads to the same place.
+        the secret differs, the result is ``True``, because receipts to the old address arrive at
+        the same place.
         """
         if self.ended or self.receipts_url == url:
             return True
@@ -324,8 +325,8 @@ class OutgoingStream(OutgoingQueue):
     def pump(self, now: float, at: int, out: list[Send | Load]) -> None:
         """Add to ``out`` every message that may be sent now and the next load; update the stream.
 
-        Afterwards either all messages are acknowledged, or the Stream Receipt Wait Timer (3.1.2.2)
-        runs.
+        Afterwards the Stream Receipt Wait Timer (3.1.2.2) runs if a message that was sent is not
+        acknowledged, unless the queue is inactive or paused.
         """
         self.needs_receipt = False
         if self._resumes_wait:
@@ -542,7 +543,11 @@ class OutgoingStream(OutgoingQueue):
         )
 
     def due(self, now: float, at: int) -> None:
-        """Handle the timers of the stream that have ended at ``now``."""
+        """Handle the timers of the stream that have ended at ``now``.
+
+        When the wait for a stream receipt ends, all unacknowledged messages are sent again. When
+        the wait for final receipts ends, the messages that lack one become dead letters.
+        """
         super().due(now, at)
         if self.receipt_wait_at is not None and self.receipt_wait_at <= now:
             self._receipt_missing(now)
@@ -629,7 +634,8 @@ class OutgoingStream(OutgoingQueue):
     def drop(self, at: int, reason: DeadReason = "dropped") -> None:
         """Make dead letters of all messages of the stream that are not finished.
 
-        These are the unacknowledged messages, and those that wait for a final receipt.
+        These are the unacknowledged messages, and those that wait for a final receipt. ``reason``
+        is the reason in the dead letters.
         """
         unsure = max(
             [self.held_to, *self.doubtful, *(send.serial for send in self.in_flight.values())]

@@ -5,14 +5,13 @@ manager ([MC-MQSRM] 4.4). Theory of operation. A stream receipt finishes the mes
 covers, and a final stream receipt states which of them are dead. The names in a receipt are no
 secret. The GUID of this queue manager is in each of its messages and receipts, and the ordinals of
 its streams are consecutive, so a peer that knows one of them can guess those of all other peers. A
-receipt is proved by the address at which it arrives: only the peer was told this address, in the
-first ``<start>``, and the peer uses it unchanged.
+receipt is proved by the address at which it arrives: only the peer got this address, in the first
+``<start>``, and the peer uses it unchanged.
 
 The secret is therefore one for each destination: a MAC over the URL of the destination, with a key
-that is told to nobody. One secret for each stream would add nothing, because the same peer would be
-told all of them. While any receipt of a stream is awaited, the stream keeps the address that it has
-told the peer, even if the key or this rule changes meanwhile. The address is stored with the
-stream.
+that no peer gets. One secret for each stream would add nothing, because the same peer would get all
+of them. While any receipt of a stream is awaited, the stream keeps the address that the peer got,
+even if the key or this rule changes meanwhile. The address is stored with the stream.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ it calls.
 
 
 class ReceiptAddresses(NamedTuple):
-    """Computes the address that each destination is told in ``<sendReceiptsTo>``."""
+    """Computes the address that each destination gets in ``<sendReceiptsTo>``."""
 
     key: str
     """Key of the MAC: random, created once for each data directory."""
     rules: ReceiptUrls = NO_RECEIPT_URLS
-    """URLs that are told instead of the URL of this queue manager ([MC-MQSRM] 3.1.7.2.4)."""
+    """URLs that peers get instead of the URL of this queue manager ([MC-MQSRM] 3.1.7.2.4)."""
 
     def replacement(self, destination: str, own: str) -> str:
         """Return the address for receipts of streams to ``destination``, with its secret.
@@ -49,7 +48,10 @@ class ReceiptAddresses(NamedTuple):
         )
 
     def secret_of(self, destination: str) -> str:
-        """Return the secret that receipts of streams to ``destination`` must carry."""
+        """Return the secret that receipts of streams to ``destination`` must carry.
+
+        The secret has SECRET_DIGITS hexadecimal digits. ``destination`` is in canonical form.
+        """
         return hmac.new(self.key.encode(), destination.encode(), "sha256").hexdigest()[
             :SECRET_DIGITS
         ]
@@ -69,10 +71,10 @@ def query_of(url: str) -> str:
 
 
 def same_secret(told: str, called: str) -> bool:
-    """Return whether the URL ``called`` has the same query, with its secret, as the URL ``told``.
+    """Return whether the URL ``called`` has the query, with its secret, of the URL ``told``.
 
-    ``told`` is the address that the peer was told, and ``called`` the address at which a receipt
-    arrived. If ``told`` has no query, the result is True: any client may send the receipt.
+    ``told`` is the address that the peer got in ``<start>``, and ``called`` the address at which a
+    receipt arrived. If ``told`` has no query, the result is True: any client may send the receipt.
     """
     expected = query_of(told)
     return not expected or hmac.compare_digest(expected.encode(), query_of(called).encode())

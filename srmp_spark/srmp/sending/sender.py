@@ -361,9 +361,9 @@ class Sender:
     ) -> None:
         """Record a complete HTTP answer ([MC-MQSRM] 3.1.7.2.5).
 
-        ``retry_after`` is the peer's ``Retry-After`` in seconds. Only a complete 200 counts (bad
-        input 33). Raises :class:`LocalProtocolError` if the end of this sending was reported
-        before.
+        ``retry_after`` is the peer's ``Retry-After`` in seconds. An answer that ended early is no
+        complete answer: call :meth:`failed`. Raises :class:`LocalProtocolError` if the end of this
+        sending was reported before.
         """
         queue = self._find(send.key)
         if queue is not None:
@@ -373,7 +373,8 @@ class Sender:
         """Record that no complete answer to a message was received.
 
         The connection failed, ended or was too slow. ``left=False`` means that no byte of the
-        message was sent, so that the peer cannot have it.
+        message was sent, so that the peer cannot have it. Raises :class:`LocalProtocolError` if the
+        end of this sending was reported before.
         """
         queue = self._find(send.key)
         if queue is not None:
@@ -383,6 +384,7 @@ class Sender:
         """Record that a message was not sent because of the answer to the preceding message.
 
         The message is sent again, in order. Call this after that answer and before :meth:`poll`.
+        Raises :class:`LocalProtocolError` if the end of this sending was reported before.
         """
         queue = self._find(send.key)
         if queue is not None:
@@ -391,7 +393,8 @@ class Sender:
     def expired(self, send: Send) -> None:
         """Record that a message of a reliable session expired before it was sent.
 
-        This ends the sending.
+        This ends the sending, and the message becomes a dead letter. A queue of another kind is
+        unchanged.
         """
         queue = self._find(send.key)
         if isinstance(queue, OutgoingReliable):
@@ -586,9 +589,10 @@ class Sender:
             queue.take_back_release()
 
     def get(self, destination: str, kind: Kind) -> OutgoingQueue | None:
-        """Return the queue, for ``status``, or ``None``.
+        """Return the outgoing queue of ``destination`` and ``kind``; ``None`` without a record.
 
-        The caller only reads it; the methods of this class change it.
+        The caller, for example the command ``status``, only reads it; the methods of this class
+        change it.
         """
         return self._queues.get(QueueKey(destination, kind))
 

@@ -49,7 +49,10 @@ class SerialRuns:
         return True
 
     def inside(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Return the runs of the set between ``first`` and ``last``, cut at these two numbers."""
+        """Return the runs of the set between ``first`` and ``last``, cut at these two numbers.
+
+        Each run is a pair (first, last), ascending.
+        """
         found = []
         index = max(bisect_right(self._firsts, first) - 1, 0)
         while index < len(self._firsts) and self._firsts[index] <= last:
@@ -59,7 +62,10 @@ class SerialRuns:
         return found
 
     def outside(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Return the runs of numbers between ``first`` and ``last`` that are not in the set."""
+        """Return the runs of numbers between ``first`` and ``last`` that are not in the set.
+
+        Each run is a pair (first, last), ascending.
+        """
         found, at = [], first
         for begin, end in self.inside(first, last):
             if at < begin:

@@ -52,7 +52,7 @@ class OutgoingTransferInfo(NamedTuple):
 
 
 def transfer_info(stream: OutgoingStream) -> OutgoingTransferInfo | None:
-    """Return the present attributes of a stream, or ``None`` before its first stream began."""
+    """Return the present attributes of a stream; ``None`` if it never began."""
     if stream.ordinal == 0:
         return None
     acknowledged, sent = stream.acknowledged_to - stream.base, stream.last_live - stream.base

@@ -188,7 +188,7 @@ def _named(parent: Element, name: str) -> list[Element]:
     """Return the children called ``name`` in the namespace of signatures.
 
     Raises :class:`RemoteProtocolError` for a known name in another namespace, because its writer
-    means the element of a signature (bad input 8).
+    means the element of a signature.
     """
     found = []
     for child in parent.elements:
@@ -261,7 +261,7 @@ def _check_references(
     """Check that references and attachments match.
 
     Each attachment with at least one byte needs exactly one reference, and each reference needs its
-    attachment (bad inputs 15 and 30). Raises :class:`RemoteProtocolError` otherwise.
+    attachment. Raises :class:`RemoteProtocolError` otherwise.
     """
     missing = {
         part for part, (span, _) in attachments.items() if span is not None and span[0] < span[1]

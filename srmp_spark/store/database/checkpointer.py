@@ -52,13 +52,14 @@ class Checkpointer:
     """Copies the WAL into the database in two steps, which the module explains.
 
     Step 1 runs in a thread of this object. Step 2 is requested from the journal (:class:`.Journal`)
-    with :attr:`finish_due`.
+    with :attr:`finish_due`, because it needs the connection that writes.
     """
 
     def __init__(self, database: Path, on_error: Callable[[sqlite3.Error], object]) -> None:
         """Open a connection to ``database`` and start the thread.
 
-        On an SQLite error, the thread calls ``on_error`` and ends.
+        On an SQLite error, the thread calls ``on_error`` and ends. Raises the errors of
+        :func:`.sqlite_file.connect_writer`.
         """
         self._on_error = on_error
         self._connection = connect_writer(database)
@@ -68,8 +69,8 @@ class Checkpointer:
         self.finish_due = False
         """Whether step 2, the copy of the rest of the WAL, is due.
 
-        The thread sets it when step 1 is done. The journal then copies the rest and calls
-        :meth:`finished`.
+        The thread sets it when step 1 is done. The journal then calls :meth:`finished`, which
+        copies the rest.
         """
         self.wal_bytes = 0
         """Size of the used part of the WAL at the last step, in bytes, for metrics.
@@ -86,9 +87,10 @@ class Checkpointer:
         )
 
     def wrote(self, payload_bytes: int) -> None:
-        """Count a commit that wrote ``payload_bytes`` of posts and further pages into the WAL.
+        """Count a commit; start step 1 when the total reaches :data:`CHECKPOINT_BYTES`.
 
-        Step 1 of this module's theory starts when the total reaches :data:`CHECKPOINT_BYTES`.
+        ``payload_bytes`` are the posts and the further pages that the commit wrote into the WAL.
+        :data:`COMMIT_OVERHEAD_BYTES` are added for each commit. The method returns at once.
         """
         self._written += payload_bytes + COMMIT_OVERHEAD_BYTES
         if self._written >= CHECKPOINT_BYTES and not self._running and not self.finish_due:
@@ -96,10 +98,10 @@ class Checkpointer:
             self._jobs.put(True)
 
     def finished(self, connection: sqlite3.Connection) -> None:
-        """Copy the rest of the WAL on the journal's connection, while no transaction is open.
+        """Copy the rest of the WAL on the journal's connection (step 2), and start to count again.
 
-        This is step 2. Raises :class:`sqlite3.Error` if it fails. A full disk is no error: the rest
-        is copied with a later step.
+        Call the method while no transaction is open. Raises :class:`sqlite3.Error` if the copy
+        fails. A full disk is no error: the rest is copied with a later step.
         """
         self.wal_bytes = _checkpoint(connection)
         self._written = 0

@@ -23,7 +23,7 @@ DISK_FREE_MIN = 256 * 1_048_576
 Below this value messages are answered 503, before a write can fail.
 """
 DISK_FREE_SHARE = 0.05
-"""Share of a small volume that stays free, if that is less than DISK_FREE_MIN."""
+"""Share of the volume that stays free, if that is less than :data:`DISK_FREE_MIN`."""
 DISK_FREE_FLOOR = 8 * 1_048_576
 """Least number of bytes that stay free on any volume.
 
@@ -37,7 +37,7 @@ They are for small files and folders.
 FREE_PAGES_KEPT = 4 * 1_048_576
 """Bytes of free pages in a database that do not count as room.
 
-Marks, receipts and streams take pages, too, and are never refused.
+Marks of consumers, receipts and streams take pages, too, and are never refused.
 """
 STATE_SHARES = 2
 """Factor for the least free room if a Delta state lies on the same volume.
@@ -49,7 +49,7 @@ Received rows can then be published and deleted, which frees more than publishin
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A file system, as a process without privileges sees it."""
+    """A file system, as a process without privileges sees it. ``size`` is its length in bytes."""
 
     free: int
     """Bytes that may still be written."""
@@ -57,7 +57,7 @@ class Volume:
 
     @classmethod
     def look(cls, path: Path) -> Volume:
-        """Return the present room of the file system on which ``path`` lies.
+        """Return the present size and room of the file system on which ``path`` lies.
 
         Raises :class:`OSError` if the file system cannot be asked.
         """
@@ -71,7 +71,7 @@ class Volume:
 
     @property
     def spare(self) -> int:
-        """Return how many bytes the files that are no databases may take on the volume.
+        """Return how many bytes other files than databases may take on the volume.
 
         The value is negative if less than :attr:`least` is free.
         """
@@ -85,8 +85,8 @@ class DiskRoom:
     free: int
     """Bytes free on the volume, without bytes that are already promised.
 
-    Promised are bytes for messages that are not written yet, and for the log (the WAL) that is not
-    copied yet into the database, whose file then grows.
+    Promised are bytes for messages that are not written yet, and for the WAL that is not copied yet
+    into the database, whose file then grows.
     """
     least: int
     """Bytes that must stay free, of the volume and of the counted pages together."""
@@ -105,7 +105,7 @@ class DiskRoom:
 
     @property
     def left(self) -> int:
-        """Return how many bytes the database and its log may still take.
+        """Return how many bytes the database and its WAL may still take.
 
         If the value is negative, the database must not grow.
         """
@@ -114,7 +114,7 @@ class DiskRoom:
 
     @property
     def without_log(self) -> DiskRoom:
-        """Return the room as it would be after the log's file (the WAL) is truncated."""
+        """Return the room as it would be after the file of the WAL is truncated."""
         return replace(self, free=self.free + self.wal, wal=0)
 
 
@@ -128,7 +128,7 @@ def wal_bytes(database: Path) -> int:
 def on_one_volume(one: Path, other: Path) -> bool:
     """Return whether two folders lie on one file system.
 
-    For a folder that does not exist yet, its nearest existing parent counts.
+    For a folder that does not exist yet, its nearest existing parent counts. Nothing is raised.
     """
     return _device(one) == _device(other)
 

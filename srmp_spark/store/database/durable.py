@@ -46,11 +46,12 @@ def sync_directory(path: Path) -> None:
 
 
 def make_directory(path: Path, mode: int = FOLDER_MODE) -> None:
-    """Create a folder and its missing parents, by default with access for the owner only.
+    """Create a folder and its missing parents with ``mode``, by default for the owner only.
 
     Each new folder is synced in its parent folder. Otherwise a power loss would remove the folder
     with everything in it. The parent of a folder that already exists is synced, too, because the
-    process that created it may have been killed before its sync.
+    process that created it may have been killed before its sync. Raises :class:`OSError` if a
+    folder cannot be created or synced.
     """
     if path.exists():
         # The parent folder belongs to another user. This process did not create this folder.
@@ -66,12 +67,11 @@ def make_directory(path: Path, mode: int = FOLDER_MODE) -> None:
 def write_durably(
     path: Path, data: bytes, *, sync_folder: bool = True, mode: int = FILE_MODE
 ) -> None:
-    """Write a file that is either whole or absent, even after a power loss.
+    """Write and sync a file that is either whole or absent, even after a power loss.
 
-    By default only its owner can read the file. With ``sync_folder=False`` the caller syncs the
-    folder, once for several files.
-
-    Raises :class:`OSError` if the file cannot be written. An existing file is replaced.
+    An existing file is replaced. ``mode`` holds the rights of a new file; by default only its owner
+    can read it. With ``sync_folder=False`` the caller syncs the folder, once for several files.
+    Raises :class:`OSError` if the file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:

@@ -30,8 +30,9 @@ def give_back(
 ) -> int:
     """Give one slice of the free pages beyond ``keep_bytes`` back to the file system.
 
-    The function runs in the open transaction. Return the number of bytes that are left to give back
-    after it. The file becomes shorter with the checkpoint that follows.
+    The function runs in the open transaction of ``connection``. Return the number of bytes that are
+    left to give back after the slice; 0 if there are none. The file becomes shorter with the
+    checkpoint that follows.
     """
     (page,) = connection.execute("PRAGMA page_size").fetchone()
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()

@@ -26,11 +26,12 @@ _LOOK_S = 0.01
 
 
 def take_lock(file: Path, wait_s: float = 0.0) -> IO[str]:
-    """Lock ``file`` for this process, write process id and host into the file, and return it.
+    """Lock ``file``, write process id and host into it, and return the open file.
 
-    The lock is held until the file is closed or the process ends, even by kill -9. ``wait_s`` is
-    how long to wait, in seconds, for a process that is about to end. Raises
-    :class:`StoreInUseError`, which names the holder, if another process holds the lock.
+    The file is created if it is missing. The lock is held until the returned file is closed or the
+    process ends, even by kill -9. ``wait_s`` is how long the call waits, in seconds, for a process
+    that is about to end. Raises :class:`StoreInUseError`, which names the holder, if another
+    process still holds the lock then. Raises :class:`OSError` if the file cannot be opened.
     """
     # The descriptor is not inherited: a child process must not keep the directory locked.
     lock = os.fdopen(append_private(file), "a+", encoding="utf-8")

@@ -166,7 +166,10 @@ subscriptions that were added while the queue manager ran.
 
 
 def row_key(queue_id: int, last: int) -> int:
-    """Return the rowid of the group or segment of ``queue_id`` that ends with ``last``."""
+    """Return the rowid of the group or segment of ``queue_id`` that ends with ``last``.
+
+    ``last`` is a sequence. Both numbers must be within their limits.
+    """
     assert 0 <= queue_id <= QUEUE_ID_MAX, f"queue id {queue_id}"
     assert 0 <= last <= SEQUENCE_MAX, f"sequence {last}"
     return queue_id << SEQUENCE_BITS | last
@@ -175,8 +178,8 @@ def row_key(queue_id: int, last: int) -> int:
 WAL_KEPT_BYTES = 8 * 1_048_576
 """Largest length in bytes that the WAL file keeps.
 
-A longer file, which a reader caused, is truncated when the WAL starts again at its beginning. The
-value is twice what one checkpoint copies.
+A longer file, which a reader with an open snapshot caused, is truncated when the WAL starts again
+at its beginning. The value is twice what one checkpoint copies.
 """
 
 WRITER_PRAGMAS: dict[str, object] = {

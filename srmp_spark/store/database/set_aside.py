@@ -1,6 +1,8 @@
-"""Set aside rows of the store that cannot be read at a start.
+"""Report database rows that cannot be read at a start, so that everything else starts.
 
-Such rows stay where they are, and everything else starts.
+A row of most tables is set aside where it is: its reader leaves it out. Rows of some tables are
+moved, whole, into a table ``set_aside`` (:mod:`srmp_spark.store.unreadable_rows`,
+:mod:`srmp_spark.store.outbox.tables.unreadable`).
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ _log = logging.getLogger(__name__)
 
 
 class SetAside(NamedTuple):
-    """One database row that was not loaded at a start, because it cannot be read.
+    """The report on one database row that was not loaded, because it cannot be read.
 
-    The bytes of the row stay in its table, for a release that can read them.
+    The bytes of the row stay in its table or in the table ``set_aside``, for a release that can
+    read them.
     """
 
     table: str
@@ -52,9 +55,10 @@ def readable(
 ) -> Iterator[_T]:
     """Yield the result of ``read`` for each row that it can read.
 
-    The errors of ``read`` that mean a bad row are caught (:class:`.SrmpSparkError`, ``ValueError``,
-    ``TypeError`` and the like). Such a row is added to ``unreadable``, and stays in its table. The
-    first ``key`` values of a row are its key.
+    The errors of ``read`` that mean a bad row are caught: :class:`.SrmpSparkError`, ``ValueError``,
+    ``TypeError``, ``KeyError``, ``IndexError``, ``OverflowError`` and ``RecursionError``. Such a
+    row is reported in the list ``unreadable``, and stays in its table ``table``. The first ``key``
+    values of a row are its key in the report.
     """
     for row in rows:
         try:
@@ -90,7 +94,7 @@ def typed(values: Sequence[Any], types: Sequence[type | tuple[type, ...]]) -> Se
 
 
 def tell_set_aside(rows: Sequence[SetAside]) -> Sequence[SetAside]:
-    """Log at most :data:`TOLD_MAX` of the rows, and return those for the status.
+    """Log at most :data:`TOLD_MAX` of ``rows``, and return those rows for the status.
 
     The first rows are logged and returned. Of further rows only the number is logged.
     """

@@ -30,7 +30,10 @@ DURABLE = ("journal_mode", "synchronous", "secure_delete", "wal_autocheckpoint")
 
 _READ_ONLY = "readonly database"
 _DISK_REFUSES = ("disk is full", "disk I/O error", _READ_ONLY)
-"""SQLite's error texts for a disk that refuses. Before Python 3.11 its errors have no number."""
+"""SQLite's error texts for a disk that is full, broken or read-only.
+
+Before Python 3.11 its errors have no number.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +53,7 @@ class Database:
     pragmas: Mapping[str, object]
     """Settings (PRAGMA) of the connection that writes, by name."""
     promise: str
-    """Thing that the commits of this database promise, for the text of an error."""
+    """Promise that needs durable commits, such as "a 200", for the text of an error."""
     restore_hint: str
     """Advice for an operator who has lost the database."""
 
@@ -88,7 +91,7 @@ def _is_utf8(stored: bytes | None) -> bool:
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> object:
-    """Return the present value of ``PRAGMA name``; ``None`` if SQLite returns no row."""
+    """Return the present value of ``PRAGMA name``, or ``None`` if SQLite returns no row."""
     row = connection.execute(f"PRAGMA {name}").fetchone()
     return row[0] if row else None
 
@@ -112,10 +115,10 @@ def assert_durable(connection: sqlite3.Connection, database: Database) -> None:
 def connect_writer(path: Path, database: Database) -> sqlite3.Connection:
     """Open the one connection that writes, and create the tables in an empty database.
 
-    The connection may be handed from thread to thread, but never be used by two at once. Raises
-    :class:`StoreDamagedError` (exit code 6) if the format is newer. Raises :class:`StoreError` if
-    the settings do not make commits durable. An SQLite error is raised as :func:`store_error`
-    returns it.
+    The file is created if it is missing. The connection may be handed from thread to thread, but
+    never be used by two at once. Raises :class:`StoreDamagedError` (exit code 6) if a newer version
+    or another program made the file. Raises :class:`StoreError` if the settings do not make commits
+    durable. An SQLite error is raised as :func:`store_error` returns it.
     """
     # SQLite gives its WAL the mode of the database file.
     with suppress(FileExistsError):
@@ -145,7 +148,8 @@ def connect_writer(path: Path, database: Database) -> sqlite3.Connection:
 def readable(path: Path, restore_hint: str) -> Iterator[None]:
     """Raise SQLite errors of a ``with`` block as :func:`store_error` returns them.
 
-    The block opens and loads the database.
+    The block opens and loads the database ``path``. ``restore_hint`` is advice for the text of an
+    error.
     """
     try:
         yield
@@ -154,10 +158,10 @@ def readable(path: Path, restore_hint: str) -> Iterator[None]:
 
 
 def connect_reader(path: Path, database: Database) -> sqlite3.Connection:
-    """Open a connection that cannot write, for one thread.
+    """Open a connection to an existing database that cannot write, for one thread.
 
-    Raises :class:`StoreDamagedError` if the file is missing or is not a database of srmp-spark, or
-    has a newer format. Other SQLite errors are raised as :func:`store_error` returns them.
+    Raises :class:`StoreDamagedError` if the file is missing, empty or not a database of srmp-spark,
+    or has a newer format. Other SQLite errors are raised as :func:`store_error` returns them.
     """
     try:
         uri = f"{path.absolute().as_uri()}?mode=ro"
@@ -200,12 +204,12 @@ def check_format(connection: sqlite3.Connection, database: Database) -> int:
 
 
 def check_file(path: Path, database: Database) -> None:
-    """Check the format of a file that another process will open to write.
+    """Check the format of an existing file that another process will open to write.
 
-    Raises the errors of :func:`check_format`, and SQLite's errors. The file is only read, with one
-    exception. A process that was killed while it created the file, before the WAL existed, left a
-    rollback journal. Then the file cannot be read until a process with write access has rolled the
-    journal back, so the file is opened for writing.
+    Raises the errors of :func:`check_format`, and SQLite's errors, also if the file is missing. The
+    file is only read, with one exception. A process that was killed while it created the file,
+    before the WAL existed, left a rollback journal. Then the file cannot be read until a process
+    with write access has rolled the journal back, so the file is opened for writing.
     """
     for mode in ("ro", "rw"):
         connection = sqlite3.connect(
@@ -234,9 +238,9 @@ def _create(connection: sqlite3.Connection, database: Database) -> None:
 def store_error(path: Path, error: sqlite3.Error, restore_hint: str) -> StoreError:
     """Return the error of srmp-spark for an SQLite error of the file ``path``.
 
-    The error is :class:`StoreSyncError` for a disk that refuses (exit code 1),
-    :class:`StoreDamagedError` for damage (6), or :class:`StoreError` if another process uses the
-    file (2).
+    The error is :class:`StoreSyncError` for a disk that is full or refuses (exit code 1),
+    :class:`StoreDamagedError` for damage or a missing file (6), or :class:`StoreError` if another
+    process uses the file (2). ``restore_hint`` is advice for its text.
     """
     said = str(error)
     if isinstance(error, sqlite3.OperationalError):

@@ -33,7 +33,8 @@ SWEEP_GROUPS_MAX = 256
 def discard(transaction: Transaction, queue_id: int, first: int, last: int) -> None:
     """Mark the groups wholly in ``first`` to ``last`` (both included) as no longer read.
 
-    :func:`sweep` deletes them later. An empty range marks nothing.
+    :func:`sweep` deletes these groups later. An empty range marks nothing. The change is made in
+    ``transaction``.
     """
     if first <= last:
         transaction.connection.execute(
@@ -42,10 +43,11 @@ def discard(transaction: Transaction, queue_id: int, first: int, last: int) -> N
 
 
 def drop(transaction: Transaction, queue_id: int, first: int, last: int, segments: Path) -> None:
-    """Delete the segments wholly in ``first`` to ``last`` (both included), and mark the groups.
+    """Delete the segments, and mark the groups, that lie wholly in ``first`` to ``last``.
 
-    The database rows of the segments are deleted in the transaction, and their files in the folder
-    ``segments`` after the commit. :func:`sweep` deletes the marked groups later.
+    Both sequences are included. The database rows of the segments are deleted in ``transaction``,
+    and their files in the folder ``segments`` after the commit. A marked group is no longer read,
+    and :func:`sweep` deletes it later.
     """
     discard(transaction, queue_id, first, last)
     db, span = transaction.connection, (row_key(queue_id, first), row_key(queue_id, last), first)
@@ -65,11 +67,12 @@ def drop(transaction: Transaction, queue_id: int, first: int, last: int, segment
 def drop_each(
     transaction: Transaction, queue_id: int, ranges: Sequence[Range], segments: Path
 ) -> None:
-    """Delete the segments wholly in one of the closed ``ranges``, and mark their groups.
+    """Delete the segments, and mark the groups, that lie wholly in one of ``ranges``.
 
-    A marked group is no longer read, and :func:`sweep` deletes it later. Files are deleted after
-    the commit (:func:`drop`). The ranges are ascending and disjoint, as a purge makes them. The
-    number of statements is small, however many ranges there are.
+    The closed ranges are ascending and disjoint, as a purge makes them. The database rows of the
+    segments are deleted in ``transaction``, and their files in the folder ``segments`` after the
+    commit. A marked group is no longer read, and :func:`sweep` deletes it later. The number of
+    statements is small, however many ranges there are.
     """
     if not ranges:
         return
@@ -135,7 +138,8 @@ def sweep(transaction: Transaction) -> bool:
 def unlink(segments: Path, files: list[str]) -> None:
     """Delete both files of each segment that ``files`` names, below the folder ``segments``.
 
-    No database row names these files any longer. A missing file is no error.
+    Call this function when no database row names these files any longer. A missing file is no
+    error. Raises :class:`OSError` if a file cannot be deleted.
     """
     for file in files:
         for ending in SEGMENT_ENDINGS:

@@ -14,7 +14,10 @@ from srmp_spark.store.tables.losses import StoredLoss
 
 
 class LogRange(NamedTuple):
-    """The rows that the log holds of one queue in one epoch."""
+    """The rows that the log holds of one queue in one epoch.
+
+    ``end`` is the last sequence that the epoch has issued.
+    """
 
     epoch: str
     queue: str
@@ -32,7 +35,7 @@ class LogRange(NamedTuple):
 
 
 class HistoryRow(NamedTuple):
-    """A run of consecutive message identifiers that were received, with one lineage (GUID).
+    """A run of consecutive message identifiers of received messages, with one lineage (GUID).
 
     Times are in microseconds since 1970, UTC.
     """
@@ -133,23 +136,25 @@ class LogSource(Protocol):
     def stamp(self) -> object:
         """Return a value that differs from an earlier value if anything was committed in between.
 
-        Commits of every program count. Call this method before :meth:`snapshot`. Then a commit
-        between the two calls is published and also changes the next stamp. So no commit is missed.
+        Values are compared for equality only. Commits of every program count. Call this method
+        before :meth:`snapshot`. Then a commit between the two calls is published and also changes
+        the next stamp. So no commit is missed.
         """
 
     def snapshot(self) -> Snapshot:
-        """Return the state of the log after one commit: ends of queues, streams, other tables."""
+        """Return the state of the log after its last commit."""
 
     def identifiers(self) -> Iterator[Sequence[HistoryRow]]:
         """Yield the runs of message identifiers, page by page, because there can be millions.
 
-        Each run that existed at the call is in one of the pages. A run that grows meanwhile may be
-        yielded twice, shorter and longer.
+        A run that existed at the call is in one of the pages, alone or as a part of a longer run,
+        unless it was deleted meanwhile. A run that grows meanwhile may be yielded twice, shorter
+        and longer.
         """
 
     def batches(self, epoch: str, queue: str, after: int, to: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in (after, to] in order, with the columns of the source.
+        """Yield the rows in (after, to] in order, with the columns of the Spark source.
 
-        Batches have a limited size, and purged rows are left out. Raises
-        :class:`.StoreDamagedError` if rows cannot be read.
+        Sequences above ``after`` up to and including ``to`` are read. Batches have a limited size,
+        and holes are left out. Raises :class:`.StoreDamagedError` if rows cannot be read.
         """

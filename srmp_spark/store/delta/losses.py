@@ -1,6 +1,6 @@
-"""Publish the table ``pgm_loss``: each loss once.
+"""Publish the table ``pgm_loss``: each lost multicast message once.
 
-The losses use the same kind of application transactions as the rows of ``inbox``.
+Application transactions state which losses the table has, as for the rows of ``inbox``.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class LossTable:
         return self._table
 
     def publish(self, losses: Sequence[StoredLoss], position: int) -> None:
-        """Append the losses that the Delta table ``pgm_loss`` does not have, and create the table.
+        """Append the losses that the Delta table ``pgm_loss`` does not have.
 
-        The table is created only if there are losses. ``losses`` are in the order of their numbers.
-        ``position`` is the commit of the log that they were read at. Raises the errors of the
-        store.
+        The table is created when there are losses for the first time. ``losses`` are in the order
+        of their numbers. ``position`` is the commit of the log that they were read at. Raises the
+        errors of :meth:`.StateTable.append`, and those of the store.
         """
         if not losses:
             return

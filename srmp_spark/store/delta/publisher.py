@@ -78,7 +78,7 @@ That is 8 KB of text. The log file names all of them.
 INBOX = "inbox"
 """Name of this publisher in its events."""
 TABLES_LOOK_S = 60.0
-"""Interval in seconds at which the tables of current state are checked for other changes.
+"""Interval in seconds at which the tables of current state are checked for foreign changes.
 
 Other programs may have restored the tables or deleted rows.
 """
@@ -126,8 +126,9 @@ class Publisher:
     ) -> None:
         """Store the arguments; nothing is opened before the first cycle.
 
-        ``others_as_of`` returns the time of the tables that another publisher writes. No later time
-        is reported.
+        ``interval_s`` is in seconds. Without ``source`` the log is that of ``data_dir``.
+        ``others_as_of`` returns the time of the tables that another publisher writes, in seconds
+        since 1970. No later time is reported.
         """
         self._data_dir = Path(data_dir)
         self._uri = state_uri
@@ -143,9 +144,9 @@ class Publisher:
         self._losses = LossTable(self._open_table)
         self._digests: dict[str, str | None] = {}
         self._identifiers_at: int | None = None
-        """Number of the commit that ``message_id_history`` shows, or of a later one."""
+        """Number of a commit whose identifiers ``message_id_history`` shows, as far as is known."""
         self._no_room: NoRoomError | None = None
-        """Error that ended the last cycle before everything was published."""
+        """Error that kept the last cycle from publishing everything; ``None`` if there was room."""
         self._gone: list[Gone] = []
         """Rows that the last comparison found missing in ``inbox`` and in the log."""
         self._told_gone: set[Gone] = set()
@@ -192,7 +193,8 @@ class Publisher:
         """Publish every ``interval_s`` seconds until ``stop`` is set, and then once more.
 
         The last cycle is there so that a clean end leaves no lag. ``notify`` gets the events of the
-        class docstring. The method returns earlier after damage that cannot be repaired.
+        class docstring. Failures are notified and not raised. The method returns earlier after
+        damage that cannot be repaired.
         """
         compared = False
 
@@ -227,7 +229,8 @@ class Publisher:
     def publish_once(self) -> StatePublished:
         """Run one cycle, and return its report.
 
-        Raises the errors of the store; then nothing of this cycle may be trusted.
+        Raises the errors of the store. The rows that the cycle had committed before stay in the
+        tables, and a later cycle reports them.
         """
         report = self._publish()
         self._maintain()
@@ -236,8 +239,8 @@ class Publisher:
     def _maintain(self) -> None:
         """Run the housekeeping of all open tables, if the cycle had enough room.
 
-        That is compaction, checkpoint and vacuum. It follows the report, so published rows may be
-        deleted from the log meanwhile.
+        The housekeeping is compaction, checkpoint and vacuum. It follows the report, so published
+        rows may be deleted from the log meanwhile.
         """
         if self._no_room is None:
             now = time.monotonic()
@@ -245,7 +248,7 @@ class Publisher:
                 table.maintain(now)
 
     def _vacuum(self) -> None:
-        """Delete files of all open tables that no kept version names any longer.
+        """Delete files of all open tables that no kept version names, at most once an hour.
 
         Without room for a publication, these files may be the only room that can be freed.
         """
@@ -295,8 +298,8 @@ class Publisher:
     def _others_published(self) -> bool:
         """Read new commits of ``inbox``, and return whether other programs changed its rows.
 
-        Only rows and positions of this queue manager count. Examples are a restore, or a program
-        that took rows out. Rows that other queue managers append do not count.
+        Only rows and application transactions of this queue manager count. Examples are a restore,
+        or a program that took rows out. Rows that other queue managers append do not count.
         """
         inbox = self._tables["inbox"]
         version, moves = inbox.version, inbox.moves
@@ -304,7 +307,11 @@ class Publisher:
         return inbox.version != version and (inbox.moves != moves or inbox.lacks_rows())
 
     def _publish_all(self, source: LogSource, stamp: object) -> _Shown:
-        """Compare all state with the tables, write what differs, and return what they show."""
+        """Compare all state with the tables, write what differs, and return what they show.
+
+        Damaged queues and a lack of room are part of the result. Raises the other errors of the
+        store.
+        """
         compare_at = time.monotonic() + WHOLE_LOOK_S
         self._written = []
         snapshot = source.snapshot()
@@ -405,7 +412,7 @@ class Publisher:
         return StateTable(storage, spec, self._queue_manager, self._data_dir / "delta" / spec.name)
 
     def _close(self) -> None:
-        """Forget all handles, so that the next cycle opens and repairs as a start does."""
+        """Forget all handles, so that the next cycle opens and repairs the tables again."""
         self._tables = {}
         self._losses = LossTable(self._open_table)
         self._source, self._shown = self._given_source, None
@@ -413,9 +420,9 @@ class Publisher:
     def _restore(
         self, inbox: StateTable, lost: LiveFile, source: LogSource, snapshot: Snapshot
     ) -> None:
-        """Replace a lost data file by a file with its rows, as far as the log has them.
+        """Replace a lost data file of ``inbox`` by a file with its rows.
 
-        The number of restored rows is logged.
+        Rows that the log no longer has are missing. The number of restored rows is logged.
         """
         present: dict[tuple[str, str], set[int]] = {}
         for table in inbox.sequences_left(lost):
@@ -466,8 +473,9 @@ class Publisher:
     ) -> dict[str, str]:
         """Append again the rows that other programs took out of ``inbox`` (RESTORE, DELETE).
 
-        Rows that the log no longer has are reported. Return the queues in which a damaged row keeps
-        rows out, with the error of each. These queues are tried again once a minute.
+        Ranges of rows that the log no longer has are logged as errors. Return the queues in which a
+        damaged row keeps rows out, with the text of the error for each; empty if nothing is
+        missing. These queues are tried again once a minute.
         """
         if not inbox.lacks_rows():
             self._kept_out = {}
@@ -516,11 +524,11 @@ class Publisher:
         return dict(self._kept_out)
 
     def _look_at_tables(self) -> bool:
-        """Find the tables of current state that other programs changed, once a minute.
+        """Find the tables of current state that other programs changed, at most once a minute.
 
-        A changed table is logged. Each comparison is a request to the store. Return whether there
-        is such a table, which must be written again. Within a minute of the last comparison the
-        result is ``False``.
+        A changed table is logged, and is written again by the comparison that follows. Each check
+        is a request to the store. Return whether there is such a table. Within a minute of the last
+        check the result is ``False``.
         """
         now = time.monotonic()
         if now < self._look_at:
@@ -543,7 +551,7 @@ class Publisher:
         """Append all new rows to ``inbox``, in chunks, as far as there is room.
 
         One chunk may hold the ends of many queues. Return the damaged queues with the error of
-        each. If the room ends, ``_no_room`` is set and nothing is raised.
+        each. If the room ends, ``_no_room`` is set, and :class:`NoRoomError` is not raised.
         """
         damaged: dict[str, str] = {}
         self._no_room = None
@@ -603,7 +611,11 @@ class Publisher:
     def _pieces(
         self, source: LogSource, span: LogRange, after: int, position: int
     ) -> Iterator[pa.Table]:
-        """Yield the rows of one queue after ``after`` as tables that each fit into one chunk."""
+        """Yield the rows of one queue as tables that each fit into one chunk.
+
+        The rows are those after sequence ``after``. ``position`` is the commit that the rows are
+        stamped with.
+        """
         for batch in source.batches(span.epoch, span.queue, after, span.end):
             if not batch.num_rows:
                 continue
@@ -617,7 +629,8 @@ class Publisher:
     def _write_identifiers(self, source: LogSource, position: int) -> _Identifiers | None:
         """Write all runs of identifiers as of ``position``, in a file that no commit names yet.
 
-        Return ``None`` if the identifiers are not due, or have not changed.
+        Return ``None`` if the time for the next look has not come, or the identifiers have not
+        changed. The call also sets the time of the next look: the longer this one took, the later.
         """
         began = time.monotonic()
         if began < self._identifiers_due or position == self._identifiers_at:
@@ -655,7 +668,10 @@ class Publisher:
 
 
 class _Shown(NamedTuple):
-    """State that a cycle has made the tables show, with a stamp that reveals later commits."""
+    """The state of the log that a cycle has published, as the tables show it now.
+
+    While the stamp of the log stays the same, the next cycles need not compare anything.
+    """
 
     stamp: object
     """Stamp of the source, taken before its state was read (:meth:`.LogSource.stamp`)."""
@@ -667,7 +683,7 @@ class _Shown(NamedTuple):
 
 
 class _Identifiers(NamedTuple):
-    """The new content of ``message_id_history``, not committed yet."""
+    """The new content of ``message_id_history`` (``None``: no row), not committed yet."""
 
     file: DataFile | None
     position: int
@@ -675,7 +691,7 @@ class _Identifiers(NamedTuple):
 
 
 class _Chunk:
-    """Collects the rows of the next commit, and the last sequence of each queue in them."""
+    """Collects the rows of the next commit to ``inbox``, and the last sequence of each queue."""
 
     def __init__(self, rows_max: int, bytes_max: int) -> None:
         self.tables: list[pa.Table] = []
@@ -708,7 +724,7 @@ class _Chunk:
 def _ahead(inbox: StateTable, snapshot: Snapshot) -> LogRange | None:
     """Return the range of a queue of which the table holds more than the log ever issued.
 
-    Return ``None`` if there is no such queue.
+    Only the present epoch of each queue counts. Return ``None`` if there is no such queue.
     """
     spans = (span for span in snapshot.ranges if span.current)
     return next(
@@ -731,7 +747,7 @@ def _check_not_ahead(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
 def _unpublished(inbox: StateTable, snapshot: Snapshot) -> Iterator[LogRange]:
     """Yield the ranges of rows that the log has and the table does not have, by queue.
 
-    Such rows are accepted, and exist on this disk only.
+    Such rows were accepted, and exist on this disk only.
     """
     for span in snapshot.ranges:
         first = max(inbox.published(span.epoch, span.queue) + 1, span.first)

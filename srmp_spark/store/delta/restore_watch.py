@@ -48,7 +48,7 @@ from srmp_spark.store.directory import DATABASE_FILE
 LOOK_SECONDS = 5.0
 """Seconds between two looks at the table, or ``--state-interval`` if that is less.
 
-A restore waits for four of them (:data:`srmp_spark.store.restore.alive.ANSWER_SECONDS`).
+A restore waits for four looks (:data:`srmp_spark.store.restore.alive.ANSWER_SECONDS`).
 """
 
 _QUEUE_MANAGER_KEY = "srmp.queue_manager"
@@ -74,9 +74,9 @@ def given_up_error(uri: str, unpublished: str = "") -> GivenUpError:
 
 
 def restores_of(data_dir: Path) -> int:
-    """Return how often the queue manager was restored before this directory was created.
+    """Return how often the queue manager was restored before its directory was created.
 
-    Return 0 if the directory has no database.
+    Return 0 if the directory has no database. Raises the errors of :func:`.schema.connect_reader`.
     """
     if not (data_dir / DATABASE_FILE).exists():
         return 0
@@ -109,9 +109,10 @@ class RestoreNotes:
         """
 
     def refresh(self) -> bool:
-        """Read the commits that others made, and return whether any commit is new.
+        """Read new commits of the table, and return whether there are any.
 
-        Return ``False`` also if there is no table yet. Raises the errors of the store.
+        Commits of this object count, too. Return ``False`` also if there is no table yet. Raises
+        the errors of the store.
         """
         seen = None if self._table is None else self._table.version()
         table, self._table = self._table, None
@@ -137,7 +138,10 @@ class RestoreNotes:
         return table
 
     def version(self, application: str) -> int:
-        """Return the version of an application transaction as of :meth:`refresh`; 0 if none."""
+        """Return the version of the Delta application ``application``, as of :meth:`refresh`.
+
+        Return 0 if the table has no such application.
+        """
         if self._table is None:
             return 0
         if application not in self._versions:
@@ -150,10 +154,11 @@ class RestoreNotes:
         return self.version(restores_id(self._queue_manager))
 
     def write(self, transactions: Mapping[str, int]) -> None:
-        """Commit application transactions and nothing else.
+        """Make a Delta commit with these application transactions and nothing else.
 
-        ``transactions`` maps applications to their new versions. The publisher makes the commit
-        durable with its next one. Call :meth:`refresh` before. Raises the errors of the store.
+        ``transactions`` maps names of applications to their new versions. The commit is durable
+        after the next commit of the publisher. Call :meth:`refresh` before. Raises the errors of
+        the store.
         """
         assert self._table is not None, "refreshed"
         # The next look opens the table again, whether this commit succeeds or fails.
@@ -203,10 +208,10 @@ class RestoreWatch:
         return f"<RestoreWatch {self._queue_manager} at {self._uri} every {self._wait_s} s>"
 
     def run(self, stop: threading.Event, notify: Notify) -> None:
-        """Look at the table again and again, until ``stop`` is set or this directory is given up.
+        """Call :meth:`look` every few seconds, until ``stop`` is set or this directory is given up.
 
-        A directory is given up when the queue manager was restored elsewhere. That is notified as
-        an older copy. Other errors are logged, and the next look tries again.
+        ``notify`` is called once, with a fatal failure, if the queue manager was restored
+        elsewhere. Other errors are logged, and the next look tries again.
         """
         while True:
             try:
@@ -232,8 +237,9 @@ class RestoreWatch:
     def look(self) -> None:
         """Read new commits of the table once, and answer a question of a restore if there is one.
 
-        Raises :class:`GivenUpError` if the queue manager was restored elsewhere, and the errors of
-        the store.
+        The answer is a commit. If there is no question, and the table does not state yet that this
+        queue manager answers, that is committed. Raises :class:`GivenUpError` if the queue manager
+        was restored elsewhere, and the errors of the store.
         """
         if self._own is None:
             self._own = restores_of(self._data_dir)

@@ -20,7 +20,7 @@ RANGES_MAX = 100
 
 
 class Gone(NamedTuple):
-    """Rows that are neither in ``inbox`` nor in the log."""
+    """A closed range of rows that are neither in ``inbox`` nor in the log."""
 
     epoch: str
     queue: str
@@ -29,9 +29,9 @@ class Gone(NamedTuple):
 
 
 def sequences_of(inbox: StateTable) -> dict[tuple[str, str], SequenceSet]:
-    """Return the set of sequences that the table holds, by (epoch, queue).
+    """Return the sets of sequences that ``inbox`` holds, by (epoch, queue).
 
-    The function reads three columns of every file.
+    Only rows of this queue manager count. The function reads three columns of every file.
     """
     found: dict[tuple[str, str], SequenceSet] = {}
     for table in inbox.own_columns(["epoch", "queue", "sequence"]):
@@ -48,9 +48,10 @@ def sequences_of(inbox: StateTable) -> dict[tuple[str, str], SequenceSet]:
 
 
 def in_the_log(span: LogRange, published: int, here: SequenceSet) -> Iterator[Range]:
-    """Yield the closed ranges that the table lacks and for which the log still has rows.
+    """Yield the closed ranges that ``inbox`` lacks and that retention has left in the log.
 
-    The table should have all rows of the queue up to ``published``, and has those in ``here``.
+    The table should have all rows of the queue up to ``published``, and has those in ``here``. A
+    range may contain holes, for which there are no rows.
     """
     if span.first <= min(published, span.end):
         yield from here.gaps(span.first, min(published, span.end))
@@ -59,10 +60,10 @@ def in_the_log(span: LogRange, published: int, here: SequenceSet) -> Iterator[Ra
 def beyond_the_log(
     snapshot: Snapshot, span: LogRange, published: int, here: SequenceSet
 ) -> Iterator[Gone]:
-    """Yield the ranges that the table lacks and that the log no longer has either.
+    """Yield the ranges that ``inbox`` lacks and that retention has deleted from the log.
 
-    The table should have all rows of the queue up to ``published``, and has those in ``here``. Rows
-    that were purged or given up are left out, because they may never have been in the table.
+    The table should have all rows of the queue up to ``published``, and has those in ``here``.
+    Holes are left out, because their rows may never have been in the table.
     """
     last = min(published, span.first - 1)
     if span.start > last:

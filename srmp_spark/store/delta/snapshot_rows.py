@@ -1,4 +1,4 @@
-"""Make the rows of state tables of one look at the log."""
+"""Make the rows of state tables from one snapshot of the log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from srmp_spark.store.delta.tables import table_specs
 
 
 def stamped(batch: pa.RecordBatch, position: int) -> pa.Table:
-    """Return a batch of source columns as rows of ``inbox``, with commit and time of writing."""
+    """Return a batch of source columns as rows of ``inbox``.
+
+    The columns ``position`` and ``written_at`` are added, with ``position`` and the present time.
+    """
     spec = table_specs.inbox()
     now = pa.scalar(datetime.now(timezone.utc), pa.timestamp("us", tz="UTC"))
     table = pa.Table.from_batches([batch])
@@ -70,14 +73,17 @@ def _sequence_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
 
 
 IDENTIFIERS = "message_id_history"
-"""The table of identifiers, which may be older than ``inbox``."""
+"""Name of the table of message identifiers, which may be older than ``inbox``."""
 REPLACED: dict[str, Callable[[Snapshot], Iterator[pa.Table]]] = {
     "incoming_streams": _stream_rows,
     "queues": _queue_rows,
     "counters": _counter_rows,
     "wsrm_sequences": _sequence_rows,
 }
-"""Makers of the rows of the tables that are replaced in every cycle if they changed."""
+"""Functions that make the rows of a table of current state, by name of the table.
+
+Such a table is replaced in every cycle in which it has changed.
+"""
 
 
 def _state_table(
@@ -86,9 +92,9 @@ def _state_table(
     rows: Sequence[tuple[Any, ...]],
     position: int,
 ) -> pa.Table:
-    """Return rows as a table, with the columns that every state table carries.
+    """Return ``rows`` as a table for ``spec``, with ``position`` and ``written_at`` added.
 
-    ``fields`` are the columns of the rows.
+    ``fields`` are the names of the values in each row. There is at least one row.
     """
     columns: dict[str, Sequence[Any]] = dict(zip(fields, zip(*rows, strict=True), strict=True))
     columns["position"] = [position] * len(rows)

@@ -49,7 +49,7 @@ class StoredLog:
         self._log = Log(data_dir / DATABASE_FILE, data_dir / SEGMENTS_DIRECTORY)
 
     def close(self) -> None:
-        """Close the database connection."""
+        """Close the connection to the database."""
         self._log.close()
 
     def stamp(self) -> object:
@@ -63,7 +63,7 @@ class StoredLog:
             return pragma(db, "data_version"), position
 
     def snapshot(self) -> Snapshot:
-        """Return the number of the last commit, and the state of the log after it."""
+        """Return the state of the log after its last commit, with the number of that commit."""
         with self._log.snapshot() as db:
             (position,) = db.execute("SELECT position FROM head").fetchone()
             (restores,) = db.execute(
@@ -99,9 +99,9 @@ class StoredLog:
             last = page[-1] if page else HistoryRow("", 0, 0, 0)
 
     def batches(self, epoch: str, queue: str, after: int, to: int) -> Iterator[pa.RecordBatch]:
-        """Yield batches of the rows in (after, to], in order, with the columns of the source.
+        """Yield batches of the rows in (after, to], in order, with the columns of the Spark source.
 
-        Raises the errors of :meth:`srmp_spark.store.stored_rows.log.Log.chunks`.
+        Raises the errors of :func:`srmp_spark.store.stored_rows.reading.batches`.
         """
         return reading.batches(self._log, self._queue_manager, queue, epoch, after, to)
 
@@ -205,9 +205,9 @@ _READABLE_STREAM = (
 
 
 def _streams(db: sqlite3.Connection) -> Sequence[tuple[Any, ...]]:
-    """Return all streams in the order of their key, as the fields of :class:`StreamRow`.
+    """Return all readable streams as the fields of :class:`StreamRow`, sorted by their key.
 
-    There can be 100,000 streams.
+    There can be 100,000 streams. A database row that cannot be read is left out.
     """
     with _plain_text(db):
         try:
@@ -230,7 +230,7 @@ def _streams(db: sqlite3.Connection) -> Sequence[tuple[Any, ...]]:
 def _plain_text(db: sqlite3.Connection) -> Iterator[None]:
     """Let Python's sqlite3 decode text itself in a ``with`` block.
 
-    The block saves a call for each value, but the statement fails at text that is not UTF-8.
+    That saves a call for each value, but a statement of the block fails at text that is not UTF-8.
     """
     factory, db.text_factory = db.text_factory, str
     try:
@@ -323,7 +323,10 @@ def _queues(db: sqlite3.Connection) -> list[QueueRow]:
 def _ahead(
     db: sqlite3.Connection, queue_id: int, consumer: str, received: int
 ) -> list[Range] | str:
-    """Return the sequences that a consumer has received beyond its mark as a value for JSON."""
+    """Return the sequences above ``received`` that a consumer has received, as a value for JSON.
+
+    ``received`` is the consumer's mark: it has received all rows up to it.
+    """
     return set_as_json(marks.load(db, queue_id, consumer, received))
 
 

@@ -15,18 +15,19 @@ from srmp_spark.srmp.limits import NAMES_MAX
 from srmp_spark.store.outbox.limits import ADDRESS_LENGTH_MAX, LIST_LENGTH_MAX
 
 DESTINATION_LIST = "destination_list"
-"""Name of the column that :func:`.multiple.expanded` adds.
+"""Name of the column with all destinations of a row, which :func:`.multiple.expanded` adds.
 
-The column has all destinations of a row as they were given, or null if the row has one destination.
+The destinations are spelled as given. The value is null if the row has one destination.
 """
 _WHITE = re.compile(r"\s")
 
 
 def names_of(text: str) -> tuple[str, ...]:
-    """Return the format names in a destination, response queue or admin queue.
+    """Return the format names in ``text``: a destination, response queue or admin queue.
 
-    Raises :class:`ValueError` if the list cannot be sent: it has more than ``NAMES_MAX`` names, the
-    list or a name is too long, or one name of a list contains white space or is a journal.
+    The text has one name, or several with commas. Raises :class:`ValueError` if the list cannot be
+    sent: it has more than ``NAMES_MAX`` names, the list or a name is too long, or one name of a
+    list contains white space or is a journal.
     """
     names = format_names(text)
     if len(names) > NAMES_MAX:

@@ -66,7 +66,7 @@ KINDS: dict[str, str] = {
     "soap_version": TEXT,
     "wsa_version": TEXT,
 }
-"""Every known column, with the kind of type that the column may have."""
+"""Kind of type that each known column may have, by name of the column."""
 POSITION = ("queue_manager", "epoch", "queue", "sequence")
 """The columns of the source position, which identifies a row that has no key."""
 
@@ -99,8 +99,8 @@ class StageSchema(NamedTuple):
 def read_schema(schema: pa.Schema) -> StageSchema:
     """Return the columns and settings that the Arrow schema of a stage declares.
 
-    Raises :class:`BatchError` if the schema is unusable. The error names the column, the type found
-    and the type wanted.
+    Raises :class:`BatchError` (400) if the schema is unusable. The error names the column, the type
+    found and the type wanted.
     """
     if len(set(schema.names)) != len(schema.names):
         raise BatchError(400, BAD_STAGE, "two columns have one name", "rename one of them")
@@ -208,11 +208,9 @@ def _ordered(type_: pa.DataType) -> bool:
 def plain_columns(batch: pa.RecordBatch, columns: tuple[str, ...]) -> dict[str, pa.Array]:
     """Return ``columns`` of ``batch`` by name, converted to the Arrow types of :data:`ARROW`.
 
-    A column that is null in every row is left out. Dictionaries are decoded. Raises
-    :class:`BatchError` for a value that does not fit into its type, and for a dictionary that would
-    become too large.
-
-    ``columns`` are names of :data:`KINDS`.
+    ``columns`` are names of :data:`KINDS` that the batch has. A column that is null in every row is
+    left out. Dictionaries are decoded. Raises :class:`BatchError` (400) for a value that does not
+    fit into its type, and for a dictionary that would become too large.
     """
     found: dict[str, pa.Array] = {}
     for name in columns:
@@ -238,7 +236,7 @@ def plain_columns(batch: pa.RecordBatch, columns: tuple[str, ...]) -> dict[str, 
 
 
 def _check_spread(name: str, array: pa.Array) -> None:
-    """Raise :class:`BatchError` if the rows are too large once each row has its own value.
+    """Raise :class:`BatchError` (400) if a column is too large once each row has its own value.
 
     The limit is that of a record batch. A dictionary or a view stores one value for any number of
     rows: 4,096 rows with one value of 64 MB would become 256 GB.
@@ -294,7 +292,7 @@ class Addresses:
     def elements(self, destination: str) -> tuple[str, ...]:
         """Return the format names of the queues that a destination names, spelled as given.
 
-        Raises :class:`BatchError` if the destination cannot be sent to.
+        Raises :class:`BatchError` (400) if the destination cannot be sent to.
         """
         known = self._elements.get(destination)
         if known is None:
@@ -331,9 +329,10 @@ class Addresses:
         return known
 
     def messages_in(self, column: pa.Array) -> int:
-        """Return how many messages the rows with these destinations become: one for each queue.
+        """Return how many messages the rows with the destinations in ``column`` become.
 
-        Raises :class:`BatchError` if a destination cannot be sent to.
+        A row becomes one message for each queue that its destination names. Raises
+        :class:`BatchError` (400) if a destination cannot be sent to.
         """
         if not has_lists(column):
             return len(column)
@@ -351,9 +350,9 @@ class Addresses:
         return len(self.elements(destination)) == 1 and is_reliable(self.canonical(destination))
 
     def canonical(self, destination: str) -> str:
-        """Return the canonical name of the one queue that ``destination`` names.
+        """Return the canonical name of the queue that ``destination``, one format name, names.
 
-        Raises :class:`BatchError` if the destination cannot be sent to.
+        Raises :class:`BatchError` (400) if the destination cannot be sent to.
         """
         known = self._known.get(destination)
         if known is None:

@@ -33,7 +33,7 @@ class BatchError(SrmpSparkError):
     """A stage or a commit was refused, because of what the caller gave or for lack of room.
 
     None of its rows became outgoing. ``status`` is the HTTP status and ``code`` the code of the
-    API's answer.
+    API's answer. ``message`` states the problem and ``hint`` what to do next.
     """
 
     def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:

@@ -35,10 +35,10 @@ refused.
 """
 
 ROWS_AT_ONCE = 1_000_000
-"""Rows whose identities or places are worked out at once.
+"""Rows whose identities or places in the order of sending are worked out at once.
 
-This takes one step of the outbox's thread and about 60 MB. For a larger batch, the numbers about
-each row are kept in files below ``sorting``.
+This takes one step of the outbox's thread and about 60 MB. A batch with more rows is *large*: the
+numbers about each row are kept in files below ``sorting``.
 """
 
 FILED_ROW_BYTES = 80
@@ -85,20 +85,20 @@ A larger record batch is refused.
 
 CHUNK_ROWS = 4_096
 CHUNK_BYTES = 8 * 1024 * 1024
-"""Rows and bytes that are worked on at once and stored in one transaction.
+"""Bytes of a *chunk*: rows that are worked on at once and stored in one transaction.
 
-With a thousand bytes a row, that is sixteen groups.
+CHUNK_ROWS is the limit of its rows. With a thousand bytes a row, a chunk is sixteen groups.
 """
 
 GROUP_ROWS = 256
 GROUP_BYTES = 1024 * 1024
-"""Rows and bytes of bodies that are packed together.
+"""Bytes of the bodies in a group: rows that are packed together.
 
-The sending engine reads this many at once (``READ_AHEAD``).
+GROUP_ROWS is the limit of its rows. The sending engine reads this many at once (``READ_AHEAD``).
 """
 
 BUCKET_BYTES = CHUNK_BYTES
-"""Bytes that are put in order at once.
+"""Bytes of rows that are put in order at once.
 
 The rows of a larger batch are first distributed to files of this size.
 """
@@ -145,9 +145,9 @@ CORRELATION_BYTES = 20
 
 APP_SPECIFIC_MAX = 2**32 - 1
 BODY_TYPE_MAX = 2**32 - 1
-"""Largest values of ``app_specific`` and ``body_type``.
+"""Largest value of ``body_type``. APP_SPECIFIC_MAX is that of ``app_specific``.
 
-In MSMQ each has 32 bits ([MS-MQMQ] 2.3.1.1).
+In MSMQ each has 32 bits ([MS-MQMQ] 2.3.1.1). A row with a larger value is refused.
 """
 
 STAGE_HOURS = 48
@@ -157,7 +157,10 @@ A driver that is gone for two days does not return with the same task.
 """
 
 STAGE_FILE_HOURS = 1
-"""Hours without a write after which an unregistered file in the folder of stages is deleted."""
+"""Hours without a write after which an unregistered file in the folder of stages is deleted.
+
+A crash left such a file.
+"""
 
 IDENTITY_DAYS = 30
 """Days for which a key, position or digest is kept after its commit (DESIGN.md, promise 5)."""
@@ -194,7 +197,7 @@ Four chunks are copied at once, so a page that is written twice is copied once.
 """
 
 CHECKPOINT_REST_BYTES = 16 * 1024 * 1024
-"""Bytes left to copy at which the thread of the outbox copies them itself.
+"""Bytes left to copy at which the thread of the outbox copies the rest itself.
 
 The WAL can then begin anew. Two chunks take 20 ms.
 """

@@ -92,7 +92,7 @@ class Outbox:
     """Stores the messages of sinks and the state of sending. This process owns the files.
 
     The module explains the order of the calls. ``at`` is the wall clock in microseconds since 1970,
-    UTC.
+    UTC. Every call that writes may raise :class:`StoreSyncError`, after which the process must end.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Outbox:
         self._retention_clock = HistoryClock(retention.newest(database.connection))
         self.queue_manager = queue_manager
         self.held: list[QueueKey] = []
-        """Queues that are held because the data directory or the outbox is a copy.
+        """Outgoing queues that are held because the data directory or the outbox is a copy.
 
         The original may have sent the messages that wait in these queues.
         """
@@ -138,13 +138,15 @@ class Outbox:
         lock_wait_s: float = LOCK_WAIT_S,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> Outbox:
-        """Open the outbox as its owner, delete what uncommitted batches wrote, store the epoch.
+        """Open the outbox in the data directory ``directory`` as its owner, and prepare its tables.
 
-        Database rows that cannot be read are set aside (:mod:`.unreadable`). ``at`` is in
-        microseconds since 1970, UTC. If the data directory is a copy (its epoch differs from the
-        last open), or if this database is a copy, the queues with waiting messages are held
-        (:attr:`held`) and all streams begin anew (:mod:`.copies`). Raises the same errors as
-        :meth:`OutboxDatabase.open`.
+        An outbox that does not exist is created. Rows that uncommitted batches wrote are deleted.
+        Database rows that cannot be read are set aside (:mod:`.unreadable`). The ``epoch`` of the
+        data directory is stored. If it differs from that of the last open, or if this database is a
+        copy, the queues with waiting messages are held (:attr:`held`) and all streams begin anew
+        (:mod:`.copies`). ``monotonic`` returns seconds of the monotonic clock. Raises the same
+        errors as :meth:`OutboxDatabase.open`, and :class:`StoreDamagedError` if another queue
+        manager made the outbox.
         """
         database = OutboxDatabase.open(directory, lock_wait_s=lock_wait_s)
         try:
@@ -212,8 +214,9 @@ class Outbox:
     def queue_rows(self) -> list[OutgoingQueueRow]:
         """Return the stored state of each outgoing queue, for the sending engine.
 
-        In a reliable session a message without a number was never sent, so it does not count as
-        released.
+        In a reliable session (WS-ReliableMessaging) a message without a number was never sent. So
+        ``released_to``, the serial up to which messages may have been sent, may be lower than
+        stored. Raises :class:`StoreDamagedError` if a database row cannot be read.
         """
         sessions = load_sessions(self._connection)
 
@@ -232,7 +235,8 @@ class Outbox:
     def sessions(self) -> dict[QueueKey, SessionRow]:
         """Return the stored sessions of WS-ReliableMessaging, by outgoing queue.
 
-        Messages that were finished after a session was saved are left out of its numbers.
+        Messages that were finished after a session was saved are left out of its numbers. Raises
+        :class:`StoreDamagedError` if a database row cannot be read.
         """
         return {
             key: row._replace(numbers=runs_of(self._unfinished(self._queue_ids[key], row)))
@@ -249,9 +253,9 @@ class Outbox:
         return {number: serial for number, serial in numbers.items() if serial in waiting}
 
     def finals(self) -> dict[QueueKey, list[tuple[int, int]]]:
-        """Return the serials that wait for a final stream receipt, by queue, as closed ranges.
+        """Return the serials that wait for a final stream receipt, by outgoing queue.
 
-        The ranges of a queue are ascending. Queues without such messages are left out.
+        The serials are closed ranges, ascending. Queues without such messages are left out.
         """
         return {
             key: runs
@@ -278,13 +282,13 @@ class Outbox:
         """Begin a commit of ``stages``, or return its result if it was made before.
 
         A result is returned only if exactly these stages were committed as this batch. Otherwise
-        the caller calls :meth:`.Preparation.step` until it is done. ``on_conflict`` is one of
-        :data:`.errors.ON_CONFLICT`: what happens to rows that have the key or position of other
-        content. ``own`` names the queues of this queue manager, to which their own rows must not
-        return. ``None`` allows such loops.
+        nothing is written yet: the caller calls :meth:`.Preparation.step` until it is done, and
+        then :meth:`write`. ``on_conflict`` is one of :data:`.errors.ON_CONFLICT`: the fate of rows
+        that have the key or position of other content. ``own`` names the queues of this queue
+        manager, to which their own rows must not return. ``None`` allows such loops.
 
-        Raises :class:`BatchError` if a stage does not exist, and :class:`LocalProtocolError` while
-        another batch is prepared.
+        Raises :class:`BatchError` (404) if a stage does not exist, and :class:`LocalProtocolError`
+        while another batch is prepared.
         """
         row = self._connection.execute(
             "SELECT new, known, coalesce((SELECT conflicts FROM batch_conflicts WHERE "
@@ -338,8 +342,10 @@ class Outbox:
     ) -> Preparation | CommitResult:
         """Write a few rows of srmp-spark's own as a stage, and begin the commit of the stage.
 
-        Each row is a mapping of the sink's columns. Raises the errors of :meth:`.Stages.add` and of
-        :meth:`prepare`, and :class:`OSError` if the stage cannot be written.
+        Each row is a mapping of the sink's columns. With ``dead_letter`` final stream receipts
+        finish the messages. The result is that of :meth:`prepare`. Raises the errors of
+        :meth:`.Stages.add` and of :meth:`prepare`, and :class:`OSError` if the stage cannot be
+        written.
         """
         file = write_rows(self._folder, rows, dead_letter=dead_letter)
         staged = self.stages.add(application, batch, 0, "0", file, at)
@@ -363,7 +369,8 @@ class Outbox:
 
         The serials of the batches are among the changes. ``sent`` says how often and when the
         messages were sent that are finished or dead now. This history is kept with the moved
-        messages.
+        messages. A session that is ``None`` is deleted. After the commit the files of the batches'
+        stages are deleted.
 
         Return the proof for :meth:`Sender.committed`. Every error is final
         (:class:`StoreSyncError`), because the engine already relies on the changes, which were not
@@ -467,9 +474,9 @@ class Outbox:
     def load(self, load: Load) -> list[StoredMessage]:
         """Return the waiting messages that the sending engine asks for with ``load``.
 
-        A message is ready to send except for its place in the stream. Raises
-        :class:`StoreDamagedError` if the next row cannot be read, and notes the row in
-        :attr:`damage`.
+        A message is ready to send except for its place in the stream. The list is empty for an
+        unknown queue. Raises :class:`StoreDamagedError` if the next row cannot be read, and stores
+        a note about the row in :attr:`damage`. The note is deleted once the row can be read.
         """
         number = self._queue_ids.get(load.key)
         if number is None:
@@ -491,8 +498,9 @@ class Outbox:
         """Delete one slice of what is past its time; return whether there may be more to do.
 
         Old stages, identities and dead letters are deleted (:mod:`.retention`), then free pages are
-        given back to the disk. While a batch is prepared, nothing is deleted and the result is
-        False.
+        given back to the disk, and at last the number of the last commit is noted
+        (:meth:`OutboxDatabase.note_position`). While a batch is prepared, nothing is done and the
+        result is False.
         """
         if self._preparation is not None:
             return False
@@ -507,7 +515,11 @@ class Outbox:
         return self._retention_clock.read(wall, self._monotonic())
 
     def close(self) -> None:
-        """Abort the batch in preparation, close the database and release the lock."""
+        """Abort the batch in preparation, close the database and release the lock.
+
+        The number of the last commit is noted before. Do not call this after a
+        :class:`StoreSyncError`.
+        """
         if self._preparation is not None:
             self._preparation.abort()
         self.database.note_position()

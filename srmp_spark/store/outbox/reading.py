@@ -27,7 +27,7 @@ class OutboxReader:
     """Reads an outbox that another process owns. Only one thread may use it."""
 
     def __init__(self, directory: Path) -> None:
-        """Open the outbox in ``directory`` for reading.
+        """Open the outbox in the data directory ``directory`` for reading.
 
         Raises :class:`StoreDamagedError` if there is no outbox (:meth:`exists`), or one of a newer
         format.
@@ -70,7 +70,8 @@ class OutboxReader:
     def moved(self, after: int, rows_max: int = PAGE_ROWS) -> list[Moved]:
         """Return a page of dead letters and journal copies with ids above ``after`` in ``moved``.
 
-        Ids are never used again, and the rows never change. A damaged group is logged, and returned
+        The page is empty at the end. It ends once it has ``rows_max`` messages, and may have more.
+        Ids are never used again, and the rows never change. A damaged entry is logged, and returned
         without its messages.
         """
         with self._snapshot():

@@ -2,7 +2,7 @@
 
 Such rows are stages, identities, the results of their commits, source positions, and dead letters.
 
-Identities and dead letters grow old by a clock that cannot be set ahead
+Identities and dead letters grow old by the *retention clock*, which cannot be set ahead
 (:mod:`srmp_spark.srmp.receiving.history_clock`), because an identity that is forgotten too early
 causes a duplicate message. Stages grow old by the wall clock, because their writer can stage them
 again.
@@ -29,9 +29,10 @@ _DAY_US = 86_400_000_000
 
 
 def newest(connection: sqlite3.Connection) -> int | None:
-    """Return the latest time that the retention clock is known to have reached.
+    """Return the latest time that the outbox shows, or ``None`` in a new outbox.
 
-    Return ``None`` in a new outbox. The time is in microseconds since 1970, UTC.
+    That is the later one of the stored retention clock and the time of the newest committed batch,
+    in microseconds since 1970, UTC.
     """
     (noted,) = connection.execute(
         "SELECT max(CAST(value AS INTEGER)) FROM meta WHERE key = ?", (_CLOCK,)
@@ -41,9 +42,9 @@ def newest(connection: sqlite3.Connection) -> int | None:
 
 
 def note_clock(database: OutboxDatabase, at: int) -> None:
-    """Store ``at``, the time of the retention clock in microseconds, at most once an hour.
+    """Store ``at``, the time of the retention clock, if an hour has passed since it was stored.
 
-    The next process continues from the stored time.
+    ``at`` is in microseconds since 1970, UTC. The next process continues from the stored time.
     """
     row = database.connection.execute("SELECT value FROM meta WHERE key = ?", (_CLOCK,)).fetchone()
     if row is None or at - int(row[0]) >= CLOCK_NOTED_US:
@@ -54,7 +55,7 @@ def note_clock(database: OutboxDatabase, at: int) -> None:
 def sweep(database: OutboxDatabase, stages: Stages, wall: int, at: int) -> bool:
     """Delete one slice of what is past its time; return whether there may be more.
 
-    ``wall`` is the wall clock and ``at`` the retention clock, both in microseconds.
+    ``wall`` is the wall clock and ``at`` the retention clock, both in microseconds since 1970, UTC.
     """
     note_clock(database, at)
     if _batch(database, at) or _positions(database, at) or _moved(database, min(wall, at)):
@@ -65,10 +66,10 @@ def sweep(database: OutboxDatabase, stages: Stages, wall: int, at: int) -> bool:
 
 
 def _batch(database: OutboxDatabase, at: int) -> bool:
-    """Delete identities of the oldest batch if it is past its time, and at last its row.
+    """Delete one chunk of identities of the oldest batch, or its row, if it is past its time.
 
-    While the row exists, a repeated commit of the batch is answered. Return whether anything was
-    deleted.
+    While the row of the batch exists, a repeated commit of the batch gets its result. Return
+    whether anything was deleted.
     """
     row = database.connection.execute(
         "SELECT no, at FROM batches WHERE committed ORDER BY no LIMIT 1"

@@ -41,7 +41,7 @@ from srmp_spark.store.outbox.staging.row_checks import check_rows
 
 
 class Slice(NamedTuple):
-    """Consecutive rows of a stage, up to a chunk."""
+    """Consecutive rows of a stage, at most a chunk (:data:`.CHUNK_BYTES`)."""
 
     first_row: int
     """Number of the first row in the stage, counted from 0."""
@@ -49,7 +49,10 @@ class Slice(NamedTuple):
     columns: dict[str, pa.Array]
     """The columns in the form of :func:`~.columns.plain_columns`."""
     source: np.ndarray | None = None
-    """Index that each row had before rows with several destinations were expanded, or ``None``."""
+    """Index that each row had before rows with several destinations were expanded.
+
+    ``None`` if no row was expanded (:func:`.multiple.expanded`).
+    """
 
     @property
     def rows(self) -> int:
@@ -64,7 +67,8 @@ class Slice(NamedTuple):
 class StageFile:
     """Reads one stage from its file.
 
-    Raises :class:`BatchError` if the file is no Arrow stream with the columns of a sink.
+    Opening it raises :class:`BatchError` (400) if the file is empty or too large, or is no Arrow
+    stream with the columns of a sink, and :class:`FileNotFoundError` if it is missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -94,7 +98,7 @@ class StageFile:
         """Yield slices of the rows, each of at most CHUNK_ROWS rows and about CHUNK_BYTES bytes.
 
         ``validate`` checks every offset and every character first. One validation of a file is
-        enough. Raises :class:`BatchError` if a record batch is too large or cannot be read.
+        enough. Raises :class:`BatchError` (400) if a record batch is too large or cannot be read.
         """
         row = 0
         with _arrow():
@@ -130,8 +134,8 @@ class StageFile:
         """Check every row of the stage, and return the number of rows.
 
         ``multicast`` says whether this queue manager sends multicast. ``judged`` is called with
-        each slice, after all of its rows were found good. Raises :class:`BatchError` for the first
-        row that cannot become a message.
+        each slice, after all of its rows were found good. Raises :class:`BatchError` (400) for the
+        first row that cannot become a message.
 
         Hostile bytes may crash Arrow and with it the process. So a helper process calls this method
         first (``queue_manager/sender``).
@@ -158,7 +162,7 @@ class StageFile:
         """Return how many messages the rows become, and set :attr:`has_lists`.
 
         A row becomes several messages if its destination names several queues. Raises
-        :class:`BatchError` if a destination cannot be sent to.
+        :class:`BatchError` (400) if a destination cannot be sent to.
         """
         count = rows = 0
         with _arrow():
@@ -200,8 +204,9 @@ class _arrow:  # noqa: N801  # used like a function
 def write_rows(folder: Path, rows: Sequence[Mapping[str, Any]], *, dead_letter: bool) -> str:
     """Write ``rows`` as a stage, sync the file, and return its name in ``folder``.
 
-    Each row is a mapping of the sink's columns. Raises :class:`BatchError` if a value has the wrong
-    type, and :class:`OSError` if the file cannot be written.
+    Each row is a mapping of the sink's columns. With ``dead_letter`` final stream receipts finish
+    the messages. The rows are not checked. Raises :class:`BatchError` (400) if a value has the
+    wrong type, and :class:`OSError` if the file cannot be written.
     """
     names = [
         name

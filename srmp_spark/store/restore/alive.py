@@ -41,7 +41,8 @@ OnWait = Callable[[float], object]
 def answer_seconds_of(state_uri: str) -> float:
     """Return how many seconds a restore waits for an answer through ``state_uri``.
 
-    The result is NETWORK_ANSWER_SECONDS on a network file system, else ANSWER_SECONDS.
+    The result is NETWORK_ANSWER_SECONDS on a network file system, else ANSWER_SECONDS. Raises
+    :class:`ConfigurationError` if Delta cannot use the folder.
     """
     folder = state_folder(state_uri)
     on_network = folder is not None and file_system_of(folder)[0] in NETWORK_FILE_SYSTEMS
@@ -53,9 +54,10 @@ def refuse_if_alive(
 ) -> None:
     """Ask queue manager ``guid`` whether it is alive, and wait ``answer_seconds`` for an answer.
 
-    Without an answer the function returns, and the question stays open until the restore ends.
-    ``last_heard`` is for the text of the error. Raises :class:`ConfigurationError` if the queue
-    manager answers, or publishes rows meanwhile. Clocks of other machines are not used.
+    The question is a commit to ``inbox``. ``on_wait`` is called once, before the wait. Without an
+    answer the function returns, and the question stays open until the restore ends. ``last_heard``
+    is for the text of the error. Raises :class:`ConfigurationError` if the queue manager answers,
+    or publishes rows meanwhile, and the errors of the table. Clocks of other machines are not used.
     """
     appends, asked, began = inbox.appends, inbox.ask(), time.monotonic()
     on_wait(answer_seconds)
@@ -79,9 +81,9 @@ def refuse_if_alive(
 def refuse_if_written_lately(guid: str, uri: str, as_of: datetime | None, now: datetime) -> None:
     """Raise :class:`ConfigurationError` if ``as_of`` is less than LIVING_SECONDS before ``now``.
 
-    ``as_of`` is the time of the last commit by the clock of the queue manager. The function is for
-    a queue manager whose version does not answer. A time in the future only shows that a clock is
-    wrong, so it does not count.
+    ``as_of`` is the time of the last commit by the clock of the queue manager, or ``None`` if it is
+    unknown. The function is for a queue manager whose version does not answer. A time in the future
+    only shows that a clock is wrong, so it does not count.
     """
     if as_of is not None and timedelta() <= (age := now - as_of) < timedelta(
         seconds=LIVING_SECONDS

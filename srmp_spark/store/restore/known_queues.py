@@ -23,7 +23,11 @@ from srmp_spark.store.tables import marks
 
 @dataclass(slots=True)
 class KnownQueue:
-    """The facts that the Delta tables have about one queue of the lost data directory."""
+    """The facts that the Delta tables have about one queue of the lost data directory.
+
+    ``holes`` are triples (first, last, reason). ``consumers`` are triples: name, mark, and the set
+    of sequences received beyond the mark.
+    """
 
     name: str
     transactional: bool = False
@@ -68,8 +72,9 @@ class KnownQueue:
     def saw(self, epoch: str, first: int, last: int) -> None:
         """Record that ``inbox`` has rows of ``epoch``, from ``first`` to ``last`` (both included).
 
-        The table ``queues`` may not list the queue with this epoch yet, nor that the queue was
-        created again after it was deleted.
+        The table ``queues``, which is written later, may not list the queue with this epoch yet. It
+        may also show the queue as deleted although it was created again: a row above ``trimmed_to``
+        reveals that.
         """
         # A deletion removes all rows. A row after them means that the queue was created again and
         # continued counting.
@@ -80,7 +85,10 @@ class KnownQueue:
         self.ends[epoch] = max(last, self.ends.get(epoch, 0))
 
     def epoch_of(self, sequence: int) -> str:
-        """Return the epoch that issued ``sequence``, or the oldest one for a lower sequence."""
+        """Return the epoch that issued ``sequence``, or the oldest one for a lower sequence.
+
+        The queue must have an epoch.
+        """
         found = [epoch for epoch, first in self.epochs.items() if first <= sequence]
         return found[-1] if found else next(iter(self.epochs))
 
@@ -150,8 +158,8 @@ def write_queues(
 ) -> dict[str, int]:
     """Insert the epochs, the queues and the marks of their consumers into the new database.
 
-    The function runs in the caller's transaction. Return the id of each queue by name. ``at`` is in
-    microseconds since 1970, UTC.
+    ``epochs`` are all epochs, oldest first. The function runs in the caller's transaction. Return
+    the id of each queue by name. ``at`` is in microseconds since 1970, UTC.
     """
     numbers = {epoch: number for number, epoch in enumerate(epochs, 1)}
     db.executemany(

@@ -34,7 +34,7 @@ from srmp_spark.store.stored_rows.wide_parts import note_wide_part
 BUFFERED_BYTES_MAX = 256 << 20
 """Bytes of collected rows of all queues together.
 
-At the limit the rows of the queue at hand are written.
+At the limit the rows of the queue that got the last rows are written.
 """
 
 _Key = tuple[str, str]
@@ -78,10 +78,11 @@ class LogRows:
         self.rows = 0
 
     def take(self, epoch: str, queue: KnownQueue, rows: pa.RecordBatch) -> None:
-        """Add rows of one epoch and queue, and write a segment if enough rows are collected.
+        """Add rows of one epoch and queue, and write segments if enough rows are collected.
 
         Rows that retention had deleted, rows of a deleted queue, and rows that are restored already
-        are left out.
+        are left out. Written rows are added to :attr:`.KnownQueue.covered`. Raises :class:`OSError`
+        if a file cannot be written.
         """
         if queue.deleted_at is not None:
             return
@@ -102,7 +103,10 @@ class LogRows:
             self._write(key, queue)
 
     def finish(self, queues: dict[str, KnownQueue]) -> None:
-        """Write the remaining rows as segments, and sync the folders of all segments."""
+        """Write the remaining rows as segments, and sync the folders of all segments.
+
+        ``queues`` are the queues by name. Raises :class:`OSError` if the disk refuses.
+        """
         for key in list(self._waiting):
             self._write(key, queues[key[1]])
         for folder in self._segments.iterdir():
@@ -178,7 +182,8 @@ class LogRows:
 def missing(queue: KnownQueue) -> list[Range]:
     """Return the closed ranges of issued sequences that have neither a row nor a hole.
 
-    The tables state which sequences the queue issued.
+    The issued sequences are those above the rows that retention had deleted, up to
+    :attr:`.KnownQueue.end`.
     """
     known = sorted([*queue.covered, *((first, last) for first, last, _ in queue.holes)])
     return list(gaps(queue.trimmed_to + 1, queue.end, known))
@@ -189,7 +194,10 @@ def _sequences(rows: pa.RecordBatch) -> np.ndarray:
 
 
 def _near(covered: list[Range], sequence: int) -> list[Range]:
-    """Return the ranges of ``covered``, or none if ``sequence`` lies after all of them."""
+    """Return ``covered``, or an empty list if ``sequence`` lies after all of its ranges.
+
+    So most sequences need no search.
+    """
     return [] if not covered or sequence > covered[-1][1] else covered
 
 

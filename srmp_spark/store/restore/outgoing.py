@@ -64,7 +64,10 @@ FINAL = "awaiting_final_stream_receipt"
 
 @dataclass(slots=True)
 class Destination:
-    """An outgoing queue, as the state shows it."""
+    """An outgoing queue, as the state shows it.
+
+    ``ordinal`` and ``stream_id`` are those of its newest stream; 0 and ``None`` without a stream.
+    """
 
     key: QueueKey
     base: int = 0
@@ -83,7 +86,9 @@ class Destination:
 class OutgoingMessages:
     """Collects the messages that waited to be sent, then writes them as ``outbox.db``.
 
-    The rows wait in a file, because a million rows may have 2 GB.
+    The rows wait in a file, because a million rows may have 2 GB. The highest numbers of all rows
+    are kept: ``last_ordinal`` (of streams), ``last_identifier`` (of messages), ``last_position``,
+    and ``position`` (of commits).
     """
 
     def __init__(self, directory: Path) -> None:
@@ -116,7 +121,11 @@ class OutgoingMessages:
         self._file.unlink(missing_ok=True)
 
     def take_streams(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Remember the highest stream ordinal and position in ``rows`` of ``outgoing_streams``."""
+        """Remember the highest numbers in ``rows`` of ``outgoing_streams``.
+
+        They are the stream ordinal, the position in a stream, and the commit. Raises
+        :class:`StoreDamagedError` if a stream identifier cannot be read.
+        """
         for row in rows:
             self.position = max(self.position, row["position"])
             if row["stream_id"] is not None:
@@ -124,7 +133,7 @@ class OutgoingMessages:
                 self.last_position = max(self.last_position, row["sequence_number"] or 0)
 
     def take_ended(self, row: Mapping[str, Any]) -> None:
-        """Remember the numbers that a row of ``dead_letter_queue`` or ``journal_queue`` uses.
+        """Remember the highest numbers in a row of ``dead_letter_queue`` or ``journal_queue``.
 
         They are the message identifier, the stream ordinal and the commit. Raises
         :class:`StoreDamagedError` if an identifier cannot be read.
@@ -180,9 +189,10 @@ class OutgoingMessages:
     ) -> None:
         """Write all messages into a new ``outbox.db``, which is closed when the method returns.
 
-        ``epoch`` is an earlier epoch, so that the sender process detects a copy. ``read_to`` states
-        how far logs were read, by their key. Message identifiers up to ``identifiers_to`` may have
-        been issued. ``at`` is in microseconds since 1970, UTC.
+        All outgoing queues are held. ``epoch`` is an earlier epoch, so that the sender process
+        detects a copy. ``read_to`` states how far logs were read, by the keys of the table
+        ``meta``. Message identifiers up to ``identifiers_to`` may have been issued. ``at`` is in
+        microseconds since 1970, UTC.
         """
         connection = connect_writer(self._directory / DATABASE_FILE, OUTBOX)
         try:
@@ -399,7 +409,10 @@ def _groups(rows: list[dict[str, Any]]) -> Iterator[tuple[int, list[dict[str, An
 
 
 def stored_batch(rows: list[dict[str, Any]], key: QueueKey) -> pa.RecordBatch:
-    """Return rows of ``outgoing_queue`` as a record batch in the form of a stored group."""
+    """Return ``rows`` of ``outgoing_queue`` as a record batch in the form of a stored group.
+
+    ``key`` is their outgoing queue, and there is at least one row.
+    """
 
     def column(name: str) -> list[Any]:
         if name == "time_to_reach_queue":
@@ -446,8 +459,8 @@ def forwarded_identifier(row: Mapping[str, Any]) -> tuple[str, int] | None:
     """Return the message identifier (lineage, uniquifier) of a forwarded message.
 
     The original sender gave the message this identifier. Return ``None`` for any other row. Only
-    the envelope has these values. If the envelope cannot be read, the message is accepted again, if
-    its sender still has it.
+    the envelope has these values. ``None`` is also returned if the envelope cannot be read: the
+    message is then accepted again, if its sender still has it.
     """
     if row["envelope"] is None:
         return None
@@ -459,9 +472,9 @@ def forwarded_identifier(row: Mapping[str, Any]) -> tuple[str, int] | None:
 
 
 def identifier_of(message_id: str) -> int:
-    r"""Return N of ``{guid}\\N``.
+    r"""Return the number N of a message identifier ``{guid}\N``.
 
-    Raises :class:`StoreDamagedError` if the text has another form.
+    Raises :class:`StoreDamagedError` if the text does not end with a number.
     """
     number = message_id.rpartition("\\")[2]
     if not number.isdigit():
@@ -472,9 +485,9 @@ def identifier_of(message_id: str) -> int:
 
 
 def ordinal_of(stream_id: str) -> int:
-    r"""Return N of ``uid:GUID\\N``.
+    r"""Return the ordinal N of a stream identifier ``uid:GUID\N``.
 
-    Raises :class:`StoreDamagedError` if the text has another form.
+    Raises :class:`StoreDamagedError` if the text does not end with a number.
     """
     number = stream_id.rpartition("\\")[2]
     if not number.isdigit():

@@ -62,12 +62,19 @@ COLUMNS = (
 
 
 class Received:
-    """Collects incoming streams and message identifiers, then writes them to the database."""
+    """Collects incoming streams and message identifiers, then writes them to the database.
+
+    Call :meth:`take` for the newest rows of ``inbox``, :meth:`is_outgoing` for waiting messages to
+    other hosts, and :meth:`write` last.
+    """
 
     def __init__(
         self, streams: Iterable[Mapping[str, Any]], history: Iterable[Mapping[str, Any]]
     ) -> None:
-        """Read the rows of the tables ``incoming_streams`` and ``message_id_history``."""
+        """Read the rows of the tables ``incoming_streams`` and ``message_id_history``.
+
+        A stream whose name cannot be read is added to :attr:`unreadable`.
+        """
         self.unreadable: list[SetAside] = []
         """Streams that cannot be restored, because their names cannot be read."""
         self.streams: dict[tuple[StreamName, str], IncomingStreamRow] = {}
@@ -118,9 +125,10 @@ class Received:
         return f"<Received streams={len(self.streams)} {self.history!r}>"
 
     def take(self, rows: pa.RecordBatch) -> None:
-        """Count the streams and message identifiers of rows of ``inbox`` that the tables may lack.
+        """Count the streams and message identifiers of rows of ``inbox``.
 
-        The rows belong to one queue and are in the order of its sequences.
+        The tables may lack them. The rows belong to one queue and are in the order of its
+        sequences. A stream that cannot be read is added to :attr:`unreadable`.
         """
         for row in rows.select(list(COLUMNS)).to_pylist():
             at = micros(row["arrived_at"]) or 0
@@ -152,9 +160,11 @@ class Received:
             return None
 
     def _take_forwarded(self, row: Mapping[str, Any], stream: StreamId | None, at: int) -> None:
-        """Count a message for another host that the tables may not count yet.
+        """Count a message for another host as received if its sender may have a receipt.
 
-        The docstring of the module has the rules.
+        Otherwise the message is noted as not counted: :meth:`write` leaves its identifier out,
+        unless :meth:`is_outgoing` counts it. A message outside a stream whose identifier is already
+        known stays counted.
         """
         if row["lineage"] is None or row["uniquifier"] is None:
             return
@@ -173,8 +183,9 @@ class Received:
     ) -> bool:
         """Return whether the sender may have a receipt for the stream position of ``row``.
 
-        If not, the method also sets the stream back to the position before (:meth:`_count_outgoing`
-        may move it forward again).
+        ``who`` is the identifier of the message, and ``at`` its arrival time. If the result is
+        ``False``, the method also sets the stream back to the position before, if the stream is
+        known (:meth:`_count_outgoing` may move it forward again).
         """
         position: int = row["stream_sequence"]
         known = next(
@@ -212,7 +223,7 @@ class Received:
     def _count_outgoing(self) -> None:
         """Move streams of messages for other hosts forward up to the first missing message.
 
-        A message is missing if it does not wait in the outbox.
+        A message is missing if it does not wait in the new outbox.
         """
         for key, positions in self._positions.items():
             for position, who in sorted(positions.items()):
@@ -222,14 +233,18 @@ class Received:
 
     @property
     def forwarded(self) -> Collection[Identifier]:
-        """Return the identifiers of messages for other hosts to be looked up in the outbox."""
+        """Return the identifiers of messages for other hosts that do not count as received so far.
+
+        These messages may wait in the new outbox. :meth:`is_outgoing` removes an identifier.
+        """
         return self._forwarded.keys()
 
     def is_outgoing(self, lineage: str, uniquifier: int) -> None:
-        """Record that a message for another host waits in the outbox and need not arrive again.
+        """Count a message for another host as received, because it waits in the new outbox.
 
-        The envelope of a message does not state the sender. If two senders are possible, the
-        messages of both are accepted again, so that the wrong one is not lost.
+        So it need not arrive again. The envelope of a message does not state the sender. If two
+        senders are possible, neither message is counted: both are accepted again, so that the wrong
+        one is not lost.
         """
         keys = self._senders.get((lineage, uniquifier), ())
         if len(keys) != 1:
@@ -285,7 +300,11 @@ class Received:
         )
 
     def write(self, db: sqlite3.Connection) -> None:
-        """Write streams and message identifiers into the database, in the caller's transaction."""
+        """Write streams and message identifiers into the database, in the caller's transaction.
+
+        Call the method last. Identifiers of messages for other hosts that do not count (see the
+        module) are left out.
+        """
         self._count_outgoing()
         history = HistoryChanges(list(_without(self.history.rows(), self._forwarded)), [])
         state.divide_history(db, self._undivided_until)

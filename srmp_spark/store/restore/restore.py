@@ -125,13 +125,15 @@ def restore(
     """Make the data directory ``data_dir`` from the Delta state, and give up the old one.
 
     ``tell`` gets each line of the report. ``queue_manager`` is the GUID, needed if the state has
-    several. By default the queue manager is asked whether it is alive. The question takes up to
-    ``answer_seconds`` (default: :func:`.answer_seconds_of`), and ``on_wait`` is called before. With
-    ``force`` it is not asked; if it is alive, it is given up first.
+    several. ``now`` returns the present time. ``options`` are storage options of deltalake. By
+    default the queue manager is asked whether it is alive. The call waits up to ``answer_seconds``
+    for the answer (default: :func:`.answer_seconds_of`), and calls ``on_wait`` before. With
+    ``force`` it is not asked: it is given up before its state is read.
 
     Raises :class:`ConfigurationError` (exit code 2, also if the queue manager is alive),
     :class:`StoreInUseError` (5), :class:`StoreDamagedError` if the state is damaged or has a newer
-    format (6), and :class:`StoreError`.
+    format (6), and :class:`StoreError`, also if the queue manager wrote during the restore. Without
+    a normal end the directory cannot be used, and the same restore can be run again.
     """
 
     def read() -> dict[str, StoredTable]:
@@ -175,10 +177,9 @@ def _give_up(inbox: StateTable) -> None:
     """Commit that a queue manager, which may be alive, is given up; try GIVE_UP_TRIES times.
 
     The commit is made before anything that the queue manager wrote is read. From then on the queue
-    manager appends nothing and ends at its next look at the table. Raises
-    :class:`PublishConflictError` after the last attempt. Otherwise a queue manager that publishes
-    all the time could never be given up: each of its publications would refuse the last commit of
-    the restore.
+    manager appends nothing and ends at its next look at the table. Otherwise a queue manager that
+    publishes all the time could never be given up: each of its publications would refuse the last
+    commit of the restore. Raises :class:`PublishConflictError` if the last attempt fails.
     """
     for left in reversed(range(GIVE_UP_TRIES)):
         try:
@@ -269,7 +270,7 @@ class _Restore:
     def run(self) -> None:
         """Restore rows, queues, streams, identifiers and waiting messages, and report them.
 
-        The last commit to ``inbox``, which gives up the old data directory, is the caller's task.
+        The caller then makes the last commit to ``inbox``, which gives up the old data directory.
         """
         listed = list(self._rows("queues"))
         queues = read_queues(listed)
@@ -386,8 +387,9 @@ class _Restore:
     ) -> None:
         """Write holes for sequences without rows, and report those that are lost.
 
-        The sequences are those that are missing in Delta, and sequences that may have been issued
-        after the state was written.
+        The sequences are those that are missing in Delta, and SEQUENCES_SKIPPED that may have been
+        issued after the state was written. Of a deleted queue, all sequences count as deleted by
+        retention.
         """
         for queue in queues.values():
             if queue.deleted_at is not None:

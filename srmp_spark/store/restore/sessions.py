@@ -18,7 +18,10 @@ from srmp_spark.store.tables import wsrm_sequences
 
 
 class Sessions:
-    """Collects incoming WS-ReliableMessaging sequences, then writes them to the database."""
+    """Collects incoming WS-ReliableMessaging sequences, then writes them to the database.
+
+    Iterating yields the rows, as mappings, sorted by queue and identifier.
+    """
 
     def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Read the rows of the table ``wsrm_sequences``."""
@@ -33,7 +36,10 @@ class Sessions:
         )
 
     def take(self, rows: pa.RecordBatch) -> None:
-        """Raise the number of accepted messages of each sequence by its rows in ``inbox``."""
+        """Raise the number of accepted messages of each sequence by its ``rows`` in ``inbox``.
+
+        A sequence that is not in the table is ignored.
+        """
         column = rows.column(rows.schema.get_field_index("wsrm_sequence"))
         if column.null_count == len(column):
             return

@@ -20,7 +20,7 @@ from srmp_spark.store.delta.tables.state_table_limits import HISTORY_LOOKBACK, R
 from srmp_spark.store.delta.tables.table_specs import PARTITION, TableSpec
 
 BATCH_ROWS = 8192
-"""Rows read at once.
+"""Largest number of rows that are read at once.
 
 With the largest bodies these would be 32 GB, but a row group of ``inbox`` has at most 64 MB.
 """
@@ -70,13 +70,13 @@ class StoredTable:
         return -1 if self._table is None else int(self._table.version())
 
     def queue_managers(self) -> set[str]:
-        """Return the GUIDs of the queue managers that have rows in the table."""
+        """Return the GUIDs of the queue managers that have data files in the table."""
         return set() if self._table is None else queue_managers_of(self._table)
 
     def published(self, queue_manager: str, epoch: str, queue: str) -> int:
         """Return the last sequence up to which rows of a queue were published; 0 if none.
 
-        Rows that had left the log before may be missing.
+        Rows that had left the log before they were published may be missing in the table.
         """
         return self.transaction(application_id(queue_manager, epoch, queue))
 
@@ -117,8 +117,8 @@ class StoredTable:
     def batches(self, files: Iterable[LiveFile], queue_manager: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of these files as batches, with all columns of the table.
 
-        Columns that a file does not have are null. Raises :class:`StoreDamagedError` if a file
-        cannot be read.
+        Columns that a file does not have are null; ``queue_manager`` fills the partition column.
+        Raises :class:`StoreDamagedError` if a file cannot be read.
         """
         for file in files:
             with contextlib.closing(self._storage.open_input(file.path)) as stream:

@@ -27,12 +27,14 @@ A new volume has the first one, and a start that was refused leaves the second o
 
 @contextmanager
 def new_directory(path: Path, *, mountinfo: Path = Path("/proc/self/mountinfo")) -> Iterator[Path]:
-    """Lock, empty and mark the folder for a ``with`` statement; yield its absolute path.
+    """Lock the folder, make it an empty data directory, and yield its absolute path.
 
-    The mark is the file ``restoring``. It is deleted when the block ends without an error. Files
-    that an interrupted restore left are deleted first. Raises :class:`ConfigurationError` if the
-    folder is not empty or is open to other users, :class:`StoreInUseError` if another process has
-    locked it, and :class:`StoreError` if it cannot be used.
+    Use it in a ``with`` statement. While the block runs, the file ``restoring`` marks the folder as
+    incomplete. The file is deleted when the block ends without an error; after an error it stays,
+    and only a restore can use the folder. Files that an interrupted restore left are deleted first.
+    Raises :class:`ConfigurationError` if the folder has other files or is open to other users,
+    :class:`StoreInUseError` if another process has locked it, and :class:`StoreError` if it cannot
+    be used.
     """
     path = path.absolute()
     try:

@@ -30,14 +30,14 @@ A log of a billion rows takes two minutes.
 
 
 class FirstSince(NamedTuple):
-    """Result of one call of :func:`first_since`."""
+    """Result of one call of :func:`first_since`: the row that was found, or how far it searched."""
 
     sequence: int | None
     """Sequence of the first row that arrived at or after the time; ``None`` if not found yet."""
     looked_to: int
-    """Last sequence that was checked without a match.
+    """Last sequence that was searched without a match.
 
-    No row up to this sequence arrived at or after the time.
+    No row from the beginning of the search up to this sequence arrived at or after the time.
     """
     end: int
     """The last sequence of the epoch in this queue."""
@@ -46,11 +46,12 @@ class FirstSince(NamedTuple):
 def first_since(
     log: Log, queue: str, epoch: str, after: int, since: int, seconds: float = SEARCH_SECONDS
 ) -> FirstSince:
-    """Return the sequence of the first row after ``after`` that arrived at ``since`` or later.
+    """Search for the first row after ``after`` that arrived at ``since`` or later.
 
     ``since`` is in microseconds since 1970, UTC, and is compared with ``arrived_at``. The search
-    stops after about ``seconds``; then :attr:`FirstSince.looked_to` is where the caller goes on.
-    Rows that retention deletes during the search are skipped.
+    stops after about ``seconds``; then the result has no sequence, and the caller calls again with
+    :attr:`FirstSince.looked_to` as ``after``. Rows that retention deletes during the search are
+    skipped.
 
     Raises :class:`UnknownQueueError` and :class:`UnknownEpochError`. Raises
     :class:`StoreDamagedError` if rows cannot be read, because one of these rows may be the first.

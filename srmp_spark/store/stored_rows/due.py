@@ -59,11 +59,12 @@ ORDER BY name
 
 
 def to_seal(log: Log, now: int) -> list[str]:
-    """Return the names of queues that may have a segment to seal, sorted.
+    """Return the sorted names of queues whose unsealed rows are old, or many.
 
-    The unsealed rows of such a queue are older than :data:`.SEAL_AGE_S`, or at least
+    Old means that the first of them is older than :data:`.SEAL_AGE_S`, and many means at least
     :data:`.SEAL_ROWS_MIN`. ``now`` is in microseconds since 1970, UTC. The query does not count
-    bytes: the process that sees rows arrive must itself watch for young rows that are large.
+    bytes: the process that sees rows arrive must itself watch for young rows that are large. The
+    plan of a queue (:func:`.sealing.plan`) may still find nothing to seal.
     """
     before = now - int(SEAL_AGE_S * 1_000_000)
     with log.snapshot() as db:
@@ -76,10 +77,12 @@ def to_seal(log: Log, now: int) -> list[str]:
 
 
 def to_trim(log: Log, before: int | None) -> list[str]:
-    """Return the names of queues whose oldest segment or group is received and old, sorted.
+    """Return the sorted names of queues whose oldest segment or group may be deleted.
 
-    Old means that it arrived before ``before`` (microseconds since 1970, UTC). With ``None`` the
-    age does not matter. The function is for queues that applications receive from.
+    The default consumer has received all of its rows, and so has that of the queue's journal if it
+    ever received. The last of its rows arrived before ``before`` (microseconds since 1970, UTC).
+    With ``None`` the age does not matter. The function is for queues that applications receive
+    from.
     """
     with log.snapshot() as db:
         return [

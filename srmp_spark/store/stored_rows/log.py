@@ -42,7 +42,7 @@ A reader holds that much at once besides the piece on which it works; the next q
 rest.
 """
 GROUPS_MAX = 512
-"""Number of groups that one query fetches, for groups of one small message."""
+"""Number of groups that one query fetches at most, for groups of one small message."""
 
 
 class UnknownQueueError(StoreError):
@@ -84,7 +84,7 @@ _SEGMENT = (
 
 
 class Bounds(NamedTuple):
-    """The bounds of the rows that the log holds of a queue in one epoch."""
+    """The first and the last row that the log holds of a queue in one epoch."""
 
     epoch: str
     first: int
@@ -120,7 +120,12 @@ class GroupChunk(NamedTuple):
 
 
 class SegmentChunk(NamedTuple):
-    """The rows of one segment, sealed in two files (rows/segment.py)."""
+    """The rows of one segment, sealed in two files (rows/segment.py).
+
+    ``keep`` has the closed ranges of the segment's sequences that were requested and are no holes.
+    ``columns`` and ``posts`` are the paths of the files, with the length in bytes and the crc32 of
+    each.
+    """
 
     queue: str
     epoch: str
@@ -221,7 +226,7 @@ class Log:
         self.close()
 
     def close(self) -> None:
-        """Close the database connection."""
+        """Close the connection to the database."""
         self._connection.close()
 
     @contextmanager
@@ -237,7 +242,7 @@ class Log:
             self._connection.execute("COMMIT")
 
     def position(self) -> int:
-        """Return the number of the last commit (:attr:`.Journal.position`)."""
+        """Return the position of the database: the number of the last commit."""
         return int(self._connection.execute("SELECT position FROM head").fetchone()[0])
 
     def queues(self) -> list[str]:
@@ -272,16 +277,16 @@ class Log:
             return found.fetchall()
 
     def moves(self, queue: str, after: int, to: int) -> dict[int, Moves]:
-        """Return the move count of each moved row in (after, to], by sequence.
+        """Return move count and time of the last move of each moved row in (after, to].
 
-        Each :class:`.Moves` also has the time of the last move. Raises :class:`UnknownQueueError`.
+        The result maps a sequence to :class:`.Moves`. Raises :class:`UnknownQueueError`.
         """
         with self.snapshot() as db:
             queue_id, _ = self._queue(queue)
             return moves.load(db, queue_id, after, to)
 
     def bounds(self, queue: str, epoch: str | None = None) -> Bounds:
-        """Return the bounds of ``queue`` in ``epoch`` (default: the present epoch).
+        """Return the bounds of the rows of ``queue`` in ``epoch`` (default: the present epoch).
 
         Raises :class:`UnknownQueueError` and :class:`UnknownEpochError`.
         """
@@ -296,11 +301,13 @@ class Log:
         max_rows: int | None = None,
         max_bytes: int | None = None,
     ) -> int:
-        """Return the last sequence of a batch of rows after ``after``, under both limits.
+        """Return the last sequence of a batch of rows after ``after``, within both limits.
 
-        ``max_bytes`` limits the bytes of posts; ``None`` means no limit. Return ``after`` if there
-        are no rows. A batch has at least one row, however large the row is. Holes count as rows.
-        Raises the errors of :meth:`bounds`, :class:`TrimmedError` and :class:`PastTheEndError`.
+        ``max_rows`` limits the sequences, including holes, and ``max_bytes`` the bytes of posts;
+        ``None`` means no limit. A batch has at least one row, however large the row is. Return
+        ``after`` if no row follows. Raises the errors of :meth:`bounds`. Raises
+        :class:`TrimmedError` if the next row was trimmed, and :class:`PastTheEndError` if ``after``
+        was not issued.
         """
         with self.snapshot() as db:
             queue_id, _, bounds = self._bounds(queue, epoch)
@@ -322,7 +329,8 @@ class Log:
 
         ``fetch_bytes`` is the number of bytes of groups that one query fetches, for callers that
         may stop early. No snapshot is open between two pieces. Raises the errors of
-        :meth:`end_for`, and :class:`StoreDamagedError` if a row is missing.
+        :meth:`end_for`, :class:`PastTheEndError` also for ``to``, and :class:`StoreDamagedError` if
+        a row is missing.
         """
         with self.snapshot():
             queue_id, _, bounds = self._bounds(queue, epoch)
@@ -412,9 +420,9 @@ class Log:
     ) -> tuple[list[Chunk], int]:
         """Return the next pieces of rows ``at`` to ``to``, and the sequence at which to continue.
 
-        The pieces are one segment, or groups until ``fetch_bytes`` are reached. The list is empty
-        if ``at`` is in a hole. Raises :class:`TrimmedError` if retention has deleted ``at``, and
-        :class:`StoreDamagedError` if the row is missing.
+        Both bounds are included. The pieces are one segment, or groups until ``fetch_bytes`` are
+        reached. The list is empty if ``at`` is in a hole. Raises :class:`TrimmedError` if retention
+        has deleted ``at``, and :class:`StoreDamagedError` if the row is missing.
         """
         with self.snapshot() as db:
             _, trimmed_to = self._queue(queue)

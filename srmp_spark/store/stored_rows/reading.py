@@ -33,8 +33,8 @@ def batches(
 
     Holes are left out. ``envelope`` fills the column of that name. ``shown`` is the value of the
     column ``queue`` if it is not ``queue`` (the rows of a journal). Raises the errors of
-    :meth:`Log.chunks`, and :class:`StoreDamagedError` with queue and sequence if a row cannot be
-    decoded.
+    :meth:`Log.chunks`, :class:`FileNotFoundError` if a segment is trimmed meanwhile, and
+    :class:`StoreDamagedError` with queue and sequence if a row cannot be decoded.
     """
     inside = with_sequence(names)
     found = _batches(
@@ -82,17 +82,18 @@ def _batches(
 def records(
     log: Log, queue: str, epoch: str | None, after: int, to: int
 ) -> Iterator[tuple[int, Record]]:
-    """Yield the (sequence, record) pairs of the rows in (after, to], as they were accepted.
+    """Yield the (sequence, record) pairs of the rows in (after, to], in order.
 
-    The records are byte for byte, for remote read and forwarding. A restored row has a record of
-    its columns. Raises the errors of :func:`batches`.
+    The records hold the messages byte for byte as they were accepted, for remote read and
+    forwarding. A restored row has a record of its columns. Holes are left out. Raises the errors of
+    :func:`batches`.
     """
     for chunk in log.chunks(queue, epoch, after, to):
         yield from chunk_records(chunk)
 
 
 def chunk_records(chunk: Chunk) -> Iterator[tuple[int, Record]]:
-    """Yield the (sequence, record) pairs of the requested rows of one piece.
+    """Yield the (sequence, record) pairs of the rows in the ranges ``keep`` of one piece.
 
     Raises :class:`StoreDamagedError` if the piece is damaged, and :class:`FileNotFoundError` if its
     segment was trimmed.

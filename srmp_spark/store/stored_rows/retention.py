@@ -55,7 +55,7 @@ A hole is one database row for each purge between two messages. Older holes are 
 that is restored from an earlier time reports their rows as lost.
 """
 GROUPS_PER_LOOK_MAX = 10_000
-"""Groups that one plan checks; the rest waits for the next plan."""
+"""Groups that one call of :func:`plan` checks; the rest waits for the next call."""
 
 
 def newest_arrival(connection: sqlite3.Connection) -> int | None:
@@ -77,7 +77,7 @@ def newest_arrival(connection: sqlite3.Connection) -> int | None:
 
 
 class Limits(NamedTuple):
-    """Limits that :func:`plan` applies to one queue."""
+    """Limits that :func:`plan` applies to one queue: age, bytes, and what must be read before."""
 
     before: int
     """Rows that arrived before this time (microseconds since 1970, UTC) are past their retention
@@ -89,9 +89,12 @@ class Limits(NamedTuple):
     The cap deletes only rows up to ``synced_to``.
     """
     synced_to: int = 0
-    """Last sequence up to which rows are durable elsewhere, or need not be."""
+    """Sequence up to which rows are durable elsewhere (in the Delta state), or need not be."""
     read_to: int = 0
-    """Last sequence of the order queue that the sender process has read for good."""
+    """Sequence up to which the sender process has read the order queue for good.
+
+    It counts for queues of :data:`RECEIVED_BY_NOBODY` only.
+    """
     unsynced_max: int | None = None
     """Bytes of posts that one queue may keep, synced elsewhere or not; ``None``: no cap."""
 
@@ -99,9 +102,9 @@ class Limits(NamedTuple):
 def plan(log: Log, queue: str, limits: Limits) -> int | None:
     """Return the sequence up to which :func:`trim` may delete rows now, or ``None``.
 
-    ``None`` means that nothing may be deleted, or that the queue does not exist. At most
-    GROUPS_PER_LOOK_MAX groups are checked. The function deletes nothing, and runs in the reader
-    process.
+    ``None`` means that nothing may be deleted, or that the queue does not exist. The sequence is
+    the end of a segment or group. At most GROUPS_PER_LOOK_MAX groups are checked. The function
+    deletes nothing, and runs in the reader process.
     """
     with log.snapshot() as db:
         row = db.execute(
@@ -138,12 +141,14 @@ def plan(log: Log, queue: str, limits: Limits) -> int | None:
 
 
 def trim(transaction: Transaction, queue: str, to: int, segments: Path) -> int:
-    """Delete the rows up to ``to``, the end of a segment or group; return the new ``first``.
+    """Delete the rows up to ``to``, the end of a segment or group.
 
-    Nothing is deleted if a consumer has not received rows up to ``to``. The groups are only marked
-    (:mod:`.sweeper`). Holes are deleted with the rows. The queue of forwarded messages keeps its
-    newest holes: the sender process may still have to learn that an operator gave those rows up,
-    and that these rows are not lost. The function is for :meth:`Journal.transact`. Raises
+    Return the sequence of the oldest row that is left. Nothing is deleted if the default consumer
+    of the queue, or of its journal, has not received all rows up to ``to`` (except in queues of
+    RECEIVED_BY_NOBODY). The groups are only marked (:mod:`.sweeper`), and the files of segments are
+    deleted after the commit. Holes are deleted with the rows. The queue of forwarded messages keeps
+    its newest holes: the sender process may still have to learn that an operator gave those rows
+    up, and that these rows are not lost. The function is for :meth:`Journal.transact`. Raises
     :class:`StoreError` if the queue does not exist.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, queue)

@@ -73,10 +73,10 @@ A segment stores four bytes for each sequence. A purged hole between two rows ma
 queue was.
 """
 SEAL_SPARE_BYTES = SEAL_BYTES_MAX
-"""Bytes of the least free room (:attr:`.Volume.least`) that messages may take meanwhile.
+"""Bytes that must be free besides :attr:`.Volume.least` and the files of a segment.
 
-Meanwhile means between the check before a segment is written and the next check of the disk's room
-by the queue manager. Messages may take a group, and the part of the log that is not copied yet.
+Messages may take this many between the check before a segment is written and the next check of the
+disk's room by the queue manager: a group, and the part of the WAL that is not copied yet.
 """
 _FIRST = itemgetter(0)
 
@@ -93,7 +93,12 @@ class NoSealRoomError(StoreError):
 
 
 class SealPlan(NamedTuple):
-    """Groups to seal: the closed range of their sequences, in one epoch of one queue."""
+    """Groups to seal: the closed range of their sequences, in one epoch of one queue.
+
+    ``position_first`` and ``position_last`` are the first and the last commit that stored the
+    groups. ``arrived_first`` and ``arrived_last`` are arrival times of the first and the last row,
+    in microseconds since 1970, UTC.
+    """
 
     queue_id: int
     queue: str
@@ -110,7 +115,9 @@ class SealPlan(NamedTuple):
 class Sealed(NamedTuple):
     """A segment whose files are on the disk, and which is not in the database yet.
 
-    The reader process sends it to the main process as JSON.
+    The reader process sends it to the main process as JSON. ``file`` is the path of its files below
+    the folder of segments, without their endings. The lengths of the files are in bytes, and their
+    checksums are crc32.
     """
 
     plan: SealPlan
@@ -164,10 +171,8 @@ class Sealed(NamedTuple):
 def plan(log: Log, queue: str, now: int) -> SealPlan | None:
     """Choose the groups of the next segment of ``queue``, or return ``None``.
 
-    ``None`` means that there is not enough to seal, or that the queue does not exist. Nothing is
-    written.
-
-    ``now`` is in microseconds since 1970, UTC.
+    ``None`` means that there is not enough to seal, or that the queue does not exist. ``now`` is in
+    microseconds since 1970, UTC. Nothing is written.
     """
     with log.snapshot() as db:
         row = db.execute(
@@ -233,9 +238,11 @@ def plan(log: Log, queue: str, now: int) -> SealPlan | None:
 def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
     """Read the planned rows, write and sync both files, and return the segment.
 
-    The function loads Arrow, so it is for the reader process only. Raises
-    :class:`StoreDamagedError` if a row is damaged (its group then stays unchanged),
-    :class:`StaleSealError`, :class:`NoSealRoomError`, :class:`TrimmedError` and :class:`OSError`.
+    The database is not changed. The function loads Arrow, so it is for the reader process only.
+    Raises :class:`StoreDamagedError` if a row is damaged (its group then stays unchanged),
+    :class:`NoSealRoomError` if the disk has no room, :class:`OSError` if it cannot be written, and
+    :class:`StaleSealError` or :class:`TrimmedError` if the rows were sealed, purged or trimmed
+    meanwhile.
     """
     from srmp_spark.rows.decode import decode
     from srmp_spark.rows.segment import encode_segment
@@ -284,10 +291,10 @@ def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
 def commit_segment(transaction: Transaction, sealed: Sealed, segments: Path) -> bool:
     """Insert the segment into the database, so that its groups no longer count.
 
-    Return ``True`` then. The function is for :meth:`Journal.transact`. Return ``False`` and enter
-    nothing if the rows were purged, trimmed or sealed meanwhile, or if the files differ from what
-    was written. The files are then deleted, unless they belong to a segment that was entered
-    before.
+    Return ``True`` then. The function is for :meth:`Journal.transact`. Return ``False`` and insert
+    nothing if the rows were purged, trimmed or sealed meanwhile, or if a file is missing or has
+    another length than was written. The files are then deleted after the commit, unless they belong
+    to a segment that was inserted before.
     """
     db, plan = transaction.connection, sealed.plan
     if not _may_enter(db, sealed, segments):
@@ -347,9 +354,10 @@ def _may_enter(db: sqlite3.Connection, sealed: Sealed, segments: Path) -> bool:
 def remove_orphans(connection: sqlite3.Connection, segments: Path) -> tuple[list[Path], list[Path]]:
     """Delete files that no segment names, at start, before the reader process runs.
 
-    Return the deleted files, and the missing ones: files that a segment names but that do not
-    exist. The rows in missing files cannot be read, which the caller should report clearly. New
-    messages are accepted nevertheless.
+    Return two sorted lists: the deleted files, and the missing ones, which a segment names but
+    which do not exist. The rows in missing files cannot be read, which the caller should report
+    clearly. New messages are accepted nevertheless. Raises :class:`OSError` if a file cannot be
+    deleted.
     """
     named = {
         segments / (file + ending)

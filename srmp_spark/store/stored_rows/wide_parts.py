@@ -31,9 +31,10 @@ A row with impossible values is ignored, and the file is sent whole.
 
 
 def note_wide_part(db: sqlite3.Connection, key: int, columns_crc: int, wide: WidePart) -> None:
-    """Store the place of the wide part of the segment with the rowid ``key``.
+    """Store where the wide part of the segment with the rowid ``key`` lies (:class:`.WidePart`).
 
-    ``columns_crc`` is the checksum (crc32) of its file of columns.
+    ``columns_crc`` is the checksum (crc32) of the segment's file of columns. The function runs in
+    the caller's transaction.
     """
     db.execute(
         "INSERT OR REPLACE INTO wide_parts VALUES (?, ?, ?, ?, ?)", (key, columns_crc, *wide)

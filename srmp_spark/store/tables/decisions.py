@@ -51,7 +51,7 @@ Lane = tuple[str, str, str, str]
 """Key of receipts that are sent one after another to one destination.
 
 The key is: URL, peer, authenticated name of the sender (or empty), GUID of the stream (or empty).
-See :attr:`DecisionReceipt.lane`.
+See :attr:`DecisionReceipt.lane`. Receipts of different lanes do not wait for each other.
 """
 
 DDL = """
@@ -123,7 +123,7 @@ _RECEIPT = (
 
 
 class OwedDecision(NamedTuple):
-    """One receipt to send, as stored."""
+    """One receipt to send, as stored in the table ``decided_receipts``; ``id`` is its rowid."""
 
     id: int
     number: int | None
@@ -132,21 +132,22 @@ class OwedDecision(NamedTuple):
 
 
 class Expanded(NamedTuple):
-    """Result of one call of :func:`expand`."""
+    """Result of one call of :func:`expand`: lanes with new receipts, and whether more is left."""
 
     lanes: set[Lane]
     """Lanes (see :data:`Lane`) that have new receipts."""
     more: bool
-    """Whether decisions are left to expand."""
+    """Whether decisions are left that :func:`expand` has not processed."""
 
 
 # At the start of the process
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables of this module if they are missing, and add missing columns.
+    """Create the tables of this module if they are missing, and bring older ones up to date.
 
-    The caller begins and ends the transaction.
+    Missing columns are added, and tables of builds before the first release are removed. The
+    function runs in the caller's transaction.
     """
     for statement in DDL.split(";"):
         connection.execute(statement)
@@ -174,7 +175,11 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 
 def save_undecided(connection: sqlite3.Connection, rows: Sequence[tuple[int, Undecided]]) -> None:
-    """Store the receipt requests of this transaction's rows, each with the id of its queue."""
+    """Store the receipt requests of this transaction's rows.
+
+    ``rows`` has pairs: the id of the queue, and the request. The function runs in the caller's
+    transaction.
+    """
     connection.executemany(
         "INSERT INTO undecided VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
@@ -205,8 +210,9 @@ def move(transaction: Transaction, row: Undecided) -> None:
     The place is stream, position and destination of the receipt, from ``row``. The final receipt
     must name the new place, whether the row is decided or not, and whether a receipt was sent or
     not. The sender gave up the earlier stream, and would discard a receipt that names it
-    (3.1.5.1.9.1). A receipt that was sent already becomes a new message with a new identifier,
-    because the peer must not treat it as a repeat.
+    ([MC-MQSRM] 3.1.5.1.9.1). A receipt that was sent already becomes a new message with a new
+    identifier, because the peer must not treat it as a repeat. Nothing is changed if ``row``
+    requests no final receipt.
 
     Only the sender of a message may change where its final receipt goes. A message of another
     sender with the same identifier is another message. The row may be in another queue than a new
@@ -273,7 +279,11 @@ def move(transaction: Transaction, row: Undecided) -> None:
 
 
 class Moved(NamedTuple):
-    """A row that was moved to another queue of this queue manager, where it is a new row."""
+    """A row that was moved to another queue of this queue manager, where it is a new row.
+
+    ``queue_id``, ``queue`` and ``sequence`` name the old row, ``to_queue_id`` and ``to_sequence``
+    the new one.
+    """
 
     queue_id: int
     queue: str
@@ -283,10 +293,10 @@ class Moved(NamedTuple):
 
 
 def go_along(transaction: Transaction, moved: Iterable[Moved]) -> None:
-    """Move the stored receipt requests of moved rows to the rows in their new queues.
+    """Move the stored receipt requests of moved rows to their new rows.
 
-    The sender gets its receipts when the rows are received from their present queue. The stream by
-    which each row is counted does not change.
+    The sender gets its receipts when the new rows are received. The stream by which each row is
+    counted does not change.
     """
     transaction.connection.executemany(
         "UPDATE undecided SET queue_id = ?, sequence = ?, stream_name = coalesce(stream_name, ?) "
@@ -317,9 +327,10 @@ def decide(
 ) -> bool:
     """Store the decision that the rows of ``runs`` left the queue for ``reason``.
 
-    Return whether any of these rows requested a receipt that is not decided yet; without such a row
-    nothing is stored. The runs are closed ranges of sequences. A row that an earlier decision
-    covers keeps the earlier one. ``decided_at`` is in microseconds since 1970, UTC.
+    The runs are closed ranges of sequences. A run is stored only if one of its rows requested a
+    receipt that :func:`expand` has not made yet. Return whether a run was stored. A row that an
+    earlier decision covers keeps the earlier one. ``decided_at`` is in microseconds since 1970,
+    UTC.
     """
     db, runs = transaction.connection, list(runs)
     if (
@@ -343,7 +354,7 @@ def decide(
 
 
 def discard(transaction: Transaction, row: Undecided, reason: Reason, decided_at: int) -> None:
-    """Store the receipts for a message that was discarded and never became a row.
+    """Store the receipts to send for a message that was discarded and never became a row.
 
     ``row`` states which receipts were requested. ``decided_at`` is in microseconds since 1970, UTC.
     """
@@ -359,10 +370,10 @@ def is_pending(connection: sqlite3.Connection) -> bool:
 
 
 def expand(transaction: Transaction) -> Expanded:
-    """Make the receipts for a slice of the oldest decision, and store them.
+    """Make and store the receipts for a slice of the oldest decision.
 
-    A slice has at most :data:`EXPAND_ROWS_MAX` rows. The result names the lanes (:data:`Lane`) that
-    have new receipts, and whether decisions are left.
+    A slice has at most :data:`EXPAND_ROWS_MAX` rows, which are undecided no longer. The result
+    names the lanes (:data:`Lane`) that have new receipts, and whether decisions are left.
     """
     db = transaction.connection
     decision = db.execute(
@@ -398,9 +409,10 @@ def expand(transaction: Transaction) -> Expanded:
 
 
 def lanes(connection: sqlite3.Connection, after: Lane, limit: int) -> list[Lane]:
-    """Return the next lanes (:data:`Lane`) above ``after`` with receipts, at most ``limit``.
+    """Return the next lanes (:data:`Lane`) after ``after`` that have receipts to send.
 
-    The lanes are sorted. Each lane costs one step in the index, however many receipts the lane has.
+    The lanes are sorted, and at most ``limit``. Each lane costs one step in the index, however many
+    receipts the lane has.
     """
     found: list[Lane] = []
     at = after
@@ -431,8 +443,9 @@ def number(
 ) -> list[OwedDecision]:
     """Give an identifier to each receipt without one, before the receipt is first sent.
 
-    ``numbers`` has at least as many identifiers as receipts lack one. Return all receipts with
-    their identifiers. A receipt keeps its identifier for good.
+    ``numbers`` has at least as many identifiers as receipts lack one. The identifiers are stored.
+    Return all receipts with their identifiers, in the same order. A receipt keeps its identifier
+    until :func:`move` changes it.
     """
     left = iter(numbers)
     numbered = [
@@ -453,7 +466,7 @@ def number(
 def forget(transaction: Transaction, receipts: Iterable[OwedDecision]) -> None:
     """Delete receipts that are delivered or will not be sent again.
 
-    A receipt that :func:`move` has changed meanwhile is a different receipt and stays.
+    A receipt that :func:`move` has changed since it was read is a different receipt and stays.
     """
     transaction.connection.executemany(
         "DELETE FROM decided_receipts WHERE id = ? AND number IS ?",
@@ -464,7 +477,7 @@ def forget(transaction: Transaction, receipts: Iterable[OwedDecision]) -> None:
 def delivered(transaction: Transaction, receipts: Sequence[OwedDecision]) -> None:
     """Delete receipts that their peer answered with 200.
 
-    The final receipts of streams are noted in the table ``told``, which this module explains.
+    The final receipts of streams are recorded in the table ``told``, as the module explains.
     """
     forget(transaction, receipts)
     finals = [each.receipt for each in receipts if each.receipt.kind == "final_stream"]
@@ -483,7 +496,8 @@ def delivered(transaction: Transaction, receipts: Sequence[OwedDecision]) -> Non
 def _remember(db: sqlite3.Connection, lineage: str, uniquifier: int, reason: int, at: int) -> None:
     """Store one delivered final receipt in the table ``told``.
 
-    Rows that one mark decided mostly have consecutive identifiers, so they are stored as one run.
+    Rows that one decision covers mostly have consecutive identifiers, so they are stored as one
+    run. ``at`` is the time of the decision, in microseconds since 1970, UTC.
     """
     before = db.execute(
         "SELECT first, last, reason, decided_at FROM told WHERE lineage = ? AND first <= "

@@ -30,12 +30,12 @@ def current(connection: sqlite3.Connection) -> Epoch:
 
 
 def begin(connection: sqlite3.Connection, epoch: str, now: int, reason: str) -> Epoch:
-    """Start and return a new epoch, and store its first sequence in each queue.
+    """Start the new epoch ``epoch`` with its first sequence in each queue, and return it.
 
     The function runs in the caller's transaction. ``now`` is in microseconds since 1970, UTC. The
     first sequence lies after every row and after every consumer's mark. A row below a mark would
     count as received by that consumer, and would never be read. The range between the last row and
-    the mark becomes a hole with the reason ``lost``.
+    the mark becomes a hole with the reason ``lost``. Deleted queues are included.
     """
     cursor = connection.execute(
         "INSERT INTO epochs(epoch, started_at, reason) VALUES (?, ?, ?)", (epoch, now, reason)
@@ -54,11 +54,11 @@ def begin(connection: sqlite3.Connection, epoch: str, now: int, reason: str) -> 
 
 
 def marked_beyond(connection: sqlite3.Connection) -> dict[str, tuple[int, int]]:
-    """Return the queues in which a consumer's mark lies after the last issued sequence.
+    """Return the queues in which a consumer has received more than the queue has issued.
 
-    The result maps the name of the queue to the mark and the last issued sequence. A queue manager
-    does not mark sequences that it has not issued. The state can come from a version before 0.2
-    that began an epoch after a restore.
+    The result maps the name of the queue to a pair: the highest received sequence, and the last
+    issued one. A queue manager does not mark sequences that it has not issued. The state can come
+    from a version before 0.2 that began an epoch after a restore.
     """
     found = {}
     rows = connection.execute(
@@ -98,7 +98,10 @@ _END_OF_EACH = f"SELECT id, {_END} FROM queues".format(  # noqa: S608  # our own
 
 
 def end_of(connection: sqlite3.Connection, queue_id: int) -> int:
-    """Return the last sequence that the queue issued, even if its row is gone; 0 if none."""
+    """Return the last sequence that the queue issued, even if its row is gone; 0 if none.
+
+    ``queue_id`` is the id in the table ``queues``. Rows that are not committed do not count.
+    """
     low, high = queue_id << SEQUENCE_BITS, queue_id << SEQUENCE_BITS | SEQUENCE_MAX
     (end,) = connection.execute(
         _END_OF_ONE, {"low": low, "high": high, "queue": queue_id}

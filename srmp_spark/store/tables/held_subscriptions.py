@@ -40,7 +40,7 @@ def hold_all(connection: sqlite3.Connection, because: str) -> None:
 def load(connection: sqlite3.Connection) -> Held | None:
     """Return which subscriptions are on hold and why, or ``None`` if none is.
 
-    A note that cannot be read holds all subscriptions.
+    If the stored note cannot be read, the result holds all subscriptions.
     """
     found = connection.execute("SELECT value FROM meta WHERE key = ?", (_KEY,)).fetchone()
     if found is None:
@@ -54,10 +54,12 @@ def load(connection: sqlite3.Connection) -> Held | None:
 
 
 def name_all(connection: sqlite3.Connection, names: frozenset[str]) -> Held | None:
-    """Replace a note that says "all" by the names of the existing subscriptions.
+    """Replace a stored hold of all subscriptions by a hold of those in ``names``.
 
-    The changed note is stored in the caller's transaction. Return which subscriptions are on hold,
-    or ``None`` if none is.
+    ``names`` are the existing subscriptions. The change is stored in the caller's transaction. A
+    hold that already has names is not changed. Return which subscriptions are on hold now, or
+    ``None`` if none is. With empty ``names`` nothing is on hold afterwards, and the result has no
+    names.
     """
     held = load(connection)
     if held is not None and held.names is None:
@@ -69,8 +71,8 @@ def name_all(connection: sqlite3.Connection, names: frozenset[str]) -> Held | No
 def release(connection: sqlite3.Connection, name: str) -> None:
     """Take the subscription ``name`` off hold, in the caller's transaction.
 
-    The method changes nothing if no subscription is on hold, or if the note still says "all"
-    (:func:`name_all`).
+    The function changes nothing if no subscription is on hold, or if the stored hold still covers
+    all subscriptions (:func:`name_all`).
     """
     held = load(connection)
     if held is not None and held.names is not None:

@@ -18,7 +18,7 @@ from srmp_spark.sequences.ranges import Range, covered, overlaps, subtract
 
 
 class Hole(NamedTuple):
-    """A closed range of sequences without rows."""
+    """A closed range of sequences without rows, and the reason why the rows are gone."""
 
     first: int
     last: int
@@ -48,9 +48,9 @@ def make(
 ) -> tuple[int, list[Range]]:
     """Make holes where ``ranges`` have none yet, in the caller's transaction.
 
-    ``ranges`` are ascending and disjoint. Return two values: how many sequences became holes, and
-    the closed ranges without rows in which these sequences lie now. A group that was partly a hole
-    before may now lie wholly in such a range.
+    The closed ranges are ascending and disjoint. Return two values: how many sequences became
+    holes, and the closed ranges without rows in which these sequences lie now. Such a range may be
+    larger than the new hole: a group that was partly a hole before may now lie wholly in it.
     """
     if not ranges:
         return 0, []
@@ -101,7 +101,10 @@ def _near(db: sqlite3.Connection, queue_id: int, first: int, last: int) -> list[
 def _replace(
     db: sqlite3.Connection, queue_id: int, before: Sequence[Hole], after: Sequence[Hole]
 ) -> None:
-    """Change the stored holes of a queue from ``before`` to ``after``."""
+    """Change the stored holes of a queue from ``before`` to ``after``.
+
+    The function runs in the caller's transaction.
+    """
     same = set(before) & set(after)
     gone = [(queue_id, hole.first) for hole in before if hole not in same]
     db.executemany("DELETE FROM holes WHERE queue_id = ? AND first = ?", gone)

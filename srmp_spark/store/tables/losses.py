@@ -32,7 +32,11 @@ Beyond this limit the oldest losses are deleted, because forged losses must not 
 
 
 class Loss(NamedTuple):
-    """Lost multicast packets of one session (PGM), which make no row of a queue."""
+    """Lost multicast packets of one session (PGM), which make no row of a queue.
+
+    ``first`` is the sequence number of the first packet. ``reason`` and ``detail`` explain the
+    loss.
+    """
 
     queue: str
     address: str
@@ -71,7 +75,10 @@ class StoredLoss(NamedTuple):
 
 
 def store(transaction: Transaction, losses: Sequence[Loss]) -> None:
-    """Store the losses, and delete the oldest stored losses beyond :data:`LOSSES_KEPT`."""
+    """Store the losses, and delete the oldest stored losses beyond :data:`LOSSES_KEPT`.
+
+    Each loss gets the next number, and the position of the commit.
+    """
     transaction.connection.executemany(
         f"INSERT INTO pgm_loss(epoch_id, position, {', '.join(Loss._fields)}) VALUES (?, "  # noqa: S608  # our own names
         f"?{', ?' * len(Loss._fields)})",
@@ -84,7 +91,10 @@ def store(transaction: Transaction, losses: Sequence[Loss]) -> None:
 
 
 def forget(transaction: Transaction, position: int) -> None:
-    """Delete the losses up to commit ``position``, because the Delta table has these losses."""
+    """Delete the losses that were stored up to commit ``position``.
+
+    Call the function when the Delta table has these losses.
+    """
     transaction.connection.execute("DELETE FROM pgm_loss WHERE position <= ?", (position,))
 
 

@@ -1,15 +1,17 @@
-"""Store which rows beyond their marks consumers have received.
+"""Store which rows consumers have received beyond their marks.
 
-The table has one row for each piece of a :class:`.SequenceSet`. A commit writes only the pieces
-that its marks have changed, 600 bytes each, and not the whole set (docs/adr/0020). Marks are only
-ever added, and that keeps everything here simple. A row that is older than the set states less than
-the set, but nothing false. So rows that the mark has passed, or that are now part of a longer run,
-are deleted a few at a time. The commits that write this consumer in any case delete these rows, and
-the exact time does not matter.
+The *mark* of a consumer is the sequence up to which it has received every row. It is stored in the
+table ``consumers``. A consumer that receives by priority, or out of turn, has also received rows
+*beyond the mark*: a :class:`.SequenceSet`. The table ``marks`` has one row for each piece of this
+set. A commit writes only the pieces that it has changed, 600 bytes each, and not the whole set
+(docs/adr/0020). Sequences are only ever added, and that keeps everything here simple. A database
+row that is older than the set states less than the set, but nothing false. So database rows that
+the mark has passed, or that are now part of a longer run, are deleted a few at a time. The commits
+that write this consumer in any case delete them, and the exact time does not matter.
 
-The rows belong to the consumer's row in ``consumers`` and are deleted with it. A trigger does this,
-so that an earlier version that deletes a consumer deletes these rows, too. Otherwise a new consumer
-of the same name would find the marks of the deleted one.
+The database rows belong to the consumer's row in ``consumers`` and are deleted with it. A trigger
+does this, so that an earlier version that deletes a consumer deletes these rows, too. Otherwise a
+new consumer of the same name would find the set of the deleted one.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ rows are delivered again. ``bits`` is null for full blocks (:class:`.Piece`).
 """
 
 PASSED_DELETED_MAX = 500
-"""Rows below the mark that one commit deletes, which takes a millisecond.
+"""Database rows that the mark has passed and that one commit deletes, in a millisecond.
 
 The next commit of this consumer deletes more.
 """
 RECEIVED_MAX = SEQUENCE_MAX >> 1
-"""Highest mark that is accepted as a mark: half of all sequences.
+"""Highest sequence that is accepted as a mark: half of all sequences.
 
 A higher value is damage, because an epoch that began after it would have no room.
 """
@@ -54,7 +56,10 @@ _BLOCKS_MAX = (1 << SEQUENCE_BITS) // BLOCK_SEQUENCES
 
 
 class StoredMarks(NamedTuple):
-    """Changes of the set of rows beyond one consumer's mark, which one commit writes."""
+    """Changes of the set of rows beyond one consumer's mark, for one commit to write.
+
+    ``pieces`` are the pieces that were made or changed.
+    """
 
     pieces: list[Piece]
     gone: list[int]
@@ -66,16 +71,20 @@ class StoredMarks(NamedTuple):
         return cls(*ahead.take_changes())
 
     def give_back(self, ahead: SequenceSet) -> None:
-        """Give the changes back to the set ``ahead``, because these changes were not stored."""
+        """Give the changes back to the set ``ahead``, because they were not stored.
+
+        The next :meth:`taken_from` then has them again.
+        """
         ahead.note_changes([*(piece.block for piece in self.pieces), *self.gone])
 
 
 def save(
     db: sqlite3.Connection, queue_id: int, consumer: str, received: int, marks: StoredMarks
 ) -> None:
-    """Write the changed sequences beyond the mark ``received``, in the mark's transaction.
+    """Write ``marks``, the changes of the set beyond the mark ``received`` of a consumer.
 
-    Up to PASSED_DELETED_MAX database rows that the mark has passed are deleted, too.
+    The function runs in the transaction that stores the mark. Up to :data:`PASSED_DELETED_MAX`
+    database rows that the mark has passed are deleted, too.
     """
     db.executemany(
         "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?, ?)",
@@ -106,8 +115,8 @@ def load(
 ) -> SequenceSet:
     """Return the set of sequences that a consumer has received beyond its mark ``received``.
 
-    A database row that cannot be read is left out and added to ``unreadable``: the rows of the
-    queue that it marked are delivered again.
+    A database row that cannot be read is left out, and reported in ``unreadable`` if that is given.
+    The rows of the queue that it named are delivered again.
     """
     found = SequenceSet()
     rows = db.execute(
@@ -125,8 +134,8 @@ def load(
 def highest(db: sqlite3.Connection, queue_id: int) -> int:
     """Return the highest sequence that any consumer of the queue has received; 0 if none has.
 
-    Sequences beyond a mark count, too. A mark that cannot be read, or is above
-    :data:`RECEIVED_MAX`, does not count.
+    Sequences beyond a mark count, too. A mark that cannot be read does not count, nor does a
+    sequence above :data:`RECEIVED_MAX`.
     """
     found = 0
     for name, received in db.execute(
@@ -161,7 +170,8 @@ def _piece(row: Sequence[Any]) -> Piece:
 def runs_of_text(text: object) -> list[Range]:
     """Return the runs (closed ranges) in ``text``, a value of the column ``ahead``.
 
-    Raises :class:`ValueError` or :class:`TypeError` if the column holds no list of runs.
+    An earlier version stored the rows beyond the mark there, as JSON. Raises :class:`ValueError` or
+    :class:`TypeError` if ``text`` is no list of runs.
     """
     if not isinstance(text, str):
         raise TypeError(f"marks are {text!r:.50}")
@@ -176,8 +186,9 @@ def runs_of_text(text: object) -> list[Range]:
 def take_over(db: sqlite3.Connection) -> None:
     """Create the table ``marks``, and fill it from the column that an earlier version wrote.
 
-    The column is ``ahead`` of the table ``consumers``. The caller ends the transaction. A column
-    that cannot be read stays unchanged, and is reported at the start (:func:`.state.load`).
+    The column is ``ahead`` of the table ``consumers``. The function runs in the caller's
+    transaction. A value that cannot be read stays unchanged, and is reported at the start
+    (:func:`.state.load`).
     """
     for statement in DDL:
         db.execute(statement)
@@ -200,9 +211,10 @@ def take_over(db: sqlite3.Connection) -> None:
 
 
 def set_aside_text(queue: str, name: str, text: object) -> SetAside | None:
-    """Return the report on a value of the column ``ahead`` that cannot be read, or ``None``.
+    """Return a report if the value ``text`` of the column ``ahead`` cannot be read.
 
-    ``None`` means that the value can be read. Nothing is logged or changed.
+    Return ``None`` if the value can be read. ``queue`` and ``name`` (of the consumer) are for the
+    report. Nothing is logged or changed.
     """
     try:
         runs_of_text(text)

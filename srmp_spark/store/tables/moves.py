@@ -42,7 +42,8 @@ class Moves(NamedTuple):
 def count(transaction: Transaction, moved: Iterable[Moved], now: int) -> None:
     """Store for each moved row the move count of its old row plus one, and the time ``now``.
 
-    ``now`` is in microseconds since 1970, UTC. The function is for :meth:`Journal.transact`.
+    ``now`` is in microseconds since 1970, UTC. A count stays at :data:`COUNTER_MAX`. The function
+    is for :meth:`Journal.transact`.
     """
     transaction.connection.executemany(
         "INSERT OR REPLACE INTO moves(queue_id, sequence, counter, last_moved_at) VALUES "
@@ -56,7 +57,10 @@ def count(transaction: Transaction, moved: Iterable[Moved], now: int) -> None:
 
 
 def load(db: sqlite3.Connection, queue_id: int, after: int, to: int) -> dict[int, Moves]:
-    """Return move count and last time of each moved row in (after, to], by sequence."""
+    """Return the :class:`Moves` of each moved row in (after, to], by sequence.
+
+    A row that was never moved is missing from the result.
+    """
     found = db.execute(
         "SELECT sequence, counter, last_moved_at FROM moves WHERE queue_id = ? AND "
         "sequence > ? AND sequence <= ?",

@@ -47,10 +47,11 @@ def create(
     transactional: bool,
     options: Mapping[str, Any] | None = None,
 ) -> state.StoredQueue:
-    """Create a queue, or change the options of an existing queue.
+    """Create the queue ``name``, or replace the options of an existing queue.
 
-    ``transactional`` is fixed while the queue exists. A deleted queue of that name is opened again.
-    Return the queue as stored. Raises :class:`StoreError` if the queue exists as the other kind.
+    ``transactional`` is fixed while the queue exists. A deleted queue of that name is opened again,
+    and is not paused. Return the queue as stored. Raises :class:`StoreError` if the queue exists
+    and is transactional where a queue without transactions is wanted, or the reverse.
     """
     db = transaction.connection
     text = json.dumps(dict(options or {}), sort_keys=True)
@@ -97,10 +98,11 @@ def create_subqueue(
 ) -> state.StoredQueue:
     """Create, or open again, a subqueue that was not declared, and return it as stored.
 
-    A deleted subqueue that never had a message leaves nothing that must be remembered: the next new
-    name takes its entry. So a client that opens names without end makes only as many entries as
-    subqueues exist at once. Raises :class:`StoreError` beyond SUBQUEUE_NAMES_MAX or
-    SUBQUEUE_NAMES_OF_A_QUEUE_MAX.
+    Such a subqueue is made when a remote reader opens it; all other queues are declared by an
+    operator or a program. A deleted subqueue that never had a message leaves nothing that must be
+    remembered: the next new name takes its entry. So a client that opens names without end makes
+    only as many entries as subqueues exist at once. Raises :class:`StoreError` beyond
+    SUBQUEUE_NAMES_MAX or SUBQUEUE_NAMES_OF_A_QUEUE_MAX.
     """
     db = transaction.connection
     if db.execute("SELECT 1 FROM queues WHERE name = ?", (name,)).fetchone() is None:
@@ -135,9 +137,9 @@ def _check_names_max(db: sqlite3.Connection, name: str) -> None:
 
 
 def declare(transaction: Transaction, name: str) -> None:
-    """Mark the subqueue ``name`` as declared, so that it is kept like any other queue.
+    """Store that the subqueue ``name``, which a remote reader created, is declared from now on.
 
-    A remote reader created the subqueue. Raises :class:`StoreError` if there is no such queue.
+    It is then kept like any other queue. Raises :class:`StoreError` if there is no such queue.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     options = json.loads(
@@ -151,7 +153,7 @@ def declare(transaction: Transaction, name: str) -> None:
 
 
 def set_journal(transaction: Transaction, name: str, after: int | None) -> None:
-    """Set the sequence after which the queue keeps a journal of received rows.
+    """Let the queue keep a journal: its received rows with sequences above ``after``.
 
     With ``None`` the queue keeps no journal, and the consumers of the journal are deleted. Raises
     :class:`StoreError` if there is no such queue.
@@ -187,10 +189,11 @@ def set_paused(transaction: Transaction, name: str, *, paused: bool) -> None:
 def delete(transaction: Transaction, name: str, segments: Path, now: int) -> None:
     """Delete a queue with its rows, holes and consumers; message identifiers stay known.
 
-    The rows are only marked, and deleted in slices later (:mod:`.sweeper`). The entry of the queue
-    stays, too. Raises :class:`StoreError` if there is no such queue. The engine knows which streams
-    end with the queue (:meth:`.Receiver.remove_queue`). The same transaction stores the streams
-    that the engine drops. ``now`` is in microseconds since 1970, UTC.
+    The groups are only marked, and deleted in slices later (:mod:`.sweeper`). The files of segments
+    in the folder ``segments`` are deleted after the commit. The entry of the queue stays, too. The
+    engine drops the streams that end with the queue (:meth:`.Receiver.remove_queue`), and the same
+    commit deletes them. ``now`` is in microseconds since 1970, UTC. Raises :class:`StoreError` if
+    there is no such queue.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     end = end_of(db, queue_id)
@@ -206,7 +209,10 @@ def delete(transaction: Transaction, name: str, segments: Path, now: int) -> Non
 
 
 class TakenAway(NamedTuple):
-    """Result of one transaction of a purge."""
+    """Result of one transaction of a purge.
+
+    ``holes`` are the closed ranges that the transaction covered.
+    """
 
     rows: int
     """Number of rows that became holes; earlier holes do not count."""
@@ -226,9 +232,10 @@ def take_away(
 ) -> TakenAway:
     """Make holes of the rows ``first`` to ``last``, both included, except the rows in ``kept``.
 
-    The rows in ``kept`` were received out of turn, or a reader has them. The holes are counted for
+    The rows in ``kept`` were received out of turn, or a reader has them. The rows are gone for
     every consumer; moving the marks is the caller's task. ``holes_max`` limits the number of
-    separate holes. The caller then continues after :attr:`TakenAway.to` in another transaction.
+    separate holes. If the limit is reached, the caller continues after :attr:`TakenAway.to` in
+    another transaction. Raises :class:`StoreError` if there is no such queue.
     """
     queue_id = queue_id_of(transaction, name)
     ranges = list(islice(kept.gaps(first, last), holes_max))
@@ -239,9 +246,9 @@ def take_away(
 def purge(transaction: Transaction, name: str, segments: Path) -> int:
     """Make holes of all rows that the default consumer has not received.
 
-    All rows are then marked as received. Return how many rows became holes. The function uses the
-    marks as they are stored, and its time has no limit, so it is for a caller that has the store to
-    itself.
+    The mark of the default consumer then lies at the end of the queue. Return how many rows became
+    holes. The function uses the marks as they are stored, and its time has no limit, so it is for a
+    caller that has the store to itself. Raises :class:`StoreError` if there is no such queue.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     end, received = end_of(db, queue_id), state.received_by_default(db, queue_id)
@@ -262,7 +269,8 @@ def give_up(transaction: Transaction, name: str, first: int, last: int, segments
     """Make a hole of the damaged rows ``first`` to ``last``, both included.
 
     Return how many rows became a hole; earlier holes do not count. Other rows of their group or
-    segment stay. Raises :class:`StoreError` if the queue does not hold these sequences.
+    segment stay. Raises :class:`StoreError` if there is no such queue, or if it does not hold these
+    sequences.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     (trimmed_to,) = db.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()
@@ -287,8 +295,8 @@ def _make_holes(
 ) -> int:
     """Make holes of these ascending, disjoint ranges where there are none yet.
 
-    Return the number of rows that became holes. Groups and segments that lie wholly in holes are
-    dropped (:func:`.sweeper.drop_each`).
+    Return the number of rows that became holes. Groups and segments that lie wholly in holes are no
+    longer read, and are deleted (:func:`.sweeper.drop_each`).
     """
     made, empty = holes.make(transaction.connection, queue_id, ranges, reason)
     sweeper.drop_each(transaction, queue_id, empty, segments)

@@ -50,7 +50,7 @@ copies have room for that; beyond that a copy skips a part of what is left.
 
 
 class StoredQueue(NamedTuple):
-    """One queue, as stored, with what waits in it."""
+    """One queue, as stored, with the rows that wait in it."""
 
     id: int
     name: str
@@ -70,14 +70,17 @@ class StoredQueue(NamedTuple):
 
 
 class StoredConsumer(NamedTuple):
-    """One consumer of a queue's log, and how far it has received."""
+    """One consumer of a queue's log, and how far it has received.
+
+    ``holder`` is the JSON text that names the present receiver, or ``None`` without one.
+    """
 
     queue: str
     name: str
     received: int
     """The mark: every row up to this sequence was received."""
     ahead: SequenceSet
-    """Sequences beyond ``received`` that were received, too (``receive`` by priority)."""
+    """Sequences above ``received`` that were received, too (for example by priority)."""
     planned: int | None
     """First sequence that the present receiver plans to read; ``None`` without a receiver."""
     holder: str | None
@@ -86,7 +89,10 @@ class StoredConsumer(NamedTuple):
 
 
 class StoredReceipt(NamedTuple):
-    """One owed receipt, and the number by which :func:`delete_owed` deletes it after delivery."""
+    """One owed receipt (:class:`.Journal`), as stored.
+
+    By its number ``id`` :func:`delete_owed` deletes it after delivery.
+    """
 
     id: int
     receipt: OwedReceipt
@@ -183,9 +189,10 @@ def _consumer(
 def load_queue(
     connection: sqlite3.Connection, queue_id: int, unreadable: list[SetAside] | None = None
 ) -> StoredQueue:
-    """Return the stored state of queue ``queue_id``, with what waits in it.
+    """Return the stored state of queue ``queue_id``, with the rows that wait in it.
 
-    Options that cannot be read count as no options, and are noted in ``unreadable``.
+    The queue must be in the table ``queues``. Options that cannot be read count as no options, and
+    are reported in ``unreadable`` if that is given.
     """
     name, transactional, paused, options, trimmed_to = connection.execute(
         "SELECT name, transactional, paused, options, trimmed_to FROM queues WHERE id = ?",
@@ -238,7 +245,7 @@ def load_streams(
 ) -> list[IncomingStreamRow]:
     """Return the rows of the table ``streams``.
 
-    Rows that cannot be read are left out, and noted in ``unreadable``.
+    Rows that cannot be read are left out, and reported in ``unreadable`` if that is given.
     """
     found = connection.execute(f"SELECT {', '.join(IncomingStreamRow._fields)} FROM streams")  # noqa: S608  # our own names
     return list(
@@ -265,7 +272,7 @@ def load_accepted_gaps(
     """Return the rows of the table ``accepted_gaps``.
 
     Gaps that are over are included (:meth:`.IncomingStream.restore_gap` recognizes them). Rows that
-    cannot be read are left out, and noted in ``unreadable``.
+    cannot be read are left out, and reported in ``unreadable`` if that is given.
     """
     found = connection.execute(
         "SELECT queue, guid, stream_ordinal, started_at, after, next_position FROM accepted_gaps"
@@ -286,9 +293,10 @@ def load_history(
 ) -> Iterator[HistoryRun]:
     """Yield the runs of message identifiers in the table ``history``, by lineage and number.
 
-    A lineage is the GUID part of message identifiers. Runs that cannot be read are left out, and
-    noted in ``unreadable``. Call the function before the journal writes. SQLite sorts numbers
-    beyond 63 bits first, where they would be out of order, so a second pass reads them.
+    A lineage is the GUID part of message identifiers. Runs of numbers below 2^63 are yielded first,
+    then the others, because SQLite would sort the others first. Runs that cannot be read are left
+    out, and reported in ``unreadable`` if that is given. Call the function before the journal
+    writes.
     """
     columns = "SELECT lineage, first, last, last_received_at FROM history WHERE"
     left_out: list[SetAside] = [] if unreadable is None else unreadable
@@ -309,13 +317,17 @@ def _run(row: Sequence[Any]) -> HistoryRun:
 
 
 def divide_history(connection: sqlite3.Connection, undivided_until: int | None = None) -> None:
-    """Store the time until which identifiers were saved without their owner, if it is missing.
+    """Store the time until which identifiers were saved without their sender, if none is stored.
 
-    See :mod:`~srmp_spark.srmp.receiving.trust_domain`. An earlier version saved identifiers without
-    the sender's name. Such identifiers count as repeats for every sender during the 30 days that
-    they are kept. Otherwise a message that a named sender repeats after the update would be a
-    second row. ``undivided_until`` (microseconds since 1970, UTC) comes from a caller that knows
-    it; else the table decides.
+    The key in the table ``meta`` is ``undivided_until``; a stored time is never replaced. An
+    earlier version saved message identifiers without the name of the authenticated sender
+    (:mod:`~srmp_spark.srmp.receiving.trust_domain`). Such identifiers count as repeats for every
+    sender during the 30 days that they are kept. Otherwise a message that a named sender repeats
+    after the update would be a second row.
+
+    ``undivided_until`` is in microseconds since 1970, UTC; 0 means that all identifiers have their
+    sender. Without it the function computes the time from the table ``history``. It runs in the
+    caller's transaction.
     """
     if undivided_until is None:
         found = "SELECT max(last_received_at), max(instr(lineage, ?)) FROM history"
@@ -333,7 +345,10 @@ def undivided_until(connection: sqlite3.Connection) -> int:
 
 
 def save_changes(connection: sqlite3.Connection, changes: Changes) -> None:
-    """Write changed streams and message identifiers, in the transaction of their rows."""
+    """Write changed streams, accepted gaps and message identifiers, in the caller's transaction.
+
+    The same transaction stores the rows that belong to the changes.
+    """
     if changes.dropped_streams:
         for table in ("streams", "accepted_gaps"):
             connection.executemany(
@@ -366,13 +381,13 @@ def save_changes(connection: sqlite3.Connection, changes: Changes) -> None:
 
 
 def last_owed_id(connection: sqlite3.Connection) -> int:
-    """Return the highest number of a stored owed receipt; 0 if none."""
+    """Return the highest number (:attr:`StoredReceipt.id`) of a stored receipt; 0 if none."""
     (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM owed_receipts").fetchone()
     return int(last)
 
 
 def save_owed(connection: sqlite3.Connection, stored: Sequence[StoredReceipt]) -> None:
-    """Store receipts that are owed for messages of this transaction."""
+    """Store owed receipts in the caller's transaction, which stores their messages."""
     connection.executemany(
         "INSERT INTO owed_receipts VALUES (?, ?, ?, ?, ?, ?)",
         [
@@ -383,7 +398,10 @@ def save_owed(connection: sqlite3.Connection, stored: Sequence[StoredReceipt]) -
 
 
 def delete_owed(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
-    """Delete the owed receipts ``numbers``, which were delivered or refused for good."""
+    """Delete the owed receipts with these ``numbers`` (:attr:`StoredReceipt.id`).
+
+    They were delivered, or refused for good.
+    """
     connection.executemany(
         "DELETE FROM owed_receipts WHERE id = ?", [(number,) for number in numbers]
     )
@@ -416,9 +434,9 @@ def received_from_journal(connection: sqlite3.Connection, queue_id: int) -> int 
 
 
 def kept_after(connection: sqlite3.Connection, queue_id: int) -> int:
-    """Return the sequence after which rows are kept, whatever their age.
+    """Return the sequence after which retention keeps rows, whatever their age.
 
-    The default consumer of the queue or of its journal has not received those rows yet.
+    The default consumer of the queue, or of its journal, has not received the rows above it yet.
     """
     received, journal = (
         received_by_default(connection, queue_id),
@@ -428,7 +446,11 @@ def kept_after(connection: sqlite3.Connection, queue_id: int) -> int:
 
 
 def delete_consumer(connection: sqlite3.Connection, queue_id: int, name: str) -> None:
-    """Delete a consumer of a queue, by the name under which it is stored."""
+    """Delete a consumer of a queue, by the name under which it is stored.
+
+    A consumer of a journal is stored with the prefix :data:`JOURNAL_CONSUMERS`. Nothing happens if
+    there is no such consumer.
+    """
     connection.execute("DELETE FROM consumers WHERE queue_id = ? AND name = ?", (queue_id, name))
 
 
@@ -440,8 +462,8 @@ def save_consumer(
 ) -> None:
     """Write a consumer's mark and lease, and the sequences received beyond its mark.
 
-    Only ``changes`` of the sequences beyond the mark are written. If ``changes`` is ``None``, all
-    of these sequences are written.
+    Of these sequences only ``changes`` are written. If ``changes`` is ``None``, all of them are
+    written.
     """
     name, received = consumer.name, consumer.received
     connection.execute(
@@ -457,9 +479,10 @@ def save_consumer(
 
 
 def raise_ceiling(connection: sqlite3.Connection, name: str, ceiling: int) -> None:
-    """Store that numbers of ``name`` up to ``ceiling`` may be issued after this commit.
+    """Store that numbers of the counter ``name`` up to ``ceiling`` may be issued.
 
-    A restart begins above the ceiling. A lower ceiling than the stored one changes nothing.
+    The numbers may be issued once the transaction is committed. A restart begins above the ceiling.
+    A lower ceiling than the stored one changes nothing.
     """
     connection.execute(
         "INSERT INTO ids VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET ceiling = "
@@ -469,10 +492,11 @@ def raise_ceiling(connection: sqlite3.Connection, name: str, ceiling: int) -> No
 
 
 def skip_used_identifiers(connection: sqlite3.Connection) -> None:
-    """Skip, in a copy, all message identifiers that the original may have issued since.
+    """Skip message identifiers, in a copy, that the original may have issued since.
 
-    See [MC-MQSRM] 3.1.1.1.1. A peer that knows an identifier treats a second message with it as a
-    repeat: the peer answers 200 and keeps nothing.
+    At least :data:`IDENTIFIERS_SKIPPED` numbers are skipped, or a quarter of those that are left if
+    that is less. See [MC-MQSRM] 3.1.1.1.1. A peer that knows an identifier treats a second message
+    with it as a repeat: the peer answers 200 and keeps nothing.
     """
     row = connection.execute(
         "SELECT ceiling FROM ids WHERE name = ?", (MESSAGE_IDENTIFIERS,)

@@ -1,10 +1,11 @@
-"""Count what waits in a queue, without a query: rows, bytes and age after the mark.
+"""Count the rows that wait in a queue, without a query: rows, bytes and age.
 
-The mark is that of the default consumer. Neighbouring rows share an entry, because a backlog of
-millions must not cost memory per row. If some rows of an entry no longer wait, its bytes are
-counted in proportion. So the sum is off by less than one entry, which is accurate enough for a
-quota. Rows received beyond the mark ("ahead"), holes, and rows that retention has deleted do not
-wait. An entry without waiting rows is forgotten.
+A row waits if the default consumer has not received it: it lies beyond the mark of that consumer,
+and is not among the rows received beyond the mark ("ahead"). Holes, and rows that retention has
+deleted, do not wait. Neighbouring rows share an entry, because a backlog of millions must not cost
+memory per row. If some rows of an entry no longer wait, its bytes are counted in proportion. So the
+sum is off by less than one entry, which is accurate enough for a quota. An entry without waiting
+rows is forgotten.
 
 The rest of an entry follows from three things alone: the mark, the set beyond it, and the holes. So
 a caller that changes one of them states where (:meth:`Waiting.receive`, :meth:`Waiting.cut`), and
@@ -67,7 +68,7 @@ class Waiting:
         It is the mark, or the last row that retention has deleted.
         """
         self.holes = SequenceSet()
-        """Sequences of rows that were purged or given up, and that retention has not passed.
+        """Sequences of rows that were purged or given up, above those that retention has deleted.
 
         Named consumers may be before the mark, so the holes below the mark are kept.
         """
@@ -82,7 +83,10 @@ class Waiting:
 
     @classmethod
     def load(cls, connection: sqlite3.Connection, queue_id: int, received: int) -> Waiting:
-        """Return an instance for the rows that the store holds after the mark ``received``."""
+        """Count the rows that the store holds after the mark ``received``, and return the counts.
+
+        Rows that were received beyond the mark are counted until :meth:`receive` is called.
+        """
         (trimmed_to,) = connection.execute(
             "SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)
         ).fetchone()
@@ -130,7 +134,8 @@ class Waiting:
         """Count a committed row, or the rows from ``sequence`` to ``last``, both included.
 
         ``size`` is the bytes of their posts. ``arrived_at`` is the arrival time of the first row,
-        in microseconds since 1970, UTC. The rows must come after all rows that were added before.
+        in microseconds since 1970, UTC. The rows must have higher sequences than all rows that were
+        added before.
         """
         entries, end = self._entries, sequence if last is None else last
         entry = entries[-1] if self._head < len(entries) else None
@@ -150,10 +155,11 @@ class Waiting:
             self._forget()
 
     def receive(self, received: int, ahead: SequenceSet, touched: Sequence[Range] = ()) -> None:
-        """Move the mark forward to ``received``, and recompute what waits. A mark never goes back.
+        """Move the mark forward to ``received``, and recompute which rows wait.
 
-        ``ahead`` is the consumer's set beyond the mark. ``touched`` are the runs that were added to
-        it.
+        A lower mark than the present one is ignored. ``ahead`` is the consumer's set of rows
+        received beyond the mark, which this object keeps and does not change. ``touched`` are the
+        runs that were added to the set, ascending.
         """
         self.received = max(self.received, received)
         if ahead is not self._ahead:
@@ -169,7 +175,7 @@ class Waiting:
         self._count_each(touched)
 
     def cut(self, holes: Iterable[Range]) -> None:
-        """Record that the rows in these closed ranges became holes, and so no longer wait.
+        """Record that the rows in these closed ranges became holes, and so wait no longer.
 
         The ranges are ascending and disjoint.
         """
@@ -179,13 +185,16 @@ class Waiting:
         self._count_each(holes)
 
     def trim(self, to: int) -> None:
-        """Forget the holes up to ``to``, because retention has deleted all rows up to ``to``."""
+        """Forget the holes up to ``to``, because retention has deleted all rows up to ``to``.
+
+        The counts and :attr:`received` stay as they are.
+        """
         self.holes.discard_through(to)
 
     def copy(self) -> Waiting:
-        """Return a copy for another consumer, which has received nothing beyond the mark.
+        """Return separate counts for another consumer, which has the same mark.
 
-        The copy shares nothing with this object.
+        That consumer has received nothing beyond the mark.
         """
         made = Waiting(self.received)
         made.holes = self.holes.copy()
@@ -230,7 +239,10 @@ class Waiting:
         entry.left, entry.waits = left, wait
 
     def _forget(self) -> None:
-        """Forget entries without a waiting row: always at both ends, in between only if many."""
+        """Free entries without a waiting row: at both ends at once, in between only if many.
+
+        See :data:`_FORGET`.
+        """
         entries = self._entries
         while self._head < len(entries) and not entries[self._head].waits:
             self._head += 1

@@ -29,7 +29,7 @@ created_at INTEGER NOT NULL,
     changed_at INTEGER NOT NULL, returns TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID
 """
-"""Table of the sequences.
+"""Table of the incoming sequences.
 
 ``soap``, ``addressing``, ``rm``: names of versions. ``accepted``: messages 1 to this number are
 rows. Times: microseconds since 1970, UTC. ``returns``: the sequence for replies that was offered
@@ -58,7 +58,10 @@ _TYPES = (
 
 
 class Origin(NamedTuple):
-    """Client that began a sequence, for the allow-list."""
+    """Client that began a sequence, which the allow-list checks.
+
+    ``sender_name`` is its authenticated name, or ``None``.
+    """
 
     peer: str
     """Address of the client as ``host:port``."""
@@ -85,9 +88,9 @@ class Stored(NamedTuple):
 def load(connection: sqlite3.Connection) -> Stored:
     """Return all stored sequences of existing queues, and the database rows that cannot be read.
 
-    A row that cannot be read stays in the table and is returned as :class:`SetAside`. The client of
-    the sequence is answered UnknownSequence, as after the loss of a sequence, and every other
-    sequence continues.
+    A database row that cannot be read stays in the table and is returned as :class:`SetAside`. The
+    client of such a sequence is answered UnknownSequence, as after the loss of a sequence, and
+    every other sequence continues.
     """
     found = connection.execute(
         "SELECT queues.name, identifier, create_id, soap, addressing, rm, acks_to, state, "
@@ -162,10 +165,9 @@ def save(
 ) -> None:
     """Write changed sequences of ``queue``, and delete removed ones by their identifiers.
 
-    The function runs in the transaction that stores the rows that the sequences count. ``now`` is
-    in microseconds since 1970, UTC.
-
-    ``origins`` has the client of each changed sequence, by identifier.
+    ``rows`` are the changed sequences, and ``origins`` has the client of each, by identifier. The
+    function runs in the transaction that stores the rows that the sequences count. ``now`` is in
+    microseconds since 1970, UTC.
     """
     for row in rows:
         origin = origins[row.identifier]

@@ -1,14 +1,12 @@
 """A foreign destination: a receiving queue manager written from [MC-MQSRM] alone.
 
-The destination watches its sender.
-
-Theory of operation ------------------- Each connection has a thread (``wire``). A POST is read,
+The destination also watches its sender. Each connection has a thread (``wire``). A POST is read,
 parsed (``incoming``) and checked against the document (``form``, ``sender_rules``). Only then does
-the schedule decide its fate (``faults``), so the watcher sees the POST whatever the answer is. An
-accepted message is in the journal before anything is answered (``record``), and its receipt is sent
-half a second later (``receipts_sender``). One lock guards all state. A restart discards the state
-and builds it again from the journal. A loss of memory does not build it again. The watcher's
-knowledge stays in both cases.
+the schedule of faults decide the answer (``faults``), so the watcher sees the POST whatever the
+answer is. An accepted message is in the journal before anything is answered (``record``), and its
+receipt is sent half a second later (``receipts_sender``). One lock guards all state. A restart
+discards the state and builds it again from the journal. A loss of memory does not build it again.
+The watcher's knowledge stays in both cases.
 
 Use it in a test::
 
@@ -16,7 +14,7 @@ Use it in a test::
         ...  # send to peer.url("private$/orders")
         assert peer.verdict({"private$/orders": bodies}).ok
 
-The folder imports nothing from outside.
+The folder imports nothing from outside it but the standard library.
 """
 
 from __future__ import annotations
@@ -65,7 +63,10 @@ STRANGE = {
     + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
     "huge": b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n" + b"x" * 4_194_304,
 }
-"""Answers after which a sender does not know, or hardly knows, the fate of its message."""
+"""Name of a fault → the bytes that are written as the answer; then the connection is closed.
+
+After such an answer a sender does not know, or hardly knows, the fate of its message.
+"""
 FINALS = ("none", "positive", "negative")
 """What happens at once to an accepted message that asks for a final receipt.
 
@@ -76,10 +77,15 @@ FINALS = ("none", "positive", "negative")
 class Destination:
     """A receiving queue manager that watches its sender.
 
-    The default of every argument is that of a well-behaved peer. ``queues`` maps each name to
-    whether the queue is transactional; with ``None`` every queue exists and accepts both kinds.
-    ``refuse`` chooses messages that are answered 400. ``allow`` names rules whose violations are
-    not counted. ``clock`` is the present time for ``form``.
+    The default of every argument is that of a well-behaved peer. Port 0 means a free port.
+    ``queues`` maps each name to whether the queue is transactional; with ``None`` every queue
+    exists and accepts both kinds. ``record`` is the path of the journal; an existing journal is
+    continued, and ``None`` means a temporary file. ``refuse`` returns whether a message is answered
+    400. ``allow`` names rules whose violations are not counted. ``finals`` is one of
+    :data:`FINALS`. ``receipt_wait`` and ``receipt_wait_max`` are as in
+    :class:`.receiving.Receiving`. With ``repeat_receipts`` a repeated stream message lets its
+    receipt be sent again. ``clock`` returns the time that dates of messages are compared with. A
+    destination that was stopped cannot be started again.
     """
 
     def __init__(
@@ -113,7 +119,7 @@ class Destination:
         self._decided = 0
         """Number of POSTs whose fate is decided and recorded."""
         self._life = threading.Lock()
-        """Held while the port is closed and opened again."""
+        """Held while the port is closed and opened again by :meth:`down` or :meth:`restart`."""
         self._allow, self._refuse, self._finals, self._clock = (
             frozenset(allow),
             refuse,
@@ -129,7 +135,7 @@ class Destination:
         self._host = host
         self._state = self._new_state()
         self._kept = KeptPort(host)
-        """The port, which stays reserved while the destination is down."""
+        """Reserves the port while the destination is down, if argument ``port`` is 0."""
         self._listener = Listener(host, port or self._kept.number, self._serve)
         self._recall()
         self.receipts = ReceiptsSender(
@@ -147,14 +153,20 @@ class Destination:
     # -- life
 
     def start(self) -> Destination:
-        """Open the port. Receipts that were owed before are owed again."""
+        """Open the port, start the thread that sends receipts, and return this object.
+
+        Stream receipts that an earlier process with the same journal did not send are sent now.
+        """
         self._listener.open()
         self.record.write("started", port=self.port)
         self.receipts.start()
         return self
 
     def stop(self) -> None:
-        """Close the port and end the threads. The journal stays."""
+        """Close the port and the journal, and end the threads. The journal can still be read.
+
+        The call waits up to 30 s for each :meth:`down` and :meth:`restart` that a fault has begun.
+        """
         for thread in self._background:
             thread.join(timeout=30)
         self._listener.close()
@@ -178,11 +190,14 @@ class Destination:
         return self._listener.port
 
     def url(self, queue: str) -> str:
-        """Return the ``<to>`` of a message to this queue."""
+        """Return the URL of a queue, which is the ``<to>`` of a message to this queue."""
         return f"http://{self._host}:{self.port}/msmq/{queue}"
 
     def down(self, seconds: float) -> None:
-        """Close the port for ``seconds``, and then open it again with the same state."""
+        """Close the port for ``seconds``, and then open it again with the same state.
+
+        The call returns when the port is open again.
+        """
         with self._life:
             self.record.write("down", seconds=seconds)
             self._listener.close()
@@ -192,7 +207,8 @@ class Destination:
     def restart(self, *, memory_lost: bool = False, down: float = 0.0) -> None:
         """Close the port, build the state again from the journal, and listen again.
 
-        The port stays closed for ``down`` seconds. With ``memory_lost`` the new state is empty.
+        The port stays closed for ``down`` seconds, and the call returns when it is open. With
+        ``memory_lost`` the new state is empty. Waiting delivery and final receipts are lost.
         """
         with self._life:
             self._listener.close()
@@ -209,17 +225,17 @@ class Destination:
 
     @property
     def queues(self) -> dict[str, list[Accepted]]:
-        """Return the messages in each queue now.
+        """Return a copy of the accepted messages of each queue, by queue name in lower case.
 
-        After a loss of memory only messages that arrived since are there.
+        Messages stay there also after :meth:`decide`. A loss of memory removes all messages.
         """
         with self._lock:
             return {name: list(messages) for name, messages in self._state.queues.items()}
 
     def wait(self, count: int, seconds: float, queue: str | None = None) -> bool:
-        """Wait until ``count`` messages are in all queues, or in ``queue``.
+        """Wait until at least ``count`` messages are in all queues together, or in ``queue``.
 
-        Return whether they are there within ``seconds``.
+        Return ``True`` then, or ``False`` after ``seconds``.
         """
 
         def are_there() -> bool:
@@ -232,17 +248,19 @@ class Destination:
             return self._arrived.wait_for(are_there, seconds)
 
     def wait_for_posts(self, count: int, seconds: float) -> bool:
-        """Wait until the fate of ``count`` POSTs is decided, accepted or not.
+        """Wait until the fate of at least ``count`` POSTs is decided, accepted or not.
 
-        Return whether this happens within ``seconds``.
+        Return ``True`` then, or ``False`` after ``seconds``.
         """
         with self._arrived:
             return self._arrived.wait_for(lambda: self._decided >= count, seconds)
 
     def decide(self, queue: str, decision: str) -> int:
-        """Receive (``positive``) or purge (``negative``) all messages of a queue.
+        """Send the final receipts of all messages of a queue, as if it had been emptied.
 
-        Return the number of receipts that are owed for it.
+        ``decision`` is ``positive`` (received) or ``negative`` (purged). The messages stay in
+        :attr:`queues`, so a second call sends the receipts again. Return the number of receipts;
+        messages that ask for none are not counted.
         """
         with self._lock:
             messages = self._state.queues.get(queue.lower(), [])
@@ -256,11 +274,14 @@ class Destination:
         return len(owed)
 
     def withhold_receipts(self, seconds: float) -> None:
-        """Send no stream receipt for ``seconds`` from now on."""
+        """Send no stream receipt for ``seconds`` from now on.
+
+        Receipts that are due are sent afterwards.
+        """
         self.receipts.withhold(seconds)
 
     def send_receipt(self, owed: Owed) -> None:
-        """Send a receipt of the caller's making."""
+        """Send a receipt that the caller made, soon and in another thread."""
         self.receipts.add(owed)
 
     def verdict(
@@ -270,16 +291,22 @@ class Destination:
         ordered: bool | None = None,
         partly: bool = False,
     ) -> DestinationVerdict:
-        """Compare the journal with the bodies that an application handed over, for each queue.
+        """Compare the journal with the bodies that an application handed to the sender.
 
-        The verdict says whether each body was accepted once and in order, and whether the sender
-        kept the rules. :func:`.judge_record` describes the arguments.
+        ``expected`` maps each queue to its bodies. The verdict says whether each body was accepted
+        once and in order, and whether the sender kept the rules. :func:`.judge_record` describes
+        the arguments and errors.
         """
         return judge_record(self.record.path, expected, ordered=ordered, partly=partly)
 
     @property
     def journal(self) -> list[dict[str, Any]]:
-        """Return every POST, also refused, repeated and unread ones, in order of arrival."""
+        """Return the journal's entry of every POST, in the order in which their fates were decided.
+
+        An entry has at least ``n``, ``at``, ``outcome`` and ``status``. Refused, repeated and
+        malformed POSTs have entries, and POSTs that a fault left unread. A POST whose connection
+        the sender closed too early has none.
+        """
         return [event for event in self.record.events() if event["event"] == "post"]
 
     # -- one POST
@@ -409,7 +436,7 @@ class Destination:
                     )
 
     def _later(self, action: Callable[[], None]) -> None:
-        """Run ``action`` in another thread.
+        """Start ``action`` in another thread and return at once.
 
         The thread of a connection cannot close the connection that it waits for.
         """
@@ -425,7 +452,7 @@ class Destination:
     def _recall_state(self) -> None:
         """Build the state from the messages that were accepted since the last loss of memory.
 
-        A receipt is owed for every message for which the sender has none.
+        A stream owes a receipt if its sender lacks a receipt for the last message.
         """
         delivered: dict[tuple[str, int], int] = {}
         for event in self.record.events():
@@ -444,7 +471,7 @@ class Destination:
         self._state.owe_all(delivered, time.time())
 
     def _recall(self) -> None:
-        """Build state and knowledge from a journal that an earlier process began."""
+        """Build the state and the watcher's knowledge from the journal of an earlier process."""
         self._recall_state()
         sights: dict[int, Sight] = {}
         self._replay(sights)
@@ -507,7 +534,12 @@ def _sight(n: int, message: Incoming, now: float) -> Sight:
 def _answer(
     status: int, *, close: bool = False, written: Callable[[], None] | None = None
 ) -> Reply:
-    """Return an answer as IIS writes it in 4.3. An error has a page, which a sender has to skip."""
+    """Return an answer as IIS writes it in 4.3.
+
+    An answer other than 200 has an HTML page, which a sender has to skip; a redirect has a
+    ``Location``. With ``close`` the connection ends after the answer. ``written`` is called when
+    the answer is in the socket.
+    """
     text = IIS_TEXT.get(status, "Because")
     page = b"" if status == 200 else f"<html><body>{status} {text}</body></html>".encode()
     head = f"HTTP/1.1 {status} {text}\r\nContent-Length: {len(page)}\r\n"

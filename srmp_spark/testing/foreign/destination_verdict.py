@@ -12,18 +12,24 @@ from srmp_spark.testing.foreign.receiving import Accepted
 from srmp_spark.testing.foreign.record import events_of
 
 SHOWN = 5
-"""Most examples of each kind in a complaint."""
+"""Most entries of each kind that :meth:`DestinationVerdict.complaint` prints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationVerdict:
-    """The faults of a run, by kind. Each entry names a queue and the beginning of a body."""
+    """The faults of a run, by kind.
+
+    ``expected``, ``accepted`` and ``posts`` count the bodies that an application handed over, the
+    accepted messages and the POSTs. An entry of the kinds below is a text with the queue and the
+    first 60 bytes of a body, one entry for each different body and life. An entry of ``violations``
+    names the rule.
+    """
 
     expected: int
     accepted: int
     posts: int
     missing: tuple[str, ...]
-    """Handed over, but neither accepted nor refused for good."""
+    """Accepted fewer times than handed over, and never refused with 400."""
     doubled: tuple[str, ...]
     """Accepted more often than handed over, without a loss of memory in between."""
     unexpected: tuple[str, ...]
@@ -33,24 +39,31 @@ class DestinationVerdict:
     violations: tuple[str, ...]
     """Acts of the sender that the document forbids."""
     refused: tuple[str, ...]
-    """Never accepted because the destination answered 400. This is no fault."""
+    """Accepted fewer times than handed over, but answered 400. This is no fault."""
     again_after_memory_loss: tuple[str, ...]
     """Accepted again by a destination that had forgotten the message.
 
     The sender is not at fault.
     """
     faults: Mapping[str, int]
-    """Number of times that each fault struck."""
+    """Number of times that each injected fault struck, by the name of the fault."""
 
     @property
     def ok(self) -> bool:
-        """Return whether each body was accepted once and in order, and every rule was kept."""
+        """Return whether the sender made no fault.
+
+        A body that the destination refused, or accepted again after a loss of memory, is no fault
+        of the sender.
+        """
         return not (
             self.missing or self.doubled or self.unexpected or self.disordered or self.violations
         )
 
     def complaint(self) -> str:
-        """Return the faults as one text; an empty text if there are none."""
+        """Return one line for each kind of fault, with its number and first entries.
+
+        The text is empty if :attr:`ok`.
+        """
         lines = []
         for kind in ("missing", "doubled", "unexpected", "disordered", "violations"):
             found: Sequence[str] = getattr(self, kind)
@@ -73,11 +86,13 @@ def judge_record(
     ordered: bool | None = None,
     partly: bool = False,
 ) -> DestinationVerdict:
-    """Compare the journal at ``path`` with the bodies that were handed over for each queue.
+    """Compare the journal at ``path`` with the bodies that were handed to the sender.
 
-    The bodies are in the order of handing over. ``ordered`` says whether order is required.
-    ``None`` requires order where stream messages were accepted; regular messages promise none
-    (1.3.5.1). With ``partly`` the run is not over, so nothing counts as missing yet.
+    ``expected`` maps each queue to its bodies in the order of handing over. ``ordered`` says
+    whether the order of acceptance counts. With ``None`` the order counts for queues that accepted
+    stream messages, because regular messages promise no order (1.3.5.1). With ``partly`` the run is
+    not over, so nothing counts as missing yet. Raises :class:`OSError` if there is no journal, and
+    :class:`ValueError` for a damaged line other than the last.
     """
     lives, refused, violations = [_Life()], set(), []
     faults: Counter[str] = Counter()
@@ -138,9 +153,10 @@ def judge_record(
 
 
 def _disordered(queue: str, found: Sequence[bytes], bodies: Sequence[bytes]) -> list[str]:
-    """Return the bodies that were accepted after a later one.
+    """Return an entry for each body that was accepted after a body handed over later.
 
-    The n-th copy of a body counts as the n-th that was handed over.
+    ``found`` has the accepted bodies, and ``bodies`` those handed over, each in order. The n-th
+    copy of a body counts as the n-th that was handed over.
     """
     places: dict[bytes, list[int]] = {}
     for place, body in enumerate(bodies):

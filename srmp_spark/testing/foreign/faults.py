@@ -29,7 +29,8 @@ POST_FAULTS: dict[str, str] = {
 }
 """Name → meaning of each fault of a POST.
 
-At most one fault strikes a POST. Only a whole 200 tells a sender that its message is delivered.
+``NNN`` stands for any HTTP status from 300 to 599. SECONDS are those of the schedule. At most one
+fault strikes a POST. Only a whole 200 tells a sender that its message is delivered.
 """
 RECEIPT_FAULTS: dict[str, str] = {
     "receipt-late": "the stream receipt waits SECONDS more, others may pass it",
@@ -41,11 +42,11 @@ RECEIPT_FAULTS: dict[str, str] = {
 }
 """Name → meaning of each fault of a stream receipt. Several may strike one receipt."""
 SECONDS = 1.0
-"""Seconds of a fault for which the schedule names none."""
+"""Duration of a fault for which the schedule names none, in seconds."""
 
 
 class Fate(NamedTuple):
-    """The fault of one POST. An empty name means no fault."""
+    """The fault of one POST: its name and its duration in seconds. An empty name means no fault."""
 
     name: str = ""
     seconds: float = SECONDS
@@ -55,8 +56,9 @@ class Fate(NamedTuple):
 class Faults:
     """A schedule of faults.
 
-    ``chances`` maps the name of a fault to its chance and seconds. ``written`` maps the number of a
-    POST to its fault.
+    ``chances`` maps the name of a fault to its chance (0 to 1) and its duration in seconds.
+    ``written`` maps the number of a POST, from 1, to its fault. ``seed`` decides which POSTs the
+    chances strike.
     """
 
     chances: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -65,7 +67,7 @@ class Faults:
 
     @classmethod
     def parse(cls, text: str, seed: int = 1) -> Faults:
-        """Return the schedule that ``text`` describes.
+        """Return the schedule that ``text`` describes, in the form of the module's docstring.
 
         Raises :class:`ValueError` that names the first wrong entry.
         """
@@ -92,10 +94,11 @@ class Faults:
         return cls(chances, written, seed)
 
     def of_post(self, n: int) -> Fate:
-        """Return the fault of the N-th POST.
+        """Return the fault of POST number ``n``, from 1; the same in every call.
 
-        The fault ``400`` is returned only if the schedule writes it down for this POST;
-        :meth:`refuses` has its chance.
+        A chance of ``400`` is left out, because it strikes messages and not POSTs: see
+        :meth:`refuses`. The fault ``400`` is returned only if the schedule names it for this POST
+        (``@N=400``).
         """
         if n in self.written:
             return self.written[n]
@@ -108,12 +111,15 @@ class Faults:
         return Fate()
 
     def refuses(self, lineage: str, uniquifier: int) -> bool:
-        """Return whether this message is one of those that are always answered 400."""
+        """Return whether the chance of ``400`` strikes the message with this identifier.
+
+        The result is the same each time that the message is sent.
+        """
         chance = self.chances.get("400", (0.0, 0.0))[0]
         return random.Random(f"{self.seed}/400/{lineage}/{uniquifier}").random() < chance
 
     def of_receipt(self, n: int) -> dict[str, float]:
-        """Return the faults of the N-th stream receipt, each with its seconds."""
+        """Return the faults of stream receipt number ``n``, from 1: name → duration in seconds."""
         dice = random.Random(f"{self.seed}/receipt/{n}")
         drawn = {name: dice.random() for name in RECEIPT_FAULTS}
         return {

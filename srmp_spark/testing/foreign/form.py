@@ -2,8 +2,8 @@
 
 Every deviation is a :class:`Remark`; none of them stops the message. The request head and the MIME
 layout are compared with chapter 4, the envelope with the strings of 3.1.7.2.4 and the MUSTs of
-chapter 2. The lengths of chapter 4 leave no room for a line end before a delimiter, but for one
-after the last.
+chapter 2. By the lengths of chapter 4 no line end is before a MIME delimiter, and one line end is
+after the last delimiter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from urllib.parse import unquote
 from srmp_spark.testing.foreign.incoming import RP, SOAP, Element, Incoming, header_of
 
 CLOCK_SLACK = 5.0
-"""Seconds by which two clocks of one machine may differ: dates have whole seconds."""
+"""Tolerance when the dates of a message are compared with the clock, in seconds.
+
+Dates have whole seconds, and sender and receiver run on one machine.
+"""
 FIELDS = ("Host", "Content-Type", "Content-Length", "SOAPAction", "Proxy-Accept")
 """The header lines of every request in chapter 4, in this order."""
 OPENING = (
@@ -60,14 +63,17 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
 }
-"""The order in which 3.1.7.2.4 appends children."""
+"""Parent element → the orders of its children that are allowed (3.1.7.2.4).
+
+Any child may be absent.
+"""
 
 
 class Remark(NamedTuple):
-    """A deviation from the document."""
+    """A deviation from the document: the rule, its section in [MC-MQSRM], and a text for people."""
 
     rule: str
-    """A short name of the rule, for ``--allow``."""
+    """A short name of the rule, for the argument ``allow`` of a destination."""
     section: str
     text: str
 
@@ -84,14 +90,15 @@ class Head:
 
     @property
     def target(self) -> str:
-        """Return the request target, or an empty text if there is none."""
+        """Return the request target of the request line, or an empty text if there is none."""
         words = self.text.split("\r\n")[0].split(" ")
         return words[1] if len(words) > 1 else ""
 
     def field(self, name: str) -> str | None:
-        """Return the value of a header line; ``None`` if the head lacks it.
+        """Return the value of the header line ``name``, or ``None`` if the head lacks it.
 
-        Raises :class:`MalformedError` if the header line appears twice.
+        The case of ``name`` does not matter. Raises :class:`MalformedError` if the header line
+        appears twice.
         """
         return header_of(self.text.partition("\r\n")[2], name)
 
@@ -99,7 +106,8 @@ class Head:
 def remarks(head: Head, content: bytes, message: Incoming, now: float) -> Iterator[Remark]:
     """Yield every deviation of this POST from the document.
 
-    ``now`` is in seconds since 1970.
+    ``content`` is the body of the request, and ``message`` is parsed from it. ``now`` is in seconds
+    since 1970. Raises :class:`MalformedError` if a header line that is compared appears twice.
     """
     yield from _head(head, message)
     yield from _layout(head, content, message)

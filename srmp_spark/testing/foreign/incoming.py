@@ -28,7 +28,10 @@ UNDERSTOOD = {
     (MSMQ, "Msmq"),
     ("http://www.w3.org/2000/02/xmldsig#", "Signature"),
 }
-"""The header entries of 2.2.4 to 2.2.7."""
+"""The header entries of 2.2.4 to 2.2.7, as pairs of namespace and name.
+
+Any other entry that is marked ``mustUnderstand`` raises :class:`MalformedError`.
+"""
 UNSIGNED_LONG_MAX = 2**64 - 1
 """Largest value of an xs:unsignedLong (2.2.1.3)."""
 DEPTH_MAX = 16
@@ -49,7 +52,10 @@ _MULTIPART = re.compile(
 
 
 class MalformedError(Exception):
-    """Raised when the POST does not conform to chapter 2. The answer is 400 (3.1.5.1.2)."""
+    """Raised when a POST does not conform to chapter 2. The answer is 400 (3.1.5.1.2).
+
+    ``section`` is the section of [MC-MQSRM] that the POST violates, ``text`` says how.
+    """
 
     def __init__(self, section: str, text: str) -> None:
         super().__init__(f"{section}: {text}")
@@ -59,7 +65,10 @@ class MalformedError(Exception):
 
 @dataclass(slots=True)
 class Element:
-    """An XML element with its namespace resolved."""
+    """An XML element with its namespace resolved.
+
+    ``space`` is the namespace. Names of ``attributes`` are ``NAMESPACE NAME``, or only the name.
+    """
 
     space: str
     name: str
@@ -69,9 +78,9 @@ class Element:
     """All character data directly inside the element."""
 
     def find(self, *names: str, space: str) -> Element | None:
-        """Return the one child with one of these names, or ``None``.
+        """Return the child with one of these names in namespace ``space``, or ``None``.
 
-        Raises :class:`MalformedError` if there are two.
+        Raises :class:`MalformedError` if there are several.
         """
         found = [child for child in self.children if child.space == space and child.name in names]
         if len(found) > 1:
@@ -79,9 +88,10 @@ class Element:
         return found[0] if found else None
 
     def need(self, *names: str, space: str, section: str) -> Element:
-        """Return the one child with one of these names.
+        """Return the child with one of these names in namespace ``space``.
 
-        Raises :class:`MalformedError` if there is none, or if there are two.
+        Raises :class:`MalformedError`, with ``section``, if there is none. Raises it also if there
+        are several.
         """
         found = self.find(*names, space=space)
         if found is None:
@@ -90,7 +100,7 @@ class Element:
 
     @property
     def value(self) -> str:
-        """Return the text without the white space around it.
+        """Return the text of the element without the white space around the text.
 
         2.2.5.3.4 prints a URL on a line of its own.
         """
@@ -98,9 +108,10 @@ class Element:
 
 
 def read_xml(data: bytes) -> Element:
-    """Parse an envelope and return its top element.
+    """Parse the bytes of an envelope and return its top element.
 
-    Raises :class:`MalformedError` if the data is no XML, nests too deep or has a DOCTYPE.
+    Raises :class:`MalformedError` if the data is no XML in UTF-8, nests deeper than
+    :data:`DEPTH_MAX`, or has a DOCTYPE.
     """
     stack: list[Element] = []
     roots: list[Element] = []
@@ -140,23 +151,24 @@ class Part(NamedTuple):
     """Header lines of the part, with CRLF between them."""
     content: bytes
     gap: bytes
-    """Bytes between the part before and the delimiter of this part."""
+    """The line end between the part before and the delimiter of this part, or empty."""
 
 
 class Multipart(NamedTuple):
-    """The parts of a POST's content."""
+    """The parts of a POST's content, and the bytes around them."""
 
     boundary: str
     parts: tuple[Part, ...]
     last_gap: bytes
-    """Bytes before the closing delimiter."""
+    """The line end before the closing delimiter, or empty."""
     tail: bytes
     """Bytes after the closing delimiter."""
 
 
 def header_of(head: str, name: str) -> str | None:
-    """Return the value of a header line, or ``None`` if ``head`` lacks it.
+    """Return the value of the header line ``name``, or ``None`` if ``head`` lacks it.
 
+    ``head`` has the header lines with CRLF between them. The case of ``name`` does not matter.
     Raises :class:`MalformedError` if the header line appears twice.
     """
     values = [
@@ -170,9 +182,11 @@ def header_of(head: str, name: str) -> str | None:
 
 
 def read_multipart(content_type: str, content: bytes) -> Multipart | None:
-    """Split the content by the Content-Length of each part, as the lengths of chapter 4 want.
+    """Split the content of a POST into its parts, by the Content-Length of each part.
 
-    Return ``None`` for plain ``text/xml``. Raises :class:`MalformedError` for any other layout.
+    A line end before a delimiter is allowed and not required. Return ``None`` for the Content-Type
+    ``text/xml``, whose content is only an envelope. Raises :class:`MalformedError` for any other
+    Content-Type, and for a content that does not have this layout.
     """
     if content_type.partition(";")[0].strip().lower() == "text/xml":
         return None
@@ -211,16 +225,19 @@ def read_multipart(content_type: str, content: bytes) -> Multipart | None:
 
 
 def unsigned(text: str, section: str) -> int:
-    """Return the value of an xs:unsignedLong. Raises :class:`MalformedError` for any other text."""
+    """Return the value of an xs:unsignedLong. Raises :class:`MalformedError` for any other text.
+
+    ``section`` is the section that the error names.
+    """
     if not re.fullmatch("[0-9]{1,20}", text) or int(text) > UNSIGNED_LONG_MAX:
         raise MalformedError(section, f"not an xs:unsignedLong: {text!r}")
     return int(text)
 
 
 def seconds(text: str, section: str) -> int:
-    """Return the seconds since 1970 of an ISO 8601 Date String (2.2.1.2).
+    """Return the seconds since 1970 of an ISO 8601 Date String (2.2.1.2), read as UTC.
 
-    Raises :class:`MalformedError` for any other text.
+    Raises :class:`MalformedError`, with ``section``, for any other text.
     """
     if not re.fullmatch(r"[0-9]{8}T[0-9]{6}", text):
         raise MalformedError(section, f"not YYYYMMDDThhmmss: {text!r}")
@@ -232,7 +249,10 @@ def seconds(text: str, section: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPlace:
-    """The values of ``<stream>`` (2.2.5.3)."""
+    """The values of ``<stream>`` (2.2.5.3): which stream a message belongs to, and its position.
+
+    ``start`` says whether ``<start>`` is there, ``receipts_to`` is its URL for stream receipts.
+    """
 
     guid: str
     ordinal: int
@@ -249,9 +269,9 @@ class StreamPlace:
 
     @property
     def previous(self) -> int:
-        """Return the number before this one.
+        """Return the position of the message that must be accepted before this one.
 
-        Without ``<previous>`` it is one less (3.1.1.2, which prints "<previous> - 1").
+        Without ``<previous>`` it is ``current`` - 1 (3.1.1.2, which prints "<previous> - 1").
         """
         return self.current - 1 if self.written_previous is None else self.written_previous
 
@@ -287,7 +307,7 @@ class Incoming:
 
     @property
     def gone_after(self) -> int:
-        """Return the time after which the message is too old to be sent.
+        """Return the time after which a sender may no longer send the message.
 
         ``<TTrq>`` takes precedence over ``<expiresAt>`` (3.1.5.1.4).
         """
@@ -295,27 +315,33 @@ class Incoming:
 
     @property
     def is_user_message(self) -> bool:
-        """Return whether the message comes from an application and is no receipt (3.1.5.1.5)."""
+        """Return whether the message has class 0 and no receipt element (3.1.5.1.5)."""
         return self.message_class == 0 and not self.is_receipt
 
     @property
     def has_identifier(self) -> bool:
-        """Return whether duplicates are detected by the identifier (3.1.5.1.11)."""
+        """Return whether the identifier can be used to detect duplicates (3.1.5.1.11).
+
+        Return ``False`` for the null GUID and 1, which a message without ``<Msmq>`` has.
+        """
         return (self.lineage, self.uniquifier) != (NULL_GUID, 1)
 
     @property
     def digest(self) -> str:
-        """Return the digest of body and extension."""
+        """Return :func:`digest_of` the body and the extension."""
         return digest_of(self.body, self.extension)
 
 
 def digest_of(body: bytes, extension: bytes = b"") -> str:
-    """Return the digest of a body and its extension, 24 hexadecimal digits."""
+    """Return the digest of a body and its extension: 24 hexadecimal digits of a SHA-256."""
     return hashlib.sha256(b"%d " % len(body) + body + extension).hexdigest()[:24]
 
 
 def read_message(content_type: str, content: bytes) -> Incoming:
-    """Return the message that the content of a POST holds. Raises :class:`MalformedError`."""
+    """Return the message that the content of a POST holds.
+
+    Raises :class:`MalformedError` if the POST does not conform to chapter 2.
+    """
     parts = read_multipart(content_type, content)
     envelope = content if parts is None else parts.parts[0].content
     attachments = {"body": b"", "extension": b""}
@@ -396,9 +422,10 @@ def _guid(element: Element) -> str:
 
 
 def _identifier(path: Element, msmq: Element | None) -> tuple[str, int]:
-    """Return lineage and uniquifier of the message.
+    """Return the lineage (GUID in lower case) and the uniquifier of the message.
 
     Without ``<Msmq>`` the ``<id>`` is ignored, and the result is the null GUID and 1 (3.1.5.1.1).
+    Raises :class:`MalformedError` if ``<id>`` is missing or, with ``<Msmq>``, is no identifier.
     """
     text = path.need("id", space=RP, section="2.2.4.3").value
     if msmq is None:

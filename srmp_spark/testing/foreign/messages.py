@@ -1,7 +1,7 @@
 """Write SRMP messages as [MC-MQSRM] 3.1.7.2.4 says, by appending strings in that order.
 
-The multipart body follows 2.2.2 and chapter 4. Receipts are read with regular expressions, because
-a sender needs four values of a receipt and no parser.
+The multipart body follows 2.2.2 and chapter 4. The module also reads receipts. It reads them with
+regular expressions, because a sender needs four values of a receipt and no parser.
 """
 
 from __future__ import annotations
@@ -26,32 +26,43 @@ CLASS_ACK_REACH_QUEUE = 2
 
 
 class Dialect(enum.Enum):
-    """The readings of the document that a receiver has to understand."""
+    """The readings of the document in which a message can be written.
+
+    A receiver has to understand all of them.
+    """
 
     EXAMPLES = "examples"
-    """Chapter 4: ``<Stream>``, no ``<previous>`` if no number was skipped, no line ends.
+    """As in chapter 4: ``<Stream>``, and ``<previous>`` only if a number was skipped.
 
-    Nothing is before a MIME delimiter.
+    The envelope has no line ends, and no line end is before a MIME delimiter.
     """
     TEXT = "text"
-    """3.1.7.2.4 as printed: ``<stream>``, ``<previous>`` unless it is zero, no line ends.
+    """As 3.1.7.2.4 is printed: ``<stream>``, and ``<previous>`` unless it is zero.
 
-    Nothing is before a MIME delimiter.
+    The envelope has no line ends, and no line end is before a MIME delimiter.
     """
     PRINTED = "printed"
-    """The layout of the printed pages: indented lines and RFC 2046 delimiters.
+    """As the pages are printed: each element on its own line, RFC 2046 delimiters.
 
-    The Content-Type is folded, and some values have a line of their own.
+    A line end is before each MIME delimiter. The Content-Type is folded, and some values have a
+    line of their own.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignStream:
-    """The stream position of one message (2.2.5.3)."""
+    """The stream and the position in it of one message (2.2.5.3).
+
+    ``current`` is the position, from 1. ``previous`` is the position of the message before that was
+    not skipped; 0 for the first.
+    """
 
     guid: str
     ordinal: int
-    """Time stamp in the high half, ordinal in the low half (2.2.5.3.1)."""
+    """Number of the stream (2.2.5.3.1).
+
+    A time stamp is in the high 32 bits, a counter in the low 32.
+    """
     current: int
     previous: int
     receipts_to: str | None = None
@@ -115,7 +126,7 @@ class ForeignMessage:
     def queue_path(self) -> str:
         """Return the request target: the path and query of ``<to>``.
 
-        Raises :class:`ValueError` if ``<to>`` is no HTTP URL.
+        Raises :class:`ValueError` if ``<to>`` is no HTTP URL with a path.
         """
         match = re.fullmatch(r"https?://[^/]+(/.*)", self.to)
         if match is None:
@@ -124,17 +135,23 @@ class ForeignMessage:
 
     @property
     def host(self) -> str:
-        """Return the part between ``//`` and the path of ``<to>``."""
+        """Return the host, and the port if there is one, of the URL in ``<to>``."""
         return self.to.split("/")[2]
 
 
 def date(seconds: int | None) -> str:
-    """Return an ISO 8601 Date String (2.2.1.2) in UTC; ``None`` becomes :data:`NEVER`."""
+    """Return the time as an ISO 8601 Date String (2.2.1.2) in UTC.
+
+    ``seconds`` are since 1970; ``None`` becomes :data:`NEVER`.
+    """
     return NEVER if seconds is None else time.strftime("%Y%m%dT%H%M%S", time.gmtime(seconds))
 
 
 def seconds_of(text: str) -> int:
-    """Return seconds since 1970, the inverse of :func:`date`. Raises :class:`ValueError`."""
+    """Return the seconds since 1970 of a Date String, the inverse of :func:`date`.
+
+    Raises :class:`ValueError` for any other text.
+    """
     return calendar.timegm(time.strptime(text, "%Y%m%dT%H%M%S"))
 
 
@@ -145,9 +162,9 @@ def _text(value: str) -> str:
 def envelope(
     message: ForeignMessage, dialect: Dialect = Dialect.EXAMPLES, signature: str = ""
 ) -> str:
-    """Return the SOAP envelope in the order of 3.1.7.2.4.
+    """Return the SOAP envelope of ``message``, in the order of 3.1.7.2.4.
 
-    ``signature`` is the XML element of a signature, or empty.
+    ``signature`` is the XML element ``<Signature>``, or empty for an unsigned message.
     """
     m = message
     correlation = "" if m.correlation is None else base64.b64encode(m.correlation).decode()
@@ -281,10 +298,10 @@ def _transaction_and_provider(m: ForeignMessage) -> list[str]:
 
 
 def _indented(parts: list[str]) -> str:
-    """Return the parts with every element on a line of its own, as the document prints them.
+    """Join the parts of an envelope, with each element on a line of its own.
 
-    Simple values stay inside their tags. The URL of ``<sendReceiptsTo>`` gets its own line, as
-    2.2.5.3.4 and 4.4 print it.
+    The document prints envelopes in this form. Simple values stay inside their tags. The URL of
+    ``<sendReceiptsTo>`` gets its own line, as 2.2.5.3.4 and 4.4 print it.
     """
     text = parts[0]
     for before, part in itertools.pairwise(parts):
@@ -300,7 +317,7 @@ def _indented(parts: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """One HTTP request, ready for the wire."""
+    """One HTTP request: its target, Content-Type and content, and the bytes to send."""
 
     target: str
     content_type: str
@@ -310,7 +327,7 @@ class Post:
 
 
 def http_post(target: str, host: str, content_type: str, content: bytes) -> Post:
-    """Return the request of chapter 4, header by header."""
+    """Return a POST request with the header lines of chapter 4, in their order."""
     head = (
         f"POST {target} HTTP/1.1\r\nHost: {host}\r\nContent-Type: "
         f"{content_type}\r\nContent-Length: {len(content)}\r\n"
@@ -320,7 +337,11 @@ def http_post(target: str, host: str, content_type: str, content: bytes) -> Post
 
 
 def post(message: ForeignMessage, dialect: Dialect = Dialect.EXAMPLES, signature: str = "") -> Post:
-    """Return the whole request, with envelope, body and extension as a multipart (2.2.2)."""
+    """Return the whole POST request that carries ``message``, as a multipart (2.2.2).
+
+    The parts are envelope, body and extension; an extension of ``None`` is left out. Raises
+    :class:`ValueError` if ``<to>`` is no HTTP URL with a path.
+    """
     boundary = f"MSMQ - SOAP boundary, {message.uniquifier % 100_000}"
     delimiter = b"--" + boundary.encode()
     # In RFC 2046 the line end before a delimiter belongs to the delimiter.
@@ -348,10 +369,13 @@ def post(message: ForeignMessage, dialect: Dialect = Dialect.EXAMPLES, signature
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignReceipt:
-    """A receipt as it arrived. A value that it lacks is ``None``."""
+    """A receipt as it arrived. A value that the receipt lacks is ``None``.
+
+    ``target`` is the request target, and ``headers`` are the header lines by name in lower case.
+    """
 
     at: float
-    """Time when its last byte was read, in seconds of ``time.monotonic``."""
+    """Time when its last byte was read, in seconds of :func:`time.monotonic`."""
     target: str
     headers: dict[str, str]
     envelope: str
@@ -374,9 +398,10 @@ def _inside(text: str, element: str) -> str | None:
 
 
 def read_receipt(text: str, *, at: float, target: str, headers: dict[str, str]) -> ForeignReceipt:
-    """Return the values of a receipt's envelope (2.2.5.4 to 2.2.5.6).
+    """Parse the envelope ``text`` of a receipt (2.2.5.4 to 2.2.5.6).
 
-    Raises :class:`ValueError` if a required value is missing.
+    ``at``, ``target`` and ``headers`` are copied into the result. Raises :class:`ValueError` if
+    ``<path>``, ``<Msmq>``, ``<action>``, ``<to>`` or ``<Class>`` is missing, or a number is wrong.
     """
     path, msmq = _inside(text, "path"), _inside(text, "Msmq")
     if path is None or msmq is None:

@@ -15,7 +15,7 @@ import socket
 import weakref
 
 LOWEST, HIGHEST = 20_000, 32_000
-"""Range of the ports: above the well-known ports, and below 32768.
+"""Range of the ports, without ``HIGHEST``: above the well-known ports, and below 32768.
 
 At 32768 the range begins from which Linux chooses (``ip_local_port_range``).
 """
@@ -26,16 +26,18 @@ The process that has bound the socket owns the port, on every address. All proce
 package's tests follow this rule.
 """
 TRIES_MAX = 200
-"""Most ports that are tried. Then :class:`OSError` is raised.
+"""Most port numbers that are tried for one port. Then :class:`OSError` is raised.
 
-About twelve thousand ports exist, so it is unlikely that so many are in use.
+About twelve thousand ports exist, so it is unlikely that so many tries find ports in use.
 """
 
 
 class KeptPort:
-    """A free port that no other process with this class uses as long as the object lives.
+    """Reserves a free port as long as this object lives. ``number`` is the port.
 
-    Raises :class:`OSError` if no free port is found on ``host``.
+    No other object of this class gets the number, in this process or another. Nothing listens on
+    the port; the owner opens it when needed. Raises :class:`OSError` if no free port is found on
+    ``host``.
     """
 
     def __init__(self, host: str = "127.0.0.1") -> None:
@@ -59,17 +61,25 @@ class KeptPort:
 
 
 _KEPT: list[KeptPort] = []
-"""Ports that are kept as long as this process lives."""
+"""Ports of :func:`kept_port`, which are reserved as long as this process lives."""
 
 
 def kept_port(host: str = "127.0.0.1") -> int:
-    """Return the number of a port that belongs to this process until it ends; for UDP as well."""
+    """Reserve a port with :class:`KeptPort` until this process ends, and return its number.
+
+    Use the number for TCP or UDP; only TCP is checked to be free. Raises :class:`OSError` if no
+    free port is found.
+    """
     _KEPT.append(KeptPort(host))
     return _KEPT[-1].number
 
 
 def _bind(family: socket.AddressFamily, address: str | tuple[str, int]) -> int | None:
-    """Return the descriptor of a socket that is bound to ``address``; ``None`` if it is in use."""
+    """Return the file descriptor of a new stream socket that is bound to ``address``.
+
+    Return ``None`` if the socket cannot be bound, usually because the address is in use. The caller
+    closes the descriptor.
+    """
     made = socket.socket(family)
     try:
         made.bind(address)

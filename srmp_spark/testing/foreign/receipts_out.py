@@ -23,9 +23,10 @@ def _date(seconds: float) -> str:
 
 
 def correlation_of(message_id: str) -> str:
-    """Return the correlation of a receipt for ``message_id`` in base64.
+    """Return the ``<Correlation>`` of a receipt for ``message_id``, in base64.
 
-    It has sixteen bytes of GUID in Windows order and four bytes of number. For ``1@null`` it is
+    ``message_id`` has the form ``uuid:N@GUID``. The value has sixteen bytes of GUID in Windows
+    order and four bytes of number. For number 1 and the null GUID it is
     ``AAAAAAAAAAAAAAAAAAAAAAEAAAA=``.
     """
     number, _, guid = message_id.removeprefix("uuid:").partition("@")
@@ -34,10 +35,10 @@ def correlation_of(message_id: str) -> str:
 
 
 def envelope(owed: Owed, *, guid: str, number: int, via: str, now: float) -> bytes:
-    """Return the envelope of a receipt, in the order of the receipts of 4.3 and 4.4.
+    """Return the envelope of the receipt ``owed``, in the order of the receipts of 4.3 and 4.4.
 
     ``guid`` and ``number`` identify the receipt. ``via`` is the URL of the queue that the receipt
-    is about. ``now`` is in seconds since 1970.
+    is about. ``now`` is the time of sending, in seconds since 1970.
     """
     correlation = (
         base64.b64encode(bytes(20)).decode()
@@ -82,8 +83,10 @@ def envelope(owed: Owed, *, guid: str, number: int, via: str, now: float) -> byt
 def post(url: str, content: bytes, timeout: float) -> int | None:
     """POST ``content`` to ``url`` as in chapter 4, on its own connection, and return the status.
 
-    Return ``None`` if no whole answer arrives within ``timeout`` seconds; then the fate of the
-    receipt is unknown. The request target is in lower case, as Windows writes it in 4.4.
+    Return ``None`` if no whole answer head arrives; then the fate of the receipt is unknown. Each
+    wait for the connection or for more bytes lasts at most ``timeout`` seconds. Return ``None``
+    also if ``url`` is no ``http://`` URL with a path. The request target is in lower case, as
+    Windows writes it in 4.4.
     """
     match = re.fullmatch(
         r"http://(\[[0-9a-fA-F:]+\]|[^/:]+)(?::([0-9]+))?(/.*)", url, re.IGNORECASE

@@ -1,10 +1,10 @@
 """Send receipts from a thread: at the right time, or with the faults of the schedule.
 
-A receipt without a whole 200 is sent again (3.1.7.2.5), because a destination that accepts a
-message has to notify the sender. By the document a repeated stream message alone does not make its
-receipt owed again (3.1.5.1.6.3 stops at a duplicate). So a sender that answers a receipt 200 before
-it has the receipt on disk may wait for ever. The argument ``repeat_receipts`` of a destination is
-kinder.
+A receipt without an answer, or with a 5xx, is sent again (3.1.7.2.5), because a destination that
+accepts a message has to notify the sender. A receipt that is answered 3xx or 4xx is not sent again.
+By the document a repeated stream message alone does not make its receipt owed again (3.1.5.1.6.3
+stops at a duplicate). So a sender that answers a receipt 200 before it has the receipt on disk may
+wait for ever. With the argument ``repeat_receipts`` a destination sends the receipt again.
 """
 
 from __future__ import annotations
@@ -23,25 +23,30 @@ from srmp_spark.testing.foreign.record import Record
 from srmp_spark.testing.foreign.sender_rules import SenderRules
 
 TICK = 0.02
-"""Seconds between two looks at the receipts that are due."""
+"""Seconds between two checks for receipts that are due."""
 RETRANSMISSION = 1.0
-"""Seconds before a receipt without an answer is sent again.
+"""Seconds before a receipt without an answer, or with a 5xx, is sent again.
 
 Windows waits 20 s, but tests are short.
 """
 ANSWER_TIMEOUT = 20.0
-"""Longest wait for an answer, in seconds (appendix A <25>). Then the receipt is sent again."""
+"""Longest wait for bytes of an answer, in seconds (appendix A <25>).
+
+Then the receipt is sent again.
+"""
 BEYOND = 1_000_000
-"""The number by which ``receipt-beyond`` exceeds the true last number."""
+"""Difference between the ``<lastOrdinal>`` of the fault ``receipt-beyond`` and the true one."""
 NOBODY = "00000000-dead-beef-0000-000000000000"
-"""The sender's GUID in the stream identifier of ``receipt-foreign``."""
+"""The GUID in the stream identifier of the fault ``receipt-foreign``; no sender has it."""
 
 
 class ReceiptsSender:
     """Sends the receipts of one destination.
 
-    ``lock`` guards ``rules`` and the state that ``due`` reads. ``due`` returns the stream receipts
-    whose time has come. ``refused`` is called when a sender refuses an honest receipt.
+    ``guid`` is the destination's. ``lock`` guards ``rules`` and the state that ``due`` reads.
+    ``due(now)`` returns the stream receipts whose time has come. ``url_of`` returns the URL of a
+    queue name. ``refused`` is called when a sender answers an honest stream receipt with a 3xx or
+    4xx.
     """
 
     def __init__(
@@ -57,7 +62,8 @@ class ReceiptsSender:
         refused: Callable[[Remark], None],
     ) -> None:
         self.sent: list[tuple[Owed, int | None]] = []
-        """Each receipt that was sent, with the status of its answer."""
+        """Each receipt that was sent, with the status of its answer, or ``None`` without an answer.
+        """
         self._guid, self._faults, self._record, self._rules, self._lock = (
             guid,
             faults,
@@ -80,26 +86,36 @@ class ReceiptsSender:
         self._thread = threading.Thread(target=self._run, name="receipts", daemon=True)
 
     def start(self) -> None:
-        """Start the thread that sends receipts."""
+        """Start the thread that sends receipts. It can be started only once."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. Receipts that are owed stay owed in the journal."""
+        """End the thread, and wait up to 5 s for its end.
+
+        Receipts that wait are not sent. A destination that is built on the same journal sends the
+        stream receipts; delivery and final receipts are lost.
+        """
         self._stop.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout=5)
 
     def forget(self) -> None:
-        """Discard all waiting receipts, because the queue manager restarts."""
+        """Discard all receipts that wait to be sent. Called when the destination restarts."""
         with self._lock:
             self._heap.clear()
 
     def withhold(self, seconds: float) -> None:
-        """Send no stream receipt for ``seconds`` from now on."""
+        """Send no stream receipt for ``seconds`` from now on.
+
+        Receipts that are due are sent afterwards.
+        """
         self._silent_until = time.time() + seconds
 
     def add(self, owed: Owed, at: float | None = None) -> None:
-        """Send ``owed`` at the time ``at`` (seconds since 1970), or now."""
+        """Let the thread send ``owed`` at the time ``at``, or at once with ``None``.
+
+        ``at`` is in seconds since 1970.
+        """
         with self._lock:
             heapq.heappush(
                 self._heap, (time.time() if at is None else at, next(self._counter), owed)

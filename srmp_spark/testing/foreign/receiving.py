@@ -9,8 +9,8 @@ The document can be read in two ways. This module uses these readings:
 
 - An ignored stream message is answered 200. 3.1.5.1.6.3 names no answer, and a 400 would make the
   sender delete it.
-- A stream message is a duplicate by its place alone. Example 4.4 receipts three messages that carry
-  one ``<id>``.
+- A stream message is a duplicate by its position alone. In example 4.4 three messages carry the
+  same ``<id>``, and a receipt acknowledges each of them.
 - ``SendReceiptsTo`` outlives a restart. 3.1.3.2 empties it, and then no receipt could be sent.
 """
 
@@ -26,11 +26,14 @@ from typing import Any, NamedTuple
 from srmp_spark.testing.foreign.incoming import Incoming, StreamPlace
 
 RECEIPT_WAIT = 0.5
-"""Seconds before a stream receipt is sent (3.1.2.3)."""
+"""Seconds from the last accepted message of a stream to its stream receipt (3.1.2.3)."""
 RECEIPT_WAIT_MAX = 10.0
-"""Seconds after which a receipt is no longer put off (3.1.5.1.6.3)."""
+"""Longest time, in seconds, for which new messages put a receipt off (3.1.5.1.6.3).
+
+The time begins with the first message that has no receipt.
+"""
 CLASS_ORDER_ACK, CLASS_REACH_QUEUE, CLASS_RECEIVE, CLASS_PURGED = 0x00FF, 0x0002, 0x4000, 0xC001
-"""Message classes of receipts ([MS-MQMQ] 2.2.18.1.6)."""
+"""Message classes of receipts: stream, delivery, received, purged ([MS-MQMQ] 2.2.18.1.6)."""
 
 
 class Outcome(enum.Enum):
@@ -38,19 +41,22 @@ class Outcome(enum.Enum):
 
     ACCEPTED = "accepted"
     REPEATED = "repeated"
-    """Known by its identifier or its number. It is answered 200 and not queued again."""
+    """A message known by its identifier or position. It is answered 200 and not queued again."""
     OUT_OF_ORDER = "out-of-order"
-    """Has a number that cannot be accepted yet. It is answered 200 and not queued."""
+    """A message whose position cannot be accepted yet. It is answered 200 and not queued."""
     REFUSED = "refused"
-    """Refused for good. It is answered 400."""
+    """A message that is refused for good. It is answered 400."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """A message in its queue."""
+    """A message in its queue. The attributes are those of :class:`.incoming.Incoming`.
+
+    ``at`` is the time of acceptance in seconds since 1970, ``queue`` the name in lower case.
+    """
 
     n: int
-    """Number of the POST that brought the message."""
+    """Number of the POST that brought the message, from 1."""
     at: float
     queue: str
     lineage: str
@@ -63,27 +69,30 @@ class Accepted:
     current: int = 0
     previous: int = 0
     receipts_to: str | None = None
-    """URL for the receipts of the message's stream."""
+    """URL for the receipts of the message's stream; ``None`` without a stream."""
     dead_letter: bool = False
     commitment_receipt_to: str | None = None
     decisions: tuple[str, ...] = ()
-    """The commitment receipts that the message asks for: ``positive``, ``negative``."""
+    """The final receipts that ``<commitmentReceiptRequest>`` asks for.
+
+    Its values are ``positive`` and ``negative``.
+    """
     delivery_receipt_to: str | None = None
 
     @property
     def id(self) -> str:
-        """Return the identifier of the message as ``<id>`` writes it."""
+        """Return the identifier of the message as ``<id>`` writes it, ``uuid:N@GUID``."""
         return f"uuid:{self.uniquifier}@{self.lineage}"
 
     @property
     def stream_id(self) -> str | None:
-        """Return the stream identifier as ``<streamId>`` writes it; ``None`` without a stream."""
+        r"""Return the stream identifier ``uid:GUID\N``; ``None`` without a stream."""
         return (
             None if self.stream_guid is None else f"uid:{self.stream_guid}\\{self.stream_ordinal}"
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the message as JSON values for the journal."""
+        """Return the message as a dictionary of JSON values for the journal."""
         values = asdict(self)
         return values | {
             name: base64.b64encode(values[name]).decode() for name in ("body", "extension")
@@ -91,13 +100,18 @@ class Accepted:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Accepted:
-        """Return the message of JSON values, the inverse of :meth:`as_json`."""
+        """Return the message of a dictionary that :meth:`as_json` returned."""
         decoded = {name: base64.b64decode(values[name]) for name in ("body", "extension")}
         return cls(**(values | decoded | {"decisions": tuple(values["decisions"])}))
 
 
 class Owed(NamedTuple):
-    """A receipt that has to be sent."""
+    """A receipt that has to be sent.
+
+    ``to`` is the URL that the receipt is sent to. ``stream`` is the GUID and ordinal of the stream,
+    and ``last`` the position that is acknowledged. ``decision`` is ``positive`` or ``negative`` in
+    a final receipt.
+    """
 
     to: str
     queue: str
@@ -105,24 +119,29 @@ class Owed(NamedTuple):
     label: str
     message_class: int
     about: str
-    """The ``<id>`` of the message."""
+    """The ``<id>`` of the message; in a stream receipt, of the last message of the stream."""
     stream: tuple[str, int] | None = None
     last: int = 0
     decision: str | None = None
     delivered_at: float | None = None
-    """Time of the message's arrival. Only a delivery receipt has it."""
+    """Time of the message's arrival, in seconds since 1970. Only a delivery receipt has it."""
     honest: bool = True
     """``False`` for a wrong receipt, which is sent to see whether the sender believes it."""
 
     @property
     def is_stream_receipt(self) -> bool:
-        """Return whether the receipt is of the kind that acknowledges arrival."""
+        """Return whether this is a stream receipt ("QM Ordering Ack"), by its message class."""
         return self.message_class == CLASS_ORDER_ACK
 
 
 @dataclass(slots=True)
 class _Stream:
-    """The ``Stream`` of the receiving side (3.1.1.1.6)."""
+    """The ``Stream`` of the receiving side (3.1.1.1.6).
+
+    ``number`` is the last accepted position, ``about`` the ``<id>`` of that message.
+    ``acknowledged`` is the last position for which a receipt was due. ``due`` is the time of the
+    next receipt, and ``None`` if no receipt is owed.
+    """
 
     ordinal: int
     number: int = 0
@@ -138,7 +157,8 @@ class Receiving:
     """The state of the receiving queue manager.
 
     ``kinds`` maps each queue to whether it is transactional. With ``None`` every queue exists and
-    accepts both kinds.
+    accepts both kinds. ``wait`` and ``wait_max``, in seconds, replace :data:`RECEIPT_WAIT` and
+    :data:`RECEIPT_WAIT_MAX`. ``now`` is in seconds since 1970.
     """
 
     kinds: dict[str, bool] | None = None
@@ -152,7 +172,8 @@ class Receiving:
         """Receive one message, by 3.1.5.1.3, .6 and .11, and return its outcome.
 
         ``n`` is the number of the POST, ``now`` the time in seconds since 1970. The second value is
-        the accepted message, or ``None`` for any other outcome.
+        the accepted message, or ``None`` for any other outcome. An accepted message is put into its
+        queue, and its stream owes a receipt.
         """
         queue, place = queue_of(message.to), message.stream
         if self.kinds is not None and self.kinds.get(queue) != (place is not None):
@@ -206,7 +227,11 @@ class Receiving:
         return Outcome.ACCEPTED, accepted
 
     def restore(self, accepted: Accepted) -> None:
-        """Put an accepted message into the state, new or from the journal."""
+        """Put an accepted message into its queue and advance its stream.
+
+        Called for a new message, and for each message of the journal in order. The call lets no
+        receipt be owed.
+        """
         self.queues.setdefault(accepted.queue, []).append(accepted)
         self._history.add((accepted.lineage, accepted.uniquifier))
         if accepted.stream_guid is None:
@@ -219,16 +244,19 @@ class Receiving:
         stream.receipts_to = accepted.receipts_to or ""
 
     def _put_off(self, accepted: Accepted, now: float) -> None:
-        """Start the Stream Receipt Coalescing Timer again (3.1.5.1.6.3)."""
+        """Start the Stream Receipt Coalescing Timer of a stream message again (3.1.5.1.6.3)."""
         if accepted.stream_guid is not None:
             stream = self._streams[accepted.queue, accepted.stream_guid]
             stream.unacknowledged_since = stream.unacknowledged_since or now
             stream.due = min(now + self.wait, stream.unacknowledged_since + self.wait_max)
 
     def owe_all(self, delivered: dict[tuple[str, int], int], now: float) -> None:
-        """Let every stream owe a receipt unless the sender has it. Call it after a restart.
+        """Let every stream owe a receipt unless the sender has it.
 
-        ``delivered`` maps each stream to the last number that its sender has a receipt for.
+        Call this method after a restart.
+
+        ``delivered`` maps each stream (GUID, ordinal) to the last position that its sender has a
+        receipt for. The receipts are due after :attr:`wait` seconds.
         """
         for (_, guid), stream in self._streams.items():
             stream.acknowledged = delivered.get((guid, stream.ordinal), 0)
@@ -236,16 +264,17 @@ class Receiving:
                 stream.due = now + self.wait
 
     def owe_again(self, queue: str, guid: str, now: float) -> None:
-        """Let a stream owe its receipt again, after a repeated message.
+        """Let a stream owe its receipt again after a repeated message.
 
-        This is kinder than the document.
+        Nothing changes if a receipt is owed already. ``guid`` is the stream's. The document does
+        not require the repetition. Raises :class:`KeyError` if the queue has no such stream.
         """
         stream = self._streams[queue, guid]
         if stream.due is None:
             stream.due = now + self.wait
 
     def due(self, now: float) -> Iterator[Owed]:
-        """Yield the stream receipts whose timer has fired (3.1.6.3)."""
+        """Yield the stream receipts whose timer has fired by ``now`` (3.1.6.3), each once."""
         for (queue, guid), stream in self._streams.items():
             if stream.due is not None and stream.due <= now:
                 stream.due = stream.unacknowledged_since = None
@@ -273,9 +302,9 @@ def _place_values(place: StreamPlace | None) -> dict[str, Any]:
 
 
 def delivery_receipt(accepted: Accepted) -> Owed | None:
-    """Return the delivery receipt of a message, or ``None`` if the message asks for none.
+    """Return the delivery receipt of a message (3.1.5.1.6.2).
 
-    The section is 3.1.5.1.6.2.
+    Return ``None`` if the message asks for none.
     """
     if accepted.delivery_receipt_to is None:
         return None
@@ -292,9 +321,9 @@ def delivery_receipt(accepted: Accepted) -> Owed | None:
 def final_receipt(accepted: Accepted, decision: str) -> Owed | None:
     """Return the receipt for a message that leaves its queue, or ``None`` if none was asked for.
 
-    It is the final stream receipt or the commitment receipt. The decision ``positive`` means that
-    an application received the message, ``negative`` that the queue was purged (3.1.7.3.1,
-    3.1.7.3.3).
+    The decision ``positive`` means that an application received the message, ``negative`` that the
+    queue was purged (3.1.7.3.1, 3.1.7.3.3). A stream message with ``<DeadLetter/>`` gets a final
+    stream receipt, any other message a commitment receipt.
     """
     number = CLASS_RECEIVE if decision == "positive" else CLASS_PURGED
     if accepted.stream_guid is not None and accepted.dead_letter and accepted.receipts_to:
@@ -318,9 +347,10 @@ def final_receipt(accepted: Accepted, decision: str) -> Owed | None:
 
 
 def queue_of(to: str) -> str:
-    """Return the queue name of a ``<to>``: the part after ``/msmq/``, in lower case.
+    r"""Return the queue name of a ``<to>``: the part after the first path segment, in lower case.
 
-    A ``<to>`` without this part is returned whole, in lower case.
+    For example, ``http://host/msmq/Private$\A`` gives ``private$/a``: backslashes become slashes. A
+    ``<to>`` without this part is returned whole, in the same form.
     """
     match = re.match(r"https?://[^/]+/[^/\\]+[/\\](.+)", to, re.IGNORECASE)
     return (match[1] if match else to).lower().replace("\\", "/")

@@ -1,6 +1,6 @@
 """Keep the arrival journal: one JSON line for each event, written before any answer.
 
-The journal is the destination's memory (``accepted``), the watcher's memory (``sight``,
+The journal is the destination's memory (events ``accepted``), the watcher's memory (``sight``,
 ``answered``, ``receipt``) and the evidence for the verdict. A process that is killed and started
 again with the same file continues where it stopped.
 """
@@ -19,7 +19,8 @@ from typing import Any
 class Record:
     """Appends events to one file.
 
-    Without ``path`` the file is in a temporary directory that exists as long as this object.
+    An existing file at ``path`` is continued, without a last line that a kill cut off. Without
+    ``path`` the file is in a temporary directory that exists as long as this object.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -33,10 +34,10 @@ class Record:
         self._file = self.path.open("a", buffering=1, encoding="utf-8")
 
     def write(self, event: str, **values: object) -> None:
-        """Append an event with its time and its values.
+        """Append an event with its time and its values, which must be JSON values.
 
         The operating system has the line when the call returns, so a killed process does not lose
-        it.
+        it. After :meth:`close` the call does nothing.
         """
         line = json.dumps({"event": event, "at": round(time.time(), 4), **values})
         with self._lock:
@@ -44,24 +45,24 @@ class Record:
                 self._file.write(line + "\n")
 
     def close(self) -> None:
-        """Close the file, so that later events are ignored.
+        """Close the file, so that later events are ignored. The events can still be read.
 
-        A temporary file is removed with this object, not here, so that the events can still be
-        judged.
+        A temporary file is removed with this object, not by this call.
         """
         with self._lock:
             self._file.close()
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Yield all events, the oldest first."""
+        """Yield all events, the oldest first, as :func:`events_of` does."""
         return events_of(self.path)
 
 
 def events_of(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the events of the journal at ``path``, the oldest first.
 
+    An event is a dictionary with ``event`` (its kind), ``at`` (seconds since 1970) and its values.
     A last line that a kill cut off is left out. Raises :class:`ValueError` for any other damaged
-    line.
+    line, and :class:`OSError` if the file cannot be read.
     """
     with path.open(encoding="utf-8") as file:
         for line in file:

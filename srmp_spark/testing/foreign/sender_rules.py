@@ -28,23 +28,27 @@ from typing import NamedTuple
 from srmp_spark.testing.foreign.form import Remark
 
 IN_FLIGHT = 1.0
-"""Seconds after an answer in which the sender may still POST without knowing the answer."""
-BLOCKED_SENDS = 3
-"""Sends of one message after which its stream counts as blocked.
+"""Seconds after its 200 to a receipt in which a sender may still act without the receipt.
 
-It counts only sends of a message that cannot be accepted, with no lower number in between.
+The 200 may cross a POST that is already in flight.
+"""
+BLOCKED_SENDS = 3
+"""Number of sends of one message after which its stream counts as blocked.
+
+A send counts only if the message cannot be accepted, and no lower position was sent in between.
 """
 
 Key = tuple[str, int]
-"""Lineage and uniquifier of a message."""
+"""Lineage and uniquifier of a message: the two parts of its identifier."""
 StreamKey = tuple[str, int]
 """GUID and ordinal of a stream."""
 
 
 class Sight(NamedTuple):
-    """The facts that are kept of one POST.
+    """The facts about one POST that the watcher keeps.
 
-    ``stream`` is ``None`` for a message outside a stream.
+    The values are those of :class:`.incoming.Incoming` and its ``stream``. ``n`` is the number of
+    the POST, ``at`` its time. ``stream`` is ``None`` for a message outside a stream.
     """
 
     n: int
@@ -63,12 +67,12 @@ class Sight(NamedTuple):
 
     @property
     def previous(self) -> int:
-        """Return the number before this one (3.1.1.2)."""
+        """Return the position of the message that must be accepted before this one (3.1.1.2)."""
         return self.current - 1 if self.written_previous is None else self.written_previous
 
     @property
     def name(self) -> str:
-        """Return a name of this POST for a complaint."""
+        """Return the number, identifier and position of this POST as a text for a complaint."""
         place = f" {self.stream[1]}/{self.current}" if self.stream else ""
         return f"POST {self.n}, uuid:{self.key[1]}@{self.key[0]}{place}"
 
@@ -77,9 +81,9 @@ class Sight(NamedTuple):
 class _Message:
     first: Sight
     refused: float | None = None
-    """Time of a whole answer 400; ``None`` before."""
+    """Time of the first whole answer 400; ``None`` before."""
     done: float | None = None
-    """Time of a whole answer 200; ``None`` before."""
+    """Time of the first whole answer 200; ``None`` before."""
 
 
 @dataclass(slots=True)
@@ -93,45 +97,49 @@ class _Stream:
     refused: set[int] = field(default_factory=set)
     accepted: set[int] = field(default_factory=set)
     told: int = 0
-    """The highest honest ``<lastOrdinal>`` of which at least a byte was sent."""
+    """The highest ``<lastOrdinal>`` of the honest receipts whose sending has begun."""
     heard: list[tuple[int, float]] = field(default_factory=list)
-    """Honest receipts that the sender answered 200, as pairs (number, time)."""
+    """Honest receipts that the sender answered 200: pairs (``<lastOrdinal>``, time of the 200)."""
     open: set[int] = field(default_factory=set)
-    """Numbers whose newest POST has no whole 200 or 400."""
+    """Positions whose newest POST has no whole 200 or 400 yet."""
     stuck: Counter[int] = field(default_factory=Counter)
 
     def gives_up(self, number: int) -> bool:
-        """Return whether a later message declared that ``number`` is never sent."""
+        """Return whether a later message declared that position ``number`` is never sent."""
         return any(below < number < above for below, above in self.leapt)
 
     def heard_before(self, moment: float) -> int:
-        """Return the highest number that the sender knew at ``moment`` to be acknowledged."""
+        """Return the highest position that the sender knew at ``moment`` to be acknowledged.
+
+        Return 0 if the sender knew none.
+        """
         return max((last for last, at in self.heard if at < moment), default=0)
 
 
 class SenderRules:
-    """Finds what the document forbids in the events of a run.
+    """Finds acts of senders that the document forbids, in the events of a run.
 
-    The caller reports the events in the order in which they happen.
+    The caller reports the events in the order in which they happen. Times are in seconds since
+    1970.
     """
 
     def __init__(self) -> None:
         self._messages: dict[Key, _Message] = {}
         self._streams: dict[StreamKey, _Stream] = {}
         self._live: dict[tuple[str, str], StreamKey] = {}
-        """The newest stream from a sender to a queue."""
+        """The newest stream from a sender to a queue, by sender GUID and queue."""
         self._newest: dict[tuple[str, str], int] = {}
-        """The highest ordinal from a sender to a queue.
+        """The highest ordinal that a sender used for a queue, by sender GUID and queue.
 
-        Between queues nothing says which stream is seen first.
+        Ordinals of different queues are not compared, because the streams may arrive in any order.
         """
         self.resends = 0
         """Number of POSTs of a message that was POSTed before."""
 
     def arrived(self, sight: Sight) -> Iterator[Remark]:
-        """Record that a POST was read, and yield the violations.
+        """Record that a POST was read, and yield its violations of the rules.
 
-        Consume the iterator to the end.
+        Consume the iterator to the end: otherwise the POST is only partly recorded.
         """
         known = self._messages.get(sight.key) if sight.has_identifier else None
         if known is not None:
@@ -143,34 +151,39 @@ class SenderRules:
             self._messages[sight.key] = _Message(sight)
 
     def unread(self) -> None:
-        """Record that a connection was dropped before its POST was read."""
+        """Record that a connection was dropped before its POST was read.
+
+        The unread POST may be the one that a blocked stream waits for, so the counts of
+        :data:`BLOCKED_SENDS` begin again.
+        """
         for stream in self._streams.values():
             stream.stuck.clear()
 
     def restarted(self) -> None:
-        """Record that the watcher itself was down.
+        """Record that the process of the destination was restarted.
 
-        Events that the watcher missed in its last moment do not count against the sender.
+        Answers may be missing from the journal, so unanswered POSTs and the counts of
+        :data:`BLOCKED_SENDS` are forgotten.
         """
         for stream in self._streams.values():
             stream.open.clear()
             stream.stuck.clear()
 
     def answering(self, sight: Sight, status: int) -> None:
-        """Record that an answer is about to be written.
+        """Record that the answer ``status`` to a POST is about to be written.
 
-        After a 200 or 400 the sender may send the next number.
+        After a 200 or 400 the sender may send the next position.
         """
         if sight.stream is not None and status in (200, 400):
             self._streams[sight.stream].open.discard(sight.current)
 
     def accepted(self, sight: Sight) -> None:
-        """Record that the message is in its queue."""
+        """Record that the destination has put the message of a reported POST into its queue."""
         if sight.stream is not None:
             self._streams[sight.stream].accepted.add(sight.current)
 
     def answered(self, sight: Sight, status: int, at: float) -> None:
-        """Record that a whole answer was written at the time ``at``."""
+        """Record that the whole answer ``status`` was written at the time ``at``."""
         message = self._messages.get(sight.key) if sight.has_identifier else None
         if message is not None and status == 200:
             message.done = message.done or at
@@ -181,12 +194,18 @@ class SenderRules:
                 self._streams[sight.stream].refused.add(sight.current)
 
     def receipting(self, stream: StreamKey, last: int) -> None:
-        """Record that a stream receipt begins to be sent. Report only honest receipts here."""
+        """Record that an honest stream receipt for position ``last`` is about to be sent.
+
+        Do not report a wrong receipt here. An unknown stream is ignored.
+        """
         if stream in self._streams:
             self._streams[stream].told = max(self._streams[stream].told, last)
 
     def receipted(self, stream: StreamKey, last: int, at: float) -> None:
-        """Record that the sender answered an honest stream receipt with 200 at the time ``at``."""
+        """Record that the sender answered an honest stream receipt with 200 at the time ``at``.
+
+        ``last`` is the position that the receipt acknowledges. An unknown stream is ignored.
+        """
         if stream in self._streams:
             self._streams[stream].heard.append((last, at))
 
@@ -335,7 +354,7 @@ class SenderRules:
 
 
 def _numbers(sight: Sight) -> Iterator[Remark]:
-    """Yield the violations in what one message states about its own place."""
+    """Yield the violations in ``<current>``, ``<previous>`` and ``<start>`` of one message."""
     if sight.current == 0:
         yield Remark("first-number", "2.2.5.3.2", f"{sight.name}: numbers begin at 1")
     if sight.current == 1 and not sight.start:
@@ -351,7 +370,11 @@ def _numbers(sight: Sight) -> Iterator[Remark]:
 
 
 def _previous(sight: Sight, stream: _Stream) -> Iterator[Remark]:
-    """Yield the violations of ``<previous>``: the peer cannot hold the message that it names."""
+    """Yield the violations of ``<previous>``, and count a send that cannot be accepted.
+
+    A violation is a ``<previous>`` that was refused, was never sent or has no answer yet, or a
+    stream that is blocked (:data:`BLOCKED_SENDS`).
+    """
     previous = sight.previous
     if sight.current <= 1 or previous == 0:
         return

@@ -37,7 +37,7 @@ place waits for seconds.
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The bytes of an answer, and whether the connection ends after them.
+    """The bytes of an answer, and whether the connection ends after them (``drop``).
 
     ``written`` is called when the whole answer is in the socket.
     """
@@ -50,17 +50,18 @@ class Reply:
 class Request:
     """A request of which at least one byte has arrived.
 
-    It stays in the socket until :meth:`read`.
+    The bytes stay in the socket until :meth:`read`.
     """
 
     def __init__(self, connection: socket.socket, rest: bytearray) -> None:
         self._connection, self._rest = connection, rest
 
     def read(self) -> tuple[str, bytes]:
-        """Return the head without its empty line, and the content.
+        """Read the request, and return its head (request line and header lines) and its content.
 
-        Raises :class:`MalformedError` for wrong framing, and :class:`OSError` if the connection
-        ends early.
+        An ``Expect: 100-continue`` is answered. Raises :class:`MalformedError` for a wrong framing
+        or a request above :data:`HEAD_MAX` or :data:`CONTENT_MAX`. Raises :class:`OSError` if the
+        connection ends early or is silent for :data:`IDLE_MAX`.
         """
         rest = self._rest
         while (end := rest.find(b"\r\n\r\n")) < 0:
@@ -98,7 +99,7 @@ class Request:
 class Listener:
     """A port that can be closed and opened again with the same number.
 
-    ``serve`` returns the answer to each request.
+    ``serve`` is called for each request, in the thread of its connection, and returns the answer.
     """
 
     def __init__(self, host: str, port: int, serve: Callable[[Request], Reply]) -> None:
@@ -109,7 +110,10 @@ class Listener:
         self._lock = threading.Lock()
 
     def open(self) -> None:
-        """Begin to listen. At the first call port 0 becomes a real number."""
+        """Begin to listen and to serve connections. At the first call port 0 becomes a real number.
+
+        Raises :class:`OSError` if the port is in use.
+        """
         listening = socket.socket()
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((self._host, self.port))
@@ -119,7 +123,7 @@ class Listener:
         threading.Thread(target=self._accept, args=(listening,), name="accept", daemon=True).start()
 
     def close(self) -> None:
-        """Close the port and end every connection."""
+        """Close the port and end every connection, also in the middle of a request."""
         with self._lock:
             listening, self._socket = self._socket, None
             connections, self._connections = self._connections, set()

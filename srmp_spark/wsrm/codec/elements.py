@@ -76,7 +76,7 @@ class Offer:
 
     identifier: str
     endpoint: EndpointReference | None = None
-    """Endpoint that sends the messages of the offered sequence; 1.1 only."""
+    """Endpoint to which the messages about the offered sequence are sent; 1.1 only."""
     expires: int | None = None
     """Life of the offered sequence in milliseconds; 0 means forever."""
     behavior: IncompleteSequenceBehavior | None = None
@@ -140,7 +140,11 @@ class TerminateSequenceResponse:
 
 @dataclass(frozen=True, slots=True)
 class MakeConnection:
-    """Body: a request for a message that waits for this address or sequence."""
+    """Body: a request for a message that waits for this address or sequence.
+
+    The value that the request does not state is ``None``. A request without both is answered with
+    the fault MissingSelection.
+    """
 
     address: str | None = None
     identifier: str | None = None

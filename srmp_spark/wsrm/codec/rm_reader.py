@@ -96,7 +96,8 @@ class Children:
     def expires(self) -> int | None:
         """Remove the next child if it is Expires, and return it in milliseconds, else None.
 
-        0 means never. Raises :class:`RemoteProtocolError` if the text is no duration.
+        0 means that the sequence never expires. Raises :class:`RemoteProtocolError` if the text is
+        no duration.
         """
         found = self.take("Expires")
         return None if found is None else values.duration(found.text, SECTION)
@@ -293,7 +294,8 @@ def read_endpoint(element: Element, addressing: AddressingVersion) -> EndpointRe
 def read_content(element: Element, addressing: AddressingVersion) -> Content:
     """Read the protocol element of the Body, which is not a fault, and return it.
 
-    Raises :class:`RemoteProtocolError` if the element is unknown or invalid.
+    Raises :class:`RemoteProtocolError` if the element is unknown or invalid, and
+    :class:`LocalProtocolError` as :func:`read_endpoint` does.
     """
     namespace, name = split(element.tag)
     if namespace == MAKE_CONNECTION:

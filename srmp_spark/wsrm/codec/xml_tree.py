@@ -70,7 +70,7 @@ class Scope(NamedTuple):
         return None
 
     def all(self) -> dict[str, str]:
-        """Return every prefix that can be used at the element, as a dictionary to its namespace."""
+        """Return a dictionary of every prefix that can be used at the element, to its namespace."""
         found = {} if self.outer is None else self.outer.all()
         return found | dict(self.declared)
 
@@ -80,7 +80,10 @@ EMPTY_SCOPE = Scope({})
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One XML element with its whole content. Comments are dropped."""
+    """One XML element with its texts and child elements in order, without comments.
+
+    Iterating over an element yields its child elements.
+    """
 
     tag: str
     """Name in Clark's notation: ``{namespace}name``."""
@@ -106,7 +109,11 @@ class Tree(NamedTuple):
     soap: SoapVersion
     headers: tuple[Element, ...]
     body: bytes
-    """Bytes between the tags of the Body."""
+    """Bytes between the tags of the Body.
+
+    Namespace declarations that its children need from elements around the Body are added to their
+    tags.
+    """
     protocol: Element | None
     """First element of the Body, or ``None`` unless its namespace is a wanted one."""
 
@@ -129,9 +136,9 @@ class _Open:
 def parse_tree(envelope: bytes, wanted: Container[str]) -> Tree:
     """Parse the SOAP message in ``envelope`` into a tree.
 
-    An element of the Body is parsed only if its namespace is in ``wanted``. Raises
-    :class:`RemoteProtocolError` if the message is not well-formed, is forbidden by SOAP, or exceeds
-    a limit.
+    The first element of the Body becomes :attr:`Tree.protocol` only if its namespace is in
+    ``wanted``; otherwise the Body is checked and kept as bytes. Raises :class:`RemoteProtocolError`
+    if the message is not well-formed, is forbidden by SOAP, or exceeds a limit.
     """
     if len(envelope) > ENVELOPE_MAX:
         raise LimitExceededError(

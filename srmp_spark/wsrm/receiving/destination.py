@@ -158,7 +158,7 @@ class Destination:
         owner: str = "",
         client: str | None = None,
     ) -> Received:
-        """Decide about ``message`` and return the decision.
+        """Decide about ``message``, note the decision in memory, and return it.
 
         Nothing is stored or answered yet. ``payload`` is returned in the :class:`Delivery` of the
         message. ``owner`` is the client that sends, for the limit of sequences of one client.
@@ -403,7 +403,10 @@ class Destination:
         self._created.pop(message_id, None)
 
     def created(self, message_id: str) -> InboundSequence | None:
-        """Return the sequence that the CreateSequence with this MessageID made, or ``None``."""
+        """Return the sequence that the CreateSequence with this MessageID made, or ``None``.
+
+        ``None`` is also the result if the sequence was forgotten since.
+        """
         return self._sequences.get(self._created.get(message_id, ""))
 
     def nothing(self, message: SoapMessage) -> Received:
@@ -642,8 +645,8 @@ class Destination:
         """Return the outputs that answer a message that is stored.
 
         For an answer that :class:`Later` delayed, call this when the wait is over. A source with an
-        address gets an empty answer, and its acknowledgement within ``acknowledgement_interval``,
-        unless it requested one.
+        address gets an empty answer, and its acknowledgement within ``acknowledgement_interval``.
+        If it requested an acknowledgement, the outputs contain it.
         """
         sequence = self._sequences.get(received.identifier)
         if received.kind is Kind.ACKNOWLEDGE and sequence is not None and not sequence.is_anonymous:

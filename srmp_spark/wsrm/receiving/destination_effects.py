@@ -37,7 +37,10 @@ from srmp_spark.wsrm.receiving.inbound_states import InboundState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationSettings:
-    """The settings of one destination. Times are in seconds."""
+    """The settings of one destination. Times are in seconds.
+
+    Each setting is described at the constant that is its default, in :mod:`srmp_spark.wsrm.limits`.
+    """
 
     buffer: int = BUFFER_INITIAL
     """Room of an empty queue, in messages.
@@ -113,8 +116,8 @@ class SequenceRow(NamedTuple):
 class Changes(NamedTuple):
     """The changes of sequences that one commit must hold together with the deliveries.
 
-    ``removed`` are identifiers whose rows are deleted. ``generation`` is the number of the call
-    that returned the changes.
+    ``sequences`` are rows to insert or replace, and ``removed`` are identifiers whose rows are
+    deleted. ``generation`` is the number of the call that returned the changes.
     """
 
     sequences: list[SequenceRow]

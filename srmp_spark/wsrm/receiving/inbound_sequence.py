@@ -167,7 +167,10 @@ class InboundSequence:
         return ready
 
     def hold(self, delivery: Delivery) -> None:
-        """Keep a message after a gap in memory, until the missing messages arrive."""
+        """Keep a message after a gap in memory, until the missing messages arrive.
+
+        The caller has checked the limits of held messages.
+        """
         self.held[delivery.number] = delivery
         self.held_bytes += size_of(delivery.message)
 
@@ -177,7 +180,7 @@ class InboundSequence:
         return delivery
 
     def drop_held(self) -> None:
-        """Discard all messages that wait in memory after a gap."""
+        """Discard all messages that wait in memory after a gap, and set ``held_bytes`` to 0."""
         self.held.clear()
         self.held_bytes = 0
 

@@ -233,8 +233,8 @@ class Source:
     def left(self, number: int, now: float) -> None:
         """Begin the pause before the next repetition of message ``number`` again, from ``now``.
 
-        Call this if the message was sent later than :meth:`poll` returned it. Nothing happens if it
-        is acknowledged.
+        Call this if the message was sent later than :meth:`poll` returned it. Nothing happens if
+        the message is acknowledged.
         """
         if number in self.in_flight:
             self._resends.set(number, now + self._pause(self._tries.get(number, 0)))
@@ -413,8 +413,8 @@ class Source:
     def received(self, message: SoapMessage, now: float) -> list[Event]:
         """Handle a message of the peer, and return the events that it causes.
 
-        The message answers one of this source, or was sent to ``acks_to``. What is about other
-        sequences is ignored.
+        The message answers one of this source, or was sent to ``acks_to``. Its parts about other
+        sequences are ignored.
         """
         events: list[Event] = []
         for ack in message.acknowledgements:

@@ -23,7 +23,9 @@ from srmp_spark.wsrm.limits import (
 class SourceSettings:
     """The address, the versions and the pace of one sequence. Times are in seconds.
 
-    Raises :class:`ValueError` if ``window`` is not 1 to ``WINDOW_MAX``, both included.
+    ``to`` is the URL of the peer. The other settings are described at the constants that are their
+    defaults, in :mod:`srmp_spark.wsrm.limits`. Raises :class:`ValueError` if ``window`` is not 1 to
+    ``WINDOW_MAX``, both included.
     """
 
     to: str

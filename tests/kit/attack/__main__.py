@@ -87,9 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _every_plant(options: argparse.Namespace, seed: int, folder: Path) -> int:
-    """Plant one bug after the other and print how each was found.
+    """Plant one bug after the other, attack each, and print how each was found.
 
-    The function returns 1 if the attack missed a bug, else 0.
+    Return 1 if the attack missed a bug, else 0.
     """
     lines: list[str] = []
     missed = 0
@@ -156,7 +156,11 @@ def _parser() -> argparse.ArgumentParser:
 async def _attack(
     options: argparse.Namespace, seed: int, plant: str, folder: Path
 ) -> tuple[Finding | None, float]:
-    """Attack one target; return the finding, or None, and the number of seconds that passed."""
+    """Attack one target, with the bug ``plant`` unless it is empty.
+
+    Return the finding, or ``None``, and the number of seconds that passed. Without a planted bug a
+    finding is shortened and saved.
+    """
     ports = tuple(dict.fromkeys(options.port or ([BUGS[plant].port] if plant else WALKERS)))
     broken = f", with the planted bug {plant}" if plant else ""
     print(f"seed {seed}, ports {', '.join(ports)}, {options.minutes} minutes{broken}", flush=True)
@@ -190,7 +194,7 @@ async def _attack(
 
 
 async def _keep(where: Path, found: Finding, battle: Battle, folder: Path) -> None:
-    """Save the finding with the walks before it, shortened as far as possible."""
+    """Shorten the walks before the finding as far as possible, and save them with the finding."""
     walks: list[Walk] = [walk for port in battle.recent.values() for walk in port]
     numbers = iter(range(1, 1_000_000))
 

@@ -1,8 +1,9 @@
-"""Makes stages of Arrow bytes: good, changed and hostile; each form is a function of a generator.
+"""Makes stages of Arrow bytes: good, changed and hostile.
 
-A stage comes from a client, and Arrow trusts the bytes that it reads. The hostile forms once ended
-the process that read them, or used up its memory. Since then a separate process, which may end
-alone, checks stages.
+A stage is the Arrow IPC stream of rows that a client uploads for one batch. Arrow trusts the bytes
+that it reads. The hostile forms once ended the process that read them, or used up its memory. Since
+then a separate process, which may end alone, checks stages. Each form is a function that takes a
+random generator and returns the bytes.
 """
 
 from __future__ import annotations
@@ -18,21 +19,27 @@ import pyarrow as pa
 from tests.kit.fuzz.mutators import Mutator
 
 ROWS = 1234
-"""Rows of the stages that are changed; no other number in these stages has the same eight bytes."""
+"""Number of rows in the stages that are changed.
+
+No other number in these stages has the same eight bytes, so the row count can be found and
+replaced.
+"""
 BODY = b"abcd"
 BOMB_BYTES = 650 * 1024 * 1024
-"""Size of a compressed stage of 20 KB after decompression: ten times the limit of a record batch.
-"""
+"""Size after decompression of a stage of 20 KB: ten times the limit of a record batch."""
 MEGABYTE = 1024 * 1024
 NOWHERE = "http://127.0.0.1:9/msmq/private$/q"
-"""Destination of rows that no commit names."""
+"""Destination of rows that must never be sent; no server listens at the address."""
 _MUTATOR = Mutator([b"\xff" * 8, bytes(16), struct.pack("<q", 2**62), struct.pack("<i", -1)], [])
 
 
 def stream_of(
     bodies: Sequence[bytes], destination: str = NOWHERE, compression: str | None = None
 ) -> bytes:
-    """Return a stage as a good client writes it."""
+    """Return a stage with the columns ``body`` and ``destination``, as a good client writes it.
+
+    ``compression`` is ``zstd``, ``lz4`` or ``None``.
+    """
     return _stream(_rows(bodies, destination), compression)
 
 
@@ -64,7 +71,7 @@ def mutated(rng: Random) -> bytes:
 
 
 def flipped(rng: Random) -> bytes:
-    """Return a good stage with some changed bytes and the same length."""
+    """Return a good stage of the same length in which up to 40 bytes are changed."""
     data = bytearray(_plain(rng))
     for _ in range(rng.choice((1, 4, 40))):
         data[rng.randrange(len(data))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
@@ -82,7 +89,7 @@ def truncated(rng: Random) -> bytes:
 
 
 def octets(rng: Random) -> bytes:
-    """Return random bytes of a random length."""
+    """Return 1, 8, 100 or 100,000 random bytes."""
     return rng.randbytes(rng.choice((1, 8, 100, 100_000)))
 
 
@@ -185,7 +192,7 @@ HOSTILE: dict[str, Callable[[Random], bytes]] = {
     "utf8": no_utf8,
     "columns": other_columns,
 }
-"""Forms that must be refused, whatever the generator draws."""
+"""Name → form that must be refused, whatever the generator draws."""
 ANYHOW: dict[str, Callable[[Random], bytes]] = {"mutated": mutated, "flipped": flipped}
-"""Forms that may be valid by chance."""
+"""Name → form that may be valid by chance, so the stage may be accepted or refused."""
 FORMS = HOSTILE | ANYHOW

@@ -1,4 +1,4 @@
-"""Runs a battle: one target, its witness, and walks until a finding or until the time is over."""
+"""Runs a battle: one target, its witness, and walks, until a finding or the end of the time."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ LINGER_SECONDS = 2 * max(PULL_MAX, SENT_MAX) + 15.0
 The time is doubled, because on a busy machine the patience of walks doubles.
 """
 RECENT_MAX = 60
-"""Walks of each port that are kept, to be played again after a finding."""
+"""Number of the latest walks of each port that are kept, to be played again after a finding."""
 SETTLE_SECONDS = 1.0
-"""Seconds after the last step of a replay, because the step's effects may be late."""
+"""Pause after the last step of a replay, in seconds, because the step's effects may be late."""
 
 
 class Battle:
@@ -55,14 +55,17 @@ class Battle:
         self.worst: Counter[str] = Counter()
         self.restarts = 0
         self._awaited = 0
-        """Number of walks in progress that wait for their results."""
+        """Number of walks in progress that wait for their results (:attr:`Walker.is_awaited`)."""
         self.acknowledged = 0
         self._witness: asyncio.subprocess.Process | None = None
         self.scene: Scene
 
     @contextlib.asynccontextmanager
     async def fought(self) -> AsyncIterator[Battle]:
-        """Start the target and the witness, and end them in any case."""
+        """Start the servers, the target and the witness; end all of them in any case.
+
+        Raises :class:`ServeFailedError` if the target does not become ready.
+        """
         try:
             for remote in self.remotes.values():
                 remote.start()
@@ -118,7 +121,10 @@ class Battle:
     # --- judging ----------------------------------------------------------------------------------
 
     async def look(self) -> Finding | None:
-        """Check the process, its log and the witness; return the first finding, or None."""
+        """Check the process, its log and the witness, and return a finding, or ``None``.
+
+        If there are several findings, that of the process has precedence.
+        """
         found = await asyncio.to_thread(self.target.look)
         report = await self._ask_witness("report")
         if found is None and report["findings"]:
@@ -126,7 +132,11 @@ class Battle:
         return found
 
     async def restart(self) -> Finding | None:
-        """Kill the target and start it again; return a finding if data was lost or set aside."""
+        """Kill the target, start it again, and check its stored rows.
+
+        Return a finding if the witness had one, the target does not become ready or answer, or data
+        was lost or set aside; else ``None``.
+        """
         report = await self._ask_witness("pause")
         if report["findings"]:
             return Finding(**report["findings"][0])
@@ -177,7 +187,9 @@ class Battle:
     ) -> Finding | None:
         """Play random walks at all ``ports`` and return the first finding.
 
-        The result is None if there is no finding at the time ``until``, of ``time.monotonic``.
+        The walks follow from ``seed``. The target is killed and started again after each round of
+        :data:`ROUND_SECONDS`. ``progress`` is called about twice a second. The result is ``None``
+        if there is no finding at the time ``until``.
         """
         number = 0
         while time.monotonic() < until:
@@ -232,10 +244,10 @@ class Battle:
             await self.play(walk, end)
 
     def _goes_on(self, port: str, end: float) -> bool:
-        """Return whether walks of ``port`` go on: until ``end``, or while other walks wait.
+        """Return whether the walks of ``port`` may go on.
 
-        After ``end`` the walks that nobody waits for go on until the awaited walks have their
-        results.
+        They go on until ``end``. After ``end``, walks that are not awaited go on for at most
+        :data:`LINGER_SECONDS`, while awaited walks still wait for their results.
         """
         now = time.monotonic()
         return now < end or (
@@ -243,7 +255,10 @@ class Battle:
         )
 
     async def play(self, walk: Walk, end: float) -> None:
-        """Play one walk. Raises :class:`FoundError` for a finding."""
+        """Play one walk; stop after a step when the walks of its port may no longer go on.
+
+        Raises :class:`FoundError` for a finding.
+        """
         self.scene.sequences[walk.port] += 1
         player = WALKERS[walk.port].player(self.scene)
         self._awaited += WALKERS[walk.port].is_awaited
@@ -257,9 +272,10 @@ class Battle:
             await player.close()
 
     async def replay(self, walks: Sequence[Walk]) -> Finding | None:
-        """Play ``walks``, then restart the target; return the finding, or None.
+        """Play ``walks`` for at most 300 s, then restart the target.
 
-        The walks of one port run one after the other. All ports run at the same time.
+        Return the finding, or ``None``. The walks of one port run one after the other. All ports
+        run at the same time.
         """
         end = time.monotonic() + 300
 
@@ -283,7 +299,11 @@ def _found_by(task: asyncio.Task[None]) -> Finding | None:
 
 
 async def replayed(walks: Sequence[Walk], folder: Path, *, plant: str = "") -> Finding | None:
-    """Play ``walks`` at a new target; return the finding, or None."""
+    """Play ``walks`` at a new target with its data in ``folder``.
+
+    Return the finding, or ``None``. ``plant`` names a bug to plant, or is empty. A target that does
+    not become ready is a finding.
+    """
     try:
         async with Battle(folder, plant=plant).fought() as battle:
             return await battle.replay(walks)

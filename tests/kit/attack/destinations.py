@@ -1,4 +1,4 @@
-"""The destinations of the target: a good queue manager that checks messages, and a hostile server.
+"""The destinations of the target: a good one that checks messages, and a hostile server.
 
 Every message for the good destination must arrive there once. Messages must arrive in order where
 the order is promised. These rules hold whatever the hostile server does at the same time. Messages
@@ -15,22 +15,29 @@ from tests.kit.attack.hostile_http import HostileServer
 from tests.kit.attack.judge import Finding
 
 STREAM, PLAIN, STAGED = "private$/stream", "private$/plain", "private$/staged"
-"""Queues of the good destination: transactional messages, recoverable ones, and rows of stages."""
+"""Queues of the good destination for transactional messages, recoverable ones, and stages."""
 ASTRAY = "private$/astray"
 """Queue of the good destination that receives no message; redirects lead to it."""
 ORDERED = frozenset({STREAM, STAGED})
 BAD_MAX = 400
-"""Queues of the hostile server.
+"""Number of queues of the hostile server.
 
-The number is higher than the number of connections that troubled destinations may hold
+The number is higher than the number of connections that destinations without an answer may hold
 (TROUBLED_MAX).
 """
 KINDS = ("stream", "plain", "express", "wsrm")
-"""The ways in which messages are sent to the hostile server."""
+"""The ways in which messages are sent to the hostile server.
+
+``stream``, ``plain`` and ``express`` are transactional, recoverable and express messages of SRMP;
+``wsrm`` is WS-ReliableMessaging.
+"""
 
 
 class Destinations:
-    """One good destination and one hostile one, through all starts of the target."""
+    """One good destination and one hostile one, which outlive each restart of the target.
+
+    The body of a message for the good destination is a number, from 1 in each queue.
+    """
 
     def __init__(self) -> None:
         self.good = Destination()
@@ -55,7 +62,7 @@ class Destinations:
         return self.good.url(queue)
 
     def bad_url(self, number: int, kind: str) -> str:
-        """Return the URL of queue ``number`` of the hostile server."""
+        """Return the URL of queue ``number`` of the hostile server for messages of ``kind``."""
         if kind == "wsrm":
             return f"wsrm:http://127.0.0.1:{self.bad.port}/bad{number}"
         return f"http://127.0.0.1:{self.bad.port}/msmq/private$/bad{number}"
@@ -63,7 +70,7 @@ class Destinations:
     # --- what must have become of it --------------------------------------------------------------
 
     def ask(self, queue: str, count: int) -> list[int]:
-        """Return the next ``count`` numbers for a queue.
+        """Reserve the next ``count`` numbers of a queue and return them.
 
         Messages with these numbers may arrive from now on.
         """
@@ -73,13 +80,14 @@ class Destinations:
         return numbers
 
     def taken(self, queue: str, numbers: list[int]) -> None:
-        """Record that the target accepted ``numbers``, so these messages must arrive."""
+        """Record that the target accepted the messages ``numbers``, so they must arrive."""
         self._taken[queue].update(numbers)
 
     def problem(self) -> Finding | None:
-        """Return a finding if messages are missing, doubled, disordered or unexpected, else None.
+        """Return a finding if messages are missing, doubled, disordered or unexpected.
 
-        A missing message may still be in flight, so call this method again later.
+        A broken rule of [MC-MQSRM] is a finding too. Return ``None`` otherwise. A missing message
+        may still be in flight, so call this method again later.
         """
         queues = self.good.queues
         if unknown := queues.keys() - self._asked.keys():

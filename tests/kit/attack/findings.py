@@ -13,9 +13,10 @@ from tests.kit.attack.steps import Walk
 
 
 def save(folder: Path, finding: Finding, walks: Sequence[Walk]) -> Path:
-    """Write a finding to a file below ``folder`` and return the path.
+    """Write a finding and its walks to a JSON file in ``folder``, and return the path.
 
-    The file's name follows from its content.
+    The folder is made if needed. The name follows from the content, so a second save changes
+    nothing.
     """
     text = json.dumps(
         {
@@ -33,6 +34,10 @@ def save(folder: Path, finding: Finding, walks: Sequence[Walk]) -> Path:
 
 
 def load(path: Path) -> list[Walk]:
-    """Read the walks of a finding's file. Raises :class:`ValueError` if it holds no finding."""
+    """Read the walks of a finding's file.
+
+    Raises :class:`OSError` if the file cannot be read, and :class:`ValueError`, :class:`KeyError`
+    or :class:`TypeError` if it holds no finding.
+    """
     value: dict[str, Any] = json.loads(path.read_text())
     return [Walk.of_json(walk) for walk in value["walks"]]

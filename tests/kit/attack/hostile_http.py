@@ -1,4 +1,4 @@
-"""A hostile HTTP server to which our sender posts messages.
+"""A hostile HTTP server to which the target's sender posts messages.
 
 The server answers as no receiving queue manager does, or not at all. The server has its own thread,
 and one behaviour at a time. Without a behaviour the server is honest: it answers every POST with
@@ -58,7 +58,7 @@ BEHAVIOURS = (
 )
 """The behaviours that :meth:`HostileServer.behave` accepts."""
 BUFFER_MAX = 1_000_000
-"""Most bytes of an endless answer that wait to be read."""
+"""Unsent bytes of an endless answer at which the server waits for the peer to read."""
 SLOW_SECONDS = 0.5
 """Seconds between two bytes of a slow answer."""
 CONTENT_MAX = 16_000_000
@@ -146,7 +146,7 @@ class HostileServer:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def start(self) -> None:
-        """Start the thread and listen."""
+        """Start the thread and listen, with the honest behaviour."""
         self._thread.start()
         self._run(self._listen)
 
@@ -158,9 +158,10 @@ class HostileServer:
         self._loop.close()
 
     def behave(self, what: str, seed: int) -> None:
-        """Change the behaviour until the next call; an empty ``what`` means honest.
+        """Change the behaviour to ``what``, one of :data:`BEHAVIOURS`, until the next call.
 
-        All connections are closed, so the new behaviour starts on new connections.
+        An empty ``what`` means honest. ``seed`` decides the random answers. All connections are
+        closed, so the new behaviour starts on new connections.
         """
 
         async def change() -> None:
@@ -222,7 +223,10 @@ class _Connection(asyncio.Protocol):
             self._answer(*request)
 
     def _take(self) -> tuple[str, bytes] | None:
-        """Return the fields and the content of a complete request, or None if it is incomplete."""
+        """Remove a complete request from the buffer, and return its header lines and its content.
+
+        Return ``None`` if the request is incomplete or longer than :data:`CONTENT_MAX`.
+        """
         end = self._data.find(b"\r\n\r\n")
         if end < 0 or len(self._data) > CONTENT_MAX:
             return None
@@ -328,7 +332,7 @@ def _head(status: int, rng: Random) -> bytes:
 
 
 def _lies(message: Incoming, rng: Random) -> list[Owed]:
-    """Return false receipts for a message.
+    """Return up to 20 false receipts for a message, or none if it requests no receipt.
 
     The receipts name positions that are too high, other streams, or messages that were never sent.
     """

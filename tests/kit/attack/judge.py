@@ -10,7 +10,7 @@ HEALTHZ_MAX = 0.25
 A later answer means that something blocked the loop that accepts connections.
 """
 HONEST_MAX = 3.0
-"""Longest time, in seconds, until a good sender's message is stored and answered during the attack.
+"""Longest time, in seconds, until a good sender's message is stored and answered.
 
 The sender shares the disk and the cores with the attack. The limit detects starvation and does not
 measure speed.
@@ -39,7 +39,10 @@ A destination that does not answer holds a needed connection for at most 30 s. M
 flight at a kill are sent again after a resend interval.
 """
 ANSWER_MAX = 30.0
-"""Longest time, in seconds, until a complete request is answered or its connection is closed."""
+"""Longest time, in seconds, until a complete request is answered.
+
+Instead of an answer the port may also close the connection.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Finding:
     """An event that must not happen."""
 
     kind: str
-    """One word that says what was broken; a replay must find the same kind."""
+    """One word that says what was broken. A replay must end with a finding of the same kind."""
     detail: str
 
     def __str__(self) -> str:
@@ -55,7 +58,7 @@ class Finding:
 
 
 class FoundError(Exception):
-    """A walker itself sees a finding."""
+    """Raised by a walker that sees a finding itself. ``finding`` has it."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(str(finding))
@@ -63,6 +66,9 @@ class FoundError(Exception):
 
 
 def check_status(port: str, status: int, allowed: frozenset[int], sent: str) -> None:
-    """Raise :class:`FoundError` if ``status`` is not in ``allowed``."""
+    """Raise :class:`FoundError` if the HTTP ``status`` is not in ``allowed``.
+
+    ``port`` and ``sent`` (a description of the request) are only for the text of the finding.
+    """
     if status not in allowed:
         raise FoundError(Finding("answer", f"{port} answered {status} to {sent}"))

@@ -11,11 +11,11 @@ from pathlib import Path
 class Patience:
     """A waiting time whose limit is extended by time in which the target had no core.
 
-    The extension at most doubles the limit.
+    The extension at most doubles the limit. The object does not wait; the caller asks it.
     """
 
     def __init__(self, seconds: float, pid: int = 0) -> None:
-        """Start to wait for up to ``seconds``.
+        """Begin a waiting time of ``seconds``.
 
         The processes that count are ``pid`` and its descendants. Without ``pid`` they are this
         process and its descendants, one of which is the target.
@@ -42,22 +42,26 @@ class Patience:
 
 
 def memory_of(pid: int) -> int:
-    """Return the resident bytes of a process and all its descendants."""
+    """Return the sum of the resident bytes of a process and all its descendants.
+
+    Memory that processes share counts once for each. A process that has ended counts 0.
+    """
     return sum(_resident(each) for each in _family_of(pid))
 
 
 def waits_of(pid: int) -> dict[int, float]:
-    """Return the seconds in which threads could run but had no core, by process.
+    """Return the seconds in which threads could run but had no core, by process id.
 
-    The processes are ``pid`` and all its descendants.
+    The seconds are since each process began, summed over its threads. The processes are ``pid`` and
+    all its descendants.
     """
     return {each: waited_in_turn(each) for each in _family_of(pid)}
 
 
 def longest(before: Mapping[int, float], after: Mapping[int, float]) -> float:
-    """Return the longest time without a core of one process.
+    """Return the longest increase between two results of :func:`waits_of`, in seconds.
 
-    ``before`` and ``after`` are two results of :func:`waits_of`.
+    Only processes in both ``before`` and ``after`` count. Return 0 if there is none.
     """
     return max(
         (seconds - before[each] for each, seconds in after.items() if each in before), default=0.0
@@ -65,7 +69,7 @@ def longest(before: Mapping[int, float], after: Mapping[int, float]) -> float:
 
 
 def waited_in_turn(pid: int) -> float:
-    """Return the sum, over all threads of a process, of the seconds without a core.
+    """Return the seconds in which threads of a process could run but had no core, summed.
 
     Work that one thread passes to another waits for each of the threads, so the times add up.
     """

@@ -1,4 +1,4 @@
-"""Shortens a finding: leaves out walks, then steps, while the rest still leads to the finding."""
+"""Shortens a finding: leaves out walks and steps while the rest still leads to the finding."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ Replay = Callable[[Sequence[Walk]], Awaitable[Finding | None]]
 async def minimised(
     walks: Sequence[Walk], kind: str, replay: Replay, until: float
 ) -> tuple[Walk, ...] | None:
-    """Return the shortest walks that still lead to a finding of ``kind``.
+    """Return walks, shortened as far as possible, that still lead to a finding of ``kind``.
 
-    The result is ``None`` if all walks together do not lead to the finding. At the time ``until``,
-    of ``time.monotonic``, the search ends with the shortest walks so far.
+    The result is ``None`` if all ``walks`` together do not lead to the finding. Each trial removes
+    some walks or steps and calls ``replay``. At the time ``until`` the search ends with the
+    shortest walks so far.
     """
 
     async def leads(some: Sequence[Walk]) -> bool:
@@ -49,7 +50,10 @@ async def minimised(
 async def _without(
     kept: tuple[Walk, ...], leads: Callable[[Sequence[Walk]], Awaitable[bool]], until: float
 ) -> tuple[Walk, ...]:
-    """Leave out walks, many at once at first, and return the rest."""
+    """Leave out walks, many at once at first, and return those that are still needed.
+
+    ``leads`` returns whether some walks lead to the finding. The search ends at the time ``until``.
+    """
     size = max(1, len(kept) // 2)
     while size and len(kept) > 1 and time.monotonic() < until:
         at = 0

@@ -29,9 +29,9 @@ START = 7
 RESPONSE_HEAD = bytes((0, 0, 0, 0, 1, 0, 0, 0))
 """The head of a response without stub, in the context of NDR64."""
 EMPTY_AT_ONCE = 20_000
-"""Empty fragments that are written together."""
+"""Number of empty fragments that are written together."""
 HUGE_FRAGMENTS = 160
-"""Fragments of 60,000 bytes: more than twice the limit of one response."""
+"""Number of fragments of 60,000 bytes: together more than twice the limit of one response."""
 MUTATOR = Mutator([bytes(16), b"\xff" * 8], [])
 BEHAVIOURS = (
     "empty",
@@ -48,16 +48,20 @@ BEHAVIOURS = (
 )
 """The behaviours that :meth:`HostileRemote.behave` accepts."""
 WORDS = {"loops": ("does not go on", "UNREADABLE_WALKED_MAX"), "empty": ("FRAGMENTS_MAX",)}
-"""By behaviour: words of which the target must show one to an operator.
+"""By behaviour: words, one of which must be in the ``last_error`` of the subscription.
 
 Without a limit in the target these behaviours would cost endless work.
 """
 LIES = frozenset({"octets", "mutant", "stranger"})
-"""Behaviours after which it is unknown what the reader received."""
+"""Behaviours after which it is unknown which messages the reader received."""
 
 
 class HostileRemote:
-    """One remote queue, with the target's queue that receives its messages."""
+    """One remote queue, with the queue of the target that a subscription copies or moves it to.
+
+    The body of a message holds its number, from 1. A message has a *form*
+    (:mod:`tests.kit.remote.forms`) that the reader can or cannot read.
+    """
 
     def __init__(self, mode: str) -> None:
         """Prepare the remote queue for a subscription with ``mode``: ``move`` or ``copy``."""
@@ -68,12 +72,12 @@ class HostileRemote:
         self._rows: Counter[int] = Counter()
         self._read_to = 0
         self._judged_after = 0
-        """Messages with numbers up to this one are not judged."""
+        """Messages with a number up to this value are not judged."""
         self._lies = False
         self._behaviour = ""
 
     def config(self) -> str:
-        """Return the subscription's part of the target's configuration."""
+        """Return the text of the subscription for the target's configuration file."""
         return (
             f'[[subscription]]\nhost = "127.0.0.1:{self.server.port}"\nqueue = '
             "'private$\\orders'\n"
@@ -100,7 +104,10 @@ class HostileRemote:
     # --- what it does -----------------------------------------------------------------------------
 
     def put(self, count: int, form: str, *, at_the_head: bool) -> None:
-        """Put ``count`` messages of one form into the queue, before or after all others."""
+        """Put ``count`` messages of one form into the queue.
+
+        With ``at_the_head`` they have the highest priority, otherwise the lowest.
+        """
 
         def fill(queue: ForeignQueue) -> None:
             for _ in range(count):
@@ -112,7 +119,10 @@ class HostileRemote:
         self.server.look(fill)
 
     def behave(self, what: str, seed: int) -> None:
-        """Start a hostile behaviour, which lasts until :meth:`be_honest`."""
+        """Start the hostile behaviour ``what``, one of :data:`BEHAVIOURS`.
+
+        The behaviour lasts until :meth:`be_honest`. ``seed`` decides the random answers.
+        """
         self.be_honest()
         self._behaviour = what
         self._lies = self._lies or what in LIES
@@ -182,9 +192,11 @@ class HostileRemote:
     # --- what must have become of it --------------------------------------------------------------
 
     def problem(self, api: str, token: str, epoch: str) -> Finding | None:
-        """Return a finding if messages are missing or doubled in the target, else None.
+        """Return a finding if messages are missing or doubled in the target, else ``None``.
 
-        A missing message may still be in flight, so call this method again later.
+        A missing message may still be in flight, so call this method again later. Raises
+        :class:`~srmp_spark.errors.ApiError` or :class:`~srmp_spark.errors.ApiUnreachableError` if
+        the API does not return the rows.
         """
         client = QueueManagerClient(api, token, retry_seconds=30)
         end = client.range(self.local, epoch=epoch, after=0).end
@@ -214,7 +226,8 @@ class HostileRemote:
     def _expected(self, queue: ForeignQueue) -> tuple[set[int], set[int]]:
         """Return the numbers of the readable messages, and of those that the reader removed.
 
-        After lies only messages that arrived later count.
+        Only messages that are judged count. After a behaviour of :data:`LIES` only the newest
+        message is judged.
         """
         after = queue.sequence - 1 if self._lies else self._judged_after
         there = {
@@ -227,7 +240,10 @@ class HostileRemote:
         }
 
     def has_told(self, api: str, token: str, what: str) -> bool:
-        """Return whether the target's status names this behaviour with one of :data:`WORDS`."""
+        """Return whether the subscription's ``last_error`` names the behaviour ``what``.
+
+        The error names it with one of its :data:`WORDS`. Raises the errors of :meth:`problem`.
+        """
         told = self._trouble(QueueManagerClient(api, token, retry_seconds=30))
         return any(word in told for word in WORDS[what])
 
@@ -236,7 +252,7 @@ class HostileRemote:
         return "; ".join(str(each["last_error"]) for each in entries if each["to"] == self.local)
 
     def settled(self) -> None:
-        """Forget what was judged, and remove the messages that are not locked.
+        """Exclude the messages so far from later judgements, and remove those that are not locked.
 
         The removal acts like another reader that receives the unreadable messages.
         """

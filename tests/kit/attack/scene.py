@@ -12,9 +12,9 @@ from tests.kit.attack.remotes import HostileRemote
 SHARED = "private$/shared"
 """Queue to which all clients send, good and bad ones."""
 SECRET = "private$/secret"  # noqa: S105  # This is the name of a queue.
-"""Queue that no restricted token may access; its messages hold a canary."""
+"""Queue that no restricted token may access. Each of its messages holds :data:`CANARY`."""
 OWN = "private$/low"
-"""Queue of the restricted tokens."""
+"""The only queue that restricted tokens may access."""
 HONEST = "private$/honest"
 """Queue of the good sender; no walker sends to it."""
 GROUP = "239.192.77.1"
@@ -38,7 +38,10 @@ ACCOUNT, PASSWORD = "LAB\\reader", "reader's password"
 
 @dataclass(slots=True)
 class Scene:
-    """The ports and secrets of one target, with the walkers' counters."""
+    """The ports and secrets of one target, with the walkers' counters.
+
+    The scene is valid also after a restart of the target.
+    """
 
     ports: dict[str, tuple[str, int]]
     """Host and port by name: srmp, wsrm, api, rpc, mapper, pgm."""
@@ -56,7 +59,7 @@ class Scene:
     """Number of walks by port."""
 
     def check_secrets(self, port: str, content: bytes) -> None:
-        """Raise :class:`FoundError` if ``content`` holds a secret."""
+        """Raise :class:`FoundError` if ``content``, an answer of ``port``, holds a secret."""
         for secret in self.secrets:
             if secret.encode() in content:
                 raise FoundError(

@@ -14,9 +14,10 @@ NEIGHBOUR = "5e1f0d5e-1f0d-5e1f-0d5e-1f0d5e1f0d5f"
 
 
 def leave_secrets(scene: Scene) -> None:
-    """Send messages to the secret queue, and one large message to the restricted tokens' queue.
+    """Post two messages to the secret queue, and one of 4 MB to the restricted tokens' queue.
 
-    No restricted identity may see the messages of the secret queue.
+    The identity of the secret messages' sender becomes a secret too. Raises :class:`RuntimeError`
+    if the target refuses a message.
     """
     host, port = scene.ports["srmp"]
     scene.secrets.add(OWNER)

@@ -47,9 +47,11 @@ _LETTER = "ü"
 
 
 def envelope_of(given: Any, identifier: str, sent: int) -> str:  # noqa: ANN401  # a mapping of JSON values
-    """Return the message of one step as an attacker may write it.
+    """Return the SOAP envelope of one step as an attacker may write it.
 
-    The message may be one that our own encoder refuses to write.
+    ``given`` has the values of the step, ``identifier`` is that of the sequence, and ``sent`` a
+    number for the message identifier. The encoder of srmp-spark would refuse to write some of the
+    envelopes.
     """
     soap, addressing, rm = VERSIONS[given["version"]]
     operation, number = given["op"], given["number"]
@@ -101,9 +103,9 @@ def envelope_of(given: Any, identifier: str, sent: int) -> str:  # noqa: ANN401 
 
 
 def _prefixes(given: Any) -> tuple[str, str, str]:  # noqa: ANN401  # a mapping of JSON values
-    """Return the declarations for Envelope and Body, and a text for the body.
+    """Return the namespace declarations for Envelope and Body, and a filling for the body.
 
-    The text is expensive for a reader that searches it for the prefixes.
+    The filling is expensive for a reader that searches it for the prefixes.
     """
     if "prefixes" not in given:
         return "", "", "x"

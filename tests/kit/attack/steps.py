@@ -9,18 +9,18 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One action of a walker; ``given`` holds only values of JSON."""
+    """One action of a walker. ``kind`` names it; ``given`` has its arguments as JSON values."""
 
     kind: str
     given: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return this step in the form of a finding's file."""
+        """Return this step as a dictionary, in the form of a finding's file."""
         return {"kind": self.kind, **self.given}
 
     @staticmethod
     def of_json(value: Mapping[str, Any]) -> Step:
-        """Return the step that :meth:`as_json` wrote."""
+        """Return the step of a dictionary that :meth:`as_json` returned."""
         rest = {key: each for key, each in value.items() if key != "kind"}
         return Step(str(value["kind"]), rest)
 
@@ -36,7 +36,7 @@ class Walk:
     steps: Sequence[Step]
 
     def as_json(self) -> dict[str, Any]:
-        """Return this walk in the form of a finding's file."""
+        """Return this walk as a dictionary, in the form of a finding's file."""
         return {
             "port": self.port,
             "seed": self.seed,
@@ -45,6 +45,6 @@ class Walk:
 
     @staticmethod
     def of_json(value: Mapping[str, Any]) -> Walk:
-        """Return the walk that :meth:`as_json` wrote."""
+        """Return the walk of a dictionary that :meth:`as_json` returned."""
         steps = tuple(Step.of_json(step) for step in value["steps"])
         return Walk(str(value["port"]), str(value["seed"]), steps)

@@ -1,4 +1,7 @@
-"""The target: a real ``serve`` with every port open, with checks of its memory, log and process."""
+"""The target: a real ``serve`` with every port open, and checks of what it does.
+
+The memory, the log and the process are checked.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,8 @@ from tests.kit.attack.scene import (
 WSRM_BUFFER = 64
 """Number of unread messages at which clients of WS-ReliableMessaging must wait.
 
-One sequence may hold the same number of messages after a gap. If a client's gap counted against the
-other clients, it would stop them at once. The witness reads the queue during the whole attack.
+A sequence also holds at most this number of messages after a gap. If a client's gap counted against
+the other clients, it would stop them at once. The witness reads the queue during the whole attack.
 """
 _BAD = re.compile(
     r"Traceback \(most recent call last\)|\w+\.died pid=|\.silent "
@@ -88,12 +91,15 @@ class Target:
         self.memory_worst = 0
 
     def start(self) -> Scene:
-        """Start the target and return its scene. Raises :class:`ServeFailedError`."""
+        """Start the target and return its scene.
+
+        Raises :class:`ServeFailedError` if the target does not become ready.
+        """
         self.running.start()
         return self.scene()
 
     def scene(self) -> Scene:
-        """Return the addresses of the target's ports."""
+        """Return a new scene with the addresses of the running target, and counters at zero."""
         host, _, port = self.running.api.partition("://")[2].rpartition(":")
         rpc, _, rpc_port = self.running.ready["rpc"].rpartition(":")
         ports = {
@@ -109,9 +115,9 @@ class Target:
         )
 
     def restart(self) -> Finding | None:
-        """Kill the target with signal 9 and start it again.
+        """Kill the target with signal 9 and start it again on the same ports.
 
-        The method returns a finding if the target does not become ready, else None.
+        Return a finding if the target does not become ready, else ``None``.
         """
         self.running.kill9()
         # The helpers of the killed process may log errors, which are no finding.
@@ -128,9 +134,9 @@ class Target:
             self.running.kill9()
 
     def look(self) -> Finding | None:
-        """Return a finding if something is wrong with the process, else None.
+        """Return a finding if the process has ended, uses too much memory, or has logged a fault.
 
-        The process may have ended, use too much memory, or have logged a fault.
+        Return ``None`` otherwise. Each line of the log is checked only once.
         """
         process = self.running.process
         assert process is not None, "it was started"

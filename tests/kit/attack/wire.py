@@ -13,22 +13,22 @@ from random import Random
 from tests.kit.attack.judge import ANSWER_MAX
 
 ANSWER_BYTES_MAX = 64_000_000
-"""Most bytes of one answer; a longer answer is cut off and counts as closed."""
+"""Most bytes of the content of one answer; a longer content is cut off."""
 CONNECT_SECONDS = 10.0
 """Longest wait for a connection, in seconds; a full listener may let a client wait."""
 
 
 class ClosedError(Exception):
-    """The other end closed the connection before a complete answer arrived."""
+    """Raised when the other end closes the connection or sends no valid answer."""
 
 
 class SilentError(Exception):
-    """No answer arrived for :data:`ANSWER_MAX` seconds on an open connection."""
+    """Raised when no complete answer arrives in time on an open connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer of HTTP: status, header fields and content."""
+    """One answer of HTTP: status, header fields (names in lower case) and content."""
 
     status: int
     headers: Mapping[str, str]
@@ -45,10 +45,11 @@ class Connection:
     async def open(
         cls, address: tuple[str, int], who: str = "127.0.0.2", *, reads: bool = True
     ) -> Connection:
-        """Connect from the loopback address ``who``. Raises :class:`ClosedError`.
+        """Connect to ``address`` from the loopback address ``who``.
 
         If ``reads`` is false, the receive buffer is small, so that the target cannot send its
-        answers.
+        answers. Raises :class:`ClosedError` if there is no connection after
+        :data:`CONNECT_SECONDS`.
         """
         limit = 1 << 20 if reads else 1 << 10
         try:
@@ -59,7 +60,11 @@ class Connection:
         return cls(reader, writer)
 
     async def send(self, pieces: Iterable[bytes], pause: float = 0.0) -> None:
-        """Send ``pieces`` with ``pause`` seconds between them. Raises :class:`ClosedError`."""
+        """Send ``pieces`` with ``pause`` seconds after each.
+
+        Raises :class:`ClosedError` if the connection ends, or a piece is not accepted within
+        :data:`ANSWER_MAX`.
+        """
         try:
             for piece in pieces:
                 self._writer.write(piece)
@@ -70,7 +75,11 @@ class Connection:
             raise ClosedError(repr(error)) from None
 
     async def answer(self, timeout: float = ANSWER_MAX) -> Answer:
-        """Read one answer of HTTP. Raises :class:`ClosedError` or :class:`SilentError`."""
+        """Read one answer of HTTP, without the interim answers (1xx) before it.
+
+        Raises :class:`ClosedError` if the connection ends or the answer is malformed, and
+        :class:`SilentError` after ``timeout`` seconds.
+        """
         try:
             return await asyncio.wait_for(self._answer(), timeout)
         except asyncio.TimeoutError:
@@ -115,7 +124,11 @@ class Connection:
         return bytes(content)
 
     async def read(self, size: int, timeout: float) -> bytes:
-        """Read exactly ``size`` bytes. Raises :class:`ClosedError` or :class:`SilentError`."""
+        """Read exactly ``size`` bytes.
+
+        Raises :class:`ClosedError` if the connection ends, and :class:`SilentError` after
+        ``timeout`` seconds.
+        """
         try:
             return await asyncio.wait_for(self._reader.readexactly(size), timeout)
         except asyncio.TimeoutError:
@@ -124,9 +137,10 @@ class Connection:
             raise ClosedError(repr(error)) from None
 
     async def is_closed(self, within: float) -> bool:
-        """Return whether the other end closes the connection within ``within`` seconds.
+        """Wait until the other end closes the connection, and return ``True``.
 
-        Data that the other end sends is discarded.
+        Return ``False`` if the connection is open after ``within`` seconds. Data that the other end
+        sends is discarded.
         """
         try:
             async with _timeout(within):
@@ -167,7 +181,10 @@ class _timeout:  # noqa: N801
 
 
 def cut(content: bytes, rng: Random, pieces_max: int = 6) -> list[bytes]:
-    """Return ``content`` in up to ``pieces_max`` pieces."""
+    """Cut ``content`` at random places and return the pieces in order, at most ``pieces_max``.
+
+    No piece is empty.
+    """
     places = sorted(rng.randrange(len(content) + 1) for _ in range(rng.randrange(pieces_max)))
     return [
         piece

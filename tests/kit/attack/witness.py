@@ -1,4 +1,6 @@
-"""The witness: a good client of the ports during the attack. A late or lost answer is a finding.
+"""The witness: a good client of the ports during the attack.
+
+A late or lost answer is a finding. ::
 
     python -m tests.kit.attack.witness < commands
 
@@ -84,12 +86,15 @@ class Witness:
         """Why the last unanswered request has no answer, attempt by attempt."""
 
     def pause(self) -> None:
-        """Stop all clients until :meth:`resume`, because the target is killed and started."""
+        """Let all clients stop after their current request until :meth:`resume`.
+
+        Called because the target is killed and started again. Findings of the pause are ignored.
+        """
         self._awake.clear()
         self._pauses += 1
 
     def resume(self, pid: int) -> None:
-        """Continue with the process ``pid`` over new connections."""
+        """Let all clients continue over new connections. ``pid`` is the target's new process."""
         self._pid = pid
         for each in self._kept.values():
             each.abort()
@@ -98,7 +103,7 @@ class Witness:
         self._awake.set()
 
     async def run(self) -> None:
-        """Run all clients until cancelled."""
+        """Run all clients until the task is cancelled."""
         jobs = [self._loop(PROBE_SECONDS, self._healthz), self._loop(0.02, self._srmp)]
         if "wsrm" in self._ports:
             jobs += [self._loop(0.5, self._wsrm), self._loop(0.1, self._read)]
@@ -152,9 +157,11 @@ class Witness:
     async def _timed(
         self, port: str, raw: bytes, who: str, patience: float
     ) -> tuple[Answer | None, float]:
-        """Return the answer, or None, and the seconds that it took.
+        """Send a request to ``port``; return the answer, or ``None``, and the seconds that passed.
 
-        If a kept connection is closed, the request is repeated once over a new connection.
+        The request is sent over the connection that is kept for ``port``, or a new one from
+        ``who``. It is repeated once over a new connection if there is no answer within ``patience``
+        seconds.
         """
         address = self._control if port == "control" else self._ports[port.partition(" ")[0]]
         began = time.monotonic()
@@ -269,7 +276,7 @@ class Witness:
     # --- a client of remote read ------------------------------------------------------------------
 
     async def _rpc(self, port: str) -> None:
-        """Send a bind and measure the time until it is answered."""
+        """Send a bind to ``port`` and record the time until it is answered, or a finding."""
         pauses, patience = self._pauses, Patience(OPTIONAL_MAX, self._pid)
         problem = ""
         while not patience.is_over:
@@ -333,7 +340,10 @@ class Witness:
         return found
 
     def report(self) -> dict[str, Any]:
-        """Return the measurements and findings since the last report."""
+        """Return the measurements and findings since the last report, and forget them.
+
+        ``acknowledged`` is the number since the start.
+        """
         said = {
             "worst": self.worst,
             "acknowledged": self.acknowledged,

@@ -27,7 +27,10 @@ POLL_SECONDS = 0.5
 
 
 class Console:
-    """Prints, from any thread, to the standard output that existed when the object was made."""
+    """Prints, from any thread, to the standard output that existed when the object was made.
+
+    As a context manager it runs the thread that prints what the demo waits for.
+    """
 
     def __init__(self, *, quiet_seconds: float = QUIET_SECONDS) -> None:
         self._begun = time.monotonic()
@@ -56,19 +59,20 @@ class Console:
         self._out.close()
 
     def seconds(self) -> float:
-        """Return the seconds since the demo began."""
+        """Return the seconds since this object was made at the beginning of the demo."""
         return time.monotonic() - self._begun
 
     def say(self, text: str) -> None:
-        """Print one line with the time."""
+        """Print one line that begins with the seconds since the demo began."""
         with self._lock:
             self._said_at = time.monotonic()
             print(f"[{self.seconds():6.1f} s] {text}", file=self._out, flush=True)
 
     def wait_for(self, what: str | Callable[[], str]) -> None:
-        """Set what the demo waits for from now on.
+        """Set the text ``what`` that says what the demo waits for from now on.
 
-        A function is called for each line, in another thread, and returns the text.
+        If ``what`` is a function, the function is called for each line, in another thread, and
+        returns the text. Nothing is printed for an empty text.
         """
         with self._lock:
             self._what, self._since = what, time.monotonic()

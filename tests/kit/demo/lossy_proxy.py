@@ -4,9 +4,10 @@
         ...  # send to proxy.url("private$/orders")
         proxy.faults  # the faults so far
 
-The proxy reads whole HTTP/1.1 requests with a ``Content-Length`` and passes them on one at a time.
-When the proxy loses a request or a reply, the proxy closes the connection. The proxy reads nothing
-but the lengths. The n-th request has the same fate in every run with one seed.
+The proxy reads whole HTTP/1.1 requests with a ``Content-Length``. Each connection passes its
+requests on one at a time. When the proxy loses a request or a reply, the proxy closes the
+connection. The proxy interprets nothing but the lengths. The n-th request has the same fate in
+every run with one seed.
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ from collections import Counter
 from typing import BinaryIO
 
 PEER_SECONDS = 30.0
-"""Longest wait for the peer's answer, in seconds."""
+"""Longest wait for the peer's answer, in seconds. Then the connection is closed."""
 POLL_SECONDS = 0.1
 """Longest time, in seconds, until the proxy notices its end."""
 
 
 class LossyProxy:
-    """A proxy on its own loopback port.
+    """A proxy on its own loopback port, as a context manager.
 
-    ``delay``, the seconds before each request is passed on, may be changed at any time.
+    ``lose_reply`` and ``lose_request`` are chances from 0 to 1. ``delay``, the seconds before each
+    request is passed on, may be changed at any time. ``faults`` counts the lost requests and
+    replies.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class LossyProxy:
         return int(self._listener.getsockname()[1])
 
     def url(self, queue: str) -> str:
-        """Return the URL of a queue of the peer, by way of the proxy."""
+        """Return the URL of a queue of the peer, with the proxy's port instead of the peer's."""
         return f"http://127.0.0.1:{self.port}/msmq/{queue}"
 
     def __enter__(self) -> LossyProxy:
@@ -78,7 +81,7 @@ class LossyProxy:
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        """Serve one connection of the sender, with one connection to the peer."""
+        """Serve one connection of the sender until it ends, with one connection to the peer."""
         with contextlib.suppress(OSError, ValueError), connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with socket.create_connection(self.peer, PEER_SECONDS) as peer:
@@ -111,9 +114,10 @@ class LossyProxy:
 
 
 def read_message(file: BinaryIO) -> bytes:
-    """Return one request or answer unchanged, or an empty value at the end.
+    """Read one HTTP request or answer and return its bytes unchanged.
 
-    Raises :class:`ValueError` if the message is cut off.
+    Return an empty value at the end of the connection. Raises :class:`ValueError` if the message is
+    cut off, or its Content-Length is no number.
     """
     head = b""
     while not head.endswith(b"\r\n\r\n"):

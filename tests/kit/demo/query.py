@@ -1,4 +1,4 @@
-"""The Spark query of the demo: ``jobs/ingest.py`` as a process, and the table that it writes."""
+"""The Spark query of the demo, a process of ``jobs/ingest.py``, and its Delta table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ STOP_SECONDS = 20.0
 class Query:
     """The job in its own process group, so that kill -9 also ends the JVM.
 
-    ``job`` is the path of the script.
+    ``job`` is the path of ``jobs/ingest.py``, ``directory`` the folder for table, checkpoint and
+    logs. ``api`` is the URL of the queue manager's API, ``queues`` the names with commas between
+    them.
     """
 
     def __init__(self, job: Path, directory: Path, api: str, queues: str) -> None:
@@ -38,7 +40,7 @@ class Query:
 
     @property
     def log(self) -> Path:
-        """Return the path of the log of the present process."""
+        """Return the path of the log of the newest process; each start has its own log."""
         return self.directory / f"ingest-{self.starts}.log"
 
     def start(self) -> None:
@@ -61,7 +63,7 @@ class Query:
             "1 second",
         ]
         with self.log.open("wb") as log:
-            # The command is our own job.
+            # The command is a job of this project.
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)  # noqa: S603
 
     def kill9(self) -> None:
@@ -96,7 +98,10 @@ class Query:
             )
 
     def rows(self) -> list[Landed]:
-        """Return the rows that are in the Delta table now, read without Spark."""
+        """Return the rows that are in the Delta table now, read without Spark.
+
+        The list is empty if there is no table yet.
+        """
         if not deltalake.DeltaTable.is_deltatable(str(self.table)):
             return []
         columns = [
@@ -113,7 +118,7 @@ class Query:
         return [Landed(**{**row, "body": digest(row["body"] or b"")}) for row in found]
 
     def batches(self) -> int:
-        """Return the number of batches that the query committed."""
+        """Return the number of batches that the query has committed in its checkpoint."""
         return sum(
             path.name.isdigit() for path in (self.directory / "checkpoint" / "commits").glob("*")
         )

@@ -23,7 +23,7 @@ class InResult:
     verdict: InVerdict
 
     def lines(self) -> list[tuple[str, str, bool]]:
-        """Return (name, value, whether the value is right) of each line of the table."""
+        """Return the lines of this half of the table, as tuples of name, value and ``is right``."""
         ledger, verdict = self.ledger, self.verdict
         in_streams = sum(1 for _ in ledger.of_kind("stream"))
         wanted = sum(entry.wants_receipt for entry in ledger.entries.values())
@@ -61,7 +61,7 @@ class InResult:
 
 @dataclass(slots=True)
 class Direction:
-    """One of the two transfers out of the table: counts, and the verdict about them."""
+    """One of the two transfers out of the table: counts of messages, and the verdict about them."""
 
     handed_over: int = 0
     arrived: int = 0
@@ -77,16 +77,19 @@ class OutResult:
     back: Direction = field(default_factory=Direction)
     replayed: Direction = field(default_factory=Direction)
     replay_new: tuple[int, int] = (0, 0)
-    """Numbers of rows that the first and the second start of the replay made messages."""
+    """Numbers of rows that were handed over by the first and by the second start of the replay."""
     replay_known: tuple[int, int] = (0, 0)
     receipts: int = 0
     """Number of stream receipts in the sender's order queue."""
     arrived_at_kill: int | None = None
-    """Number of messages that had arrived when the sender was killed; ``None``: it never was."""
+    """Number of messages that had arrived when the sender was killed.
+
+    ``None`` means that the sender was never killed.
+    """
     faults: dict[str, int] = field(default_factory=dict)
 
     def lines(self) -> list[tuple[str, str, bool]]:
-        """Return (name, value, whether the value is right) of each line of the table."""
+        """Return the lines of this half of the table, as tuples of name, value and ``is right``."""
         both = (self.back, self.replayed)
         first, second = self.replay_new
         killed_at = self.arrived_at_kill or 0
@@ -145,7 +148,10 @@ def _told(faults: dict[str, int]) -> str:
 
 
 def closing_table(way_in: InResult, way_out: OutResult) -> bool:
-    """Print the closing table; return True if no figure is wrong."""
+    """Print the closing table, and return ``True`` if no figure is wrong.
+
+    Faults of the first transfer are also printed to the standard error.
+    """
     good = [print_lines("In: SRMP over HTTP into the Delta table", way_in.lines())]
     good.append(print_lines("Out: the Delta table to a second queue manager", way_out.lines()))
     print(flush=True)
@@ -155,7 +161,10 @@ def closing_table(way_in: InResult, way_out: OutResult) -> bool:
 
 
 def print_lines(title: str, lines: list[tuple[str, str, bool]]) -> bool:
-    """Print one half of the table; return True if no figure in it is wrong."""
+    """Print one half of the table, and return ``True`` if no figure in it is wrong.
+
+    ``lines`` are tuples of name, value and whether the value is right.
+    """
     print(f"\n{title}")
     for name, value, good in lines:
         print(f"  {name:<24} {value}{'' if good else '   <-- WRONG'}")

@@ -33,11 +33,11 @@ Without them the JVM spends half its time compiling code that it does not run ag
 start costs 25 s of CPU instead of 48 s.
 """
 MARKER = ".srmp-spark-demo"
-"""A file that the demo writes; the demo empties only a folder with this file."""
+"""Name of a file that the demo writes. The demo empties only a folder with this file."""
 
 
 def fresh(directory: Path) -> Path:
-    """Return an empty folder.
+    """Make ``directory`` an empty folder and return its absolute path.
 
     Files of an earlier demo are removed. Raises :class:`SystemExit` if the folder holds other
     files.
@@ -54,7 +54,11 @@ def fresh(directory: Path) -> Path:
 
 
 class Demo:
-    """One run of the demo; ``ingest`` is the path of ``jobs/ingest.py``."""
+    """One run of the demo; ``ingest`` is the path of ``jobs/ingest.py``.
+
+    ``messages`` is the number of messages that are sent in, ``rows_back`` the number of rows that
+    are sent back.
+    """
 
     def __init__(
         self,
@@ -110,10 +114,11 @@ class Demo:
 
 
 def main(ingest: Path) -> int:
-    """Run the demo and return the exit code.
+    """Run the demo with the arguments of the command line and return the exit code.
 
     The code is DONE, CHECK_FAILED if a figure in the closing table is wrong, or USAGE if Java is
-    missing or unsuitable.
+    missing or unsuitable. Raises :class:`SystemExit` for wrong arguments, or if the demo cannot go
+    on.
     """
     parser = argparse.ArgumentParser(
         description=__doc__,

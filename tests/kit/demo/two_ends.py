@@ -1,7 +1,7 @@
-"""Judges a transfer by its two ends: an application's messages and those in the peer's queue.
+"""Judges a transfer by its ends: an application's messages, and those in the peer's queue.
 
-Both ends are read afterwards, and no end is remembered. The first end is rows of a table, the
-second end is the peer's log, read over its API. A message is known by its body here. Of equal
+Both ends are read afterwards; the demo remembers neither. The first end is rows of a table, the
+second end is the peer's log, read over its API. Messages are compared by their bodies. Of equal
 bodies, the n-th that was handed over is the n-th that arrived.
 """
 
@@ -22,6 +22,7 @@ def judge(handed_over: Iterable[tuple[str, bytes]], arrived: Iterable[bytes]) ->
 
     ``handed_over`` holds pairs (name of an order, body) in the order in which they were handed
     over. Messages with one name must stay in order. ``arrived`` holds bodies in the peer's order.
+    The verdict lists lost, unexpected, doubled and disordered messages.
     """
     oracle = Oracle()
     sent: Counter[bytes] = Counter()
@@ -44,7 +45,7 @@ def _key(body: bytes, copy: int) -> str:
 
 
 def bodies_in(api: str, queue: str) -> Iterator[bytes]:
-    """Yield the bodies in a queue, in the order of its log."""
+    """Yield the bodies of all messages in a queue, in the order of its log."""
     client = QueueManagerClient(api)
     found = client.range(queue)
     if found.end < found.first:

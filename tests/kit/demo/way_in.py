@@ -42,12 +42,15 @@ FIRST_SHARE = 0.05
 The kill of a query proves nothing if the query never worked before.
 """
 SPARK_START_MAX = 180.0
-"""Longest time, in seconds, until the query holds its lease, and until the first rows land.
+"""Longest time, in seconds, until the query receives, and then until the first rows land.
 
 On a quiet machine these steps take 12 and 10 seconds. At the limit the demo ends with an error.
 """
 TRAFFIC_MAX = 180.0
-"""Longest time, in seconds, until every message is acknowledged: 35 on a quiet machine."""
+"""Longest time, in seconds, until every message is acknowledged.
+
+The traffic takes 35 s on a quiet machine. At the limit :class:`TimeoutError` ends the demo.
+"""
 LANDING_STALL_MAX = 180.0
 """Seconds without a new row, while rows are missing, after which the demo waits no longer."""
 PLAN = ((0.2, "queue manager"), (0.45, "Spark query"), (0.7, "queue manager"))
@@ -58,7 +61,10 @@ Each kill has traffic before it and after it.
 
 
 class WayIn:
-    """One run, with a queue manager that runs and a query that is not started yet."""
+    """One run of the first half.
+
+    The queue manager runs already, and the query is not started yet.
+    """
 
     def __init__(
         self,
@@ -99,13 +105,16 @@ class WayIn:
             self.ledger.close()
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Return the queues of ``GET /v1/status`` by name."""
+        """Return the queues of ``GET /v1/status``: name → entry.
+
+        Raises :class:`requests.RequestException` if the queue manager does not answer.
+        """
         answer = requests.get(f"{self.queue_manager.api}/v1/status", timeout=5)
         answer.raise_for_status()
         return {queue["name"]: queue for queue in answer.json()["queues"]}
 
     def holders(self) -> int:
-        """Return the number of queues with a receiver.
+        """Return the number of queues that have a receiver.
 
         The query is ready when all three queues have one.
         """
@@ -145,7 +154,7 @@ class WayIn:
         self.say("Spark query: reads all three queues")
 
     async def traffic(self) -> None:
-        """Run every sender, and kill processes meanwhile."""
+        """Run every sender until all messages are acknowledged, and kill processes meanwhile."""
         async with ReceiptsServer() as receipts:
             managers = [
                 ForeignQueueManager(
@@ -195,7 +204,7 @@ class WayIn:
                 self.ledger.violation(f"at the order queue: {receipts.faults[:3]}")
 
     def bodies(self, count: int) -> Iterator[tuple[bytes, bool]]:
-        """Yield ``count`` pairs (body of 20 bytes to 20 KB, whether the message is durable)."""
+        """Yield ``count`` pairs (body of 14 bytes to 20 KB, whether the message is durable)."""
         dice = random.Random(self.seed)
         for number in range(count):
             yield (
@@ -219,12 +228,15 @@ class WayIn:
         self.say("the first rows are in the table; now everything at once")
 
     async def until(self, share: float) -> None:
-        """Wait until this share of the messages is acknowledged."""
+        """Wait until this share of all messages, from 0 to 1, is acknowledged."""
         while self.ledger.count("acknowledged_at") < share * self.messages:
             await asyncio.sleep(0.05)
 
     async def kill(self) -> None:
-        """Kill the processes of :data:`PLAN` one after the other, each at its share."""
+        """Kill the processes of :data:`PLAN` one after the other, and start each again at once.
+
+        A kill is recorded in ``kills`` only if messages were still to be sent.
+        """
         for share, victim in PLAN:
             await self.until(share)
             before = self.ledger.sent
@@ -255,7 +267,8 @@ class WayIn:
     def wait_for_landing(self) -> None:
         """Wait until the table holds the last sequence of each queue.
 
-        The method also returns if no new row arrives for :data:`LANDING_STALL_MAX` seconds.
+        The method also returns if no new row arrives for :data:`LANDING_STALL_MAX` seconds. Raises
+        :class:`SystemExit` if the query ends.
         """
         self.say("the senders are done; waiting for the table")
         known, since = 0, time.monotonic()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 RETURNED, REPLAYED = "private$/returned", "private$/replayed"
 LOST_REPLIES, LOST_REQUESTS = 0.02, 0.005
 SLOW_LINE = 0.008
-"""Delay of each message, in seconds, until the sender is killed.
+"""Delay of each request to the second queue manager, in seconds, until the sender is killed.
 
 The delay keeps some of 500 messages unsent at the moment of the kill.
 """
@@ -50,7 +50,7 @@ PATIENCE: dict[str, Any] = {"resend_table": "1,1,2,5", "retransmission_timeout":
 """Flags of the sending queue manager.
 
 The flags set the seconds until unacknowledged messages are sent again, and until a broken
-connection is tried again. The defaults, 30 and 20, are made for days, but a demo lasts minutes.
+connection is tried again. The defaults, 30 and 20 s, are made for days, but a demo lasts minutes.
 """
 STALL_MAX = 90.0
 """Seconds without progress at the other end after which the demo waits no longer."""
@@ -68,7 +68,11 @@ class Row(NamedTuple):
 
 
 class WayOut:
-    """One run; ``sender`` is a running queue manager with the flags :data:`PATIENCE`."""
+    """One run of the second half.
+
+    ``sender`` is a running queue manager with the flags :data:`PATIENCE`. ``rows`` is the number of
+    rows to send back.
+    """
 
     def __init__(
         self,
@@ -117,7 +121,7 @@ class WayOut:
     # --- a batch of rows, and a kill --------------------------------------------------------------
 
     def send_back(self, spark: SparkSession, proxy: LossyProxy) -> None:
-        """Send the oldest rows of the table in one write, and kill the sender meanwhile."""
+        """Send the oldest rows of the table in one write, kill the sender meanwhile, and judge."""
         order = ["arrived_at", "queue_manager", "queue", "sequence"]
         table = spark.read.format("delta").load(str(self.table))
         rows = (
@@ -144,7 +148,11 @@ class WayOut:
         self.result.back = self.settle(destination, RETURNED, [("all", row.body) for row in chosen])
 
     def kill_the_sender(self, rows: int) -> None:
-        """Kill the sender with -9 when the share :data:`KILL_AT` has arrived, and restart it."""
+        """Kill the sender with -9 when a share of ``rows`` has arrived, and restart it.
+
+        The share is :data:`KILL_AT`. The kill also happens if no message arrives for
+        :data:`STALL_MAX` seconds.
+        """
         self.progress(RETURNED, lambda arrived: arrived >= KILL_AT * rows)
         self.sender.kill9()
         self.result.arrived_at_kill = self.last(RETURNED)
@@ -157,7 +165,7 @@ class WayOut:
     # --- an hour, twice ---------------------------------------------------------------------------
 
     def replay_an_hour(self, spark: SparkSession, proxy: LossyProxy) -> None:
-        """Replay the hour that begins with the oldest row, twice."""
+        """Replay the hour that begins with the oldest row, twice, and judge the result."""
         begin = min(row.arrived_at for row in self.rows())
         hour = sorted(row for row in self.rows() if begin <= row.arrived_at < begin + HOUR)
         destination = f"DIRECT={proxy.url(REPLAYED)}"
@@ -219,11 +227,17 @@ class WayOut:
         return [Row(**{**row, "body": row["body"] or b""}) for row in found]
 
     def last(self, queue: str) -> int:
-        """Return the number of messages that the second queue manager has accepted."""
+        """Return the last sequence of ``queue`` at the second queue manager.
+
+        The sequence is the number of messages that have arrived there.
+        """
         return int(QueueManagerClient(self.peer.api).queue(queue)["last"])
 
     def outgoing(self, destination: str) -> dict[str, Any]:
-        """Return the destination's entry of ``status.outgoing``; empty if there is no entry."""
+        """Return the destination's entry of ``outgoing`` in the sender's status.
+
+        The entry is empty if the sender has nothing for the destination.
+        """
         answer = requests.get(f"{self.sender.api}/v1/status", timeout=10)
         answer.raise_for_status()
         url = destination.removeprefix("DIRECT=")
@@ -235,7 +249,7 @@ class WayOut:
         return next(entries, {})
 
     def progress(self, queue: str, enough: Callable[[int], bool]) -> None:
-        """Wait until ``enough`` messages have arrived.
+        """Wait until ``enough(number)`` is true for the number of messages that have arrived.
 
         The method also returns if no new message arrives for :data:`STALL_MAX` seconds.
         """
@@ -253,7 +267,10 @@ class WayOut:
     def settle(
         self, destination: str, queue: str, handed_over: list[tuple[str, bytes]]
     ) -> Direction:
-        """Wait until the sender has nothing left to do for a destination; judge the transfer."""
+        """Wait until the sender has nothing left to do for a destination; judge the transfer.
+
+        The wait ends as that of :meth:`progress` does.
+        """
 
         def unfinished(entry: dict[str, Any]) -> int:
             return (
@@ -273,9 +290,10 @@ class WayOut:
 
 @contextlib.contextmanager
 def output_of_children_in(log: Path) -> Iterator[None]:
-    """Redirect the output of child processes to a file.
+    """Redirect the output of this process and of new child processes to the file ``log``.
 
-    A JVM that starts inside the context writes to the file until the JVM ends.
+    The redirection ends with the context, but a JVM that started inside the context writes to the
+    file until the JVM ends.
     """
     sys.stdout.flush()
     kept = os.dup(1), os.dup(2)

@@ -1,8 +1,8 @@
 """A reader that keeps its own positions, like a Spark query with a checkpoint.
 
 The reader keeps the positions even when the queue manager loses its disk. The reader goes from
-epoch to epoch as :meth:`srmp_spark.spark.reading.logs.Logs.advance` does, and records each row
-under its place.
+epoch to epoch as :meth:`srmp_spark.spark.reading.logs.Logs.advance` does, and counts how often it
+read the row at each place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ Place = tuple[str, str, int]
 
 
 class Reader(threading.Thread):
-    """Reads queues to the end, again and again, until :meth:`stop`."""
+    """Reads queues to the end, again and again, until :meth:`stop`.
+
+    ``rows`` counts the reads of each place. ``failure`` is the text of the error at which a query
+    would have failed, or ``None``.
+    """
 
     def __init__(self, api: str, queues: Sequence[str]) -> None:
         super().__init__(name="drill-reader", daemon=True)
@@ -44,12 +48,15 @@ class Reader(threading.Thread):
         return dict(self._positions)
 
     def stop(self) -> None:
-        """End the thread after the step in progress."""
+        """End the thread after the step in progress, and wait for its end."""
         self._over.set()
         self.join()
 
     def run(self) -> None:
-        """Read until :meth:`stop`, or until the first answer at which a query would fail."""
+        """Read until :meth:`stop`, or until the first answer at which a query would fail.
+
+        Such an answer is stored in ``failure``. An unreachable queue manager is tried again.
+        """
         client = QueueManagerClient(self._api, retry_seconds=0.0)
         while not self._over.is_set() and self.failure is None:
             pause = self._turn(client)
@@ -57,7 +64,7 @@ class Reader(threading.Thread):
                 time.sleep(pause)
 
     def _turn(self, client: QueueManagerClient) -> float:
-        """Take one step for each queue; return the seconds to wait before the next turn."""
+        """Read one batch of each queue, and return the seconds to wait before the next turn."""
         try:
             if time.monotonic() >= self._registered_at + RENEW_SECONDS:
                 for queue in self._queues:
@@ -74,7 +81,10 @@ class Reader(threading.Thread):
         return RETRY_SECONDS
 
     def _step(self, client: QueueManagerClient, queue: str) -> bool:
-        """Read one batch, or go to the next epoch; return whether there was something to do."""
+        """Read one batch of a queue, or go to its next epoch.
+
+        Return ``True`` if there was a row or a next epoch.
+        """
         epoch, after = self._positions.get(queue, (None, 0))
         found = client.range(queue, epoch=epoch, after=after, max_rows=BATCH_ROWS)
         if found.last > after:

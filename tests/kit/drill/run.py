@@ -1,4 +1,4 @@
-"""Run the drill: a queue manager with traffic loses its disk and is restored from its Delta state.
+"""Run the drill: a queue manager with traffic loses its disk and is restored from Delta.
 
 The loss happens at a random moment, with traffic in both directions. The foreign senders (one
 stream, and messages without a stream) and the foreign destination do not use the package, and they
@@ -14,6 +14,8 @@ At the end the ledgers show the ranges of lost messages. The drill is good if ``
 
 In addition nothing else may be lost, no message may arrive twice, and the order must be kept. A
 reader with its own positions must continue through the whole drill.
+
+The *state* is the Delta copy of the queue manager's data that ``restore`` reads.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ ORDERS, PAYMENTS, OUT = "private$/orders", "private$/payments", "private$/in"
 INTERVAL = 1.0
 """The value of ``--state-interval``, in seconds."""
 WINDOW = 3 * INTERVAL + 2.0
-"""Longest age, in seconds, of lost messages at the newest commit of the state.
+"""Longest time, in seconds, from a lost message's acknowledgement to the last state commit.
 
 Messages that were acknowledged earlier must be in that commit. A commit takes a cycle or two on a
 busy machine.
@@ -77,25 +79,22 @@ class Outcome:
     The values are those that ``status`` showed.
     """
     lost: list[dict[str, Any]] = field(default_factory=list)
-    """The ranges that were really lost, by the ledgers; ``told`` says whether they were reported.
-    """
+    """The ranges that were really lost, by the ledgers. ``told`` says whether each was reported."""
     faults: list[str] = field(default_factory=list)
     """The reasons why the drill is not good."""
     counts: dict[str, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
-        """Return whether the drill found no fault.
-
-        Faults are messages that were lost without a report, doubled, or out of order, and others.
-        """
+        """Return whether :attr:`faults` is empty."""
         return not self.faults
 
 
 class Application(threading.Thread):
-    """Hands over messages for other hosts, one after the other.
+    """Hands over messages for another host, one after the other.
 
-    A call that broke off is not repeated, because its result is unknown.
+    A call that broke off is not repeated, because its result is unknown. ``unknown`` has the bodies
+    of such calls, and ``bodies`` those of all calls.
     """
 
     def __init__(self, running: RunningQueueManager, url: str) -> None:
@@ -109,7 +108,7 @@ class Application(threading.Thread):
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Hand over messages until :meth:`stop`."""
+        """Hand over about :data:`RATE` messages a second until :meth:`stop`."""
         for number in itertools.count(1):
             if self._over.is_set():
                 return
@@ -126,13 +125,13 @@ class Application(threading.Thread):
             time.sleep(1 / RATE)
 
     def stop(self) -> None:
-        """End the thread after the call in progress."""
+        """End the thread after the call in progress, and wait for its end."""
         self._over.set()
         self.join()
 
 
 class Drill:
-    """One drill with its files in ``directory``."""
+    """One drill with its files in ``directory`` and ``seconds`` of traffic."""
 
     def __init__(self, directory: Path, seed: int, seconds: float) -> None:
         self.outcome = Outcome(seed)
@@ -158,14 +157,17 @@ class Drill:
             allow=["resend-place"],
         )
         self._in_doubt: set[bytes] = set()
-        """Bodies in ``outgoing_queue`` when the disk was lost.
+        """Bodies of the messages that the state had as unsent when the disk was lost.
 
-        The operator's command sends all of them again.
+        The operator's command ``streams resend`` sends all of them again.
         """
         self._over = asyncio.Event()
 
     async def run(self) -> Outcome:
-        """Run the whole drill and return its outcome."""
+        """Run the whole drill and return its outcome. Faults of the product are in the outcome.
+
+        Raises :class:`RuntimeError` if ``restore`` fails.
+        """
         with self._peer, self._running:
             reader = Reader(self._running.api, [ORDERS, PAYMENTS])
             application = Application(self._running, self._peer.url(OUT))
@@ -217,7 +219,7 @@ class Drill:
             yield b"order %06d" % number, True
 
     async def _payments(self, stream: StreamSender) -> None:
-        """Send stream messages at such short intervals that the stream never ends."""
+        """Enqueue stream messages at such short intervals that the stream never ends."""
         for number in itertools.count(1):
             if self._over.is_set():
                 break
@@ -228,7 +230,10 @@ class Drill:
     # --- the loss, and what an operator does ------------------------------------------------------
 
     def _restore_beside_the_living(self) -> None:
-        """Call ``restore`` by mistake while the queue manager runs; the call must be refused."""
+        """Call ``restore`` by mistake while the queue manager runs.
+
+        A fault is recorded unless the call is refused.
+        """
         done = self._restore(self._data.with_name("beside"))
         if done.returncode != 2 or "is alive" not in done.stderr:
             self.outcome.faults.append(
@@ -238,7 +243,7 @@ class Drill:
     def _restore(self, data_dir: Path, *more: str) -> subprocess.CompletedProcess[str]:
         folders = ["--state", str(self._state), "--data-dir", str(data_dir)]
         command = [sys.executable, "-m", "srmp_spark.cli", "restore", *folders, *more]
-        # The command is our own interpreter.
+        # The command is this interpreter.
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603
 
     def _lose_the_disk(self) -> None:
@@ -257,7 +262,10 @@ class Drill:
             self.outcome.faults.append(f"{before} became {self._running.guid, self._running.epoch}")
 
     async def _operate(self) -> None:
-        """Look at ``status`` again and again, accept gaps, and resend messages, until cancelled."""
+        """Read ``status`` again and again, accept each gap, and resend messages once.
+
+        The task does so until it is cancelled.
+        """
         client = OutgoingClient(self._running.api, retry_seconds=1.0)
         held: set[str] = set()
         while True:
@@ -380,7 +388,10 @@ class Drill:
         ]
 
     def _monotonic_of_state(self) -> float:
-        """Return the monotonic time, in seconds, of the state's last write before the loss."""
+        """Return the time of the state's last write before the loss.
+
+        The time is in seconds of ``time.monotonic``.
+        """
         (as_of,) = [
             line["as_of"] for line in self.outcome.report if line["what"] == "queue_manager"
         ]
@@ -391,9 +402,9 @@ class Drill:
         )
 
     def _tell_lost_in(self, lost: list[Entry], since: float) -> None:
-        """Record the lost stream messages, and a fault for each range outside the gaps shown.
+        """Record the lost stream messages, and a fault for each range that ``status`` did not show.
 
-        The messages must also have been acknowledged shortly before the loss.
+        A message that was acknowledged before ``since``, or after the loss, is a fault too.
         """
         by_stream: dict[tuple[str, str], list[Entry]] = {}
         for entry in lost:
@@ -449,7 +460,7 @@ class Drill:
     def _judge_reader(self, reader: Reader, rows: list[Landed]) -> None:
         """Record a fault unless the reader read every row of the Delta table once.
 
-        Other rows that it read must be rows that it read before the Delta table had them.
+        The reader may also have read rows after the end of the Delta table in their epoch.
         """
         if reader.failure is not None:
             self.outcome.faults.append(f"the reader stopped: {reader.failure}")
@@ -505,7 +516,7 @@ class Drill:
 
 
 def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Return ``numbers`` as closed ranges."""
+    """Return ``numbers`` as sorted pairs (first, last), both included, of consecutive numbers."""
     found: list[tuple[int, int]] = []
     for number in sorted(numbers):
         if found and found[-1][1] + 1 == number:

@@ -36,7 +36,7 @@ KNOWN = tuple(entry.split()[0] for entry in COMMANDS.split(" | "))
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+    """Return the parser of this module's command line."""
     faults = "\n".join(
         f"  {name:16} {text}" for name, text in (POST_FAULTS | RECEIPT_FAULTS).items()
     )
@@ -110,9 +110,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def expectation(path: Path) -> dict[str, list[bytes]]:
-    """Read the file of ``--expect`` and return the expected bodies of each queue.
+    """Read the file of ``--expect`` and return queue → expected bodies.
 
-    A body in the file is a text (UTF-8) or ``{"base64": …}``.
+    A body in the file is a text (UTF-8) or ``{"base64": …}``. Raises :class:`OSError` or
+    :class:`ValueError` if the file cannot be read.
     """
     return {
         queue: [

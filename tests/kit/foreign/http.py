@@ -17,16 +17,16 @@ from types import TracebackType
 from srmp_spark.testing.foreign.messages import ForeignReceipt, read_receipt
 
 REPLY_TIMEOUT = 20.0
-"""Seconds to wait for an answer.
+"""Longest time for one request and its answer, in seconds.
 
 The value is the default RoundTripDelay on a local network ([MC-MQSRM] appendix A <25>).
 """
 HEAD_MAX = 65_536
-"""Most bytes of the head of an answer or a receipt. A longer head is a fault of the peer."""
+"""Most bytes of the head of an answer or a receipt. A longer head counts as a peer's fault."""
 CONTENT_MAX = 1_048_576
-"""Most bytes of a receipt.
+"""Most bytes of a receipt. More counts as a fault of the peer.
 
-A receipt has about 1 KB, so a thousand times as much is a fault of the peer.
+A receipt has about 1 KB, so a thousand times as much is a fault.
 """
 
 
@@ -40,14 +40,18 @@ class Answer:
 
 
 class NoAnswerError(Exception):
-    """No complete answer was received, so the fate of the request is unknown.
+    """Raised when no complete answer was received, so the fate of the request is unknown.
 
     The peer could not be reached, closed the connection, or did not answer in time.
     """
 
 
 async def _read_head(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]]:
-    """Read a head and return its start line and its header fields, names in lower case."""
+    """Read a head and return its start line and its header fields, names in lower case.
+
+    Raises :class:`NoAnswerError` for a line that is no header field, and :class:`EOFError` if the
+    connection ends.
+    """
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     start, *lines = head[:-4].split("\r\n")
     headers: dict[str, str] = {}
@@ -60,9 +64,10 @@ async def _read_head(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]]
 
 
 async def read_answer(reader: asyncio.StreamReader) -> Answer:
-    """Read one answer with its content.
+    """Read one HTTP/1.1 answer with its content, whose length is the Content-Length.
 
-    Raises :class:`NoAnswerError` if the connection ends before the answer does.
+    Raises :class:`NoAnswerError` if the connection ends before the answer does, or if the answer is
+    malformed.
     """
     try:
         start, headers = await _read_head(reader)
@@ -94,14 +99,13 @@ class Wire:
         self._reply_timeout = reply_timeout
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self.dials = 0
-        """How many times this wire has connected."""
+        """Number of times that this object has connected."""
 
     async def exchange(self, raw: bytes, *, lose_reply: bool = False) -> Answer:
         """Send a request and return its answer.
 
-        ``lose_reply`` closes the socket instead of reading.
-
-        Raises :class:`NoAnswerError` whenever the sender cannot know what happened to the request.
+        With ``lose_reply`` the connection is closed after the request, and the call always raises.
+        Raises :class:`NoAnswerError` whenever no whole answer arrives within the time-out.
         """
         try:
             return await asyncio.wait_for(
@@ -145,11 +149,10 @@ class ReceiptsServer:
     """The order queue and the administration queue of the sender, as an HTTP server.
 
     The server keeps every receipt it accepts, and calls ``on_receipt`` with each one before it
-    answers 200. Three counters inject faults. ``refuse_next`` is the number of receipts that are
-    answered with ``refuse_status``. ``drop_next`` is the number of receipts that are read and not
-    kept: the connection is closed without an answer. ``lose_next`` is the number of receipts that
-    are kept before the connection is closed without an answer: they arrived, but the peer is not
-    notified.
+    answers 200. Three numbers inject faults; each counts down to 0. ``refuse_next`` receipts are
+    answered with ``refuse_status``. ``drop_next`` receipts are read and not kept: the connection is
+    closed without an answer. ``lose_next`` receipts are kept before the connection is closed
+    without an answer: they arrived, but the peer is not notified.
     """
 
     on_receipt: Callable[[ForeignReceipt], None] | None = None
@@ -193,7 +196,7 @@ class ReceiptsServer:
         await self.stop()
 
     def url(self, queue: str = "private$/order_queue$", query: str = "") -> str:
-        """Return the URL of one of the sender's own queues."""
+        """Return the URL of one of the sender's own queues. ``query`` is appended as it is."""
         return f"http://127.0.0.1:{self.port}/msmq/{queue}{query}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -211,9 +214,10 @@ class ReceiptsServer:
             writer.close()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Read one request and answer it; return False when the connection must be closed.
+        """Read one request and answer it; return ``False`` if the connection must be closed.
 
-        Raises :class:`ValueError` if the request is no receipt.
+        Raises :class:`ValueError` if the request is no receipt, and :class:`EOFError` if the
+        connection ends.
         """
         start, headers = await _read_head(reader)
         length = int(headers["content-length"]) if "content-length" in headers else -1

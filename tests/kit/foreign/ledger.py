@@ -7,7 +7,8 @@ When is a message *acknowledged*? A regular or durable message is acknowledged b
 ``200`` ([MC-MQSRM] 3.1.7.2.5). A stream message is acknowledged by a stream receipt that covers it.
 A ``200`` also acknowledges a stream message if everything before it in the stream was acknowledged
 when the send began. Otherwise a ``200`` proves little, because the receiver answers 200 also for a
-position that it refuses (3.1.5.1.6.3).
+position that it refuses (3.1.5.1.6.3). A message is *receipted* by a delivery receipt, or by a
+stream receipt that covers it.
 """
 
 from __future__ import annotations
@@ -27,13 +28,17 @@ Kind = Literal["regular", "durable", "stream"]
 
 
 def digest(body: bytes) -> str:
-    """Return the form in which the ledger stores a body: 24 hexadecimal digits of its SHA-256."""
+    """Return the digest of a body as the ledger stores it: 24 hexadecimal digits of SHA-256."""
     return hashlib.sha256(body).hexdigest()[:24]
 
 
 @dataclass(slots=True, kw_only=True)
 class Entry:
-    """The fate of one message. Times are monotonic seconds; ``None`` means not yet."""
+    """The fate of one message.
+
+    Times are in seconds of ``time.monotonic``; ``None`` means that it has not happened.
+    ``position`` is the position in the stream, or 0. ``attempts`` counts the sends.
+    """
 
     key: Key
     queue: str
@@ -117,7 +122,7 @@ class Ledger:
             self._file = None
 
     def sending(self, entry: Entry) -> None:
-        """Record an attempt. Call this before the first byte of the attempt is sent."""
+        """Record an attempt to send. Call this method before the attempt's first byte is sent."""
         entry.attempts += 1
         if entry.first_sent_at is None:
             entry.first_sent_at = time.monotonic()
@@ -147,13 +152,16 @@ class Ledger:
             entry.refused = status
 
     def acknowledged(self, entry: Entry) -> None:
-        """Record the acknowledgement of a message: the message must be stored exactly once."""
+        """Record that the message is acknowledged. From then on it must be stored exactly once."""
         if entry.acknowledged_at is None:
             entry.acknowledged_at = time.monotonic()
             self.write("acknowledged", id=entry.key)
 
     def receipted(self, entry: Entry, at: float) -> None:
-        """Record that a receipt covers the message, which also acknowledges it."""
+        """Record that a receipt covers the message, which also acknowledges the message.
+
+        ``at`` is in seconds of ``time.monotonic``. Only the first receipt counts.
+        """
         if entry.receipted_at is None:
             entry.receipted_at = at
             self.write("receipted", id=entry.key)
@@ -177,7 +185,7 @@ class Ledger:
     def count(
         self, fate: Literal["acknowledged_at", "receipted_at", "refused"], kind: Kind | None = None
     ) -> int:
-        """Return how many messages have met this fate, of one kind or of all kinds."""
+        """Return the number of messages that have met this fate, of one kind or of all kinds."""
         return sum(
             getattr(entry, fate) is not None
             for entry in self.entries.values()
@@ -185,7 +193,7 @@ class Ledger:
         )
 
     def of_kind(self, kind: Kind) -> Iterator[Entry]:
-        """Return the entries of one kind."""
+        """Yield the entries of one kind, in the order of their first sends."""
         return (entry for entry in self.entries.values() if entry.kind == kind)
 
 

@@ -40,7 +40,7 @@ FAST_RESEND_TABLE = (1.2, 1.2, 1.2, 2.0, 2.0, 2.0, 3.0)
 The first value is longer than the 0.5 s that a receiver waits before it sends a receipt.
 """
 FAST_RETRANSMISSION_TIMEOUT = 0.25
-"""Seconds before a message without an answer is sent again.
+"""Seconds before a message is sent again that was answered neither 200 nor with a refusal.
 
 Windows' timer is longer; this one is for short tests.
 """
@@ -77,21 +77,24 @@ class StreamReceiptListener(Protocol):
     """A sender of streams that is notified of their receipts."""
 
     def receipted(self, receipt: ForeignReceipt) -> None:
-        """Handle a receipt that names one of the sender's streams."""
+        """Handle a stream receipt for one of this sender's streams."""
 
 
 @dataclass(slots=True)
 class ForeignQueueManager:
-    """A sending queue manager: its identity and counters, the receiver, and the receipts URL."""
+    """A sending queue manager: its identity and counters, the receiver, and the receipts URL.
+
+    Times are in seconds.
+    """
 
     endpoint: Callable[[], tuple[str, int]]
     """Returns host and port of the receiver.
 
-    It is called at each connect, because a restarted receiver may have a new port.
+    The function is called at each connect, because a restarted receiver may have a new port.
     """
     ledger: Ledger
     receipts_url: str = ""
-    """URL of the queue for receipts: the ``sendReceiptsTo`` of our streams."""
+    """URL of the queue for receipts: the ``sendReceiptsTo`` of this queue manager's streams."""
     guid: str = field(default_factory=lambda: str(uuid.uuid4()))
     seed: int = 0
     host_name: str | None = None
@@ -109,7 +112,7 @@ class ForeignQueueManager:
     """``uuid:N@GUID`` → entry of a message that requested a delivery receipt."""
     started_at: int = field(default_factory=lambda: int(time.time()))
     tls: ssl.SSLContext | None = None
-    """TLS settings, with trusted authorities and our certificate.
+    """TLS settings, with trusted authorities and the client certificate.
 
     With this value messages are sent over HTTPS.
     """
@@ -121,26 +124,27 @@ class ForeignQueueManager:
         return f"{scheme}://{self.host_name or host}:{port}/msmq/{queue}"
 
     def wire(self) -> Wire:
-        """Return a new connection to the receiver."""
+        """Return a new connection to the receiver, which is not open yet."""
         return Wire(self.endpoint, reply_timeout=self.reply_timeout, tls=self.tls)
 
     def next_id(self) -> int:
-        """Return the next MessageIdOrdinal. No value is used twice."""
+        """Return the next MessageIdOrdinal, and count it up. No value is used twice."""
         self.message_id_ordinal += 1
         return self.message_id_ordinal - 1
 
     def next_stream_id(self) -> int:
         """Return a new stream number (2.2.5.3.1).
 
-        The start time is in its high half, the ordinal in its low half.
+        The start time is in its high 32 bits, the ordinal in its low 32 bits.
         """
         self.stream_id_ordinal += 1
         return self.started_at << 32 | self.stream_id_ordinal - 1
 
     def on_receipt(self, receipt: ForeignReceipt) -> None:
-        """Assign a receipt to its stream or message, and check its fields (2.2.5.4, 2.2.5.6).
+        """Pass a stream receipt to its sender, or record a delivery receipt in the ledger.
 
-        Each broken rule is recorded in the ledger as a violation.
+        The fields are checked (2.2.5.4, 2.2.5.6), and each broken rule is recorded in the ledger as
+        a violation. A receipt for an unknown stream or message is otherwise ignored.
         """
         if receipt.headers.get("content-type", "").split(";")[0].strip() != "text/xml":
             self.ledger.violation(
@@ -173,7 +177,10 @@ class ForeignQueueManager:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message in an outgoing queue. Its bytes never change (2.2.5.1.2: sentAt never changes)."""
+    """A message in an outgoing queue. Its bytes never change (2.2.5.1.2: sentAt never changes).
+
+    ``raw`` is the whole POST, ``entry`` the message's entry of the ledger.
+    """
 
     message: ForeignMessage
     raw: bytes
@@ -186,7 +193,10 @@ class Outgoing:
 
 
 def outgoing(message: ForeignMessage, queue: str, dialect: Dialect) -> Outgoing:
-    """Serialise a message and create its entry, which enters the ledger at the first send."""
+    """Serialise a message and create its entry, which enters the ledger at the first send.
+
+    Raises :class:`ValueError` if the destination of the message is no HTTP URL.
+    """
     kind = "stream" if message.stream else "durable" if message.durable else "regular"
     entry = Entry(
         key=(message.lineage, message.uniquifier),
@@ -210,7 +220,10 @@ class Copies:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, item: Outgoing, *, conclusive: bool) -> None:
-        """Send the same POST now. ``conclusive`` means that its 200 proves the message accepted."""
+        """Start to send the same POST again, and record the send and its answer in the ledger.
+
+        ``conclusive`` means that a 200 proves the message accepted.
+        """
 
         async def copy() -> None:
             wire = self._manager.wire()
@@ -225,12 +238,12 @@ class Copies:
         self._keep(copy())
 
     def remember(self, raw: bytes) -> None:
-        """Keep a POST whose delivery is finished, for :meth:`ghost`."""
+        """Keep a POST whose delivery is finished, for :meth:`ghost`; at most :data:`GHOSTS_MAX`."""
         if len(self._old) < GHOSTS_MAX:
             self._old.append(raw)
 
     def ghost(self, dice: random.Random) -> None:
-        """Send one of the kept POSTs again, and ignore its answer, which proves nothing."""
+        """Start to send one of the kept POSTs again, if there is one. Its answer is ignored."""
 
         async def copy(raw: bytes) -> None:
             wire = self._manager.wire()
@@ -260,7 +273,8 @@ class Copies:
 class MessageSender:
     """Sends regular and durable messages to one queue, over several connections at once.
 
-    No order is promised between these messages.
+    No order is promised between these messages. ``delivery_receipts`` is the share, from 0 to 1, of
+    messages that request a delivery receipt.
     """
 
     def __init__(
@@ -283,7 +297,7 @@ class MessageSender:
         self._copies = Copies(manager)
 
     def write(self, body: bytes, *, durable: bool, label: str = "foreign") -> Outgoing:
-        """Create the next message, with its number and its serialised bytes."""
+        """Create the next message, with its number and its serialised bytes. It is not sent."""
         manager = self.manager
         wants = self._random.random() < self.delivery_receipts
         message = ForeignMessage(

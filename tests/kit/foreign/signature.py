@@ -107,9 +107,11 @@ class Signer:
 
 @lru_cache
 def rsa_signer(bits: int = 1024, *, algorithm: str = "sha1", little_endian: bool = False) -> Signer:
-    """Return a signer for RSA with PKCS #1 v1.5 padding.
+    """Return a signer for RSA with PKCS #1 v1.5 padding, with the fixed key of ``bits`` bits.
 
-    With ``little_endian`` the signature has the byte order of Windows' CryptoAPI.
+    ``bits`` is 512, 1000, 1024, 2048 or 4096; any other value raises :class:`KeyError`.
+    ``algorithm`` is the digest. With ``little_endian`` the signature has the byte order of Windows'
+    CryptoAPI.
     """
     p, q = (
         int.from_bytes(base64.b64decode(number), "big")
@@ -132,9 +134,10 @@ def rsa_signer(bits: int = 1024, *, algorithm: str = "sha1", little_endian: bool
 
 @lru_cache
 def dsa_signer(bits: int = 1024, *, raw: bool = True) -> Signer:
-    """Return a signer for DSA, with a new key in each process.
+    """Return a signer for DSA with SHA-1, with a new key in each process.
 
-    With ``raw`` a signature is r and s, one after the other; otherwise it is in DER form.
+    ``bits`` is 1024 or 2048; any other value raises :class:`KeyError`. With ``raw`` a signature is
+    r and s, one after the other; otherwise it is in DER form.
     """
     p, q, g = (
         int.from_bytes(base64.b64decode(number), "big")
@@ -182,6 +185,7 @@ def signed_post(
 
     ``canonical`` turns ``<SignedInfo>`` into the text that is signed. ``before`` changes
     ``<SignedInfo>`` before it is signed. ``after`` changes the whole signature element afterwards.
+    The default ``str`` changes nothing.
     """
     info = before(signed_info(message, algorithm))
     value = base64.b64encode(sign(canonical(info).encode())).decode()

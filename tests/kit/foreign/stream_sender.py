@@ -1,4 +1,4 @@
-"""One outgoing queue with its stream: [MC-MQSRM] 3.1.7.2.3 and the timers of 3.1.2.2, 3.1.6.2.
+"""One outgoing queue with its stream ([MC-MQSRM] 3.1.7.2.3) and timers (3.1.2.2, 3.1.6.2).
 
 A message gets its position when the application passes the message to the sender. The message stays
 in the outgoing queue, whatever the HTTP answer was, until a stream receipt covers it. When the
@@ -35,7 +35,7 @@ from tests.kit.foreign.senders import (
 )
 
 STREAM_WINDOW = 25
-"""Most stream messages that are sent and not yet receipted.
+"""Most stream messages that are sent and that no receipt covers yet.
 
 At the limit the sender waits. A small window keeps a round of resends short.
 """
@@ -44,7 +44,10 @@ IDLE_POLL = 0.05
 
 
 class SeenReceipt(NamedTuple):
-    """One receipt with the times of the messages that it covered, for tests of receipt timing."""
+    """One receipt with the times of the messages that it covered, for tests of receipt timing.
+
+    Times are in seconds of ``time.monotonic``.
+    """
 
     stream_id: str
     last_ordinal: int
@@ -59,7 +62,11 @@ class SeenReceipt(NamedTuple):
 
 
 class StreamSender:
-    """Sends the messages of one application to one transactional queue."""
+    """Sends the messages of one application to one transactional queue.
+
+    ``window`` is the most messages that are sent and not covered by a receipt. ``seen`` has the
+    receipts so far.
+    """
 
     def __init__(
         self,
@@ -96,7 +103,7 @@ class StreamSender:
         This is the ``<previous>`` of the next message.
         """
         self._accepted_through = 0
-        """Highest position up to which everything is known to be accepted."""
+        """Highest position up to which all messages are known to be accepted."""
         self._resend_at: float | None = None
         self._resend_index = 0
         self._closed = False
@@ -104,7 +111,10 @@ class StreamSender:
     # --- methods for the application --------------------------------------------------------------
 
     def enqueue(self, body: bytes, *, label: str = "foreign stream", last: bool = True) -> Outgoing:
-        """Enqueue a message: it gets its identifier, its stream and its position (3.1.7.2.3)."""
+        """Enqueue a message and return it, with its identifier, stream and position (3.1.7.2.3).
+
+        :meth:`run` sends it. With the fault ``expire`` a position before it may be left out.
+        """
         manager = self.manager
         if not self._waiting and not self._sent:
             self._start_stream()
@@ -213,7 +223,7 @@ class StreamSender:
     async def _deliver(self, wire: Wire, item: Outgoing) -> None:
         """Send one message until it is answered 200 or refused, or a receipt covers it.
 
-        A 200 proves that the message was accepted only if everything before it in the stream was.
+        A 200 acknowledges the message only if everything before it in the stream is accepted.
         """
         ledger, dice, entry = self.manager.ledger, self._random, item.entry
         if dice.random() < self.faults.ghost:
@@ -245,7 +255,7 @@ class StreamSender:
             self._sent.pop(item.position, None)
 
     def receipted(self, receipt: ForeignReceipt) -> None:
-        """Remove all messages up to ``lastOrdinal`` from the queue (3.1.5.1.8.1, 3.1.5.1.8.3).
+        """Remove all sent messages up to ``lastOrdinal`` from the queue (3.1.5.1.8.1, 3.1.5.1.8.3).
 
         A receipt of a stream other than the live one is ignored. A receipt for a message that was
         never sent is recorded as a violation.

@@ -1,8 +1,9 @@
 """Judges a run by comparing the ledger with the stored rows, and nothing else.
 
-The package's common oracle finds lost, unexpected, doubled and disordered messages. The judge adds
-checks that need a sender's ledger: a changed body, a row of a refused message, and two messages
-that were stored in reverse order although the first was acknowledged before the second was sent.
+The common oracle (:mod:`tests.kit.oracle`) finds lost, unexpected, doubled and disordered messages.
+The judge adds checks that need a sender's ledger: a changed body, a refused message, and two
+messages that were stored in reverse order although the first was acknowledged before the second was
+sent.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ BACKSLASH = "\\"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Faults of a run, by kind. If all are empty, every promise was kept."""
+    """Faults of a run, by kind. If all are empty, every promise was kept.
+
+    ``sent`` and ``acknowledged`` count messages, ``landed`` counts rows. Messages and rows are
+    named by their identifiers.
+    """
 
     sent: int
     acknowledged: int
@@ -41,7 +46,7 @@ class Verdict:
     altered: tuple[str, ...]
     """Rows with another body, queue or stream position than was sent."""
     refused: tuple[str, ...]
-    """Messages that the receiver refused for good."""
+    """Messages that the receiver refused for good. A refusal is a fault in these runs."""
     reused: tuple[tuple[str, str, int], ...]
     """(epoch, queue, sequence) of more than one row."""
     violations: tuple[str, ...]
@@ -49,7 +54,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Return whether nothing is wrong."""
+        """Return whether no kind has a fault."""
         faults = (
             self.lost,
             self.unexpected,
@@ -63,7 +68,10 @@ class Verdict:
         return not any(faults) and not self.violations
 
     def complaint(self) -> str:
-        """Return a text with the first examples of each kind of fault, or an empty text."""
+        """Return one line for each kind of fault, with its number and first five examples.
+
+        The text is empty if :attr:`ok`.
+        """
         kinds = (
             "lost",
             "unexpected",
@@ -84,7 +92,10 @@ class Verdict:
 
 
 def judge(ledger: Ledger, rows: Iterable[Landed]) -> Verdict:
-    """Compare the stored rows with the messages that were sent and acknowledged."""
+    """Compare the stored rows with the messages that were sent and acknowledged.
+
+    The rows may be in any order.
+    """
     ordered = sorted(rows, key=lambda row: (row.queue, row.epoch, row.sequence))
     oracle = Oracle()
     for entry in sorted(ledger.entries.values(), key=_stream_order):
@@ -140,10 +151,10 @@ def _is_altered(row: Landed, ledger: Ledger) -> bool:
 
 
 def _disordered_in_time(ledger: Ledger, ordered: Sequence[Landed]) -> Iterator[str]:
-    """Yield the messages with a row too late for the times of the ledger.
+    """Yield the identifiers of messages whose row comes too late by the times of the ledger.
 
     Such a message was acknowledged before another message of the same queue was first sent, and its
-    row comes after that message's row.
+    row comes after that message's row. ``ordered`` has the rows in the order of their queues.
     """
     latest_send: dict[str, float] = {}
     for row in ordered:
@@ -158,7 +169,10 @@ def _disordered_in_time(ledger: Ledger, ordered: Sequence[Landed]) -> Iterator[s
 
 
 def _gaps(ledger: Ledger, seen: set[str]) -> Iterator[str]:
-    """Yield the sent messages of each stream that are missing below its highest stored position."""
+    """Yield the identifiers of sent messages that are missing below the stream's highest row.
+
+    ``seen`` has the identifiers of all rows.
+    """
     streams: dict[str, list[Entry]] = {}
     for entry in ledger.of_kind("stream"):
         streams.setdefault(str(entry.stream_id), []).append(entry)

@@ -25,7 +25,7 @@ CORPUS = Path("tests/fuzz/corpus")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; the exit code is 1 if there was a finding, otherwise 0."""
+    """Run the command line. Return 1 if there was a finding, otherwise 0."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.kit.fuzz", description=(__doc__ or "").partition("\n")[0]
     )

@@ -37,9 +37,10 @@ _RTA_OIF = 4
 
 
 def enter() -> None:
-    """Move this process into such a network. Call it before the process starts threads.
+    """Move this process into a network in which every IP address belongs to this host.
 
-    Raises :class:`OSError` if the system does not allow that.
+    Call this function before the process starts threads. The process cannot leave the network.
+    Raises :class:`OSError` if the system does not allow this.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     flags = _CLONE_NEWNET if os.geteuid() == 0 else _CLONE_NEWNET | _CLONE_NEWUSER
@@ -87,9 +88,9 @@ def is_possible() -> bool:
 
 
 def connections_begun() -> int:
-    """Return the number of TCP connections that were begun in this network, answered or not.
+    """Return the number of TCP connections that this network's processes began, answered or not.
 
-    The number is ``ActiveOpens`` of the kernel.
+    The number is ``ActiveOpens`` of the kernel, counted since :func:`enter`.
     """
     names, values = (
         line.split()
@@ -100,9 +101,11 @@ def connections_begun() -> int:
 
 
 class NameServer:
-    """Answers A queries at the addresses of ``/etc/resolv.conf``.
+    """Answers A queries at the addresses of ``/etc/resolv.conf``, in threads.
 
-    Each name has a list of answers. Each query gets the next one, and the last answer repeats.
+    The threads run until the process ends. ``names`` maps each name to a list of answers, each a
+    list of addresses. Each query gets the next answer, and the last answer repeats. A name that is
+    not in ``names`` does not exist.
     """
 
     def __init__(self, names: Mapping[str, Sequence[Sequence[str]]]) -> None:
@@ -161,9 +164,9 @@ class Called(NamedTuple):
 
 
 class Everywhere:
-    """Listens on some ports of every address and records each request.
+    """Listens on some ports of every address and records each request, until the process ends.
 
-    A request whose target contains ``redirect`` is answered 302, every other one 200.
+    A request whose first line contains ``redirect`` is answered 302, every other one 200.
     """
 
     def __init__(self, ports: Sequence[int]) -> None:

@@ -1,7 +1,8 @@
-"""Mutants of binary input: changed lengths and counts, and changes that keep other bytes in place.
+"""Mutants of binary input.
 
-The changes of :mod:`.mutators` are for texts. They insert and delete bytes, which shifts everything
-that follows, so that a binary parser stops at the first length.
+The changes concern lengths and counts, or keep other bytes in place. The changes of
+:mod:`.mutators` are for texts. They insert and delete bytes, which shifts everything that follows,
+so that a binary parser stops at the first length.
 """
 
 from __future__ import annotations
@@ -49,14 +50,19 @@ NUMBERS = (
     2**63,
     2**64 - 1,
 )
-"""Limits of lengths, counts and offsets in every width. 0x8000021B is the number of CVE-2023-21554.
+"""Limits of lengths, counts and offsets in every width.
+
+0x8000021B is the number of CVE-2023-21554.
 """
 LENGTH_MAX = 200_000
 """Most bytes of a mutant. A longer mutant is cut."""
 
 
 def mutate(data: bytes, seeds: Sequence[bytes], rng: Random) -> bytes:
-    """Return ``data`` with one to four random changes."""
+    """Return ``data`` with one to four random changes, at most :data:`LENGTH_MAX` bytes.
+
+    ``seeds`` are valid inputs, of which pieces are inserted.
+    """
     for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 4))):
         data = _change(data, seeds, rng)[:LENGTH_MAX]
     return data
@@ -94,7 +100,7 @@ def _change(data: bytes, seeds: Sequence[bytes], rng: Random) -> bytes:
 
 
 def mutants(name: str, seeds: Sequence[bytes], count: int = MUTANTS) -> Iterator[bytes]:
-    """Yield ``count`` inputs of a target: first its seeds, then changes of them.
+    """Yield ``count`` inputs of the target ``name``: first its seeds, then changes of them.
 
     The changes follow from ``name`` alone, so they are the same on every machine.
     """

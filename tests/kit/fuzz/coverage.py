@@ -1,8 +1,9 @@
-"""Finds the steps from line to line that an input takes, which lead the long run to new code.
+"""Finds the steps from line to line that an input makes the parser take.
 
-The module uses ``sys.settrace`` on the few files of one target. A parser that consists mostly of
-regular expressions has few lines, so tracing costs a third of the speed and needs no compiler. A
-regular expression is one line whatever it matches, so its inner branches are not seen.
+New steps lead the long run to new code. The module uses ``sys.settrace`` on the few files of one
+target. A parser that consists mostly of regular expressions has few lines, so tracing costs a third
+of the speed and needs no compiler. A regular expression is one line whatever it matches, so its
+inner branches are not seen.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any
 from tests.kit.fuzz.judge import Outcome
 
 Step = tuple[str, int, int]
-"""A step: file, line before, line."""
+"""A step from one executed line to the next: file, line before, line."""
 
 
 class Coverage:
-    """Collects the steps that were seen in ``files``."""
+    """Collects the steps that are executed in ``files``. :data:`Step` explains a step."""
 
     def __init__(self, files: frozenset[str]) -> None:
         self._files = files
@@ -27,7 +28,7 @@ class Coverage:
         self._now: set[Step] = set()
 
     def watch(self, function: Callable[[], Outcome]) -> Outcome:
-        """Run ``function``, record its steps, and return its result."""
+        """Call ``function``, record its steps, and return its result."""
         self._now = set()
         before = sys.gettrace()
         sys.settrace(self._called)

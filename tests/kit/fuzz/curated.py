@@ -18,7 +18,7 @@ from tests.kit.fuzz.judge import Finding, Target, Worst, judge
 from tests.kit.fuzz.mutators import Mutator
 
 MUTANTS = 10_000
-"""Inputs in the list of each parser (T16)."""
+"""Number of inputs in the list of each parser (T16)."""
 
 
 @cache
@@ -47,14 +47,17 @@ def mutants(target: Target, count: int = MUTANTS) -> Iterator[bytes]:
 
 @dataclass(slots=True)
 class Report:
-    """The results of many inputs."""
+    """The results of many inputs.
+
+    ``runs`` counts the inputs, ``accepted`` those that the parser accepted.
+    """
 
     runs: int = 0
     accepted: int = 0
     worst: Worst = field(default_factory=Worst)
     findings: list[Finding] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
-    """Refusal, by its text → how many times it was given."""
+    """Refusal, as a text of at most 60 characters → number of inputs that were refused so."""
 
     def __str__(self) -> str:
         worst = self.worst
@@ -66,7 +69,7 @@ class Report:
 
 
 def run(target: Target, inputs: Iterable[bytes], *, memory_every: int = 1) -> Report:
-    """Judge each input and return the report.
+    """Judge each input with ``target`` and return the report.
 
     The peak of memory is measured for every ``memory_every``-th input, or for none if that is 0.
     """
@@ -85,8 +88,8 @@ def run(target: Target, inputs: Iterable[bytes], *, memory_every: int = 1) -> Re
 
 
 def saved(corpus: Path, target: Target) -> list[Path]:
-    """Return the saved findings of earlier runs (``tests/fuzz/corpus/<target>``).
+    """Return the paths of the findings of earlier runs, in order of name.
 
-    The tests judge these findings again in every run.
+    ``corpus`` is ``tests/fuzz/corpus``. The tests judge these findings again in every run.
     """
     return sorted((corpus / target.name).glob("*.bin"))

@@ -1,7 +1,7 @@
-"""Judges one input of one parser by the limits of T16.
+"""Judges one input of one parser by the limits of acceptance test T16.
 
-The parser may only accept or refuse the input, within 50 ms and eight times the memory of the
-input.
+The parser may only accept or refuse the input, within 50 ms of CPU time and eight times the memory
+of the input.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ objects.
 
 
 class Outcome(NamedTuple):
-    """The result of a parser for an input. Two runs are compared by it."""
+    """The result of a parser for an input. Two runs are compared by their outcomes."""
 
     accepted: bool
     value: Any
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 
 
 class ViolationError(AssertionError):
-    """A rule was broken: two ways of reading differ, or a result is out of its limits."""
+    """Raised when a rule is broken: two readings differ, or a result is out of its limits."""
 
 
 class HangError(BaseException):
@@ -52,10 +52,15 @@ class Target:
     seeds: Sequence[bytes]
     tokens: Sequence[bytes]
     parse: Callable[[bytes], Outcome]
-    """Parses an input. It catches only the errors that the parser may raise. Its time is measured.
+    """Parses an input and returns its outcome. Its time is measured.
+
+    The function catches only the errors that the parser may raise.
     """
     check: Callable[[bytes, Outcome, Random], None]
-    """Checks the further rules of an outcome. Raises :class:`ViolationError`."""
+    """Raises :class:`ViolationError` if the outcome breaks a further rule.
+
+    The arguments are the input, its outcome, and a random generator that follows from the input.
+    """
     files: frozenset[str] = frozenset()
     """Files whose lines lead the long run to new inputs."""
     memory_times: int = MEMORY_TIMES_MAX
@@ -74,7 +79,7 @@ class Finding:
     kind: str
     """Kind of finding, or the name of an unexpected exception.
 
-    The kinds are ``slow``, ``memory``, ``violation``, ``hang`` and ``died``.
+    The kinds are ``slow``, ``memory``, ``violation``, ``hang`` and ``died`` (the process ended).
     """
     data: bytes
     detail: str
@@ -88,7 +93,10 @@ class Finding:
 
 @dataclass(slots=True)
 class Worst:
-    """The most time and memory that any input took, for the log of a run."""
+    """The most CPU seconds and memory (bytes) that any input took, for the log of a run.
+
+    ``memory_times`` is the most bytes for each byte of input.
+    """
 
     seconds: float = 0.0
     memory: int = 0
@@ -106,11 +114,13 @@ def judge(
     worst: Worst | None = None,
     watched: Runner | None = None,
 ) -> tuple[Outcome | None, Finding | None]:
-    """Run ``data`` through ``target`` and return the outcome and the finding, if there is one.
+    """Run ``data`` through ``target`` and return the outcome and the finding.
 
-    The verdict is the same each time, because the ways to cut the input follow from ``data``.
-    ``memory`` measures the peak in a second run. ``watched`` runs the parser under a tracer in the
-    first run. If that run is too slow, the input is measured again without the tracer.
+    The finding is ``None`` if the input kept the rules. The outcome is ``None`` if the parser or
+    its check raised. ``memory`` measures the peak in a second run. ``worst`` is updated.
+    ``watched`` runs the parser under a tracer in the first run. An input that is too slow is
+    measured up to twice again, without the tracer, and the shortest time counts. The ways to cut
+    the input follow from ``data``.
     """
     worst = worst or Worst()
     try:
@@ -153,7 +163,7 @@ def _timed(target: Target, data: bytes, watched: Runner | None) -> tuple[Outcome
 
 
 def _peak(target: Target, data: bytes) -> int:
-    """Return the most bytes that ``parse`` holds at once.
+    """Return the most bytes that ``parse`` holds at once, in addition to those before the call.
 
     Expat allocates its memory through Python here, so its memory is included.
     """
@@ -171,9 +181,10 @@ def _peak(target: Target, data: bytes) -> int:
 
 
 def growth(target: Target, inputs: Sequence[bytes], rounds: int = 3) -> int:
-    """Return the memory blocks that the last of ``rounds`` runs over ``inputs`` left behind.
+    """Return the number of memory blocks that runs over ``inputs`` leave behind.
 
-    Caches are already full in the last round, so remaining growth is a leak.
+    ``rounds`` runs are made, and only the last one counts. Caches are already full then, so
+    remaining growth is a leak.
     """
     before = 0
     for _ in range(rounds):

@@ -1,6 +1,7 @@
 """The long run of the fuzzer: one process for each core, and a growing pool of inputs.
 
-Each parser has a pool. An input that reaches new lines joins the pool.
+Each parser has a pool. An input that makes the parser take new steps (:mod:`.coverage`) joins the
+pool, and later mutants are made of it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ TURN_SECONDS = 2.0
 """Seconds that a process spends on one parser before it turns to the next."""
 REPORT_SECONDS = 10.0
 POOL_MAX = 2_000
-"""Most inputs in the pool of each parser. At the limit a random input that is no seed is removed.
+"""Most inputs in the pool of each parser.
+
+At the limit a random input that is no seed is removed.
 """
 MEMORY_EVERY = 64
 """Number of inputs of which one has its peak of memory measured.
@@ -50,12 +53,16 @@ More is a leak and fails the run.
 """
 SHRINK_SECONDS = 5.0
 FINDINGS_MAX = 20
-"""Most findings of one kind that are saved for one parser. Further ones are counted only."""
+"""Most findings of one kind that are saved for one parser. Further ones are only counted."""
 
 
 @dataclass(slots=True)
 class _Message:
-    """The report of a worker process after one turn."""
+    """The report of a worker process after one turn.
+
+    ``runs`` counts the inputs and ``steps`` the steps seen so far, by target. ``pool`` is the
+    number of inputs in all pools of the worker, ``resident`` its memory in bytes.
+    """
 
     worker: int
     runs: Counter[str] = field(default_factory=Counter)
@@ -101,7 +108,11 @@ class _Worker:
         self._findings: list[Finding] = []
 
     def run(self, end: float, out: Any) -> None:  # noqa: ANN401  # a queue
-        """Fuzz until ``end``, a value of ``time.time``, and put a report into ``out`` each turn."""
+        """Fuzz until ``end``, a value of ``time.time``.
+
+        A turn fuzzes one parser for :data:`TURN_SECONDS`. After each turn a :class:`_Message` is
+        put into ``out``.
+        """
         signal.signal(signal.SIGALRM, _ring)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         turn = self._number
@@ -149,7 +160,11 @@ class _Worker:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _shrunk(self, target: Target, finding: Finding) -> Finding:
-        """Return the same finding with fewer bytes, as far as :data:`SHRINK_SECONDS` allow."""
+        """Return a finding of the same kind with fewer bytes.
+
+        The search ends after :data:`SHRINK_SECONDS`. A finding of kind ``hang`` is returned as it
+        is.
+        """
         end = time.time() + SHRINK_SECONDS
         size = len(finding.data) // 2
         while size and time.time() < end and finding.kind != "hang":
@@ -210,7 +225,11 @@ class _Run:
         self.grown = 0
 
     def take(self, message: _Message, targets: int) -> None:
-        """Add the report of a worker process."""
+        """Add the report of a worker process, and save its findings.
+
+        ``targets`` is the number of parsers, from which follows when a worker's first turns are
+        over.
+        """
         self.runs.update(message.runs)
         for name, steps in message.steps.items():
             self.steps[name] = max(steps, self.steps.get(name, 0))
@@ -250,9 +269,10 @@ def say(text: str) -> None:
 def fuzz(
     names: Sequence[str], samples: Path, corpus: Path, *, minutes: float, jobs: int, seed: int
 ) -> int:
-    """Fuzz the targets ``names`` for ``minutes`` in ``jobs`` processes.
+    """Fuzz the targets ``names`` for ``minutes`` in ``jobs`` processes, and print the progress.
 
-    Return the exit code: 1 if something was found or a process grew too much, otherwise 0.
+    ``samples`` has the valid inputs. Findings are saved below ``corpus``. Return the exit code: 1
+    if something was found or a process grew by more than :data:`GROWTH_MAX`, otherwise 0.
     """
     context = multiprocessing.get_context("spawn")
     out = context.Queue()

@@ -1,4 +1,4 @@
-"""Fuzzes the RemoteRead server with whole conversations.
+"""Fuzzes the RemoteRead server ([MS-MQRR]) with whole conversations.
 
 The owner of the queues in this module carries out each effect of the server at once. An input is a
 sequence of calls, each ``opnum u8 · bits u8 · length u16 · stub``. The bits are: 1 NDR64; 2 the
@@ -69,7 +69,11 @@ _CONTEXT = 0x5EED
 
 
 class _Queue:
-    """The owner's view of one queue."""
+    """The owner's view of one queue.
+
+    Sequences begin with 1. ``priorities`` has the priority of each message that ever arrived,
+    ``left`` the sequences of those that have left the queue.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -78,7 +82,7 @@ class _Queue:
         self.left: set[int] = set()
 
     def floor(self) -> int:
-        """Return 0, because no message is trimmed."""
+        """Return 0, because no message of this queue is ever trimmed."""
         return 0
 
     def is_behind(self) -> bool:
@@ -86,17 +90,21 @@ class _Queue:
         return False
 
     def has_left(self, sequence: int) -> bool:
-        """Return whether the message has left the queue for good."""
+        """Return whether the message ``sequence`` has left the queue for good."""
         return sequence in self.left
 
     def add(self, priority: int) -> Came:
-        """Add an arriving message and return its run."""
+        """Add an arriving message, and return it as a run of one for the server's report."""
         self.priorities.append(priority)
         return Came(priority, len(self.priorities), len(self.priorities))
 
 
 class Conversation:
-    """A server with two queues, and two clients."""
+    """A server with two queues, four messages in the first one, and two clients.
+
+    The two clients are numbered ``False`` and ``True``. Methods raise :class:`ViolationError` if
+    the server answers a call twice, takes a message twice, or closes too often.
+    """
 
     def __init__(self) -> None:
         contexts, ids, uuids = itertools.count(_CONTEXT), itertools.count(1), itertools.count(1)
@@ -183,7 +191,10 @@ class Conversation:
     # --- the clients ------------------------------------------------------------------------------
 
     def call(self, number: int, opnum: int, bits: int, stub: bytes) -> None:
-        """Make one call, with the events that its bits demand."""
+        """Make call ``number`` of the input, with the events that its ``bits`` demand.
+
+        ``opnum`` and ``stub`` are the operation and its encoded parameters.
+        """
         server, which = self.server, bool(bits & _OTHER)
         if bits & _LATER:
             self.wait(360.0)
@@ -203,7 +214,7 @@ class Conversation:
             self.do(server.outcome(self._transaction, committed=True))
 
     def gone(self, which: bool) -> None:
-        """Disconnect a client as kill -9 of the client does."""
+        """Disconnect the client ``which``, as kill -9 of the client does."""
         self.do(self.server.calls_gone(which, range(CALLS_MAX + 1)))
         self.do(self.server.run_down(self.groups.leave(self.clients[which]), self.now))
 
@@ -216,9 +227,10 @@ class Conversation:
         self.now = end
 
     def left_over(self) -> int:
-        """Disconnect both clients, end all transactions, and return the number of messages left.
+        """Disconnect both clients, let all transactions end, and return the messages' number.
 
-        Raises :class:`ViolationError` if a queue is still open then.
+        Only messages that have not left their queue are counted. Raises :class:`ViolationError` if
+        a queue is still open then.
         """
         for which in (False, True):
             self.gone(which)
@@ -229,7 +241,8 @@ class Conversation:
     def drained(self) -> int:
         """Return the number of messages that a new client can receive from all queues.
 
-        Raises :class:`ViolationError` if a received message cannot be ended.
+        The client receives them. Raises :class:`ViolationError` if a received message cannot be
+        ended.
         """
         found = 0
         for queue in self.queues:
@@ -300,14 +313,17 @@ def _talk(data: bytes) -> Conversation:
 
 
 def parse_conversation(data: bytes) -> Outcome:
-    """Run a conversation; the outcome is accepted if a message left its queue."""
+    """Run a conversation. The outcome is accepted if a message left its queue.
+
+    The value has the sequences that left, by queue, and the answers.
+    """
     conversation = _talk(data)
     left = {name: tuple(sorted(queue.left)) for name, queue in conversation.queues.items()}
     return Outcome(any(left.values()), (left, conversation.answers))
 
 
 def check_conversation(data: bytes, _outcome: Outcome, _rng: Random) -> None:
-    """Check that no message is lost, doubled or locked forever after the conversation."""
+    """Run the conversation again, and check that no message is lost, doubled or locked forever."""
     conversation = _talk(data)
     left = conversation.left_over()
     found = conversation.drained()

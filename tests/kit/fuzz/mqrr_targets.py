@@ -34,7 +34,7 @@ from tests.kit.fuzz.judge import Outcome, Target, ViolationError
 from tests.kit.fuzz.mqrr_conversation import check_conversation, parse_conversation
 
 REASON_MAX = 400
-"""Most characters of a refusal: one short line that never contains the payload."""
+"""Most characters of a refusal. It must be one short line that never contains the payload."""
 CHECKED_AGAIN = 0.2
 """Share of the inputs that are checked twice.
 
@@ -58,10 +58,10 @@ def _demand(holds: bool, what: str) -> None:
 
 
 def _same_again(packet: MessagePacket) -> None:
-    """Check that a parsed packet can be encoded and is parsed again as the same packet.
+    """Check that a parsed packet is parsed as the same packet after it was encoded again.
 
-    A packet that must not be sent has to be refused with :class:`LocalProtocolError`. A complete
-    packet must also be convertible to a row.
+    A packet that srmp-spark must not send may be refused with :class:`LocalProtocolError`. A
+    complete packet must also be convertible to a row.
     """
     if not packet.missing:
         # A text that no column can hold raises UnicodeEncodeError here.
@@ -87,7 +87,7 @@ def parse_packet(data: bytes) -> Outcome:
 
 
 def check_packet(_data: bytes, outcome: Outcome, rng: Random) -> None:
-    """Check some accepted packets with :func:`_same_again`."""
+    """Check a share of the accepted packets, :data:`CHECKED_AGAIN`, with :func:`_same_again`."""
     if outcome.accepted and rng.random() < CHECKED_AGAIN:
         _same_again(outcome.value)
 
@@ -107,7 +107,10 @@ def parse_received(data: bytes) -> Outcome:
 
 
 def check_received(data: bytes, outcome: Outcome, rng: Random) -> None:
-    """Check that the sections are no larger than the stub, and that the packet is consistent."""
+    """Check that the sections are no larger than the stub, and the packet.
+
+    A share of the packets is checked with :func:`_same_again`.
+    """
     if outcome.accepted:
         response, packet = outcome.value
         _demand(
@@ -155,10 +158,10 @@ def _server() -> ServerConnection:
 
 
 def _heard(pieces: Iterable[bytes]) -> Outcome:
-    """Feed a stream to a server and return its outcome.
+    """Feed a stream, cut into ``pieces``, to a server and return its outcome.
 
     The outcome has the server's state, its answers, the calls that it would carry out, and the
-    types of its events.
+    types of its events. It is accepted if there is a call.
     """
     connection = _server()
     events = [event for piece in pieces for event in connection.receive(piece, 0.0)]
@@ -170,7 +173,7 @@ def _heard(pieces: Iterable[bytes]) -> Outcome:
 
 
 def parse_server(data: bytes) -> Outcome:
-    """Feed a server with all that a client sends on one connection."""
+    """Feed a server with all bytes that a client sends on one connection."""
     return _heard([data])
 
 
@@ -197,7 +200,10 @@ def _answered(pieces: Iterable[bytes]) -> Outcome:
 
 
 def parse_client(data: bytes) -> Outcome:
-    """Feed a client, which has bound and made a call, with all that a server sends."""
+    """Feed a client, which has bound and made a call, with all bytes that a server sends.
+
+    The outcome is accepted if the call is answered.
+    """
     return _answered([data])
 
 
@@ -207,13 +213,13 @@ def _pieces(data: bytes, rng: Random) -> list[bytes]:
 
 
 def check_server(data: bytes, outcome: Outcome, rng: Random) -> None:
-    """Check that the server reports and answers the same however the bytes are cut."""
+    """Check, for a share of the inputs, that cut bytes give the same events and answers."""
     if rng.random() < CHECKED_AGAIN:
         _demand(_heard(_pieces(data, rng)) == outcome, "cut into pieces it is another conversation")
 
 
 def check_client(data: bytes, outcome: Outcome, rng: Random) -> None:
-    """Check that the client reports the same however the bytes are cut."""
+    """Check, for a share of the inputs, that cut bytes give the same results."""
     if rng.random() < CHECKED_AGAIN:
         _demand(_answered(_pieces(data, rng)) == outcome, "cut into pieces it is another answer")
 
@@ -275,7 +281,7 @@ def parse_ntlm(data: bytes) -> Outcome:
 
 
 def check_ntlm(data: bytes, _outcome: Outcome, rng: Random) -> None:
-    """Check that no changed message lets a client sign in.
+    """Check, for a share of the inputs, that no changed message lets a client sign in.
 
     A change may be in the proof of the password or in an earlier message.
     """

@@ -17,7 +17,7 @@ LENGTH_MAX = 80_000
 The limit is above ENVELOPE_MAX and HEAD_MAX, so that mutants can exceed both.
 """
 REPEATS_MAX = 3_000
-"""A piece is repeated fewer times than this."""
+"""Limit for the repetitions of a piece, which are always fewer."""
 
 _NUMBERS = (
     str(number).encode()
@@ -262,7 +262,10 @@ class Mutator:
         )
 
     def mutate(self, data: bytes, rng: Random) -> bytes:
-        """Return ``data`` with one to four changes; its lengths are often corrected afterwards."""
+        """Return ``data`` with one to four random changes, at most about :data:`LENGTH_MAX` bytes.
+
+        In two of five results the Content-Length fields are corrected.
+        """
         for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 4))):
             data = rng.choice(self._changes)(data, rng)[:LENGTH_MAX]
         return with_true_lengths(data) if rng.random() < 0.4 else data
@@ -282,9 +285,9 @@ class Mutator:
         return data[:at] + rng.choice(self._tokens) + data[end:]
 
     def _text(self, data: bytes, rng: Random) -> bytes:
-        """Replace the text of an element, or the value of a header line, and keep the rest.
+        """Replace the end of an element's text, or of a header line's value, by tokens.
 
-        Such an input often passes more checks of a parser.
+        Such an input often passes more checks of a parser, because the rest is kept.
         """
         mark = b"</" if b"</" in data else b"\r\n"
         pieces = data.split(mark)
@@ -332,7 +335,7 @@ class Mutator:
         return data[:at] if rng.random() < 0.7 else data[at:]
 
     def _many(self, data: bytes, rng: Random) -> bytes:
-        """Repeat a piece of the input, rarely thousands of times.
+        """Insert a piece of the input, or a token, many times; rarely thousands of times.
 
         Limits exist for such inputs. They are rare because they are slow.
         """

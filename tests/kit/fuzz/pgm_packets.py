@@ -30,7 +30,7 @@ from srmp_spark.pgm.wire.packets import (
 from tests.kit.fuzz.judge import Outcome, Target, ViolationError
 
 REASON_MAX = 200
-"""Most characters of a refusal: one short line that never contains the payload."""
+"""Most characters of a refusal. It must be one short line that never contains the payload."""
 SECTION = "RFC 3208 "
 SAMPLES = "openpgm_packets.txt"
 
@@ -64,7 +64,7 @@ TOKENS = (
 
 
 def written() -> list[bytes]:
-    """Return one packet of each type and form that OpenPGM does not send."""
+    """Return one encoded packet of each type and form that OpenPGM does not send."""
     tsi, port, source, group = (
         Tsi(b"\x0a\x0b\x0c\x0d\x0e\x0f", 0x1234),
         7500,
@@ -96,7 +96,7 @@ def written() -> list[bytes]:
 
 
 def seeds(directory: Path) -> list[bytes]:
-    """Return the valid packets: those of OpenPGM in ``directory``, and ours.
+    """Return the valid packets: those of OpenPGM in ``directory``, and those of :func:`written`.
 
     ``directory`` is ``tests/data/pgm``.
     """
@@ -106,7 +106,10 @@ def seeds(directory: Path) -> list[bytes]:
 
 
 def summed(packet: bytes) -> bytes:
-    """Return ``packet`` with a correct checksum."""
+    """Return ``packet`` with a correct checksum.
+
+    A packet of less than 8 bytes is returned as it is.
+    """
     if len(packet) < 8:
         return packet
     return (

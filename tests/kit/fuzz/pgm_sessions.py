@@ -43,7 +43,7 @@ RECORD = Struct("!BH")
 TICK_S = 0.01
 PACKETS_MAX = 200
 POLLS_MAX = 5_000
-"""Most polls until both sides are at rest.
+"""Most polls until both sides are at rest, that is, until no timer runs.
 
 With these settings a session has 64 numbers with 12 timers each. At the limit the check fails.
 """
@@ -64,7 +64,10 @@ SENDING = SourceSettings(txw_secs=4.0, txw_adv_secs=1.0, txw_adv_ivl=1.0, txw_ma
 
 
 def written(steps: Iterable[tuple[int, Packet]]) -> bytes:
-    """Return a conversation as bytes, from pairs of (hundredths of a second, packet)."""
+    """Return a conversation as bytes, from pairs of (time, packet).
+
+    The time is in hundredths of a second since the packet before.
+    """
     return b"".join(
         RECORD.pack(ticks, len(octets)) + octets
         for ticks, octets in ((t, encode(p)) for t, p in steps)
@@ -128,9 +131,10 @@ def seeds(directory: Path) -> list[bytes]:
 
 
 def packets(data: bytes) -> Iterator[tuple[float, bytes]]:
-    """Yield (seconds, packet with a correct checksum) of a conversation.
+    """Yield (seconds, packet with a correct checksum) for at most 200 packets of a conversation.
 
-    Wrong lengths in the input are accepted: a packet may then be short or empty.
+    The seconds are those since the packet before. Wrong lengths in the input are accepted: a packet
+    may then be short or empty.
     """
     at = 0
     for _ in range(PACKETS_MAX):
@@ -143,7 +147,10 @@ def packets(data: bytes) -> Iterator[tuple[float, bytes]]:
 
 
 class Conversation:
-    """A receiver and a source, and all their outputs."""
+    """A receiver and a source, which sends four APDUs, and all their outputs.
+
+    Times are in seconds of a simulated clock.
+    """
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -156,7 +163,10 @@ class Conversation:
         self.polls = 0
 
     def hear(self, octets: bytes) -> None:
-        """Pass one packet to the receiver and to the source."""
+        """Pass one packet to the receiver and to the source.
+
+        A packet that cannot be decoded is counted.
+        """
         try:
             packet = decode(octets)
         except RemoteProtocolError:
@@ -183,7 +193,11 @@ class Conversation:
 
 
 def parse(data: bytes) -> Outcome:
-    """Run a conversation, close the source, and wait until both sides are at rest."""
+    """Run a conversation, close the source, and run all timers of the next minute.
+
+    The outcome is accepted if each packet could be decoded. Its value is the :class:`Conversation`.
+    Raises :class:`ViolationError` if the receiver holds too many bytes.
+    """
     conversation = Conversation()
     for seconds, octets in packets(data):
         conversation.wait(conversation.now + seconds)

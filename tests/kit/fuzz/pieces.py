@@ -1,4 +1,4 @@
-"""Parsers that read a connection: the same bytes must give the same events however they are cut.
+"""Parsers that read a connection: however bytes are cut, they must give the same events.
 
 The bytes are fed whole, one by one, and in random pieces. The real protocol objects run in a loop
 of their own, with a transport that records all writes. The inbox answers later, as the journal
@@ -40,7 +40,7 @@ Pieces = Sequence[bytes]
 
 
 def cut(data: bytes, rng: Random) -> list[bytes]:
-    """Return ``data`` cut into at most eight pieces at random places."""
+    """Return ``data`` cut at random places into at most eight pieces, none of them empty."""
     places = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randrange(1, 8)))
     return [
         piece
@@ -59,7 +59,7 @@ def check_pieces(
 ) -> None:
     """Check that every way to cut ``data`` gives the outcome ``whole``.
 
-    Raises :class:`ViolationError` if one does not.
+    ``read`` parses the pieces. Raises :class:`ViolationError` if an outcome differs.
     """
     ways = [cut(data, rng), cut(data, rng)]
     if len(data) <= ONE_BY_ONE_MAX:
@@ -83,9 +83,10 @@ def _shown(outcome: Outcome) -> str:
 
 
 def read_chunked(pieces: Pieces) -> Outcome:
-    """Parse a chunked body; the outcome has its content and the offset of the rest.
+    """Parse a chunked body. The outcome has its content and the offset of the bytes after it.
 
-    The outcome of an unfinished body has the content so far.
+    The outcome of a refused body has the status. The outcome of an unfinished body, which is not
+    accepted, has the content so far.
     """
     body = ChunkedBody()
     fed = 0
@@ -139,7 +140,8 @@ class _Transport:
 class _Inbox:
     """Accepts what a queue manager without queues would accept.
 
-    The inbox answers one turn of the loop later.
+    The inbox answers one turn of the loop later. A body that contains ``refuse`` is refused at
+    once.
     """
 
     def __init__(self) -> None:
@@ -177,10 +179,12 @@ class SrmpPort:
         )
 
     def read(self, pieces: Pieces) -> Outcome:
-        """Feed a connection; the outcome has the accepted posts and the statuses of the answers.
+        """Feed a connection with ``pieces``, one after the other, and return its outcome.
 
-        Status 100 is left out, because it depends on how many bytes have arrived already. Raises
-        :class:`ViolationError` if the endpoint keeps bytes or the connection afterwards.
+        The outcome has the POSTs that the endpoint passed on, and the statuses of the answers.
+        Status 100 is left out, because it depends on how many bytes have arrived already. The
+        outcome is accepted if an answer is 200. Raises :class:`ViolationError` if the endpoint
+        keeps bytes or the connection afterwards.
         """
         return self._loop.run_until_complete(self._read(pieces))
 
@@ -255,10 +259,10 @@ class _Owner:
 
 
 def read_answers(pieces: Pieces) -> Outcome:
-    """Feed the sending side with the answers to two requests; return the answers that it reports.
+    """Feed the sending side with the answers to two requests.
 
-    Raises :class:`ViolationError` if it reports more than two answers, or the end of the connection
-    twice.
+    The outcome has the answers that the sending side reports. Raises :class:`ViolationError` if it
+    reports more than two answers, or the end of the connection twice.
     """
     owner, transport = _Owner(), _Transport()
     exchange = Exchange(cast("Any", owner))

@@ -1,4 +1,4 @@
-"""Clients that are slow on purpose (slowloris, T18).
+"""Clients that are slow on purpose (slowloris), for acceptance test T18.
 
 Clients of kind ``head`` and ``body`` send one byte in ten seconds. Clients of kind ``answers`` read
 no answer, and clients of kind ``idle`` send nothing.
@@ -28,7 +28,10 @@ KINDS = ("idle", "head", "body", "answers")
 BYTE_SECONDS = 10.0
 """Seconds between two bytes of a slow client."""
 CONNECTING_MAX = 200
-"""Most connections that are opened at the same time. More would only fill the server's backlog."""
+"""Most connections that are opened at the same time.
+
+More would only fill the server's backlog.
+"""
 ANSWERS_REQUESTS = 500
 """Requests that a client which reads no answers sends in one piece.
 
@@ -42,12 +45,14 @@ class Summary(TypedDict):
 
     opened: int
     ended: dict[str, int]
-    """How the server ended a connection → count: the status of its answer, or ``cut`` without one.
+    """How the server ended a connection → count.
+
+    The key is the status of the server's answer, or ``cut`` without one.
     """
     first: float
-    """Shortest life of a connection that the server ended, in seconds."""
+    """Shortest life of a connection that the server ended, in seconds; 0 if there is none."""
     last: float
-    """Longest life of a connection that the server ended, in seconds."""
+    """Longest life of a connection that the server ended, in seconds; 0 if there is none."""
     failed: int
     """Number of connection attempts that failed."""
 
@@ -82,7 +87,7 @@ def _request() -> bytes:
 
 
 def _sent_of(kind: str) -> tuple[bytes, bytes]:
-    """Return the bytes that are sent at once, and the bytes that are sent one by one."""
+    """Return the bytes that a client sends at once, and the bytes that it sends one by one."""
     raw = _request()
     head = raw[: raw.index(b"\r\n\r\n") + 4]
     if kind == "head":
@@ -97,7 +102,11 @@ def _sent_of(kind: str) -> tuple[bytes, bytes]:
 async def _live(
     kind: _Kind, endpoint: tuple[str, int], end: float, connecting: asyncio.Semaphore
 ) -> None:
-    """Run one slow client until ``end``; connect again when the server disconnects it."""
+    """Run one slow client until ``end``, and connect again when the server disconnects it.
+
+    A client of kind ``answers`` connects only once. ``end`` is a value of ``time.monotonic``.
+    ``connecting`` limits the connections that are being opened.
+    """
     at_once, slowly = _sent_of(kind.name)
     loop = asyncio.get_running_loop()
     while time.monotonic() < end:
@@ -126,7 +135,10 @@ async def _live(
 async def _until_cut_off(
     kind: str, connection: socket.socket, at_once: bytes, slowly: bytes, end: float
 ) -> str:
-    """Return how the server ended the connection, or an empty text if it did not until ``end``."""
+    """Return how the server ended the connection: the status of its answer, or ``cut``.
+
+    Return an empty text if the connection is open at ``end``.
+    """
     loop = asyncio.get_running_loop()
     sending = asyncio.ensure_future(_send(connection, at_once, slowly))
     try:
@@ -164,9 +176,10 @@ async def _send(connection: socket.socket, at_once: bytes, slowly: bytes) -> Non
 async def attack(
     endpoint: tuple[str, int], names: list[str], connections: int, seconds: float
 ) -> dict[str, Summary]:
-    """Run all slow clients for ``seconds`` and return the results of each kind.
+    """Run ``connections`` slow clients for ``seconds``, and return the results by kind.
 
-    The function prints "ready" when as many connections were opened as requested.
+    The clients have the kinds ``names`` in turn. The function prints "ready" when as many
+    connections were opened as requested, or when the time is over.
     """
     kinds = [_Kind(name) for name in names]
     connecting = asyncio.Semaphore(CONNECTING_MAX)

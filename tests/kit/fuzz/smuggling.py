@@ -1,4 +1,4 @@
-"""Two hundred requests that two HTTP parsers could end at different places (T18).
+"""Two hundred requests that two HTTP parsers could end at different places (test T18).
 
 A shape is a valid message with one change of its framing, and a *hidden* valid message directly
 after it. RFC 9112 leaves three outcomes. ``NONE``: the framing is ambiguous or malformed, so no
@@ -20,9 +20,9 @@ _CL = re.compile(rb"Content-Length: ([0-9]+)\r\n")
 
 
 class Shape(NamedTuple):
-    """The bytes of one connection.
+    """The bytes of one connection. ``number`` counts the shapes from 1.
 
-    The first message has the number ``2 * number``, and the hidden message the number after it.
+    The first message has the uniquifier ``2 * number``, and the hidden message the next one.
     """
 
     number: int
@@ -41,11 +41,14 @@ class _Parts(NamedTuple):
     hidden: bytes
 
     def with_length(self, field: bytes) -> bytes:
-        """Return the request with ``field``, a header field for the length."""
+        """Return the first request with the header lines ``field``, then the hidden request."""
         return self.head + field + b"\r\n" + self.content + self.hidden
 
     def chunked(self, field: bytes = b"Transfer-Encoding: chunked\r\n") -> bytes:
-        """Return the request with its content as one chunk."""
+        """Return the first request with its content as one chunk, followed by the hidden request.
+
+        ``field`` has the header lines.
+        """
         return self.head + field + b"\r\n" + self.chunks() + self.hidden
 
     def chunks(
@@ -55,7 +58,11 @@ class _Parts(NamedTuple):
         last: bytes = b"0\r\n\r\n",
         line_end: bytes = b"\r\n",
     ) -> bytes:
-        """Return the content as one chunk, followed by the last chunk."""
+        """Return the content as one chunk, followed by the last chunk.
+
+        The arguments replace the size, the line end after the data, the last chunk, and the line
+        end after the size.
+        """
         return (
             (b"%x" % len(self.content) if size is None else size)
             + line_end
@@ -117,9 +124,9 @@ _TE_VALUES = (
     b"\r\n chunked",
 )
 _TE_ALONE_IS_CLEAR = frozenset((b"chunked", b"Chunked", b"CHUNKED", b"  chunked", b"\tchunked"))
-"""Values that are clear without a Content-Length.
+"""Values of Transfer-Encoding that are clear without a Content-Length.
 
-Trailing blanks would be clear as well; our server refuses them, because no real client sends them.
+Trailing blanks would be clear as well; srmp-spark refuses them, because no real client sends them.
 """
 
 

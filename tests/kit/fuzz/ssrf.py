@@ -1,11 +1,12 @@
-"""Finds out which hosts a queue manager contacts because a message names them (T19).
+"""Finds out which hosts a queue manager contacts because a message names them (test T19).
 
     python -m tests.kit.fuzz.ssrf DIRECTORY            # prints one JSON line
     python -m tests.kit.fuzz.ssrf DIRECTORY PATTERN…   # also allows the URLs of each PATTERN
 
 A real ``serve`` runs in a network where every address answers (:mod:`.any_address`). A sender
-requests receipts to each of a hundred URLs, in each of the three places of a message. The kernel
-counts the connections that are begun, whatever host answers.
+requests receipts to each of a hundred URLs, in each of the three *places* of a message: delivery
+receipt, commitment receipt and stream receipt. The kernel counts the connections that are begun,
+whatever host answers.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Found(TypedDict):
     called: dict[str, int]
     """Address and request line → number of connections."""
     rebound: int
-    """Number of look-ups of the name that changes its address."""
+    """Number of look-ups of the name whose address changes after the first look-up."""
     per_message: int
     """Most receipts that one message of the flood caused."""
     flood: int
@@ -84,7 +85,10 @@ class Found(TypedDict):
 
 
 class _Sender:
-    """One connection of a sender that has an address of its own."""
+    """One connection of a sender that has an address of its own.
+
+    ``taken`` counts the accepted messages by place.
+    """
 
     def __init__(self, endpoint: tuple[str, int]) -> None:
         self._connection = socket.create_connection(
@@ -94,9 +98,10 @@ class _Sender:
         self.taken: Counter[str] = Counter()
 
     def send(self, place: str, url: str) -> None:
-        """Send a message that names ``url`` in ``place``, and count it if it is accepted.
+        """Send a message that names ``url`` in ``place``, and count the message if it is accepted.
 
-        A refusal is allowed, because then no host is contacted.
+        A refusal is allowed, because then no host is contacted. Raises
+        :class:`ConnectionResetError` if the connection ends without an answer.
         """
         self._number += 1
         lineage = f"0a0b0c0d-1111-2222-3333-{self._number:012x}"
@@ -128,8 +133,9 @@ class _Sender:
 def attack(directory: Path, more_allowed: Sequence[str] = ()) -> Found:
     """Run the whole attack in a network of its own and return the results.
 
-    With ``more_allowed`` patterns the attack checks that the test can fail; then the flood is left
-    out.
+    ``directory`` is for the data of ``serve``. With ``more_allowed`` patterns the attack checks
+    that the test can fail; then the flood is left out. The process stays in the network. Raises
+    :class:`OSError` if the system allows no such network.
     """
     enter()
     names, everywhere = NameServer(NAMES), Everywhere(PORTS)

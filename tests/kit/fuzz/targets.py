@@ -58,7 +58,7 @@ from tests.kit.plain_reading import read_envelope
 STATUSES = frozenset((400, 408, 411, 413, 414, 415, 417, 431, 501, 505, 405))
 """Statuses with which a request may be refused because of its bytes."""
 REASON_MAX = 400
-"""Most characters of a refusal: one short line that never contains the payload."""
+"""Most characters of a refusal. It must be one short line that never contains the payload."""
 
 
 def _files(*modules: ModuleType) -> frozenset[str]:
@@ -118,7 +118,7 @@ def _head_state(head: RequestHead) -> tuple[Any, ...]:
 
 
 def parse_head(data: bytes) -> Outcome:
-    """Parse a request head up to its blank line."""
+    """Parse a request head up to its blank line. A missing blank line is appended."""
     end = data.find(b"\r\n\r\n") + 4
     head = data[:end] if end >= 4 else data + b"\r\n\r\n"
     try:
@@ -130,8 +130,8 @@ def parse_head(data: bytes) -> Outcome:
 def check_head(data: bytes, outcome: Outcome, rng: Random) -> None:
     """Check that all readers of a head agree, and that no prefix of a valid head is refused.
 
-    The quick reader of Windows' own head must give the same result as the general one, and
-    stored-message readers must find the same Content-Type.
+    The quick reader for a head as Windows writes it must give the same result as the general one.
+    The reader of stored messages must find the same Content-Type.
     """
     quick = RequestHead.of_windows(data)
     if quick is not None:
@@ -189,7 +189,7 @@ _layouts = LearnedLayouts(read_fields)
 
 
 def _content_seeds(directory: Path) -> list[bytes]:
-    """Return the samples as ``Content-Type`` value, blank line, content."""
+    """Return the samples, each as its ``Content-Type`` value, a blank line, and its content."""
     found = []
     for data in (*samples.saved(directory), *samples.posts()):
         head, blank, content = data.partition(b"\r\n\r\n")
@@ -204,7 +204,7 @@ def _content_of(data: bytes) -> tuple[bytes, bytes]:
 
 
 def parse_mime(data: bytes) -> Outcome:
-    """Find the parts of a multipart message."""
+    """Find the parts of a multipart message, which has the form of :func:`_content_seeds`."""
     try:
         return Outcome(True, mime.split(*_content_of(data)))
     except RemoteProtocolError as error:
@@ -244,7 +244,7 @@ def check_envelope(data: bytes, outcome: Outcome, rng: Random) -> None:
     """Check that the faster readers of an envelope agree with the plain one.
 
     A reader for a Windows layout or for a learned layout gives the same message, or leaves the
-    envelope to the plain reader. An accepted message can also be encoded and decoded again.
+    envelope to the plain reader. An accepted message is checked with :func:`check_again`.
     """
     if len(data) > ENVELOPE_MAX:
         return
@@ -271,8 +271,8 @@ def check_envelope(data: bytes, outcome: Outcome, rng: Random) -> None:
 def check_again(message: Message) -> None:
     """Check that ``decode(encode(message))`` is the same message.
 
-    Fields that Windows always writes may be added. A message that we never send must be refused
-    with :class:`LocalProtocolError`.
+    Fields that Windows always writes may be added. A message that srmp-spark never sends may be
+    refused with :class:`LocalProtocolError`.
     """
     try:
         content_type, content = encode(message, boundary="b")
@@ -290,7 +290,10 @@ def check_again(message: Message) -> None:
 
 
 def parse_message(data: bytes) -> Outcome:
-    """Decode a stored POST as a reader of messages does."""
+    """Decode a stored POST as a reader of messages does.
+
+    The form is that of :func:`_content_seeds`.
+    """
     try:
         message, parts = decode_parts(*_content_of(data))
     except RemoteProtocolError as error:
@@ -327,7 +330,10 @@ NAMES: dict[str, Callable[[str], Any]] = {
     "queue url": names.parse_queue_url,
     "receipt url": split_receipt_url,
 }
-"""Parsers that may raise :class:`ValueError`. Their callers write the text of the refusal."""
+"""Name → parser that may raise :class:`ValueError`.
+
+The caller of such a parser writes the text of the refusal.
+"""
 VALUE_SEEDS = (
     b"20070608T023719",
     b"20380119T031407",
@@ -358,7 +364,10 @@ def _value(parse: Callable[[str], Any], text: str) -> Outcome:
 
 
 def parse_values(data: bytes) -> Outcome:
-    """Parse one text by every parser of a single text; the outcome is name → value."""
+    """Parse one text by every parser of a single text.
+
+    The outcome has name of the parser → value, for the parsers that accept the text.
+    """
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -421,15 +430,19 @@ API_SEEDS = (
 
 
 API_MEMORY_TIMES = 40
-"""Most bytes of memory for each byte of input: ``[],`` has three bytes as JSON and 64 as a list.
+"""Most bytes of memory for each byte of input.
 
-More than elsewhere is allowed, because callers are on this host or have a token, and
-REQUEST_BODY_MAX limits the input.
+``[],`` has three bytes as JSON and 64 as a list. More than elsewhere is allowed, because callers
+are on this host or have a token, and REQUEST_BODY_MAX limits the input.
 """
 
 
 def parse_api(data: bytes) -> Outcome:
-    """Parse a query string, a newline and a JSON body, with the functions that every route uses."""
+    """Parse a query string, a newline and a JSON body, with the functions that every route uses.
+
+    The outcome has the numbers, the text and the object that were found, or status and code of the
+    refusal.
+    """
     query, _, body = data.partition(b"\n")
 
     async def receive() -> dict[str, Any]:

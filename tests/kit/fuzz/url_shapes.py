@@ -1,4 +1,4 @@
-"""A hundred URLs for receipts that a queue manager must never contact (T19).
+"""A hundred URLs for receipts that a queue manager must never contact (test T19).
 
 The sender is 192.0.2.7, and the queue manager 192.0.2.1. Host names end in ``.test`` and are
 resolved by the test's own name server.

@@ -51,7 +51,7 @@ from tests.kit.fuzz.mutators import MARKUP
 from tests.kit.wsrm.oracle import Commit, Store
 
 REASON_MAX = 400
-"""Most characters of a refusal: one short line that never contains the payload."""
+"""Most characters of a refusal. It must be one short line that never contains the payload."""
 OURS = "urn:uuid:1"
 """Identifier of the sequence of both roles."""
 TOKENS = (
@@ -134,7 +134,7 @@ def _written() -> list[bytes]:
 
 
 def seeds(directory: Path) -> list[bytes]:
-    """Return the valid messages: a captured message of each kind, and ours.
+    """Return the valid messages: a captured message of each kind, and those of :func:`_written`.
 
     ``directory`` is ``tests/data/wsrm``.
     """
@@ -152,7 +152,10 @@ def seeds(directory: Path) -> list[bytes]:
 
 
 def parse(data: bytes) -> Outcome:
-    """Decode one message of WS-ReliableMessaging."""
+    """Decode one message of WS-ReliableMessaging.
+
+    Raises :class:`ViolationError` for a refusal that is too long or names no section.
+    """
     try:
         return Outcome(True, decode(data))
     except RemoteProtocolError as error:

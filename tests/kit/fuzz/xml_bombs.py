@@ -1,10 +1,10 @@
-"""XML that is small on the wire and large in a parser (T17), and the measurement of its cost.
+"""XML that is small on the wire and large in a parser (test T17), and its cost.
 
     python -m tests.kit.fuzz.xml_bombs    # one JSON line for each bomb and way
 
 A line has the result, CPU time in milliseconds, bytes of memory, and audit events. Most bombs have
-two sizes. The first is the size of the list, which our limits refuse before a parser sees the bomb.
-The second is the largest size that the limits let through, which the parser must survive.
+two sizes. With the larger size, the limits refuse the bomb before a parser sees it. With the
+smaller size, the largest that the limits let through, the parser must survive the bomb.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.kit.fuzz import samples
 MILLISECONDS_MAX = 50
 """Most CPU time until a bomb is refused, in milliseconds."""
 BYTES_MAX = 10 * 1_048_576
-"""Most bytes of memory in addition to those that the process held after it had read the bomb."""
+"""Most bytes of memory that the parser may take, in addition to those that hold the bomb."""
 PIECE = 4_096
 """Bytes of a piece. Expat before 2.6.0 parses an unfinished token again with each piece."""
 WATCHED = (
@@ -47,7 +47,12 @@ WATCHED = (
 
 
 class Measured(TypedDict):
-    """The result of one bomb sent in one way."""
+    """The result of one bomb sent in one way.
+
+    ``way`` is ``text/xml``, ``multipart`` or ``chunked``. ``milliseconds`` are CPU time, ``bytes``
+    the memory at the peak in addition to that before the parser. ``events`` are audit events that
+    no message may cause.
+    """
 
     name: str
     way: str
@@ -133,7 +138,7 @@ _SIZED: dict[str, tuple[Callable[[int], bytes], int, int]] = {
         63_000,
     ),
 }
-"""Name of a bomb → (builder, number of the list, number that fits).
+"""Name of a bomb → (builder, larger number, number that fits).
 
 The builder makes the bomb from a number. The last number is the largest for which the bomb fits
 into ENVELOPE_MAX.
@@ -157,7 +162,7 @@ They are ordinary text or an unknown header entry then, and cost no more than an
 
 
 def bombs() -> Iterator[Bomb]:
-    """Yield the list of T17."""
+    """Yield the bombs of acceptance test T17."""
     yield Bomb("billion laughs", _billion_laughs())
     declared = b'<!DOCTYPE x [<!ENTITY e SYSTEM "%b">]>'
     yield Bomb("an external entity, file", _with_label(b"&e;", declared % b"file:///etc/hostname"))
@@ -236,7 +241,8 @@ def measure(
     """Decode a message in this process and return its cost.
 
     With ``chunked`` the content is first read in pieces of 4 KiB of ``Transfer-Encoding: chunked``.
-    Call this once a process, because an audit hook cannot be removed.
+    ``name`` and ``way`` are copied to the result. Call this function once a process, because an
+    audit hook cannot be removed.
     """
     wire = (
         b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in _pieces(content)) + b"0\r\n\r\n"
@@ -290,7 +296,10 @@ def _pieces(data: bytes) -> Iterator[bytes]:
 
 
 def _apart(work: Callable[[], Measured]) -> Measured:
-    """Run ``work`` in a child process, so that no bomb changes the measurement of another one."""
+    """Run ``work`` in a child process and return its result.
+
+    So no bomb changes the measurement of another one.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,6 +1,7 @@
 """A simulated multicast group.
 
-Each link loses packets and bursts, and doubles, delays, reorders and damages packets.
+Each link loses single packets and bursts of packets, and doubles, delays, reorders and damages
+packets.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Deliver = Callable[[bytes, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFaults:
-    """How bad the network is. Probabilities apply to each packet on each link."""
+    """The faults of the network. Probabilities, from 0 to 1, apply to each packet on each link."""
 
     loss: float = 0.0
     burst: float = 0.0
@@ -43,14 +44,14 @@ class GroupFaults:
 
 
 class Group:
-    """Connects hosts by name. Set :attr:`faults` to ``None`` to heal the network."""
+    """Connects hosts by name. Set :attr:`faults` to ``None`` to end all faults."""
 
     def __init__(self, clock: SimClock, random: Random, faults: GroupFaults | None) -> None:
         self._clock = clock
         self._random = random
         self.faults = faults
         self.spares: Callable[[bytes], bool] = lambda packet: False
-        """Returns whether a packet is exempt from faults."""
+        """Returns whether a packet is exempt from faults. The simulation replaces the function."""
         self._hosts: dict[str, Deliver] = {}
         self._down_until: dict[tuple[str, str], float] = {}
         self.lost = 0
@@ -60,12 +61,12 @@ class Group:
         self._hosts[name] = deliver
 
     def cut(self, name: str, seconds: float) -> None:
-        """Drop all packets to ``name`` for the next ``seconds``."""
+        """Drop all packets to ``name`` for the next ``seconds``, while the network has faults."""
         for other in self._hosts:
             self._down_until[other, name] = self._clock.now + seconds
 
     def multicast(self, sender: str, packet: bytes) -> None:
-        """Send a packet to all hosts except the sender."""
+        """Send a packet to all hosts except the sender, to each as :meth:`unicast` does."""
         for name in self._hosts:
             if name != sender:
                 self.unicast(sender, name, packet)

@@ -1,11 +1,11 @@
-"""Interoperability of our PGM with OpenPGM's ``pgmpeer`` and libzmq, on one wire.
+"""Interoperability of srmp-spark's PGM with OpenPGM's ``pgmpeer`` and libzmq, on one wire.
 
     make interop-pgm                                        # all of it, some minutes; needs no root
     python -m tests.kit.pgm.interop --case raw send 5000 "5 %"
 
 Each case is one encapsulation, one direction, one size and one way to lose packets. A case holds if
-every APDU arrives, in order, with its content. Wireshark's tshark checks our packets. The last line
-of the output states how many cases hold.
+every APDU arrives, in order, with its content. Wireshark's tshark checks the packets of srmp-spark.
+The last line of the output states how many cases hold.
 """
 
 from __future__ import annotations
@@ -52,12 +52,15 @@ OpenPGM's receiver requests nothing that was sent before it joined.
 
 
 class Case(NamedTuple):
-    """One combination of encapsulation, direction, APDU size and loss."""
+    """One combination of encapsulation, direction, APDU size in octets, and loss.
+
+    ``loss`` is a name of :data:`.two_hosts.RULES`.
+    """
 
     pgm: str
     """Encapsulation of the run: ``raw`` or ``udp``."""
     direction: str
-    """``send``: our program sends. ``recv``: our program receives."""
+    """``send``: srmp-spark sends. ``recv``: srmp-spark receives."""
     size: int
     loss: str
 
@@ -84,7 +87,10 @@ class Outcome(NamedTuple):
 
     @property
     def problem(self) -> str | None:
-        """Return what is wrong, or ``None`` if every APDU arrived whole and in order."""
+        """Return a text that says what is wrong.
+
+        Return ``None`` if every APDU arrived whole and in order.
+        """
         sent, got = self.sent, self.received
         wrong = {
             name: got[name]
@@ -97,7 +103,10 @@ class Outcome(NamedTuple):
 
 
 def ours(role: str, case: Case, at: str, *more: str) -> list[str]:
-    """Return the command that runs our peer in ``role`` on the interface ``at``."""
+    """Return the command that runs srmp-spark's peer in ``role`` on the interface ``at``.
+
+    ``role`` is ``send`` or ``recv``; ``more`` are further arguments.
+    """
     encapsulation = "raw" if case.udp_port is None else f"udp:{case.udp_port}"
     return [
         *OURS,
@@ -113,7 +122,10 @@ def ours(role: str, case: Case, at: str, *more: str) -> list[str]:
 
 
 def theirs(role: str, case: Case, at: str, *more: str) -> list[str]:
-    """Return the command that runs OpenPGM's ``pgmpeer`` in ``role`` on the interface ``at``."""
+    """Return the command that runs OpenPGM's ``pgmpeer`` in ``role`` on the interface ``at``.
+
+    ``pgmpeer`` is built if needed. Raises :class:`RuntimeError` if OpenPGM is missing.
+    """
     udp = [] if case.udp_port is None else ["-U", str(case.udp_port)]
     return [str(openpgm.build()), role, "-n", f"{at};{GROUP}", *udp, *more]
 
@@ -153,9 +165,10 @@ def run_both(receiving: list[str], sending: list[str], seconds: float = RUN_SECO
 
 
 def _until_ready(receiver: subprocess.Popen[str], errors: IO[str]) -> None:
-    """Wait until our receiver reports that it listens, or until it exits.
+    """Wait until srmp-spark's receiver reports that it listens, or exits.
 
-    Otherwise OpenPGM's sender may be done on a busy machine before our receiver listens.
+    The wait ends also after :data:`RUN_SECONDS`. Without the wait, OpenPGM's sender may be done on
+    a busy machine before the receiver listens.
     """
     end = time.monotonic() + RUN_SECONDS
     while time.monotonic() < end and receiver.poll() is None:
@@ -165,7 +178,10 @@ def _until_ready(receiver: subprocess.Popen[str], errors: IO[str]) -> None:
 
 
 def run_case(hosts: TwoHosts, case: Case) -> Outcome:
-    """Run one case. The receiver runs on the other host, where the packets are lost."""
+    """Run one case and return the summaries of both sides, as :func:`run_both` does.
+
+    The receiver runs on the other host, where the packets are lost.
+    """
     hosts.lose(case.loss, case.udp_port, GROUP)
     count, size, rate = str(COUNTS[case.size]), str(case.size), str(RATE)
     if case.direction == "send":
@@ -214,10 +230,11 @@ def run_profile(hosts: TwoHosts, direction: str) -> Outcome:
 
 
 def run_zmq(hosts: TwoHosts, pgm: str) -> str | None:
-    """Check that we receive what a ZeroMQ publisher sends, and that a subscriber receives our copy.
+    """Check that srmp-spark and ZeroMQ receive each other's APDUs.
 
-    Our receiver stores the APDUs of the publisher, and our sender sends these APDUs again to a
-    ZeroMQ subscriber. Return what is wrong, or ``None``.
+    A receiver of srmp-spark stores the APDUs of a ZeroMQ publisher, and a sender of srmp-spark
+    sends these APDUs again to a ZeroMQ subscriber. ``pgm`` is the encapsulation. Return a text that
+    says what is wrong, or ``None``.
     """
     hosts.lose("1 %", UDP_PORT if pgm == "udp" else None, GROUP)
     scheme, count = ("epgm" if pgm == "udp" else "pgm"), 200
@@ -282,9 +299,10 @@ def run_zmq(hosts: TwoHosts, pgm: str) -> str | None:
 
 
 def run_tshark(hosts: TwoHosts, pgm: str) -> str | None:
-    """Check with Wireshark the packets of one of our sessions that has losses.
+    """Check with Wireshark the packets of a session with losses in which srmp-spark sends.
 
-    No packet may be malformed, and every checksum must be good. Return what is wrong, or ``None``.
+    No packet may be malformed, every checksum must be good, and SPMs, ODATA, RDATA and NCFs must be
+    among the packets. Return a text that says what is wrong, or ``None``.
     """
     case = Case(pgm, "send", 5_000, "every 10th")
     with tempfile.TemporaryDirectory() as folder:
@@ -338,7 +356,10 @@ def run_tshark(hosts: TwoHosts, pgm: str) -> str | None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the chosen cases, or all; return 0 if all hold, 1 if not, 2 if a tool is missing."""
+    """Run the chosen cases, or all. Return 0 if all hold, 1 if not, 2 if a tool is missing.
+
+    Outside a network namespace the command runs itself again inside a new one.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -30,9 +30,10 @@ def flags() -> list[str] | None:
 
 
 def build() -> Path:
-    """Return the path of the ``pgmpeer`` program, building it once per version of its source.
+    """Return the path of the ``pgmpeer`` program, which is built once per version of its source.
 
-    Raises :class:`RuntimeError` if OpenPGM is missing or the build fails.
+    The program is kept in the folder for temporary files. Raises :class:`RuntimeError` if OpenPGM
+    is missing or the build fails.
     """
     found = flags()
     if found is None:
@@ -54,7 +55,7 @@ def build() -> Path:
 
 
 def has_zmq() -> bool:
-    """Return whether Debian's libzmq with PGM is installed."""
+    """Return whether Debian's Python has ZeroMQ with PGM."""
     code = "import sys, zmq; sys.exit(not zmq.has('pgm'))"
     try:
         return (

@@ -1,11 +1,16 @@
 """States what must hold of a PGM session, judged from its packets and events alone.
 
-1. *Once and in order*: every number from the first on is in exactly one APDU or one loss, and no
-other number is reported. 2. *True*: an APDU is what the application sent, octet by octet, under the
-numbers that the source used for it. 3. *Justified*: a loss has a reason that is true: the source's
-window has passed the number, the retries were made, and so on. 4. *Complete*: at the end everything
-is reported, and no memory is kept. 5. *Bounded*: no rate and no window is exceeded, SPMs are sent
-in time, and the trail waits for pending NAKs.
+- *Once and in order*: every number from the first on is in exactly one APDU or one loss, and no
+  other number is reported.
+- *True*: an APDU is what the application sent, octet by octet, under the numbers that the source
+  used for it.
+- *Justified*: a loss has a reason that is true: the source's window has passed the number, the
+  retries were made, and so on.
+- *Complete*: at the end everything is reported, and no memory is kept.
+- *Bounded*: no rate and no window is exceeded, SPMs are sent in time, and the trail waits for
+  pending NAKs.
+
+``now`` is in seconds of the simulated clock. Each broken rule is a text in ``problems``.
 """
 
 from __future__ import annotations
@@ -33,7 +38,10 @@ ROUNDING = 1e-6
 
 
 class Meter:
-    """A second implementation of a token bucket, which detects that a rate is exceeded."""
+    """A second implementation of a token bucket, which detects that a rate is exceeded.
+
+    ``rate`` is in units a second, ``size`` is the most units at once.
+    """
 
     def __init__(self, rate: float, size: float) -> None:
         self._rate, self._size = rate, size
@@ -48,7 +56,10 @@ class Meter:
 
 
 class SourceLedger:
-    """Records what the source sent, and checks it."""
+    """Records what the source sent, and checks it.
+
+    ``lead`` and ``trail`` are unwrapped numbers. ``pending`` has the numbers for which a NAK waits.
+    """
 
     def __init__(self, settings: SourceSettings, first: int) -> None:
         self.settings = settings
@@ -139,9 +150,9 @@ class SourceLedger:
         self.trail = max(self.trail, trail)
 
     def asked(self, numbers: Sequence[int], trail: int) -> None:
-        """Record that a NAK reached the source, for ``numbers`` as they stand in the packet.
+        """Record that a NAK reached the source, for ``numbers`` as they are in the packet.
 
-        The window of the source begins at ``trail``; numbers before it stay unanswered.
+        The window of the source begins at ``trail``. Numbers outside the window are ignored.
         """
         for number in (unwrap(each, self.lead) for each in numbers):
             if trail <= number <= self.lead:
@@ -149,7 +160,11 @@ class SourceLedger:
 
 
 class ReceiverLedger:
-    """Records what one receiver reported and sent, and checks it."""
+    """Records what one receiver reported and sent, and checks it.
+
+    ``first`` and ``next`` are unwrapped numbers: the first of the session, and the next to be
+    reported.
+    """
 
     def __init__(self, name: str, source: SourceLedger, settings: ReceiverSettings) -> None:
         self.name = name
@@ -164,7 +179,7 @@ class ReceiverLedger:
             LossReason.INCOMPLETE,
             LossReason.JOINED,
         }
-        """Reasons for a loss that this run can have."""
+        """Reasons for a loss that this run may have."""
         self.problems: list[str] = []
         self._source = source
         self._lost: dict[int, LossReason] = {}
@@ -247,8 +262,8 @@ class ReceiverLedger:
     def _was_there_long_enough(self, number: int, now: float) -> bool:
         """Return whether the packet ``number`` could have been repaired since the faults ended.
 
-        The limit is 5 seconds, three cycles of NAK generation, and the time to send everything
-        twice.
+        The time needed for this is 5 seconds, three cycles of NAK generation, and the time to send
+        everything twice.
         """
         source, settings = self._source, self.settings
         healed_at = source.healed_at
@@ -261,7 +276,7 @@ class ReceiverLedger:
         )
 
     def verdict(self) -> list[str]:
-        """Return all problems of this receiver. Call it after the run."""
+        """Return all problems of this receiver, one text each. Call this method after the run."""
         problems = list(dict.fromkeys(self.problems))
         if self.first is not None and self.ended is None:
             problems.append(

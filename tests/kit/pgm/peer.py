@@ -1,11 +1,11 @@
-"""Runs our PGM source or receiver as a process, like OpenPGM's ``pgmpeer``.
+"""Runs srmp-spark's PGM source or receiver as a process, like OpenPGM's ``pgmpeer``.
 
     python -m tests.kit.pgm.peer recv --interface 10.99.0.2 --address 239.192.9.1:7500 --pgm raw
     python -m tests.kit.pgm.peer send --interface 10.99.0.1 --address 239.192.9.1:7500 --pgm raw
 
-The process consists of our engines and sockets and nothing else. An APDU is two 64-bit numbers (its
-index and the total count) and a fixed pattern, as ``pgmpeer`` makes and checks it. The last line of
-the output is a JSON object with the same names as in ``pgmpeer``.
+The process consists of the engines and sockets of srmp-spark and nothing else. An APDU is two
+64-bit numbers (its index and the total count) and a fixed pattern, as ``pgmpeer`` makes and checks
+it. The last line of the output is a JSON object with the same names as in ``pgmpeer``.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from srmp_spark.queue_manager.multicast.sockets import (
 _NUMBERS = struct.Struct("!QQ")
 _PATTERN = bytes(range(256)) * 260
 WAIT_MAX_S = 0.05
-"""Longest sleep in seconds, after which the conditions for the end of the run are checked again."""
+"""Longest sleep, in seconds. Then the conditions for the end of the run are checked again."""
 QUEUED_OCTETS = 262_144
-"""Octets that the sender queues in the source ahead of what is sent."""
+"""Most octets that wait in the source to be sent. At the limit the sender waits."""
 
 
 def apdu_number(index: int, count: int, size: int) -> bytes:
-    """Return the APDU ``index`` of ``count``, with ``size`` octets but at least 16."""
+    """Return the APDU ``index`` (from 0) of ``count``, with ``size`` octets but at least 16."""
     return _NUMBERS.pack(index, count) + _PATTERN[16:size]
 
 
@@ -73,7 +73,10 @@ def _usage(began: float, ended: float, messages: int, octets: int) -> dict[str, 
 
 
 class Sending:
-    """Runs a source that sends a number of APDUs, answers NAKs for a while, and ends."""
+    """Runs a source that sends a number of APDUs, answers NAKs for a while, and ends.
+
+    ``args`` are those of the command line.
+    """
 
     def __init__(self, args: argparse.Namespace, interface: Interface) -> None:
         self._args = args
@@ -110,7 +113,7 @@ class Sending:
         )
 
     def run(self) -> dict[str, Any]:
-        """Send everything and return the summary."""
+        """Send everything, close the source, and return the summary for the output."""
         args = self._args
         self._for(args.start)
         began = time.monotonic()
@@ -167,7 +170,10 @@ class Sending:
 
 
 class Receiving:
-    """Runs a receiver that checks APDUs until all have arrived or none arrives any longer."""
+    """Runs a receiver that checks APDUs until all have arrived or none arrives any longer.
+
+    ``args`` are those of the command line.
+    """
 
     def __init__(self, args: argparse.Namespace, interface: Interface) -> None:
         self._args = args
@@ -192,7 +198,10 @@ class Receiving:
         self._chance = SystemRandom().random
 
     def run(self) -> dict[str, Any]:
-        """Receive until the end of the run and return the summary."""
+        """Receive until the end of the run, and return the summary for the output.
+
+        With ``--keep`` the APDUs are written to a file and not checked.
+        """
         args = self._args
         print("ready", file=sys.stderr, flush=True)
         started = last = time.monotonic()

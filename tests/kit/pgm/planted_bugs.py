@@ -1,7 +1,7 @@
 """Planted bugs which the simulator must find (``tests/pgm``).
 
-Each class is a source or a receiver with one fault. The docstring of the class states the faulty
-behaviour.
+Each class is a source or a receiver, or a part of one, with one fault. The docstring of the class
+states the faulty behaviour. :mod:`tests.kit.pgm` explains the words.
 """
 # ruff: noqa: D102  # the docstring of each class states what its methods do wrong
 
@@ -53,7 +53,7 @@ class HalfAnApdu(Assembler):
 
 
 class AnyOrder(ReceiveWindow):
-    """Delivers each packet at once, and again in its turn."""
+    """Delivers each packet when it arrives, and again when it is its turn."""
 
     def receive(self, number: int, trail: int, data: Data, now: float) -> bool:
         taken = super().receive(number, trail, data, now)
@@ -127,7 +127,7 @@ class ConfirmedIsReceived(Repairs):
 
 
 class NakFlood(Repairs):
-    """Sends NAKs without a rate limit, one packet for each number."""
+    """Sends NAKs without a rate limit, one NAK packet for each number."""
 
     def due(self, now: float) -> list[list[int]]:
         self._bucket.rate = self._bucket.size = 1e9
@@ -179,7 +179,7 @@ class WindowTooShort(TransmitWindow):
 
 
 class LeadOneAhead(TransmitWindow):
-    """Reports a lead that is one packet further than the source has sent."""
+    """Reports, after every 50th packet, a lead that is one packet ahead of what was sent."""
 
     def append(self, sent: Sent) -> None:
         super().append(sent)
@@ -222,7 +222,7 @@ class NoSpms(Source):
 
 
 class NakOfTheOtherHalf(Source):
-    """Ignores NAKs after number 2^32, so that nothing is repaired."""
+    """Ignores NAKs once the lead has passed number 2^32, so that nothing is repaired."""
 
     def receive(self, packet: Packet, now: float) -> list[Multicast]:
         if isinstance(packet, Nak) and self.window.lead >= 2**32:

@@ -1,12 +1,13 @@
 """Simulates one multicast session in a few milliseconds; one seed always gives the same run.
 
-1. Everything is drawn from ``Random(seed)``: settings, network, messages, the time at which each
-receiver joins, the end of the session, and storms of NAKs. 2. While faults are on, the source sends
-and up to three receivers listen. Hosts are cut off, NAKs storm, and a foreign host sends packets.
-3. The faults end. Then the source closes, resets, or falls silent. Every receiver must reach an
-end. 4. The oracle (:mod:`.oracle`) judges each packet and event as it happens, and the whole run at
-the end. In *gentle* runs only new data are lost, windows are long and limits wide: then no data may
-be lost for good.
+- Everything is drawn from ``Random(seed)``: settings, network, messages, the time at which each
+  receiver joins, the end of the session, and storms of NAKs.
+- While faults are on, the source sends and up to three receivers listen. Hosts are cut off, NAKs
+  storm, and a foreign host sends packets.
+- The faults end. Then the source closes, resets, or falls silent. Every receiver must reach an end.
+- The oracle (:mod:`.oracle`) judges each packet and event as it happens, and the whole run at the
+  end. In *gentle* runs only new data are lost, windows are long and limits wide: then no data may
+  be lost for good.
 
     python -m tests.kit.pgm.simulation --seeds 10000
     python -m tests.kit.pgm.simulation --seed 4711 --trace
@@ -45,9 +46,10 @@ APDUS_MAX = 30
 """Most APDUs of one run. Small runs find faults in less time than long ones."""
 SPAN_S_MAX = 8.0
 END_S_MAX = 900.0
-"""Longest time that a run may take after the faults, in seconds.
+"""Longest simulated time of a run after the end of the faults, in seconds.
 
-The longest window, the silence that ends a session, and all retries fit into this time.
+The longest window, the silence that ends a session, and all retries fit into this time. A session
+that has not ended at the limit is a problem.
 """
 STEPS_MAX = 200_000
 SEEDS_PER_REPORT = 200
@@ -64,7 +66,10 @@ ODATA = int(PacketType.ODATA)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one seed: problems, number of steps, and how often each event happened."""
+    """The result of one seed: problems, number of steps, and how often each event happened.
+
+    ``digest`` is the SHA-256 of the log, or empty.
+    """
 
     seed: int
     problems: list[str] = field(default_factory=list)
@@ -320,7 +325,7 @@ class Simulation:
     # --- faults -----------------------------------------------------------------------------------
 
     def _storm(self, left: int) -> None:
-        """Send a NAK for random numbers, and schedule ``left - 1`` more of them."""
+        """Send a NAK for random numbers from a foreign host, and schedule ``left - 1`` more."""
         random, window = self.random, self.source.window
         numbers = [
             wrap(random.randint(window.trail - 3, window.lead + 3))
@@ -347,7 +352,7 @@ class Simulation:
     def _stranger(self, left: int) -> None:
         """Send a packet from another host that uses the same TSI; schedule ``left - 1`` more.
 
-        These packets belong to a session of their own, and none of them to ours.
+        These packets belong to sessions of their own, and none to the session of the source.
         """
         random = self.random
         number = random.getrandbits(32)
@@ -390,7 +395,7 @@ class Simulation:
     # --- the run ----------------------------------------------------------------------------------
 
     def run(self, seed: int) -> Outcome:
-        """Run the simulation to its end and return the outcome."""
+        """Run the simulation to its end and return the outcome, which names ``seed``."""
         clock, steps = self.clock, 0
         deadline = clock.now + self.span + END_S_MAX
         while steps < STEPS_MAX and clock.now < deadline and not self._all_ended() and clock.step():
@@ -472,7 +477,11 @@ def run(
 
 
 def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome]]:
-    """Run ``seeds`` until one fails; return (runs, marks, steps, [the failed outcome] or [])."""
+    """Run ``seeds`` until one fails; return (runs, marks, steps, outcomes that failed).
+
+    Marks count how often each event happened. The last list is empty, or has the one failed
+    outcome.
+    """
     marks: Counter[str] = Counter()
     runs = steps = 0
     for seed in seeds:
@@ -491,10 +500,10 @@ def _say(text: str) -> None:
 
 
 def simulate(first: int, count: int, jobs: int) -> int:
-    """Run ``count`` seeds from ``first``, and return the exit code.
+    """Run ``count`` seeds from ``first`` in ``jobs`` processes, and return the exit code.
 
     The exit code is 1 at the first seed that fails, and the command that repeats this seed is
-    printed.
+    printed. Otherwise the code is 0, and the numbers of events are printed.
     """
     begin = time.perf_counter()
     marks: Counter[str] = Counter()
@@ -523,7 +532,7 @@ def simulate(first: int, count: int, jobs: int) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
+    """Run the command line and return its exit code: 0 if no seed had a problem, else 1."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.kit.pgm.simulation",
         description=(__doc__ or "").partition("\n")[0],

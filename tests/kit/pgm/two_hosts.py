@@ -69,7 +69,11 @@ def _run(*command: str) -> None:
 
 
 class TwoHosts:
-    """Joins this namespace with a second one. Use it as ``with TwoHosts() as hosts: …``."""
+    """Joins this namespace with a second one. Use it as ``with TwoHosts() as hosts: …``.
+
+    Raises :class:`AssertionError` outside a namespace of :func:`inside`, and :class:`RuntimeError`
+    if the second host cannot be made.
+    """
 
     def __init__(self) -> None:
         assert is_inside(), "run it by two_hosts.inside()"
@@ -115,7 +119,7 @@ class TwoHosts:
             self._holder.wait()
 
     def there(self) -> list[str]:
-        """Return the prefix for a command that is to run on the other host."""
+        """Return the beginning of a command line that runs the rest on the other host."""
         assert self._holder is not None
         return ["nsenter", "-t", str(self._holder.pid), "-n"]
 
@@ -124,6 +128,7 @@ class TwoHosts:
 
         ``loss`` is a name of :data:`RULES`. ``udp_port`` is the port of UDP encapsulation, or
         ``None`` for raw PGM. With ``here`` the rules apply on this host instead of the other one.
+        Raises :class:`RuntimeError` if ``nft`` refuses a rule.
         """
         at = [] if here else self.there()
         subprocess.run(  # noqa: S603

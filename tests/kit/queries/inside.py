@@ -31,7 +31,10 @@ T = TypeVar("T")
 
 
 class Processes:
-    """The simulated processes that hold leases: each query and each command is one."""
+    """The simulated processes that hold leases: each query and each command is one.
+
+    ``current`` is the name of the process that makes the calls now.
+    """
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -121,7 +124,8 @@ class _Session:
         """Call the queue manager as a function and return its answer.
 
         Raises :class:`requests.ConnectionError` if the queue manager is away. A call with ``wait``
-        only moves the clock, because no other process could change anything meanwhile.
+        does not wait, but moves the clock, because no other process could change anything
+        meanwhile.
         """
         if self._queue_manager.is_away:
             raise requests.ConnectionError("nobody listens there")
@@ -135,9 +139,9 @@ class _Session:
 
 
 class _Thread(threading.Thread):
-    """A thread whose work is done when it is started.
+    """A thread whose work is done by :meth:`start` itself.
 
-    Leases are not renewed, because no query lives as long as a lease.
+    The thread that renews leases does nothing, because no query lives as long as a lease.
     """
 
     def start(self) -> None:
@@ -149,7 +153,10 @@ class _Thread(threading.Thread):
 
 
 class _ReadInTurn(Generic[T]):
-    """Reads on request what :class:`~srmp_spark.client.read_ahead.ReadAhead` reads ahead."""
+    """Reads an item when it is requested.
+
+    The class replaces :class:`~srmp_spark.client.read_ahead.ReadAhead`, which reads ahead.
+    """
 
     def __init__(self, source: Iterator[T], **_: object) -> None:
         self._source = source
@@ -164,10 +171,10 @@ class _ReadInTurn(Generic[T]):
 def _in_turn(
     calls: Sequence[Callable[[], T]], enough: Callable[[T], bool] | None = None
 ) -> list[T]:
-    """Make the calls one after the other and return their results.
+    """Make the calls one after the other and return their results, in order.
 
-    This function replaces :func:`srmp_spark.spark.reading.parallel.gather`. A result that is
-    ``enough`` ends the calls.
+    This function replaces :func:`srmp_spark.spark.reading.parallel.gather`. No further call is made
+    after a result for which ``enough`` returns true.
     """
     results: list[T] = []
     for call in calls:
@@ -181,7 +188,11 @@ def _in_turn(
 def inside(
     queue_managers_by_url: Mapping[str, StoredQueueManager], clock: SimClock, processes: Processes
 ) -> Iterator[None]:
-    """Make every client in this process call these queue managers, at the time of ``clock``."""
+    """Make every client in this process call these queue managers, at the time of ``clock``.
+
+    The context manager ends this at the end of its block. ``processes`` says which process makes
+    the calls.
+    """
 
     def session(client: api.QueueManagerClient) -> _Session:
         return _Session(queue_managers_by_url[client.url], clock)

@@ -1,4 +1,4 @@
-"""Planted bugs: repairs of the reader that are removed, to show that the model finds the bugs."""
+"""Planted bugs: repairs of the reader are removed, and the model must find each removal."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ PLANTS: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
         (_Driver, "_newcomers", _newcomers_of_a_query_that_began),
     ),
 }
-"""Maps a bug's name to the replacements (owner, attribute, value) that plant it.
+"""Name of a bug → the replacements (owner, attribute, value) that plant it.
 
 The first four bugs are bugs that users met.
 """
@@ -117,7 +117,7 @@ The first four bugs are bugs that users met.
 
 @contextlib.contextmanager
 def planted(name: str | None) -> Iterator[None]:
-    """Remove the repair ``name`` while the context lasts; None removes nothing."""
+    """Plant the bug ``name`` while the context lasts. ``None`` plants nothing."""
     with contextlib.ExitStack() as stack:
         for owner, attribute, value in () if name is None else PLANTS[name]:
             stack.enter_context(mock.patch.object(owner, attribute, value))

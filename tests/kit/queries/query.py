@@ -50,28 +50,34 @@ class Surroundings(Protocol):
     note: Callable[[str], object]
 
     def full_name(self, queue: str) -> str:
-        """Return the name of a queue as its queue manager knows it."""
+        """Return the name of a queue at its queue manager, for its short name ``queue``."""
 
     def url(self, queue_manager: str) -> str:
-        """Return the address of a queue manager."""
+        """Return the URL of the API of a queue manager, by its name."""
 
     def is_away(self, queue_manager: str) -> bool:
         """Return whether no client can reach the queue manager."""
 
     def here(self, queue_managers: tuple[str, ...]) -> set[Log]:
-        """Return the queues of those given queue managers that can be reached."""
+        """Return the queues of those given queue managers that clients can reach now."""
 
     def marks(self, log: Log, consumer: str) -> Rows:
         """Return the rows of a queue that a consumer has received."""
 
     def log_of(self, guid: str, queue: str) -> Log:
-        """Return a queue by the GUID of its queue manager and its whole name."""
+        """Return the log for the GUID of a queue manager and the full name of a queue."""
 
     def row(self, guid: str, queue: str, sequence: int, label: str) -> Row:
-        """Return the row that a query has read."""
+        """Return the row of the model for a row that a query has read.
+
+        Raises :class:`BrokenPromiseError` if another message has this sequence.
+        """
 
     def was_said(self, what: str, log: Log) -> bool:
-        """Return whether a line of the log reports ``what`` about a queue."""
+        """Return whether the log of this micro-step reports ``what`` about a queue.
+
+        A line must have both texts: ``what`` and the name of the queue.
+        """
 
 
 MicroStep = Literal["begin", "plan", "read", "commit"]
@@ -79,7 +85,7 @@ MicroStep = Literal["begin", "plan", "read", "commit"]
 
 @dataclass(frozen=True)
 class Asked:
-    """The options of one start, in the short names of a story."""
+    """The options of one start of a query, with short names of queue managers and queues."""
 
     queue_managers: tuple[str, ...]
     queues: tuple[str, ...]
@@ -108,7 +114,7 @@ class Asked:
         return " ".join(parts)
 
     def spark_options(self, world: Surroundings) -> dict[str, str]:
-        """Return the options as Spark passes them."""
+        """Return the options as Spark passes them, with the names and URLs of ``world``."""
         starting = self.starting
         if not isinstance(starting, str):
             starting = json.dumps({world.full_name(queue): first for queue, first in starting})
@@ -123,7 +129,7 @@ class Asked:
         }
 
     def names(self, log: Log) -> bool:
-        """Return whether these options include a queue."""
+        """Return whether these options include the queue ``log``."""
         return log.queue_manager in self.queue_managers and any(
             is_glob(each) or each == log.queue for each in self.queues
         )
@@ -139,7 +145,8 @@ class Seen:
     def met(self, rule: str | int, now: Rows) -> Met:
         """Return the rows of the queue that a query leaves out, if the query begins by ``rule``.
 
-        ``now`` is the set of received rows at the moment when the query begins.
+        ``rule`` is ``earliest`` (-2), ``latest`` (-1), ``unreceived`` or the first sequence.
+        ``now`` are the rows that the consumer has received when the query begins.
         """
         if rule == "latest" or rule == -1:
             return Met(self.rows, NO_ROWS)
@@ -152,7 +159,10 @@ class Seen:
 
 @dataclass
 class Life:
-    """One process of a query."""
+    """One process of a query.
+
+    ``initial`` is the initial offset that Spark asked for, or ``None``.
+    """
 
     asked: Asked
     reader: SrmpStreamReader
@@ -177,7 +187,11 @@ class Life:
 
 
 class Query:
-    """One checkpoint and the lives of its query."""
+    """One checkpoint and the lives of its query.
+
+    ``offsets`` and ``commits`` are Spark's offset log and commit log. Methods raise
+    :class:`BrokenPromiseError` if the query breaks a promise.
+    """
 
     def __init__(self, world: Surroundings, name: str) -> None:
         self._world = world
@@ -192,7 +206,7 @@ class Query:
     def holds(self) -> str | None:
         """Return the consumer whose leases the query holds.
 
-        The result is None if the query has no process, or if it only peeks.
+        Return ``None`` if the query has no process, or if it only peeks.
         """
         return (
             self.life.asked.consumer
@@ -211,34 +225,34 @@ class Query:
     # --- a life -----------------------------------------------------------------------------------
 
     def start(self, asked: Asked) -> None:
-        """Begin a process of the query."""
+        """Begin a process of the query with the options ``asked``. No micro-step is taken."""
         process = self._world.processes.begin()
         reader = SrmpStreamReader(parse(asked.spark_options(self._world)))
         self.asked, self.life = asked, Life(asked, reader, process, bool(self.offsets))
 
     def stop(self) -> None:
-        """End the process as Spark does: the reader releases its leases."""
+        """End the process, if there is one, as Spark does: the reader releases its leases."""
         if self.life is not None:
             self.life.reader.stop()
             self._world.processes.end(self.life.process)
             self.life = None
 
     def crash(self) -> None:
-        """Kill the process of the query."""
+        """Kill the process of the query, if there is one. The leases stay."""
         if self.life is not None:
             self._world.processes.end(self.life.process)
             self.life = None
 
     def go(self, count: int) -> None:
-        """Take ``count`` micro-steps, or fewer if there are no more."""
+        """Take ``count`` micro-steps, or fewer if nothing is left to do."""
         for _ in range(count):
             if not self.advance():
                 break
 
     def to_the_end(self) -> bool:
-        """Take micro-steps until nothing is left to do.
+        """Take micro-steps until nothing is left to do. Return whether the query still lives then.
 
-        The method returns whether the query still lives then.
+        The query has ended if a micro-step failed.
         """
         while self.advance():
             if self.life is None:
@@ -246,7 +260,11 @@ class Query:
         return True
 
     def advance(self) -> bool:
-        """Take one micro-step; return whether there was one."""
+        """Take one micro-step, and return whether there was something to do.
+
+        A micro-step that fails ends the life. Raises :class:`BrokenPromiseError` if the failure, or
+        a missing report, breaks a promise.
+        """
         life = self.life
         if life is None:
             return False
@@ -284,9 +302,10 @@ class Query:
         return True
 
     def _may_leave_out_what_was_received(self, seen: dict[Log, Seen]) -> None:
-        """Permit the first batch, when it runs again, to leave out rows.
+        """Permit the query to leave out rows that its consumer has received.
 
-        These are the rows that its consumer has received in the meantime.
+        ``seen`` has the queues. This is for a first batch that runs again, because the rows were
+        received in the meantime.
         """
         met = self._world.truth.checkpoint(self.name).met
         for log, each in seen.items():
@@ -382,7 +401,9 @@ class Query:
     def _is_restart(self, life: Life, log: Log) -> bool:
         """Return whether an existing queue joins a checkpoint that is older than this process.
 
-        A process that asked for the query's initial offset met all queues of that moment.
+        In a process that asked for the initial offset, these are the queues of that moment. In any
+        other process, these are the queues of queue managers that the process sees for the first
+        time.
         """
         if life.initial is not None:
             return life.is_restart and log in life.initial_met
@@ -413,7 +434,10 @@ class Query:
         yield from (each for each in asked.queues if not is_glob(each) and each not in there)
 
     def _lost(self, life: Life) -> set[Log]:
-        """Return the queues that the checkpoint knows and the queue manager does not know."""
+        """Return the queues that the checkpoint knows and that no longer exist.
+
+        Queues of unreachable queue managers are left out.
+        """
         world = self._world
         known = world.truth.checkpoint(self.name).met if self.offsets else life.initial_met
         there = set(world.here(life.asked.queue_managers))
@@ -428,12 +452,18 @@ class Query:
         }
 
     def _must_be_told(self, life: Life) -> None:
-        """Record the problems that this micro-step must report, before it is taken."""
+        """Record the problems that the next micro-step must report.
+
+        These are unknown names of queues, and lost queues.
+        """
         self._names = [] if life.has_planned else list(self._misspelt(life))
         self._gone = self._lost(life) if life.todo == "plan" else set()
 
     def _should_have_told(self, life: Life) -> None:
-        """Raise :class:`BrokenPromiseError` if a successful micro-step had to report a problem."""
+        """Raise :class:`BrokenPromiseError` if a recorded problem was not reported.
+
+        The problems are those of :meth:`_must_be_told`. The micro-step was successful.
+        """
         if self._names:
             raise BrokenPromiseError(
                 f"{self.name} reads {', '.join(self._names)}, which nobody has, and nobody is told"
@@ -455,7 +485,10 @@ class Query:
         return self._world.was_said("data.lost", log)
 
     def _judge_end(self, life: Life, error: SrmpSparkError) -> None:
-        """Raise :class:`BrokenPromiseError` for an error that no event explains."""
+        """Raise :class:`BrokenPromiseError` unless an event explains the error.
+
+        The error has ended the life of the query.
+        """
         world, asked = self._world, life.asked
         world.happened[f"a query ended with {type(error).__name__}"] += 1
         known = set(world.truth.checkpoint(self.name).met) | set(life.initial_met)

@@ -28,7 +28,10 @@ SCHEDULES_PER_REPORT = 250
 
 @dataclass(frozen=True)
 class Finding:
-    """A schedule that broke a promise."""
+    """A schedule that broke a promise.
+
+    ``broken`` names the promise, ``steps`` are the shortened schedule, ``story`` its lines.
+    """
 
     seed: int
     broken: str
@@ -47,7 +50,12 @@ def run(
     note: Callable[[str], object] = lambda line: None,
     make_query: Callable[[World, str], Query] = Query,
 ) -> str | None:
-    """Take the steps, settle and judge; return the broken promise, or None."""
+    """Take the steps, settle and judge, with a new world.
+
+    Return a text that says which promise was broken, or ``None``. Any other exception is returned
+    as a text too. ``note`` gets each line of the story. ``make_query`` makes a query of a
+    checkpoint.
+    """
     world = World(stores, note, make_query)
     with heard(world):
         try:
@@ -66,7 +74,10 @@ def run(
 
 
 def minimised(stores: Stores, steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Return the fewest of these steps that still break a promise; no step can be left out."""
+    """Return the steps without those that are not needed to break a promise.
+
+    Steps are left out in groups, at last one by one, as long as a promise is still broken.
+    """
     left = tuple(steps)
     size = max(1, len(left) // 2)
     while True:
@@ -86,7 +97,7 @@ def minimised(stores: Stores, steps: Sequence[Step]) -> tuple[Step, ...]:
 def find(stores: Stores, seeds: Iterable[int]) -> tuple[int, Finding | None]:
     """Run the schedules of ``seeds`` up to the first that breaks a promise.
 
-    The function returns (number of schedules, the finding or None).
+    Return the number of schedules that were run, and the finding or ``None``.
     """
     count = 0
     for seed in seeds:
@@ -97,7 +108,10 @@ def find(stores: Stores, seeds: Iterable[int]) -> tuple[int, Finding | None]:
 
 
 def explained(stores: Stores, seed: int) -> Finding | None:
-    """Return the finding of a seed's schedule with as few steps as possible, or None."""
+    """Return the finding of a seed's schedule with its steps shortened.
+
+    Return ``None`` if the schedule breaks no promise.
+    """
     if run(stores, schedule(seed)) is None:
         return None
     steps = minimised(stores, schedule(seed))
@@ -107,7 +121,10 @@ def explained(stores: Stores, seed: int) -> Finding | None:
 
 
 def find_in_process(seeds: range, plant: str | None) -> tuple[int, Finding | None, Counter[str]]:
-    """Call :func:`find` with new stores; return its results and a count of the events."""
+    """Call :func:`find` with new stores and the bug ``plant``.
+
+    Return its two results and a count of the events. ``None`` plants nothing.
+    """
     stores = Stores()
     try:
         with stores.inside(), planted(plant):
@@ -117,9 +134,10 @@ def find_in_process(seeds: range, plant: str | None) -> tuple[int, Finding | Non
 
 
 def simulate(first: int, count: int, jobs: int, plant: str | None) -> int:
-    """Run ``count`` seeds from ``first`` and return the exit code.
+    """Run the schedules of ``count`` seeds from ``first`` in ``jobs`` processes.
 
-    The code is 1 if a schedule breaks a promise. The function stops at this schedule.
+    Return the exit code: 1 if a schedule breaks a promise, else 0. The function stops at the first
+    such schedule and prints it.
     """
     began = time.monotonic()
     end = first + count
@@ -152,7 +170,7 @@ def _say(text: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line and return the exit code."""
+    """Run the command line and return the exit code: 1 if a promise is broken, else 0."""
     parser = argparse.ArgumentParser(prog="python -m tests.kit.queries")
     parser.add_argument(
         "--schedules", type=int, default=1500, metavar="N", help="how many (default: 1500)"

@@ -33,12 +33,12 @@ QUEUES = ("orders", "old", "bills")
 MISSPELT = "ordres"
 STEPS_MIN, STEPS_MAX = 6, 18
 SHORT_MIN, SHORT_MAX = 4, 8
-"""Fewest and most steps of a schedule for Spark."""
+"""Fewest and most random steps of a schedule for Spark."""
 TO_THE_END = 30
 """Number of micro-steps: more than a query of a schedule ever needs."""
 OF_QUERIES = {"Advance": 30, "Start": 22, "Stop": 3, "Crash": 5}
 OF_QUEUES = {"MakeQueue": 5, "Arrive": 20, "Receive": 10, "Purge": 3, "Delete": 3}
-"""Weights of the steps of queues, compared with the steps of queries and queue managers."""
+"""Weights of the steps of queues, relative to the steps of queries and queue managers."""
 OF_QUEUE_MANAGERS = {"Restart": 2, "Restore": 2, "Leave": 3, "ComeBack": 4}
 HAS_TROUBLE_SHARE = 0.35
 """Share of the schedules in which queue managers restart, are restored, or are away."""
@@ -127,7 +127,10 @@ class Drawing:
         return [MakeQueue(log), self._arrive(log)]
 
     def _asked(self, checkpoint: str) -> Asked:
-        """Return the options of a start, mostly the last ones with one or two changes."""
+        """Return the options of a start of ``checkpoint``.
+
+        They are mostly those of its last start, with up to two changes.
+        """
         random, before = self.random, self.asked.get(checkpoint)
         asked = (
             Asked(self.managers, self._queues(), consumer=self.consumers[0])
@@ -194,7 +197,7 @@ def schedule(seed: int | str) -> list[Step]:
 
 
 def short_schedule(seed: int | str) -> list[Step]:
-    """Return a schedule for Spark, where each run of a query takes seconds."""
+    """Return the schedule of a seed for Spark, with few steps, because each run takes seconds."""
     drawing = Drawing(f"short {seed}")
     # A query that reaches no queue manager tries for half a minute.
     if len(drawing.managers) == 1:

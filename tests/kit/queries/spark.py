@@ -1,4 +1,4 @@
-"""Runs the same schedules through Spark, with real sockets, checkpoints and processes.
+"""Runs schedules through Spark, with real sockets, checkpoints and processes.
 
 A run of a query lasts until there are no new rows (``availableNow``, or a continuous query that is
 then stopped). Other runs last until the ``foreachBatch`` function fails in the first batch, after
@@ -30,13 +30,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RUN_SECONDS = 180
-"""Longest time of one run, in seconds, on a busy machine. A longer run counts as failed."""
+"""Longest time of one ``availableNow`` run, in seconds, on a busy machine.
+
+A longer run counts as failed.
+"""
 READ_STEPS = 3
 """The micro-steps begin, plan and read; a run of at most this many fails in its first batch."""
 
 
 class ServedQueueManager:
-    """A queue manager in its own process."""
+    """A queue manager in its own process.
+
+    Setting ``is_away`` kills the process or starts it again.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -48,7 +54,7 @@ class ServedQueueManager:
 
     @property
     def is_away(self) -> bool:
-        """Return whether the process has ended."""
+        """Return whether the process was killed and not started again."""
         return self._is_away
 
     @is_away.setter
@@ -64,7 +70,7 @@ class ServedQueueManager:
         return int(self._client.queue(queue)["last"])
 
     def marks(self, queue: str, consumer: str) -> list[tuple[int, int]]:
-        """Return the rows that a consumer has received, as ranges of sequences."""
+        """Return the received rows of a consumer as pairs of sequences, both included."""
         try:
             path = f"/v1/queues/{quote_queue_name(queue)}/consumers/{consumer}"
             # The public method would not return the whole answer.
@@ -84,7 +90,7 @@ class ServedQueueManager:
     def restore(self, lose: Callable[[str], int]) -> dict[str, int]:
         """Stop the process and continue with a restored data directory.
 
-        The method returns the first lost sequence of each queue.
+        See :func:`.store.restored` for ``lose`` and the result.
         """
         if not self._is_away:
             self._running.stop()
@@ -99,7 +105,10 @@ class ServedQueueManager:
 
 
 class SparkSurroundings:
-    """A Spark session with queue managers as processes, for many schedules."""
+    """A Spark session with queue managers as processes, for many schedules.
+
+    ``directory`` is for data and checkpoints; it is removed at the end.
+    """
 
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self.spark = spark
@@ -113,12 +122,15 @@ class SparkSurroundings:
         }
 
     def next_schedule(self) -> int:
-        """Return a number for the names of a schedule's queues."""
+        """Count the schedules up, and return the number of the next one.
+
+        The number is a part of the names of the schedule's queues.
+        """
         self.schedules += 1
         return self.schedules
 
     def make_query(self, world: World, name: str) -> Query:
-        """Return the query of the checkpoint ``name``."""
+        """Return a new query for the checkpoint ``name`` of the present schedule."""
         return SparkQuery(
             world, name, self.spark, self.directory / f"checkpoints-{self.schedules}" / name
         )
@@ -131,7 +143,7 @@ class SparkSurroundings:
 
 
 class _KilledError(Exception):
-    """The query fails here on purpose."""
+    """Raised in the ``foreachBatch`` function, so that the query fails on purpose."""
 
 
 class SparkQuery(Query):
@@ -145,11 +157,11 @@ class SparkQuery(Query):
 
     @property
     def holds(self) -> str | None:
-        """Return None, because the query has no leases between two runs."""
+        """Return ``None``, because the query has no leases between two runs."""
         return None
 
     def start(self, asked: Asked) -> None:
-        """Record the options; each run begins its own process."""
+        """Record the options. No process is begun, because each run begins its own."""
         self.asked = asked
         # Spark makes the reader, so this life has none.
         self.life = Life(asked, None, "", bool(self.offsets))  # type: ignore[arg-type]
@@ -163,22 +175,32 @@ class SparkQuery(Query):
         self.life = None
 
     def go(self, count: int) -> None:
-        """Run the query once; with at most READ_STEPS steps the run fails in its first batch."""
+        """Run the query once.
+
+        With a ``count`` of at most READ_STEPS the run fails in its first batch.
+        """
         if self.life is not None and self.asked is not None:
             self._run(self.asked, fails=count <= READ_STEPS)
 
     def to_the_end(self) -> bool:
-        """Run the query to the end and return whether the run succeeded."""
+        """Run the query until there are no new rows, and return whether the run succeeded.
+
+        Return ``False`` if the query was never started.
+        """
         return self.asked is not None and self._run(self.asked, fails=False)
 
     def _was_said(self, log: Log) -> bool:
-        """Return True, because the log of Spark's process cannot be read here."""
+        """Return ``True``, because the log of Spark's process cannot be read by this class."""
         return True
 
     # --- one run ----------------------------------------------------------------------------------
 
     def _run(self, asked: Asked, *, fails: bool) -> bool:
-        """Run the query, judge the run, and return whether it succeeded."""
+        """Run the query, judge the run, and return whether it succeeded.
+
+        With ``fails`` the first batch fails. Raises :class:`BrokenPromiseError` if the run broke a
+        promise.
+        """
         world, checkpoint = self._world, self._world.truth.checkpoint(self.name)
         life = self.life = Life(asked, None, "", bool(self.offsets))  # type: ignore[arg-type]
         life.todo = "plan"
@@ -251,7 +273,10 @@ class SparkQuery(Query):
         return None if has_ended else TimeoutError(f"it has not ended after {RUN_SECONDS} s")
 
     def _look_at_the_logs(self, asked: Asked, known: dict[Log, Met]) -> None:
-        """Read the present state of Spark's offset log and commit log."""
+        """Read Spark's offset log and commit log, and report new commits to the model.
+
+        ``known`` are the queues that the query had met before the run.
+        """
         checkpoint = self._world.truth.checkpoint(self.name)
         self.offsets = [
             _last_line(self._checkpoint / "offsets" / str(n))
@@ -284,7 +309,7 @@ def _last_line(file: Path) -> dict[str, Any]:
 
 
 def _error_of_ours(text: str) -> errors.SrmpSparkError:
-    """Return the reader's error that Spark's error text contains."""
+    """Return an error of the class of srmp-spark that Spark's error text names."""
     for name in ("ConfigurationError", "DataLossError", "ApiUnreachableError"):
         if name in text:
             kind: type[errors.SrmpSparkError] = getattr(errors, name)

@@ -37,7 +37,7 @@ class MakeQueue:
 
 @dataclass(frozen=True)
 class Arrive:
-    """Messages arrive in a queue."""
+    """Messages arrive in a queue, one for each priority."""
 
     log: Log
     priorities: tuple[int, ...]
@@ -63,7 +63,7 @@ class Delete:
         return f"queue {self.log} is deleted"
 
     def do(self, world: World) -> None:
-        """Delete the queue from ``world``."""
+        """Delete the queue in ``world``, with its rows."""
         world.delete(self.log)
 
 
@@ -77,13 +77,13 @@ class Purge:
         return f"queue {self.log} is purged"
 
     def do(self, world: World) -> None:
-        """Purge the queue in ``world``."""
+        """Purge the rows of the queue that the default consumer has not received."""
         world.purge(self.log)
 
 
 @dataclass(frozen=True)
 class Receive:
-    """A user calls ``srmp-spark receive``."""
+    """A user calls ``srmp-spark receive`` for at most ``count`` rows."""
 
     log: Log
     consumer: str
@@ -144,7 +144,10 @@ class Restart:
 
 @dataclass(frozen=True)
 class Restore:
-    """A queue manager's disk is lost, and an operator restores it."""
+    """A queue manager's disk is lost, and an operator restores it.
+
+    ``lose`` names the queues whose newest commit is lost.
+    """
 
     queue_manager: str
     lose: frozenset[str]
@@ -175,7 +178,11 @@ class Start:
         return f"{self.checkpoint} starts: {self.asked}"
 
     def do(self, world: World) -> None:
-        """Start the query after the others are stopped."""
+        """Stop the queries that the new process would disturb, and start the query.
+
+        These are the query of the same checkpoint and, if the query receives, those that hold its
+        consumer.
+        """
         query = world.query(self.checkpoint)
         for other in world.queries.values():
             if other is query or (

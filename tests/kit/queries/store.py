@@ -47,7 +47,10 @@ class Answer(NamedTuple):
 
 
 class _Collected(AnswerWriter):
-    """An answer of the reader that stays in memory."""
+    """An answer of the reader process that stays in memory.
+
+    ``value`` is the head of the answer, ``data`` its body, ``refusal`` an error in place of both.
+    """
 
     # The method of the base class needs a socket and is not called.
     def __init__(self) -> None:
@@ -93,11 +96,17 @@ class _ReaderInside:
     async def ask(
         self, command: ReaderCommand, kind: type[object], *, seconds: float | None = None
     ) -> Any:  # noqa: ANN401  # a value of the type ``kind``
-        """Run ``command`` and return its answer."""
+        """Run ``command`` and return its answer.
+
+        Raises :class:`ApiError` for a refusal.
+        """
         return self._run(command).value
 
     async def open(self, command: ReaderCommand) -> AsyncGenerator[bytes, None]:
-        """Run ``command`` and return the data of its answer in pieces."""
+        """Run ``command`` and return the data of its answer in pieces.
+
+        Raises :class:`ApiError` for a refusal.
+        """
         answer = self._run(command)
 
         async def pieces() -> AsyncGenerator[bytes, None]:
@@ -155,12 +164,13 @@ class _CommitHere:
 
 
 def restored(directory: Path, lose: Callable[[str], int]) -> dict[str, int]:
-    """Turn an unused data directory into the result of ``srmp-spark restore`` from its Delta state.
+    """Turn an unused data directory into the result of ``srmp-spark restore``.
 
     The restored directory has the rows and the marks, but neither leases nor plans of receivers. A
     new epoch begins after :data:`SEQUENCES_SKIPPED` holes in each queue. ``lose`` returns how many
-    of a queue's newest stored groups the Delta state did not have yet. The function returns the
-    first lost sequence of each queue.
+    of a queue's newest stored groups (commits) the Delta state did not have, by the queue's full
+    name. Return the first sequence of each queue that is lost, or that comes after the rows if none
+    is lost.
     """
     lost: dict[str, int] = {}
     writer = connect_writer(directory / DATABASE_FILE)
@@ -190,7 +200,7 @@ def restored(directory: Path, lose: Callable[[str], int]) -> dict[str, int]:
 class StoredQueueManager:
     """One queue manager through restarts and restores.
 
-    ``url`` is its address for clients, but no server listens there.
+    ``url`` is its address for clients, but no server listens there. ``guid`` is its identity.
     """
 
     def __init__(
@@ -198,7 +208,10 @@ class StoredQueueManager:
     ) -> None:
         self.url = url
         self.is_away = False
-        """Whether clients cannot reach the queue manager, which itself continues to run."""
+        """Whether clients cannot reach the queue manager.
+
+        The queue manager itself continues to run.
+        """
         self.restores = 0
         """Number of restores; each one uses up many of the available message identifiers."""
         self._path = directory
@@ -254,7 +267,7 @@ class StoredQueueManager:
     def restore(self, lose: Callable[[str], int] = lambda queue: 0) -> dict[str, int]:
         """Stop the queue manager and continue with a restored data directory.
 
-        The method returns the first lost sequence of each queue; see :func:`restored`.
+        See :func:`restored` for ``lose`` and the result.
         """
         self.close()
         self.restores += 1
@@ -281,9 +294,10 @@ class StoredQueueManager:
             )
 
     def _at_once(self, called: Coroutine[Any, Any, Answer]) -> Answer:
-        """Return the answer of a call that never waits, except to give others a turn.
+        """Run a call that never waits for another task, and return its answer.
 
-        Without a task and the loop the call costs half.
+        Without a task and the loop the call costs half. Raises :class:`AssertionError` if the call
+        waits.
         """
         # asyncio has no public function for this.
         asyncio.events._set_running_loop(self._loop)  # noqa: SLF001
@@ -330,11 +344,14 @@ class StoredQueueManager:
     # --- what is true of it, for who judges -------------------------------------------------------
 
     def end(self, queue: str) -> int:
-        """Return the last sequence of a queue."""
+        """Return the last sequence of a queue, by its full name."""
         return self._manager.catalogue.find(queue).end
 
     def marks(self, queue: str, consumer: str) -> list[tuple[int, int]]:
-        """Return the rows that a consumer has received, as ranges of sequences."""
+        """Return the received rows of a consumer as pairs of sequences, both included.
+
+        The list is empty if the queue has no such consumer.
+        """
         found = self._manager.catalogue.find(queue).consumers.get(consumer)
         return [] if found is None else [(1, found.received), *found.ahead.runs()]
 

@@ -51,7 +51,7 @@ NO_ROWS: Rows = frozenset()
 
 
 def shown(rows: set[Row] | Rows) -> str:
-    """Return rows as readable text."""
+    """Return rows as readable text: the sequences of each queue."""
     found: dict[Log, list[str]] = {}
     for row in sorted(rows):
         found.setdefault(row.log, []).append(str(row.sequence))
@@ -80,12 +80,11 @@ class Checkpoint:
     consumers: set[str] = field(default_factory=set)
     """Consumers as which the query of this checkpoint has run."""
     committed_as: dict[int, str] = field(default_factory=dict)
-    """Maps a batch to the consumer as which its query ran; a query that only peeks adds no entry.
-    """
+    """Batch → the consumer as which its query ran. A query that only peeks adds no entry."""
 
     @property
     def had(self) -> set[Row]:
-        """Return every row of every batch."""
+        """Return every row of every batch that was read, committed or not."""
         return set().union(*self.batches.values())
 
     @property
@@ -95,7 +94,7 @@ class Checkpoint:
 
 
 class BrokenPromiseError(AssertionError):
-    """The events contradict the model."""
+    """Raised when the events contradict the model. The text names the promise and the rows."""
 
 
 class Truth:
@@ -117,13 +116,13 @@ class Truth:
         return self.checkpoints.setdefault(name, Checkpoint(name))
 
     def of(self, log: Log) -> Rows:
-        """Return the rows of a queue that exist now."""
+        """Return the rows of the queue ``log`` that exist now."""
         return frozenset(row for row in self.rows if row.log == log)
 
     # --- what happens -----------------------------------------------------------------------------
 
     def arrived(self, rows: Rows) -> None:
-        """Record that messages are stored.
+        """Record that messages are stored as ``rows``.
 
         Raises :class:`BrokenPromiseError` if a sequence is used again.
         """
@@ -140,9 +139,10 @@ class Truth:
         self.gone |= rows
 
     def took(self, consumer: str, rows: Rows, marks: Rows) -> None:
-        """Record that a consumer received ``rows`` by command, when it had received ``marks``.
+        """Record that a consumer received ``rows`` by command.
 
-        Raises :class:`BrokenPromiseError` if the consumer had received one of the rows before.
+        ``marks`` are the rows that it had received before. Raises :class:`BrokenPromiseError` if
+        one of the rows is among them.
         """
         _expect(
             not rows & marks,
@@ -157,9 +157,10 @@ class Truth:
         self._must.get(consumer, set()).difference_update(rows)
 
     def read(self, name: str, batch: int, rows: list[Row]) -> None:
-        """Record that a batch of a checkpoint was read, perhaps again after a crash.
+        """Record that ``batch`` of the checkpoint ``name`` was read, perhaps again after a crash.
 
-        Raises :class:`BrokenPromiseError` if the batch holds a row that it must not hold.
+        Raises :class:`BrokenPromiseError` if the batch holds a row twice, a row of another batch, a
+        row that the query leaves out, or one that never arrived.
         """
         checkpoint, found = self.checkpoint(name), frozenset(rows)
         _expect(len(rows) == len(found), f"batch {batch} of {name} has a row twice", found)
@@ -182,9 +183,9 @@ class Truth:
         checkpoint.batches[batch] = checkpoint.batches.get(batch, NO_ROWS) | found
 
     def committed(self, name: str, batch: int, consumer: str | None) -> None:
-        """Record that the sink has stored a batch permanently.
+        """Record that the sink has stored ``batch`` of the checkpoint ``name`` permanently.
 
-        ``consumer`` is the consumer as which the query ran, or None if the query only peeks.
+        ``consumer`` is the consumer as which the query ran, or ``None`` if the query only peeks.
         """
         checkpoint = self.checkpoint(name)
         checkpoint.committed.add(batch)
@@ -192,9 +193,10 @@ class Truth:
             checkpoint.committed_as[batch] = consumer
 
     def planned(self, name: str, consumer: str, logs: set[Log]) -> None:
-        """Record that a query planned its next batch.
+        """Record that the query of the checkpoint ``name`` planned its next batch as ``consumer``.
 
-        ``logs`` are the queues of its options whose queue managers it could reach.
+        From now on its committed rows in the queues ``logs`` must be received. ``logs`` are the
+        queues of its options whose queue managers it could reach.
         """
         checkpoint = self.checkpoint(name)
         batches = (
@@ -208,10 +210,10 @@ class Truth:
     # --- what must hold ---------------------------------------------------------------------------
 
     def check_marks(self, consumer: str, marks: Rows) -> None:
-        """Check which of the existing rows a consumer has received.
+        """Check ``marks``, the existing rows that a consumer has received.
 
         Raises :class:`BrokenPromiseError` if a processed row is missing, or if a row counts that
-        was never read.
+        was never read for this consumer.
         """
         missing = (self._must.get(consumer, set()) & self.rows) - marks
         _expect(
@@ -230,7 +232,7 @@ class Truth:
         )
 
     def check_whole(self, name: str, logs: set[Log]) -> None:
-        """Check a checkpoint that has run to the end, with options that name ``logs``.
+        """Check a checkpoint whose query has run to the end, with options that name ``logs``.
 
         Raises :class:`BrokenPromiseError` if the query did not meet a queue, or did not read a row.
         """

@@ -41,11 +41,11 @@ Sixteen restores would use up all message identifiers.
 """
 # The stores make their own directory in it.
 MEMORY = Path("/dev/shm")  # noqa: S108
-"""A file system in memory, whose syncs cost nothing."""
+"""A file system in memory, where a sync costs nothing. The stores are in it if it exists."""
 
 
 class _Said(logging.Handler):
-    """Collects the lines that the reader logs."""
+    """Collects the lines that srmp-spark logs as warnings or errors."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -63,10 +63,10 @@ class RunningManager(Protocol):
     is_away: bool
 
     def end(self, queue: str) -> int:
-        """Return the last sequence of a queue."""
+        """Return the last sequence of a queue, by its full name."""
 
     def marks(self, queue: str, consumer: str) -> list[tuple[int, int]]:
-        """Return the rows that a consumer has received, as ranges of sequences."""
+        """Return the received rows of a consumer as pairs of sequences, both included."""
 
     def restart(self) -> None:
         """Stop the queue manager and open its data directory again."""
@@ -74,7 +74,7 @@ class RunningManager(Protocol):
     def restore(self, lose: Callable[[str], int]) -> dict[str, int]:
         """Stop the queue manager and continue with a restored data directory.
 
-        The method returns the first lost sequence of each queue.
+        See :func:`.store.restored` for ``lose`` and the result.
         """
 
 
@@ -94,11 +94,14 @@ class Managers(Protocol):
         """Return the queue managers by name."""
 
     def next_schedule(self) -> int:
-        """Return a number for the names of a schedule's queues."""
+        """Count the schedules up, and return the number of the next one.
+
+        The number is a part of the names of the schedule's queues.
+        """
 
 
 class Stores:
-    """The queue managers of a process.
+    """The queue managers of a process, with a simulated clock.
 
     Many schedules use them in turn; each schedule has its own queues.
     """
@@ -128,14 +131,15 @@ class Stores:
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
-        """Make every client of the process call these queue managers."""
+        """Make every client of the process call these queue managers, in this context."""
         with inside(self._by_url, self.clock, self.processes):
             yield
 
     def next_schedule(self) -> int:
-        """Return a number for the names of the schedule's queues.
+        """Count the schedules up, and return the number of the next one.
 
-        The method replaces worn stores by new ones.
+        The number is a part of the names of the schedule's queues. Stores with too many schedules
+        or restores are replaced by new ones before.
         """
         self.schedules += 1
         worn = any(each.restores >= RESTORES_OF_A_STORE for each in self.managers.values())
@@ -158,7 +162,11 @@ class Stores:
 
 
 class World:
-    """The surroundings of one schedule, in which its steps are carried out."""
+    """The surroundings of one schedule, in which its steps are carried out.
+
+    A step that is impossible now does nothing: its queue is missing, or its queue manager is away.
+    ``note`` gets each line of the story.
+    """
 
     def __init__(
         self,
@@ -187,21 +195,21 @@ class World:
     # --- names ------------------------------------------------------------------------------------
 
     def full_name(self, queue: str) -> str:
-        """Return the name of a queue as its queue manager knows it."""
+        """Return the name of a queue at its queue manager, for its short name ``queue``."""
         return self._prefix + queue
 
     def url(self, queue_manager: str) -> str:
-        """Return the address of a queue manager."""
+        """Return the URL of the API of a queue manager, by its name."""
         return self._managers[queue_manager].url
 
     def log_of(self, guid: str, queue: str) -> Log:
-        """Return a queue by the GUID of its queue manager and its whole name."""
+        """Return the log for the GUID of a queue manager and the full name of a queue."""
         return Log(self._names[guid], queue[len(self._prefix) :])
 
     def row(self, guid: str, queue: str, sequence: int, label: str) -> Row:
-        """Return the row that a query has read.
+        """Return the row of the model for a row that a query has read.
 
-        Raises :class:`BrokenPromiseError` if another message has this place.
+        Raises :class:`BrokenPromiseError` if another message has this sequence.
         """
         row = Row(self.log_of(guid, queue), sequence)
         if self._labels.get(row, label) != label:
@@ -211,7 +219,10 @@ class World:
         return row
 
     def was_said(self, what: str, log: Log) -> bool:
-        """Return whether a line of the log reports ``what`` about a queue."""
+        """Return whether the log of this micro-step reports ``what`` about a queue.
+
+        A line must have both texts: ``what`` and the name of the queue.
+        """
         return any(what in line and self.full_name(log.queue) in line for line in self.log)
 
     # --- what there is ----------------------------------------------------------------------------
@@ -221,16 +232,16 @@ class World:
         return self._managers[queue_manager].is_away
 
     def here(self, queue_managers: tuple[str, ...]) -> set[Log]:
-        """Return the queues of those given queue managers that can be reached."""
+        """Return the queues of those given queue managers that clients can reach now."""
         reached = {each for each in queue_managers if not self.is_away(each)}
         return {log for log in self._queues if log.queue_manager in reached}
 
     def exists(self, log: Log) -> bool:
-        """Return whether the queue exists."""
+        """Return whether the queue exists now."""
         return log in self._queues
 
     def marks(self, log: Log, consumer: str) -> Rows:
-        """Return the rows of a queue that a consumer has received.
+        """Return the existing rows of a queue that a consumer has received.
 
         The result is the queue manager's own report, which the caller judges.
         """
@@ -243,17 +254,17 @@ class World:
     # --- what happens -----------------------------------------------------------------------------
 
     def client(self, queue_manager: str) -> QueueManagerClient:
-        """Return a client of a queue manager."""
+        """Return a client of the API of a queue manager, by its name."""
         return QueueManagerClient(self.url(queue_manager))
 
     def make_queue(self, log: Log) -> None:
-        """Make a queue unless it exists or its queue manager is away."""
+        """Make a queue, unless it exists or its queue manager is away."""
         if log not in self._queues and not self.is_away(log.queue_manager):
             self.client(log.queue_manager).put_queue(self.full_name(log.queue))
             self._queues.add(log)
 
     def arrive(self, log: Log, priorities: tuple[int, ...]) -> None:
-        """Send messages to a queue in one commit."""
+        """Send messages with these priorities to a queue, in one commit."""
         if log not in self._queues or self.is_away(log.queue_manager):
             return
         client, name = self.client(log.queue_manager), self.full_name(log.queue)
@@ -291,9 +302,10 @@ class World:
             self.truth.went(self.truth.of(log) - kept)
 
     def receive(self, log: Log, consumer: str, count: int) -> None:
-        """Receive rows by priority with ``srmp-spark receive``.
+        """Receive at most ``count`` rows by priority with ``srmp-spark receive``.
 
         Nothing happens if a living query holds the consumer, because the command would be refused.
+        Raises :class:`BrokenPromiseError` if a row had been received before.
         """
         if log not in self._queues or self.is_away(log.queue_manager):
             return
@@ -336,7 +348,10 @@ class World:
         self._managers[queue_manager].restart()
 
     def restore(self, queue_manager: str, lose: frozenset[str]) -> None:
-        """Restore a queue manager; the newest commit of the queues in ``lose`` is lost."""
+        """Restore a queue manager.
+
+        The newest commit of the queues in ``lose`` (short names) is lost.
+        """
         names = {self.full_name(each) for each in lose}
         self._leases_end()
         self.happened["a queue manager was restored"] += 1
@@ -368,8 +383,9 @@ class World:
     def settle(self) -> None:
         """End the schedule and judge it.
 
-        Queue managers are reachable again, and each query runs to the end. Raises
-        :class:`BrokenPromiseError`.
+        All queue managers become reachable. Each query that has planned a batch runs to the end,
+        and a new query of each consumer reads what is left. Raises :class:`BrokenPromiseError` if a
+        promise is broken.
         """
         for name in self._managers:
             self.come_back(name)
@@ -413,10 +429,10 @@ class World:
         self.truth.check_whole(query.name, {log for log in self._queues if last.names(log)})
 
     def _read_what_waits(self, consumer: str) -> None:
-        """Check that a new query of a consumer reads the rows that wait for this consumer.
+        """Check that a new query of a consumer reads exactly the rows that wait for this consumer.
 
-        The query must read exactly the rows that the consumer has not received. Raises
-        :class:`BrokenPromiseError`.
+        These are the rows that the consumer has not received. Raises :class:`BrokenPromiseError`
+        otherwise.
         """
         waiting = {
             row for log in self._queues for row in self.truth.of(log) - self.marks(log, consumer)
@@ -435,7 +451,10 @@ class World:
         self.check_marks()
 
     def check_marks(self) -> None:
-        """Check the received rows of every consumer. Raises :class:`BrokenPromiseError`."""
+        """Check the received rows of every consumer with the model.
+
+        Raises :class:`BrokenPromiseError` if they contradict the model.
+        """
         for consumer in CONSUMERS:
             marks = frozenset().union(*(self.marks(log, consumer) for log in self._queues))
             self.truth.check_marks(consumer, marks)

@@ -22,7 +22,10 @@ random octets instead of a packet. ``none``: no section at all.
 
 
 def sections_in(form: str, packet: bytes) -> tuple[SectionBuffer, ...]:
-    """Return the sections of an answer that carries ``packet`` in ``form``."""
+    """Return the sections of an answer that carries ``packet`` in ``form``.
+
+    Any form that :data:`READABLE_FORMS` and :data:`UNREADABLE_FORMS` do not name is ``whole``.
+    """
     if form == "none":
         return ()
     if form == "octets":

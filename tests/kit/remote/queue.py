@@ -1,8 +1,8 @@
 """A remote queue as [MS-MQRR] 3.1.4 and [MS-MQDMPR] 3.1.7 describe it.
 
-The queue is written from the documents and shares no code with our server. The queue loses answers,
-carries out calls without answering, and has other readers. It keeps the locks of a broken
-connection until it notices that the connection is gone.
+The queue is written from the documents and shares no code with the server of srmp-spark. Its
+connections lose answers, carry out calls without answering, and the queue has other readers. It
+keeps the locks of a broken connection until it notices that the connection is gone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ INVALID_HANDLE, INVALID_PARAMETER, ALREADY_RECEIVED = 0xC00E0007, 0xC00E0006, 0x
 
 
 class ForeignQueue:
-    """One queue of a foreign queue manager, with its messages and locks."""
+    """One queue of a foreign queue manager, with its messages and locks.
+
+    Message numbers begin with 1. ``taken_by_us`` has the numbers that the reader under test
+    removed, ``stolen`` those that other readers removed.
+    """
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -37,7 +41,7 @@ class ForeignQueue:
         self.messages: dict[int, tuple[int, int]] = {}
         """Lookup identifier → (number, priority)."""
         self.locks: dict[int, tuple[int, int]] = {}
-        """Lookup identifier → (connection, request)."""
+        """Lookup identifier → (connection number, request). Other readers have connection -1."""
         self.handed: dict[tuple[int, int], int] = {}
         """(connection, request) → message number, for every lock that was ever granted."""
         self.taken_by_us: list[int] = []
@@ -59,31 +63,43 @@ class ForeignQueue:
         return min((each for each in self.messages if each not in self.locks), default=None)
 
     def steal(self) -> None:
-        """Receive the first unlocked message, or any unlocked message, as another reader would."""
+        """Remove the first unlocked message or a random one, as another reader would.
+
+        Nothing happens if no message is unlocked.
+        """
         free = [each for each in self.messages if each not in self.locks]
         if free:
             taken = self.rng.choice([min(free), self.rng.choice(free)])
             self.stolen.append(self.messages.pop(taken)[0])
 
     def hold(self) -> None:
-        """Lock a random unlocked message as another reader would."""
+        """Lock a random unlocked message, if there is one, as another reader would."""
         free = [each for each in self.messages if each not in self.locks]
         if free:
             self.locks[self.rng.choice(free)] = -1, 0
 
     def expire(self) -> None:
-        """End a random lock, as the cleanup timer does, perhaps while its End is in flight."""
+        """End a random lock, if there is one, as the cleanup timer does.
+
+        The call that ends the same receive may be in flight.
+        """
         if self.locks:
             del self.locks[self.rng.choice(sorted(self.locks))]
 
     def miss(self, connection: int | None = None) -> None:
-        """Release all locks of one lost connection, or of the other readers if it is ``None``."""
+        """Release all locks of one connection that is lost.
+
+        With ``None``, release the locks of the other readers.
+        """
         gone = -1 if connection is None else connection
         for lookup_id in [each for each, (owner, _) in self.locks.items() if owner == gone]:
             del self.locks[lookup_id]
 
     def packet(self, lookup_id: int) -> bytes:
-        """Return the encoded packet of a message; its body contains the message number."""
+        """Return the encoded packet of a message.
+
+        Its body is ``body N`` with the message number.
+        """
         number, priority = self.messages[lookup_id]
         return MessagePacket(
             base=BaseHeader(priority=priority),
@@ -97,35 +113,38 @@ class ForeignQueue:
         ).encode()
 
     def sections(self, lookup_id: int) -> tuple[SectionBuffer, ...]:
-        """Return a message as the sections of an answer. A hostile queue replaces this method."""
+        """Return the message as the sections of an answer: one section with the whole packet.
+
+        Hostile tests replace this method.
+        """
         packet = self.packet(lookup_id)
         return (SectionBuffer(0, len(packet), packet),)
 
 
 async def a_while(rng: random.Random) -> None:
-    """Let other tasks of the loop run first, zero to three times at random."""
+    """Let other tasks of the event loop run first, zero to three times at random."""
     for _ in range(rng.randrange(4)):
         await asyncio.sleep(0)
 
 
 class KilledError(BaseException):
-    """Ends a call because the process that made the call was killed (kill -9)."""
+    """Raised by a call because the process that made the call was killed (kill -9)."""
 
 
 class Connection:
-    """One connection to the queue, with faults. After the first fault the connection is gone."""
+    """One connection of the reader to the queue, with faults. After the first fault it is gone."""
 
     is_dead: Callable[[], bool] = staticmethod(lambda: False)
     """Return whether the process that owns the connection was killed.
 
-    Calls on the connection then raise :class:`KilledError`.
+    Calls on the connection then raise :class:`KilledError`. Tests replace this function.
     """
 
     def __init__(self, queue: ForeignQueue, faults: float | None) -> None:
         """Connect to ``queue``.
 
-        ``faults`` is the probability that a call fails and ends the connection. With ``None`` no
-        fault happens, and no other reader acts.
+        ``faults`` is the probability, from 0 to 1, that a call or its answer is lost, which ends
+        the connection. With ``None`` no fault happens, and no other reader acts.
         """
         self._lively, faults = faults is not None, faults or 0.0
         self._queue = queue
@@ -137,10 +156,11 @@ class Connection:
         self.calls_at_once = queue.rng.choice((1, 8, 64))
 
     async def call(self, opnum: int, asked: Any, wait_s: float = 0.0) -> Any:  # noqa: ANN401  # of any method
-        """Carry out a call, or lose the call or its answer.
+        """Carry out the call ``opnum`` with the parameters ``asked``, and return its answer.
 
-        Raises :class:`LostError` if the call or its answer is lost, :class:`NotSentError` if the
-        connection is gone already, and :class:`KilledError` if the calling process was killed.
+        The time-out ``wait_s`` is ignored. Raises :class:`LostError` if the call or its answer is
+        lost, :class:`NotSentError` if the connection is gone already, and :class:`KilledError` if
+        the calling process was killed.
         """
         queue, rng = self._queue, self._queue.rng
         del wait_s
@@ -168,13 +188,16 @@ class Connection:
         return answer
 
     def note_end(self, request: int) -> None:
-        """Record that an End of this request gets no answer."""
+        """Record that an End of ``request`` gets no answer. An unknown request is ignored."""
         number = self._queue.handed.get((self.number, request))
         if number is not None:
             self._queue.unanswered_ends.add(number)
 
     def carry_out(self, opnum: int, asked: Any) -> Any:  # noqa: ANN401  # of any method
-        """Execute one call on the queue and return its answer."""
+        """Execute the call ``opnum`` on the queue and return its answer.
+
+        ``asked`` has the parameters of the call.
+        """
         queue = self._queue
         if opnum == 2:
             return HandleRequest(ContextHandle(0, self.number.to_bytes(16, "big")))

@@ -3,8 +3,8 @@
 Connections end between start and end of a receive, answers of End are lost, other readers act, and
 the machine is switched off.
 
-The behaviour of the queue is written from the document (:mod:`.queue`). The PDUs are made by our
-RPC core, which clients of other vendors have checked (``test_peers.py``).
+The behaviour of the queue is written from the document (:mod:`.queue`). The RPC code of srmp-spark
+makes the PDUs. Clients of other vendors have checked this code (``test_peers.py``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 END = 9
 LINGER_SECONDS = 0.05
-"""How long a closing connection is still read, in seconds.
+"""Seconds for which a closing connection is still read.
 
 Calls that arrive then are not carried out. Each End among them is recorded for the judge.
 """
@@ -36,7 +36,12 @@ ROUND_SECONDS = 0.01
 
 
 class Faults:
-    """Probability of each fault, from 0 to 1."""
+    """Probability of each fault, from 0 to 1.
+
+    ``before``: the connection ends before a call is carried out. ``after``: a call other than End
+    is carried out, and the connection ends without its answer. ``end_lost``: the same for End.
+    ``thief``: another reader acts, in each round of :data:`ROUND_SECONDS`.
+    """
 
     def __init__(
         self, *, before: float = 0.0, after: float = 0.0, end_lost: float = 0.0, thief: float = 0.0
@@ -45,7 +50,7 @@ class Faults:
 
 
 class ForeignServer:
-    """Serves a foreign queue in a thread of its own.
+    """Serves a foreign queue on a loopback port in a thread of its own, as a context manager.
 
     ``faults`` and ``arriving`` may be set at any time.
     """
@@ -54,18 +59,27 @@ class ForeignServer:
         self.queue = ForeignQueue(random.Random(seed))
         self.faults = Faults()
         self.arriving = 0
-        """Number of messages that still arrive, a few at a time, with random priorities."""
+        """Number of messages that still have to arrive, up to three in a round.
+
+        Their priorities are random.
+        """
         self.away_after_end = False
-        """Whether the server goes away after it lost an answer of End, until :meth:`switch_on`."""
+        """Whether the server refuses connections after it lost an answer of End.
+
+        It refuses them until :meth:`switch_on`.
+        """
         self.instead: Callable[[asyncio.Transport, CallReceived], bool] = lambda transport, call: (
             False
         )
-        """Answers a call on the transport in place of the queue.
+        """Answers a call on the transport in place of the queue. Hostile tests set this function.
 
-        Returns whether the call was answered. Hostile tests set this function.
+        The function returns whether it has answered the call.
         """
         self.through: Callable[[bytes], bytes] = lambda data: data
-        """Changes the bytes of answers before they are sent. Hostile tests set this function."""
+        """Returns the bytes that are sent in place of an answer's bytes.
+
+        Hostile tests set this function.
+        """
         self.opened = 0
         self.port = 0
         self.loop = asyncio.new_event_loop()
@@ -92,11 +106,17 @@ class ForeignServer:
         asyncio.run_coroutine_threadsafe(self._listen(), self.loop).result(10)
 
     def switch_off(self) -> None:
-        """Drop all connections and locks, as kill -9 of the queue manager does. Messages stay."""
+        """Stop to listen, and drop all connections and locks, as kill -9 of the queue manager does.
+
+        Messages stay.
+        """
         asyncio.run_coroutine_threadsafe(self._off(), self.loop).result(10)
 
     def look(self, what: Callable[[ForeignQueue], Result]) -> Result:
-        """Return ``what(queue)``, which runs in the server's thread."""
+        """Call ``what`` with the queue in the server's thread, and return its result.
+
+        Raises the error of ``what``.
+        """
 
         async def run() -> Result:
             return what(self.queue)

@@ -11,6 +11,11 @@ The dispatcher, engine, connections and addresses are those of the sender proces
 - :mod:`.planted`: planted bugs which :mod:`.life` and :mod:`.letters` must find.
 - :mod:`.day`: a day of traffic to a thousand destinations, a tenth of them in trouble.
 
+A *row* is one message, named by a text. An application *commits* a *batch* of rows to the *outbox*,
+which numbers the rows of each outgoing queue with *serials*. A *peer* is a simulated destination. A
+*good* peer behaves well; the others are *in trouble*. A *dead letter* is a message that is given up
+with a reason. Times are in seconds of the virtual clock.
+
     python -m tests.kit.wayout --seeds 1000
     python -m tests.kit.wayout --day --hours 24
 """

@@ -15,14 +15,18 @@ from tests.kit.wayout.life import Life
 RATIO_MAX = 1.1
 """Largest allowed ratio of delivery times to good destinations.
 
-The times with other destinations in trouble are divided by the times without them.
+The mean, the median and the 99th percentile with other destinations in trouble are divided by those
+without.
 """
 JUDGED = ("mean", "p50", "p99")
 SEEDS_AT_ONCE = 50
 
 
 def live(seeds: range) -> tuple[Counter[str], list[str]]:
-    """Simulate these seeds, with messages and with dead letters; return (events, problems)."""
+    """Simulate these seeds, with messages and with dead letters.
+
+    Return the number of each event, and the problems, one text each.
+    """
     marks: Counter[str] = Counter()
     wrong = []
     for seed in seeds:
@@ -64,7 +68,7 @@ def _day(traffic: Traffic) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the seeds, or the day of traffic, and return the exit code."""
+    """Run the seeds, or the day of traffic. Return 1 if a rule is broken, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.kit.wayout", description="the way out in virtual time"
     )

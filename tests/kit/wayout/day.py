@@ -32,7 +32,7 @@ DRAIN_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The traffic of one run."""
+    """The traffic of one run. ``seconds`` is its length; ``troubled_share`` is from 0 to 1."""
 
     destinations: int = 1_000
     troubled_share: float = 0.1
@@ -46,7 +46,10 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """Delivery times of rows to good destinations, in seconds from commit to arrival."""
+    """Delivery times of rows to good destinations, in seconds from commit to arrival.
+
+    ``p50``, ``p99`` and ``p999`` are percentiles, ``most`` is the longest time.
+    """
 
     rows: int
     mean: float
@@ -56,7 +59,7 @@ class Ways:
     most: float
 
     def ratios(self, alone: Ways) -> dict[str, float]:
-        """Return the ratio of each figure to the same figure of ``alone``."""
+        """Return the ratio of each figure to the same figure of ``alone``, by name."""
         return {
             name: getattr(self, name) / getattr(alone, name)
             for name in ("mean", "p50", "p99", "p999", "most")
@@ -163,7 +166,10 @@ def _ways(found: list[float]) -> Ways:
 
 
 def compare(traffic: Traffic) -> tuple[Ways, Ways]:
-    """Return the delivery times to the good destinations: alone, and with all destinations."""
+    """Return the delivery times to the good destinations: alone, and with all destinations.
+
+    Raises :class:`AssertionError` if a row for a good destination does not arrive.
+    """
     alone = _ways(_Day(traffic, with_troubled=False).run())
     together = _ways(_Day(traffic, with_troubled=True).run())
     assert alone.rows == together.rows, "the same rows were sent"

@@ -66,7 +66,7 @@ class _Tables:
         self.connection.execute("COMMIT")
 
     def bury(self, target: str) -> int:
-        """Insert a group of dead letters that holds one message, and return its number."""
+        """Insert a group with one dead letter for queue ``target``, and return its number."""
         self.letters_for.add(target)
         cursor = self.connection.execute(
             "INSERT INTO moved(fate, destination, kind, stream_ordinal, base, serials, "
@@ -82,7 +82,11 @@ class _Tables:
 
 @dataclass(slots=True)
 class _Queue:
-    """One queue of an application."""
+    """One queue of an application.
+
+    ``rows`` has the numbers of the stored letters. ``died`` and ``stored`` map a letter to the time
+    of its death and of its storing.
+    """
 
     rows: list[int] = field(default_factory=list)
     died: dict[int, float] = field(default_factory=dict)
@@ -101,7 +105,10 @@ class LettersLife:
     """Event name → how many times the event happened."""
 
     def run(self, planted: AbstractContextManager[object] | None = None) -> LettersLife:
-        """Run the simulation; ``planted`` is a bug that is active meanwhile. Return this object."""
+        """Run the simulation with the bug ``planted``, if there is one. Return this object.
+
+        The problems are in ``problems``, one text each.
+        """
         log = logging.getLogger("srmp_spark")
         level = log.level
         log.setLevel(logging.CRITICAL)
@@ -174,7 +181,7 @@ class _Living:
     # --- events -----------------------------------------------------------------------------------
 
     async def _die(self) -> None:
-        """Turn some messages into dead letters, and wake the delivery as the sender does."""
+        """Turn up to three messages into dead letters, and wake the delivery as the sender does."""
         for _ in range(self._random.choice((1, 1, 3))):
             name = self._random.choice(list(self._queues))
             self._queues[name].died[self._tables.bury(name)] = self._loop.time()
@@ -207,7 +214,7 @@ class _Living:
     async def ask_long(
         self, command: FindLetterQueues | NextLetters, kind: type[object], *, seconds: float
     ) -> LetterQueues | LetterGroup:
-        """Answer a command as the sender process does.
+        """Answer a command of the main process as the sender process does.
 
         Raises :class:`ApiError` while the sender process is away after a kill.
         """
@@ -221,7 +228,7 @@ class _Living:
         return LetterGroup(number, [] if number is None else [ApplicationLetter(b"", number)])
 
     async def store(self, name: str, numbers: list[int]) -> str | None:
-        """Store messages as the engine does: each identifier becomes a row once.
+        """Store letters in the queue ``name`` as the engine does: each number becomes a row once.
 
         Return ``"paused"`` if the queue accepts none now, otherwise ``None``.
         """

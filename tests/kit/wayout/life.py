@@ -42,7 +42,10 @@ The time is twice the time after which a slow connection is evicted, and the tim
 BATCHES_MAX = 25
 TROUBLE_S_MAX = 300.0
 END_S = 7_200.0
-"""Seconds after the trouble within which all must be sent: several retransmission time-outs."""
+"""Longest time, in seconds, after the trouble until all rows must be sent.
+
+Several retransmission time-outs fit into it.
+"""
 DROP_SHARE = 0.15
 """Share of the batches that are committed at the same time as an operator's drop."""
 LARGE_BYTES_MAX = 4_000_000
@@ -54,14 +57,17 @@ ROOM = {
     "srmp.sending.sender.RECORDS_MAX": 44,
     "srmp.sending.outgoing_room.OTHERS_MAX": 24,
 }
-"""Limits that are small enough to be reached: records are forgotten, but there is room for all."""
+"""Dotted name of a limit below ``srmp_spark`` → value that is small enough to be reached.
+
+Records of queues must be forgotten, but there is room for all destinations.
+"""
 CROWD = {**ROOM, "srmp.sending.outgoing_room.OTHERS_MAX": 4}
 TROUBLES = ("refused", "never", "silent", "503", "late")
 
 
 @dataclass(slots=True)
 class Destination:
-    """One queue manager that messages are sent to."""
+    """One queue manager that messages are sent to: its host name, address and simulated peer."""
 
     host: str
     address: str
@@ -75,7 +81,7 @@ class Destination:
 
     @property
     def is_good(self) -> bool:
-        """Return whether rows for this destination have no reason to arrive late or twice."""
+        """Return whether rows for this destination must arrive in time and once."""
         return self.trouble in ("", "two")
 
 
@@ -97,7 +103,10 @@ class Life:
     """Event name → how many times the event happened."""
 
     def run(self, planted: AbstractContextManager[object] | None = None) -> Life:
-        """Run the simulation; ``planted`` is a bug that is active meanwhile. Return this object."""
+        """Run the simulation with the bug ``planted``, if there is one. Return this object.
+
+        The problems are in ``problems``, one text each.
+        """
         return _Living(self).run(planted or nullcontext())
 
 
@@ -191,7 +200,7 @@ class _Living:
         await rig.dispatcher.connections.stop()
 
     async def _drop(self, key: QueueKey) -> None:
-        """Drop the rows that wait for a destination, as an operator does.
+        """Drop the rows that wait for the destination of ``key``, as an operator does.
 
         The drop runs alongside a commit that may be for the same destination.
         """
@@ -205,7 +214,7 @@ class _Living:
             await operate(self._rig.dispatcher, self._rig.loop, command)
 
     async def _commit(self, number: int, beside: _Row | None = None) -> None:
-        """Commit a batch for some destinations.
+        """Commit batch ``number`` with rows for some random destinations.
 
         ``beside`` is a row of the destination that is being dropped at the same time. The batch
         often has a row for that destination, too.

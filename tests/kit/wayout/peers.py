@@ -32,17 +32,19 @@ class Manner:
     bytes_per_s: float = 10e6
     """Bytes a second that the line transfers."""
     connects: str = "yes"
-    """``yes``: connects. ``refused``: no process listens there. ``never``: packets are swallowed.
-    """
+    """``yes``: connects. ``refused``: no process listens. ``never``: packets are swallowed."""
     answers: bool = True
-    """If False, the destination reads everything and never answers."""
+    """Whether the destination answers. Otherwise it reads everything and never answers."""
     status: Callable[[str], int] = field(default=lambda row: 200)
     """Returns the status of the answer to a row. Only a row that is answered 200 is accepted."""
 
 
 @dataclass(slots=True)
 class Peer:
-    """One destination: all queues of one address."""
+    """One destination: all queues of one address.
+
+    ``ordinal`` and ``number`` are the stream and the position that were accepted last.
+    """
 
     manner: Manner
     taken: list[tuple[str, float]] = field(default_factory=list)
@@ -57,7 +59,7 @@ class Peer:
 
 
 class Net:
-    """The network: all peers by address."""
+    """The network: all peers by address, and the messages in flight."""
 
     def __init__(self, on_receipt: Callable[[Peer, Message], object]) -> None:
         """Create a network without peers.
@@ -73,9 +75,9 @@ class Net:
         self._number = 0
 
     def request(self, send: Send) -> bytes:
-        """Return the POST of a message.
+        """Return the bytes of the POST that carries the message of ``send``.
 
-        Its head names the message by number; the body has its size.
+        Its head names the message by a number, for :meth:`arrived`. The body has only its size.
         """
         self._number += 1
         self._on_the_way[self._number] = send.message
@@ -89,7 +91,7 @@ class Net:
     async def connect(
         self, protocol_factory: Callable[[], asyncio.Protocol], address: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """Connect to a peer, and return the transport and the protocol.
+        """Connect to the peer at ``address``, and return the transport and the protocol.
 
         Raises :class:`OSError` if no process listens there. Waits forever if packets are swallowed.
         """
@@ -106,7 +108,7 @@ class Net:
         return transport, protocol
 
     def arrived(self, peer: Peer, data: bytes) -> tuple[int, float] | None:
-        """Handle a complete request.
+        """Handle a complete request ``data`` that arrives at a peer.
 
         Return the status of the answer and the seconds until it is sent, or ``None`` for no answer.
         """
@@ -147,7 +149,10 @@ class Net:
 
 
 class SimTransport(asyncio.Transport):
-    """The sender's end of a simulated connection."""
+    """The sender's end of a simulated connection.
+
+    The line transfers bytes at the speed of the peer, and keeps all bytes that wait.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, net: Net, peer: Peer, protocol: asyncio.Protocol
@@ -164,7 +169,7 @@ class SimTransport(asyncio.Transport):
         return int(max(0.0, self._written_at - self._loop.time()) * self._peer.manner.bytes_per_s)
 
     def write(self, data: Any) -> None:  # noqa: ANN401  # asyncio's
-        """Send one complete request, as the exchange writes it."""
+        """Send one complete request, which arrives when the line has transferred it."""
         manner = self._peer.manner
         self._written_at = max(self._written_at, self._loop.time()) + len(data) / manner.bytes_per_s
         self._loop.call_at(self._written_at + manner.latency_s, self._arrive, bytes(data))
@@ -188,7 +193,7 @@ class SimTransport(asyncio.Transport):
         return self._closed
 
     def abort(self) -> None:
-        """Close the connection without notifying the exchange, which expects no call."""
+        """Close the connection. The protocol is not notified, because it expects no call."""
         self._closed = True
 
     close = abort

@@ -176,7 +176,7 @@ def one_cursor_for_all() -> Iterator[None]:
 def handed_before_stored() -> Iterator[None]:
     """Advance the cursor before the rows are stored.
 
-    After a crash in between, the letters exist in the state table alone.
+    After a crash in between, the letters never become rows of their queue.
     """
     following = LetterCursors.next
 

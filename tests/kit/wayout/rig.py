@@ -39,14 +39,14 @@ from tests.kit.wayout.virtual_loop import VirtualLoop
 IDENTITY = "aaaaaaaa-0000-4000-8000-000000000009"
 RECEIPTS_URL = "http://here.example/msmq/private$/order_queue$"
 WRITE_S, READ_S = 0.005, 0.001
-"""Seconds of an outbox job with a sync, and of a job without one."""
+"""Virtual seconds that an outbox job takes: with a sync, and without one."""
 
 _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
 class Batch:
-    """A batch to be committed, with rows for queues.
+    """A batch to be committed, with rows for queues: queue → names of its rows.
 
     It stands in for :class:`~srmp_spark.store.outbox.preparing.preparation.Prepared`.
     """
@@ -72,23 +72,29 @@ class Batch:
         return sum(map(len, self.rows.values()))
 
     def step(self) -> bool:
-        """Prepare the whole batch in one step, and return True."""
+        """Prepare the whole batch in one step, and return ``True`` because it is complete."""
         self.result = CommitResult(self.identifiers, 0)
         return True
 
     def abort_step(self) -> bool:
-        """Return True, because nothing was written."""
+        """Return ``True``, because nothing was written that must be removed."""
         return True
 
     def numbered(
         self, ids_first: int, enqueued: Iterable[Enqueued], unsent: AbstractSet[int] = frozenset()
     ) -> Numbered:
-        """Return the batch with its identifiers and serials."""
+        """Return the batch with its first identifier and its serials.
+
+        ``unsent`` has the numbers of the parts for which there is no room.
+        """
         return Numbered(cast("Any", self), ids_first, tuple(enqueued), unsent)
 
 
 class SimOutboxTables(Synced[tuple[OutgoingChanges, Sequence[Numbered]]]):
-    """The part of the outbox that the dispatcher uses, in memory."""
+    """The part of the outbox that the dispatcher uses, in memory.
+
+    ``dead`` has the dead letter of each row that was given up, by the row's name.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +106,7 @@ class SimOutboxTables(Synced[tuple[OutgoingChanges, Sequence[Numbered]]]):
         self._identifiers = 0
 
     def text(self, _key: QueueKey) -> None:
-        """Return ``None``, because nothing is damaged."""
+        """Return ``None``, because no destination has damaged messages."""
 
     @contextmanager
     def transaction(self) -> Iterator[mock.Mock]:
@@ -111,7 +117,7 @@ class SimOutboxTables(Synced[tuple[OutgoingChanges, Sequence[Numbered]]]):
         yield mock.Mock()
 
     def load(self, load: Load) -> list[StoredMessage]:
-        """Return the stored messages that ``load`` requests."""
+        """Return the stored messages that ``load`` requests: its queue, serials and most rows."""
         found: list[StoredMessage] = []
         for serial, stored in self.messages.get(load.key, {}).items():
             if serial > load.last or len(found) >= load.rows_max:
@@ -129,7 +135,7 @@ class SimOutboxTables(Synced[tuple[OutgoingChanges, Sequence[Numbered]]]):
         sent: object,
         sessions: object,
     ) -> Committed:
-        """Store new messages and the changes of older ones in one transaction."""
+        """Store new messages and changes of older ones in one transaction; return its proof."""
         self.begin((changes, batches))
         return self.finish()
 
@@ -193,7 +199,10 @@ class SimOutboxTables(Synced[tuple[OutgoingChanges, Sequence[Numbered]]]):
 
 
 class SimStoreThread:
-    """Runs the jobs of the outbox one after another, in virtual time."""
+    """Runs the jobs of the outbox one after another, in virtual time.
+
+    The loop's own thread runs them.
+    """
 
     def __init__(self, loop: VirtualLoop, write: Callable[..., Committed]) -> None:
         """Create a thread without jobs. ``write`` is the only job with a sync."""
@@ -202,7 +211,10 @@ class SimStoreThread:
         self._free_at = 0.0
 
     def run(self, job: Callable[[], _T], *, later: bool = False) -> Any:  # noqa: ANN401  # a future
-        """Run ``job`` when all earlier jobs are done, and return a future of its result."""
+        """Run ``job`` when all earlier jobs are done, and return a future of its result.
+
+        An error of the job becomes that of the future. ``later`` is ignored.
+        """
         future = self._loop.create_future()
         is_write = getattr(job, "func", None) == self._write
         self._free_at = max(self._free_at, self._loop.time()) + (WRITE_S if is_write else READ_S)
@@ -219,13 +231,20 @@ class SimStoreThread:
                 future.set_exception(error)
 
     def die(self, doing: str, error: BaseException) -> NoReturn:
-        """Raise :class:`AssertionError`, because a job that fails is a bug."""
+        """Raise :class:`AssertionError`, because a job that fails is a bug.
+
+        ``doing`` says what failed.
+        """
         raise AssertionError(f"{doing}: {error!r}") from error
 
 
 @dataclass(slots=True)
 class Limits:
-    """Limits that a run changes, by the name of the module attribute."""
+    """Limits that a run changes.
+
+    ``connections`` is the most connections of the sender process. ``names`` maps dotted names below
+    ``srmp_spark`` to their values in the run.
+    """
 
     connections: int = 1_000
     names: Mapping[str, int] = field(default_factory=dict)
@@ -244,7 +263,7 @@ class Limits:
 
 
 class Rig:
-    """Connects dispatcher, outbox and network in one loop. Create it inside the loop."""
+    """Connects dispatcher, outbox and network in one loop. Create this object inside the loop."""
 
     def __init__(self, loop: VirtualLoop, net: Net, *, settings: SenderSettings) -> None:
         self.loop = loop
@@ -276,7 +295,10 @@ class Rig:
         return Found(after + len(found), found, more=False)
 
     def receipt(self, peer: Peer, message: Message) -> None:
-        """Store a stream receipt of a peer in the order queue."""
+        """Store a stream receipt for the stream of ``message``, as if ``peer`` had sent it.
+
+        The dispatcher is notified.
+        """
         assert message.stream is not None
         receipt = Receipt("stream", stream_id=message.stream.id, last_ordinal=peer.number)
         found = Message(
@@ -292,7 +314,10 @@ class Rig:
     async def commit(
         self, rows: Mapping[QueueKey, Sequence[str]]
     ) -> CommittedBatch | SrmpSparkError:
-        """Commit a batch; return the result, or the error that the caller would get."""
+        """Commit a batch of rows by queue, and wait for the result.
+
+        Return the result, or the error that the caller of the dispatcher would get.
+        """
         try:
             return await self.dispatcher.commit(lambda _at: cast("Any", Batch(rows)))
         except SrmpSparkError as error:
@@ -300,15 +325,15 @@ class Rig:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nothing is left to send."""
+        """Return whether no message and no change of one waits in the outbox or the engine."""
         return not self.outbox.messages and not self.sender.has_changes
 
 
 @contextmanager
 def simulated(net: Net, limits: Limits, resolve: Resolve | None = None) -> Iterator[None]:
-    """Replace the sender process's connections by simulated ones, and turn off its log.
+    """Replace the sender process's connections by simulated ones of ``net`` in this context.
 
-    ``resolve`` returns the addresses of host names.
+    The limits apply, and the log is turned off. ``resolve`` returns the addresses of host names.
     """
     log = logging.getLogger("srmp_spark")
     level = log.level

@@ -65,7 +65,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         port: Any = None,  # noqa: ANN401  # asyncio's
         **_: Any,  # noqa: ANN401  # asyncio's
     ) -> Any:  # noqa: ANN401  # asyncio's
-        """Connect to a simulated peer. TLS is not simulated."""
+        """Connect to a simulated peer with the constructor's function. TLS is not simulated."""
         return await self._make_connection(protocol_factory, host, port)
 
     def run_in_executor(  # type: ignore[override]
@@ -74,7 +74,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         func: Callable[..., _T],
         *args: Any,  # noqa: ANN401  # asyncio's
     ) -> asyncio.Future[_T]:
-        """Call ``func`` immediately, because threads do not run in virtual time."""
+        """Call ``func`` immediately and return a future that is done with its result or error.
+
+        Threads do not run in virtual time.
+        """
         future: asyncio.Future[_T] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -90,7 +93,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 def run_virtual(
     connect: Connect, main: Callable[[VirtualLoop], Coroutine[Any, Any, _T]]
 ) -> tuple[_T, list[str]]:
-    """Run ``main`` in a new loop; return its result, and the exceptions that no code caught."""
+    """Run ``main`` in a new loop; return its result, and the exceptions that no code caught.
+
+    ``connect`` makes the connections. Tasks that are left are cancelled. Raises
+    :class:`RuntimeError` if ``main`` waits and no timer is left.
+    """
     loop = VirtualLoop(connect)
     asyncio.set_event_loop(loop)
     try:

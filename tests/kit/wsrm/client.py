@@ -1,4 +1,4 @@
-"""A client of the simulator: one of our sources, its stored state, and its network path."""
+"""A client of the simulator: a source of srmp-spark, its stored state, and its network path."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Versions = tuple[SoapVersion, AddressingVersion, RmVersion]
 
 
 class World(Protocol):
-    """The part of the simulation that a client uses."""
+    """The part of :class:`.simulation.Simulation` that a client uses."""
 
     clock: SimClock
     marks: Counter[str]
@@ -40,11 +40,18 @@ class World(Protocol):
         """Carry ``message`` over the network, and call ``arrive`` with each copy that arrives."""
 
     def post(self, message: SoapMessage, answer: Callable[[SoapMessage | None], None]) -> None:
-        """Deliver a request to the destination; ``answer`` receives the response or ``None``."""
+        """Deliver a request to the destination.
+
+        ``answer`` is called with the response, or with ``None`` for an answer without content. It
+        is not called if the answer is lost, or if the destination crashes before.
+        """
 
 
 class Client:
-    """Sends ``messages`` in one sequence and ends the sequence."""
+    """Sends a number of messages in one sequence and ends the sequence.
+
+    ``window`` is the most messages in flight, ``interval`` the seconds between two polls.
+    """
 
     def __init__(
         self,
@@ -80,7 +87,7 @@ class Client:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the sequence has ended and nothing is left to send."""
+        """Return whether the sequence has ended and no timer of the source runs."""
         return (
             self.source is not None
             and self.source.state in OVER
@@ -88,7 +95,7 @@ class Client:
         )
 
     def begin(self) -> None:
-        """Enqueue all messages, request the end of the sequence, and send what may be sent."""
+        """Make the source, enqueue all messages, request the end of the sequence, and send."""
         now = self._world.clock.now
         self.source = self._source_class(self.settings, f"urn:uuid:create-{self.name}", now)
         if self._messages:
@@ -99,7 +106,8 @@ class Client:
     def crash(self) -> None:
         """Kill the client between two steps and restore its source from the stored row.
 
-        Each step is stored before any of its messages is sent, so no step is lost.
+        Each step is stored before any of its messages is sent, so no step is lost. Nothing happens
+        before :meth:`begin`.
         """
         if self.source is None:
             return
@@ -162,7 +170,10 @@ class Client:
             self.heard(message)
 
     def heard(self, message: SoapMessage) -> None:
-        """Handle a message from the destination."""
+        """Handle a message from the destination, and send what may be sent now.
+
+        Problems are added to the world's list.
+        """
         if self.source is None:
             return
         now = self._world.clock.now
@@ -191,9 +202,10 @@ class Client:
                 problems.append(f"{self.name}: {event.reason}")
 
     def verdict(self, store: Store) -> list[str]:
-        """Return the problems found at the end: each message must be one row, in order.
+        """Return the problems found at the end, one text each.
 
-        The sequence must also have ended as TERMINATED, with every message acknowledged.
+        Each message must be one row of ``store``, in order. The sequence must also have ended as
+        TERMINATED, with every message acknowledged.
         """
         source = self.source
         if source is None:

@@ -12,7 +12,7 @@ from srmp_spark.wsrm.receiving.destination_effects import Changes, Delivery, Seq
 from tests.kit.sim_disk import Synced
 
 ASK_SLACK = 0.001
-"""Seconds that a poll may be late. The agenda of the simulator causes no longer delays."""
+"""Seconds that a poll may be late. The clock of the simulator causes no longer delays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,10 @@ class Commit:
 
 
 class Store(Synced[Commit]):
-    """A queue on a simulated disk: rows in order, and the number of rows that the consumer took."""
+    """A queue on a simulated disk: rows in order, and the number of rows that the consumer took.
+
+    Begin, finish and crash of a write are those of :class:`Synced`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +42,7 @@ class Store(Synced[Commit]):
         self.processed = 0
 
     def apply(self, transaction: Commit) -> None:
-        """Add a transaction that was synced to the stored state."""
+        """Add a transaction to the stored state. Called when the transaction has been synced."""
         self.rows += [
             (each.identifier, each.number, each.message.body) for each in transaction.deliveries
         ]
@@ -57,7 +60,11 @@ class Store(Synced[Commit]):
 
 @dataclass(slots=True)
 class SourceJudge:
-    """Judges which messages one source may send after the acknowledgements so far."""
+    """Judges which messages one source may send after the acknowledgements so far.
+
+    ``window`` is the most messages in flight, ``interval`` the seconds between two polls. Each
+    broken rule is added to ``problems``. ``now`` is in seconds of the simulated clock.
+    """
 
     name: str
     window: int
@@ -66,17 +73,17 @@ class SourceJudge:
     heard: int = 0
     """Number of messages that the best acknowledgement so far covered.
 
-    Our acknowledgements always cover 1 to n.
+    Acknowledgements of srmp-spark always cover 1 to n.
     """
     value: int = ABSENT
-    """BufferRemaining of the last acknowledgement that was not outdated."""
+    """BufferRemaining of the last acknowledgement that was not outdated; ABSENT before."""
     sent: int = 0
     last_ask: float = 0.0
     zero_since: float | None = None
     marks: dict[str, int] = field(default_factory=dict)
 
     def acknowledged(self, ack: SequenceAcknowledgement, now: float) -> None:
-        """Record an acknowledgement that arrived at ``now``."""
+        """Record an acknowledgement that arrived at ``now``. An outdated one changes nothing."""
         count = ack.ranges[-1][1] if ack.ranges else 0
         if count < self.heard:
             self.marks["old acknowledgement"] = self.marks.get("old acknowledgement", 0) + 1
@@ -91,7 +98,10 @@ class SourceJudge:
         self.value = ack.buffer_remaining
 
     def sends(self, number: int) -> None:
-        """Check a message that is sent for the first time."""
+        """Judge message ``number``, which is sent for the first time.
+
+        The numbers must be consecutive, and window and BufferRemaining must have room.
+        """
         if number != self.sent + 1:
             self.problems.append(f"{self.name}: {number} leaves after {self.sent}")
         self.sent = number
@@ -106,7 +116,7 @@ class SourceJudge:
             )
 
     def asks(self, now: float) -> None:
-        """Check an AckRequested that is sent in a message of its own."""
+        """Judge a poll at ``now``: the last BufferRemaining must have been 0."""
         self.last_ask = now
         if self.value != 0:
             self.problems.append(
@@ -114,7 +124,7 @@ class SourceJudge:
             )
 
     def check(self, now: float) -> None:
-        """Check that the source polled in time while the destination reported no room."""
+        """Judge whether the source has polled in time while BufferRemaining is 0."""
         if self.zero_since is not None and now - self.last_ask > self.interval + ASK_SLACK:
             self.problems.append(
                 f"{self.name}: the destination said 0, and nobody asked for "
@@ -124,7 +134,10 @@ class SourceJudge:
 
 
 def judge_acknowledgement(ack: SequenceAcknowledgement, store: Store, buffer: int) -> list[str]:
-    """Return the problems of an acknowledgement that the destination sends now."""
+    """Return the problems of an acknowledgement that the destination sends now, one text each.
+
+    ``buffer`` is the most rows that may wait for the consumer.
+    """
     problems = []
     stored = store.accepted.get(ack.identifier, 0)
     if ack.nacks or len(ack.ranges) > 1 or (ack.ranges and ack.ranges[0][0] != 1):

@@ -1,7 +1,7 @@
 """Planted bugs which the simulator must find (``tests/wsrm``).
 
 Each class is a source or a destination, or a part of one, with one fault. The docstring of the
-class states the faulty behaviour.
+class states the faulty behaviour. :mod:`tests.kit.wsrm` explains the words.
 """
 # ruff: noqa: D102  # the docstring of each class states what its methods do wrong
 
@@ -124,7 +124,7 @@ class OldAcknowledgementCounts(Source):
 
 
 class NewestBelieved(Source):
-    """Computes the messages in flight from each acknowledgement, outdated ones included."""
+    """Takes the messages in flight from each acknowledgement, also from one that is outdated."""
 
     def _takes_back(self, ranges: tuple[Range, ...]) -> bool:
         return False

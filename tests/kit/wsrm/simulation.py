@@ -1,12 +1,14 @@
 """Simulates reliable sessions in a few milliseconds; one seed always gives the same run.
 
-1. Everything is drawn from ``Random(seed)``: versions, network, clients, the speed of the consumer,
-the time at which it stops, and crashes. 2. While faults are on, one to three of our sources send to
-our destination. Requests and answers are lost, doubled and delayed. Either side crashes and is
-restored from its store. The consumer stops and continues, so that the room of the queue is 0 for a
-while. 3. The faults end, and the consumer works. Every message must become a row, and every
-sequence must end. 4. The oracle (:mod:`.oracle`) judges each acknowledgement when it is sent and
-when it arrives, each message when it is sent, and each commit.
+- Everything is drawn from ``Random(seed)``: versions, network, clients, the speed of the consumer,
+  the time at which it stops, and crashes.
+- While faults are on, one to three sources send to one destination. Requests and answers are lost,
+  doubled and delayed. Either side crashes and is restored from its store. The consumer stops and
+  continues, so that the room of the queue is 0 for a while.
+- The faults end, and the consumer works. Every message must become a row, and every sequence must
+  end.
+- The oracle (:mod:`.oracle`) judges each acknowledgement when it is sent and when it arrives, each
+  message when it is sent, and each commit.
 
     python -m tests.kit.wsrm.simulation --seeds 10000
     python -m tests.kit.wsrm.simulation --seed 4711 --trace
@@ -47,9 +49,10 @@ MESSAGES_MAX = 25
 """Most messages of one client. Small runs find faults in less time than long ones."""
 SPAN_S_MAX = 120.0
 END_S_MAX = 1_200.0
-"""Longest time that a run may take after the faults, in seconds.
+"""Longest simulated time of a run after the end of the faults, in seconds.
 
-The longest pause between two attempts is a minute, and a sequence ends in three steps.
+The longest pause between two attempts is a minute, and a sequence ends in three steps. A run that
+is not over at the limit has a problem.
 """
 STEPS_MAX = 100_000
 SEEDS_PER_REPORT = 500
@@ -64,7 +67,10 @@ VERSIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one seed: problems, number of steps, and how often each event happened."""
+    """The result of one seed: problems, number of steps, and how often each event happened.
+
+    ``digest`` is the SHA-256 of the log, or empty.
+    """
 
     seed: int
     problems: list[str] = field(default_factory=list)
@@ -85,12 +91,12 @@ class Outcome:
 
 @dataclass(slots=True)
 class Faults:
-    """Faults of the network: probability of loss and of a copy, and the delay of each message."""
+    """Faults of the network: probabilities (0 to 1) of loss and of a copy, and the delay."""
 
     loss: float
     double: float
     delay: float
-    """Longest delay of a message in seconds."""
+    """Longest delay of a message, in seconds."""
 
 
 class Simulation:
@@ -185,7 +191,10 @@ class Simulation:
     # --- the network ------------------------------------------------------------------------------
 
     def travel(self, message: SoapMessage, arrive: Callable[[SoapMessage], None]) -> None:
-        """Carry a message one way over the network, which may lose, double or reorder it."""
+        """Carry a message one way over the network, which may lose, double or reorder it.
+
+        ``arrive`` is called with each copy, after a random delay.
+        """
         if self.in_bytes:
             message = decode(encode(message))
         faults, random = self.faults, self.random
@@ -204,7 +213,11 @@ class Simulation:
     # --- the destination --------------------------------------------------------------------------
 
     def post(self, message: SoapMessage, answer: Callable[[SoapMessage | None], None]) -> None:
-        """Deliver a request to the destination; ``answer`` receives the response or ``None``."""
+        """Deliver a request to the destination, which answers when the request has been synced.
+
+        ``answer`` is called with the response, or with ``None`` for an answer without content. It
+        is not called if the answer is lost, or if the destination crashes before.
+        """
         destination, header = self.destination, message.sequence
         if self.is_strict and header is not None and self.store.waiting >= self.buffer:
             known = destination.get(header.identifier)
@@ -275,7 +288,8 @@ class Simulation:
     def _set_room(self) -> list[Output]:
         """Report the room of the queue to the destination, and return the destination's outputs.
 
-        Every source that has an address and was last sent BufferRemaining 0 must be notified now.
+        A problem is recorded unless every source that has an address and was last sent
+        BufferRemaining 0 is notified now.
         """
         waits = {
             each.identifier
@@ -352,7 +366,7 @@ class Simulation:
     # --- the run ----------------------------------------------------------------------------------
 
     def run(self, seed: int) -> Outcome:
-        """Run the simulation to its end and return the outcome."""
+        """Run the simulation to its end and return the outcome, which names ``seed``."""
         clock, steps = self.clock, 0
         deadline = clock.now + self.span + END_S_MAX
         while steps < STEPS_MAX and clock.now < deadline and not self._all_over() and clock.step():
@@ -399,7 +413,10 @@ def run(
 
 
 def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome]]:
-    """Run ``seeds`` until one fails; return (runs, marks, steps, [the failed outcome] or [])."""
+    """Run ``seeds`` until one fails; return (runs, marks, steps, outcomes that failed).
+
+    The last list is empty, or has the one failed outcome.
+    """
     marks: Counter[str] = Counter()
     runs = steps = 0
     for seed in seeds:
@@ -418,10 +435,10 @@ def _say(text: str) -> None:
 
 
 def simulate(first: int, total: int, jobs: int) -> int:
-    """Run ``total`` seeds from ``first``, and return the exit code.
+    """Run ``total`` seeds from ``first`` in ``jobs`` processes, and return the exit code.
 
     The exit code is 1 at the first seed that fails, and the command that repeats this seed is
-    printed.
+    printed. Otherwise the code is 0, and the marks are printed.
     """
     begin = time.perf_counter()
     marks: Counter[str] = Counter()
@@ -451,7 +468,7 @@ def simulate(first: int, total: int, jobs: int) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
+    """Run the command line and return its exit code: 0 if no seed had a problem, else 1."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.kit.wsrm.simulation",
         description=(__doc__ or "").partition("\n")[0],

@@ -63,7 +63,10 @@ class Connection:
         raise ConnectionResetError("the caller went away")
 
     def cut(self) -> None:
-        """Shut the connection down at once, for every process that uses it."""
+        """Shut the connection down at once, for every process that uses it.
+
+        Nothing happens if the connection is closed or closing.
+        """
         if not self._transport.is_closing():
             with (
                 contextlib.suppress(OSError),

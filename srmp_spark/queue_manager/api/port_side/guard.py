@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from srmp_spark.errors import ApiError
-from srmp_spark.interface import CLIENT_HEADER
+from srmp_spark.interface import CLIENT_HEADER, DEFAULT_CONSUMER
 from srmp_spark.names import base_of_journal, canonical_queue_name
 from srmp_spark.queue_manager.api.port_side.router import Access, Extent
 from srmp_spark.queue_manager.trust.peer_process import is_ours
@@ -77,8 +77,9 @@ class Guard:
     ) -> None:
         """Prepare the checks of an address.
 
-        ``loopback`` states that the address is one of this host only. ``scheme`` and ``port`` are
-        those of the API, because the ``Origin`` of a page must be the API's own.
+        ``loopback`` states that the address is one of this host only. There the ``Host`` of a call
+        must be ``own_host``, the host of the address, or a name of the loopback address. ``scheme``
+        and ``port`` are those of the API, because the ``Origin`` of a page must be the API's own.
         """
         self._loopback = loopback
         self._hosts = _LOOPBACK_HOSTS | {own_host.lower().strip("[]")}
@@ -159,7 +160,8 @@ def _check_owner(owner: int | None) -> None:
 def _check_is_no_form(method: str, headers: Mapping[str, str]) -> None:
     """Raise a 403 for a call that changes something and that a web page could have sent.
 
-    Web pages can send simple forms without a preflight request.
+    Web pages can send simple forms without a preflight request. A call with the header
+    CLIENT_HEADER, or with another Content-Type than a form's, passes.
     """
     if method in _READS or CLIENT_HEADER in headers:
         return
@@ -181,18 +183,22 @@ def authorize(token: Token | None, access: Access, parameters: Mapping[str, str]
     ``access`` is what the route requires, and ``parameters`` name the queue. The error names the
     permission that is missing. A token of ``None`` allows everything.
     """
-    verb, extent = access
+    verb, extent, default_verb = access
+    if default_verb is not None and parameters.get("consumer") == DEFAULT_CONSUMER:
+        verb = default_verb
     # Both verbs are written out, because mypy narrows the type only by such comparisons.
     if token is None or verb == "any" or verb == "none":
         return
-    if extent is Extent.QUEUE:
+    if extent is Extent.SEEN:
+        if verb in token.verbs:
+            return
+        what, wanted = "any queue", "*"
+    elif extent is Extent.QUEUE:
         try:
             queue = canonical_queue_name(parameters["queue"])
         except ValueError:
-            queue = parameters[
-                "queue"
-                # No queue can have this name; the handler explains it, if the token gets that far.
-            ]
+            # No queue can have this name; the handler explains it, if the token gets that far.
+            queue = parameters["queue"]
         # A journal holds the queue's rows, so it has the queue's permissions.
         queue = base_of_journal(queue) or queue
         if token.allows(verb, queue):
@@ -201,8 +207,10 @@ def authorize(token: Token | None, access: Access, parameters: Mapping[str, str]
     else:
         if token.allows_all(verb):
             return
-        what, wanted = "outgoing messages or metrics, which need a token for every queue", "*"
+        what, wanted = "outgoing messages, which need a token for every queue", "*"
     hint = f'in its [[token]]: verbs must hold "{verb}", queues "{wanted}" or a glob for it'
+    if verb == "decide":
+        hint += "; or read as another consumer (--consumer NAME, Spark option consumer)"
     raise ApiError(
         403, "forbidden", f"token {token.name} has not the verb {verb} for {what}", hint, _SECTION
     )

@@ -118,7 +118,10 @@ class Request:
     """Bytes that this call has counted in :attr:`bodies`."""
 
     def sees(self, queue: str) -> bool:
-        """Return whether the caller's API token covers ``queue``, for any verb."""
+        """Return whether the caller's API token covers ``queue``, for any verb.
+
+        The result is ``True`` if no token is required.
+        """
         return self.token is None or self.token.is_for(queue)
 
     @property
@@ -131,7 +134,10 @@ class Request:
 
     @property
     def sees_all(self) -> bool:
-        """Return whether the caller's API token covers every queue, and outgoing messages."""
+        """Return whether the caller's API token covers every queue, and outgoing messages.
+
+        The result is ``True`` if no token is required.
+        """
         return self.token is None or self.token.is_for_all
 
     def text(self, name: str, default: str | None = None) -> str | None:
@@ -183,11 +189,17 @@ class Request:
         return min(value, high)
 
     def allows(self, verb: Verb, queue: str) -> bool:
-        """Return whether the caller may do ``verb`` (such as ``read``) with ``queue``."""
+        """Return whether the caller may do ``verb`` (such as ``read``) with ``queue``.
+
+        The result is ``True`` if no token is required.
+        """
         return self.token is None or self.token.allows(verb, queue)
 
     def done(self) -> None:
-        """Subtract the bytes of this call's body from the budget :attr:`bodies`."""
+        """Subtract the bytes of this call's body from the budget :attr:`bodies`.
+
+        Call this when the handler of the call has ended.
+        """
         self.bodies.bytes -= self.taken
         self.taken = 0
 
@@ -282,7 +294,7 @@ def parse_json(body: bytes) -> Any:  # noqa: ANN401  # the caller may send any J
 
 
 def values_in(text: bytes) -> int:
-    """Return an upper bound for the number of values in JSON text, not counting the first one.
+    """Return an upper bound for the number of values in JSON text, without the outermost value.
 
     The text is not parsed.
     """
@@ -385,7 +397,10 @@ class Response:
 
     @classmethod
     def json(cls, value: Any, status: int = 200) -> Response:  # noqa: ANN401  # any value that json can write
-        """Build an answer with ``value`` as JSON in ASCII, which can hold any text."""
+        """Build an answer with ``value`` as JSON in ASCII, which can hold any text.
+
+        ``status`` is the HTTP status.
+        """
         return cls(status, json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n")
 
     @classmethod
@@ -434,7 +449,7 @@ class Response:
 
 
 def parse_query(raw: bytes) -> dict[str, list[str]]:
-    """Parse a query string into lists of values by name.
+    """Parse a query string (``raw``, without ``?``) into lists of decoded values by name.
 
     Raises a 400 for a malformed string, more than QUERY_MAX bytes or more than QUERY_FIELDS_MAX
     fields.

@@ -44,31 +44,32 @@ ITEM_VALUES_MAX = 16_384
 More raise a 413. The limit is twice the number of commas in a longest label.
 """
 CUT_MAX = 16
-"""Characters before the end of the window where a syntax error may be a cut.
+"""Last characters of the window in which a syntax error may be caused by the window's end.
 
-A word, a number or an escape may be cut off by the end of the window. A syntax error before these
-characters is an error of the body.
+The end of the window may cut a word, a number or an escape. A syntax error before these characters
+is an error of the body.
 """
 
 _BLANKS = re.compile(r"[ \t\n\r]*")
 
 
 async def json_items(pieces: list[bytes], work: Work) -> AsyncIterator[object]:
-    """Yield the objects of a body: the entries of a list, or the only object.
+    """Yield the values of a body: the entries of a list, or the only value.
 
-    ``work`` gives other tasks of the loop their turns. A long body empties ``pieces``. Raises a 400
-    for invalid JSON, also after some objects were yielded, and a 413 beyond a limit of this module
-    or JSON_ITEMS_MAX.
+    In a body of more than CHUNK_BYTES every value is an object, and anything else raises a 400. In
+    a shorter body a value may be any JSON, which the caller must check. ``work`` gives other tasks
+    of the loop their turns. A long body empties ``pieces``. Raises a 400 for invalid JSON, also
+    after some objects were yielded, and a 413 beyond a limit of this module or JSON_ITEMS_MAX.
     """
     async for item in _items(pieces, work):
         yield item.value
 
 
 async def json_item_texts(pieces: list[bytes], work: Work) -> AsyncIterator[bytes]:
-    """Yield the text of each object of a body, in UTF-8, for another process to parse.
+    """Yield the JSON text of each value that :func:`json_items` yields, in UTF-8.
 
-    Each text is one whole JSON object. The texts of the body are used, because writing a parsed
-    message of the largest size again would take 20 milliseconds. Raises the errors of
+    Another process parses the texts. In a long body they are the texts of the body, because writing
+    a parsed message of the largest size again would take 20 milliseconds. Raises the errors of
     :func:`json_items`.
     """
     async for item in _items(pieces, work):
@@ -77,7 +78,7 @@ async def json_item_texts(pieces: list[bytes], work: Work) -> AsyncIterator[byte
 
 
 class _Item(NamedTuple):
-    """One object of the body, and its position in the window (offsets in characters)."""
+    """One value of the body, and its position in the window (offsets in characters)."""
 
     value: object
     window: str

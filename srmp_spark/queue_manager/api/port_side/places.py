@@ -73,10 +73,10 @@ class Places(Generic[C]):
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._order: list[tuple[tuple[int, Standing, float], C]] = []
-        """Connections that may be closed, with their ranks; the next one is last."""
+        """Connections that may be closed, with their ranks; the one to close next is at the end."""
         self._ordered_at = float("-inf")
         self._given = 0
-        """Number of places that were taken by the present order."""
+        """Number of connections that the present order has returned to be closed."""
 
     def enter(self, host: str) -> None:
         """Count one more connection of the address ``host``."""

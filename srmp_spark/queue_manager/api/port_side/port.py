@@ -102,7 +102,11 @@ class ApiProtocol(LendingProtocol):
         self.owner = owner
         self._since = port.now
         self._head_begun = True
-        """Whether a request head is due: since the connection began, or since its first byte."""
+        """Whether a request head is awaited, so that HEAD_SECONDS apply.
+
+        That is so from the start of the connection, or from the first byte of a request, until the
+        head is complete.
+        """
         self._body_bytes = 0
         self._in_body = False
         self._unread = 0
@@ -118,12 +122,12 @@ class ApiProtocol(LendingProtocol):
         """
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count the connection at the port."""
+        """Begin the connection, and add it to the connections of the port."""
         self._port.connections.add(self)
         super().connection_made(transport)  # type: ignore[arg-type]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give the place of the connection back to the port."""
+        """End the connection, and give its place back to the port."""
         self._port.left(self)
         super().connection_lost(exc)
 
@@ -153,8 +157,9 @@ class ApiProtocol(LendingProtocol):
             start()
 
     def on_message_begin(self) -> None:
-        """Begin a request.
+        """Begin a request, and start the deadline of its head.
 
+        The caller's user id is put into the scope of the request (:data:`.connection.OWNER`).
         Raises :class:`OverflowError` beyond PIPELINED_MAX, which ends the connection.
         """
         if len(self.pipeline) >= PIPELINED_MAX:
@@ -167,7 +172,7 @@ class ApiProtocol(LendingProtocol):
         self.scope["extensions"] = extensions
 
     def on_headers_complete(self) -> None:
-        """Begin to receive a body, and start its deadline."""
+        """Let the call begin in its turn, and start the deadline of its body."""
         self._has_called = True
         self._head_begun, self._in_body = False, True
         self._since, self._body_bytes = self._port.now, 0
@@ -195,11 +200,8 @@ class ApiProtocol(LendingProtocol):
                 transport.close()
         elif self._in_body:
             if self.flow.read_paused:
-                self._since, self._body_bytes = (
-                    now,
-                    0,
-                    # Our own back-pressure is not the caller's fault.
-                )
+                # The back-pressure of this process is not the caller's fault.
+                self._since, self._body_bytes = now, 0
             elif spent > BODY_SECONDS and self._body_bytes < spent * BODY_RATE_MIN:
                 transport.close()
         unread = transport.get_write_buffer_size()

@@ -64,9 +64,9 @@ class Page:
         return self.pattern is None or queue_matches(name, (self.pattern,))
 
     def of_streams(self, sees: Callable[[str], bool]) -> Callable[[str], bool]:
-        """Return a filter for streams by their queues: ``sees``, limited to those of the pattern.
+        """Return a filter for streams by their queues: ``sees``, limited to queues of the pattern.
 
-        The streams of an answer do not depend on the limits of the page.
+        ``limit`` and ``after`` of the page do not apply to streams.
         """
         if self.pattern is None:
             return sees
@@ -78,7 +78,8 @@ class Page:
         """Return the queues of the page, ordered by name.
 
         These queues come after :attr:`after`, are allowed by ``sees``, and match the pattern;
-        unlisted queues are left out unless the pattern names one.
+        queues that lists do not show (:attr:`.Queue.listed`) are left out unless the pattern is
+        their name.
         """
         everything = list(catalogue)
         found: list[Queue] = []

@@ -47,6 +47,9 @@ class Access(NamedTuple):
     verb: Verb | Literal["any", "none"]
     """The verb that the API token must have: ``any`` accepts every token, ``none`` needs none."""
     extent: Extent
+    default_verb: Verb | None = None
+    """The verb in place of ``verb`` if the path names the consumer ``default``; ``None``: ``verb``.
+    """
 
 
 class Route(NamedTuple):

@@ -48,8 +48,8 @@ class Noting(Protocol):
     async def copied(self, messages: Sequence[Pulled]) -> tuple[int, str | None]:
         """Make rows of the messages, and store in the same commit that they were copied.
 
-        Return the number of messages that became rows, from the first on, and the reason if not all
-        did.
+        Return the number of messages that became rows, from the first on, and the reason why the
+        next one did not, or ``None``.
         """
         ...
 
@@ -171,10 +171,7 @@ class Copier:
 
     @property
     def is_under_way(self) -> bool:
-        """Return whether a walk lost its connection and is to be continued.
-
-        The next call of :meth:`walk` continues it.
-        """
+        """Return whether a walk lost its connection, so that the next :meth:`walk` continues it."""
         return self._walk is not None
 
     async def walk(self, queue: ReadableQueue) -> int:
@@ -214,7 +211,8 @@ class Copier:
     async def _through(self, walk: _Walk, steps: _ByCursor | _ByNumber) -> None:
         """Copy the messages that ``steps`` finds, until the end of the queue or an error.
 
-        The messages that were found before an error are copied too.
+        The messages that were found before an error are copied too. Raises the errors of
+        :meth:`walk`.
         """
         waiting: dict[PulledKey, Pulled] = {}
         size = 0
@@ -282,10 +280,10 @@ def not_copied_text(count: int) -> str:
 
 
 async def _is_gone(queue: ReadableQueue, key: PulledKey) -> bool:
-    """Look a message up, and return whether it is gone from the remote queue.
+    """Look a message up in the remote queue, and return whether it is gone.
 
-    A peek must report that for each lookup identifier that the message may have. A message that is
-    locked is not gone. Raises :class:`LostError` and :class:`RefusedError`.
+    It is gone if a peek reports that for each lookup identifier that the message may have. A
+    message that is locked is not gone. Raises :class:`LostError` and :class:`RefusedError`.
     """
     for lookup_id in key.lookup_ids:
         found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)

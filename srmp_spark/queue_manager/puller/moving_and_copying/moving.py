@@ -86,8 +86,8 @@ class Keeping(Protocol):
     async def publish(self, messages: Sequence[Pulled]) -> tuple[int, str | None]:
         """Make rows of these kept messages, and delete their stored copies in the same commit.
 
-        Return the number of messages that became rows, from the first on, and the reason if not all
-        did.
+        Return the number of messages that became rows, from the first on, and the reason why the
+        next one did not, or ``None``.
         """
         ...
 
@@ -104,7 +104,10 @@ class Keeping(Protocol):
         ...
 
     def nothing_is_kept(self) -> None:
-        """State that no message is kept, so the records of :meth:`sending_end` may be discarded."""
+        """State that no message is kept, so the records of :meth:`sending_end` may be discarded.
+
+        Raises :class:`OSError` if they cannot be discarded.
+        """
         ...
 
     def refuses(self) -> str | None:
@@ -168,7 +171,7 @@ class Mover:
         self.is_empty = False
         """Whether the remote queue had no further message for the last batch."""
         self.is_busy = False
-        """Whether messages are locked. A process should be stopped when none are."""
+        """Whether messages are locked. A process should be stopped only while this is false."""
         self._full: str | None = None
         self._line = Line()
         self._is_blocked = False
@@ -193,9 +196,9 @@ class Mover:
         """Move at most one batch, and return the number of messages that were locked.
 
         The result is 0 if no message arrived within ``wait_s`` seconds, or if the local queue
-        accepts no rows (:attr:`is_full`). Messages may be locked and not be rows yet. Raises
-        :class:`LostError`, :class:`RefusedError`, :class:`OSError` if an End cannot be recorded,
-        and the errors of the store; then :meth:`lost` must follow.
+        accepts no rows (:attr:`is_full`). Of the locked messages some may not be rows yet; later
+        calls continue with them. Raises :class:`LostError`, :class:`RefusedError`, :class:`OSError`
+        if an End cannot be recorded, and the errors of the store; then :meth:`lost` must follow.
         """
         return await self.batches(queue, wait_s, goes_on=lambda: False)
 
@@ -281,10 +284,10 @@ class Mover:
     async def _lock(self, queue: ReadableQueue, wait_s: float) -> list[Pulled]:
         """Lock the next messages, at most a batch, and return them in the order of the queue.
 
-        Unreadable messages stay locked until the other messages are locked, because they would be
-        returned again. Then they are unlocked. A lock may end meanwhile (the server's cleanup
-        timer), and its message is returned again. That is the same message, and the newer lock
-        holds it.
+        The first message is waited for at most ``wait_s`` seconds. Unreadable messages stay locked
+        until the other messages are locked, because they would be returned again. Then they are
+        unlocked. A lock may end meanwhile (the server's cleanup timer), and its message is returned
+        again. That is the same message, and the newer lock holds it.
         """
         if self._is_blocked:
             return await self._pass_by(queue)
@@ -306,10 +309,11 @@ class Mover:
         return locks.in_order()
 
     async def _pass_by(self, queue: ReadableQueue) -> list[Pulled]:
-        """Lock the next readable messages with a cursor, which passes the unreadable messages.
+        """Lock the next readable messages with a cursor (:class:`.Passing`), and return them.
 
-        Used for a queue with more unreadable messages than a batch may lock. At the end of the
-        queue the walk begins anew.
+        Used for a queue with more unreadable messages than a batch may lock; the cursor passes
+        these. At the end of the queue, the next call begins a new walk. Raises the errors of
+        :meth:`.Passing.lock`.
         """
         if self._passing is None:
             self._passing = Passing(queue)
@@ -328,7 +332,9 @@ class Mover:
     async def _remove_copied(self, queue: ReadableQueue, messages: Sequence[Pulled]) -> None:
         """Remove messages that are rows already, from ``mode = "copy"``, from the remote queue.
 
-        Whether an End succeeds or the message arrives again, nothing is lost or doubled.
+        Whether an End succeeds or the message arrives again, nothing is lost or doubled. The keys
+        of the removed messages are deleted from the store. Raises :class:`LostError` and
+        :class:`RefusedError`.
         """
         for each in messages:
             if await queue.end(each.request) is Ended.CARRIED_OUT:
@@ -340,7 +346,8 @@ class Mover:
     def _same(self, found: Pulled) -> Pulled:
         """Return the kept message with the key of ``found``, or ``found`` if none is kept.
 
-        The kept message gets the lock of ``found``, and its state changes.
+        The kept message gets the lock of ``found``. Unless it is in state KEPT, its state changes
+        by LOCKED_AGAIN.
         """
         kept = self.kept.get(found.key)
         if kept is None:
@@ -407,8 +414,8 @@ class Mover:
     async def _settle(self) -> None:
         """Delete kept messages that another reader has, and make rows of those that were ended.
 
-        Messages that the local queue does not accept now stay kept, and :attr:`is_full` has the
-        reason.
+        Wait until that is on stable storage. Messages that the local queue does not accept now stay
+        kept, and :attr:`is_full` has the reason.
         """
         nobodys = [key for key, each in self.kept.items() if each.state is PulledState.DROPPED]
         if nobodys:
@@ -430,7 +437,8 @@ class Mover:
     def lost(self) -> None:
         """Record that the connection is gone, with its locks and cursors.
 
-        Messages that were locked become doubtful.
+        Messages that were locked become doubtful. If a batch was in progress, the next one is
+        smaller (:meth:`.Line.broke`).
         """
         self._passing = None
         self._line.broke()

@@ -39,7 +39,8 @@ again. At the limit the walk ends with an error.
 class Passing:
     """One walk with a cursor from the first message to the end of a queue, over one connection.
 
-    All methods raise :class:`.answers.LostError` and :class:`RefusedError`.
+    All methods raise :class:`.answers.LostError` if the connection is lost, and
+    :class:`RefusedError` if the server refuses a call.
     """
 
     def __init__(self, queue: ReadableQueue) -> None:
@@ -58,8 +59,9 @@ class Passing:
 
         At most ``messages_max`` messages are locked. The batch ends early at BATCH_BYTES bytes,
         after PASSED_AT_ONCE unreadable messages, or at the end of the queue. Messages that another
-        reader has locked are left out. Raises :class:`RemoteProtocolError` if the cursor does not
-        advance, and :class:`LimitExceededError` after UNREADABLE_WALKED_MAX unreadable messages.
+        reader has locked or removed are left out. Raises :class:`RemoteProtocolError` if the cursor
+        does not advance, and :class:`LimitExceededError` after UNREADABLE_WALKED_MAX unreadable
+        messages.
         """
         locked: list[Pulled] = []
         size, passes_until = 0, self.passed + PASSED_AT_ONCE

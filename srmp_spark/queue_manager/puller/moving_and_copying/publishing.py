@@ -60,8 +60,8 @@ async def publish(
 
     ``note`` is called in the same commit with the messages that became rows. ``peer`` names the
     remote host. Return the number of messages that became rows, from the first on, and the reason
-    why the next one did not (the queue is paused, full or gone), or None. The rest may be tried
-    again. Raises the error of the journal if the commit fails.
+    why the next one did not (the queue is paused, full or gone, or no messages are accepted), or
+    ``None``. The rest may be tried again. Raises the error of the journal if the commit fails.
     """
     gate = manager.acceptor.gate
     if gate is not None:

@@ -98,7 +98,7 @@ class SentMarks:
         return self.sent is None or _digest(key) in self.sent
 
     def sending(self, keys: Iterable[PulledKey]) -> None:
-        """Write marks that End of these messages is about to be sent.
+        """Append marks that End of these messages is about to be sent. The marks are not synced.
 
         Raises :class:`OSError` if that fails. Then End must not be sent.
         """
@@ -116,7 +116,7 @@ class SentMarks:
     def _cut_off(self) -> None:
         """Cut off the part of the marks that was written, because their Ends are not sent.
 
-        If that fails, the file is marked as torn.
+        If that fails, the file counts as torn, and the next :meth:`sending` writes it anew.
         """
         self._is_torn = True
         with suppress(OSError):
@@ -124,7 +124,7 @@ class SentMarks:
             self._is_torn = False
 
     def nothing_is_kept(self) -> None:
-        """Discard all marks if the file is longer than FORGET_BYTES.
+        """Begin the file anew without marks if the file is longer than FORGET_BYTES.
 
         Call this only while no message is stored. Raises :class:`OSError` if that fails.
         """
@@ -196,10 +196,10 @@ def _mark(key: PulledKey) -> bytes:
 
 
 def _read(path: Path, boot_id: str) -> frozenset[bytes] | None:
-    """Return the digests in the file as a set.
+    """Return the digests of all marks in the file ``path`` as a set.
 
-    Return None if there is no file, it is of another boot, or it is damaged. Raises
-    :class:`OSError` if it cannot be read.
+    Return ``None`` if there is no file, it is of another boot than ``boot_id``, or it is damaged.
+    Raises :class:`OSError` if it cannot be read.
     """
     try:
         data = path.read_bytes()

@@ -1,4 +1,7 @@
-"""Store the remote messages that are no rows yet, and the keys of those that were copied."""
+"""Store the remote messages that are no rows yet, and the keys of those that were copied.
+
+The functions read and write over the caller's connection, and the caller commits.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def load_left(connection: sqlite3.Connection, subscription: str) -> Left:
     """Read the stored state of a subscription from the database.
 
     What cannot be read is returned in ``unreadable`` and raises nothing. The store does not show
-    whether End of a kept message was sent, so its state is ``UNANSWERED``.
+    whether End of a kept message was sent, so the state of each message is ``UNANSWERED``.
     """
     kept: list[Pulled] = []
     unreadable: list[SetAside] = []
@@ -83,7 +86,10 @@ def keep_pulled(
 def forget_pulled(
     connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]
 ) -> None:
-    """Delete stored messages. They are rows now, or another reader has received them."""
+    """Delete stored messages of a subscription by their keys.
+
+    They are rows now, or another reader has received them.
+    """
     connection.executemany(
         "DELETE FROM pulled WHERE subscription = ? AND lookup_id = ? AND message_id = ?",
         [(subscription, _signed(lookup_id), message_id) for lookup_id, message_id in keys],

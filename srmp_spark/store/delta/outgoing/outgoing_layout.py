@@ -27,7 +27,10 @@ from typing import NamedTuple
 from srmp_spark.store.delta.tables.actions import LiveFile
 
 FILE_ROWS = 4_096
-"""Largest number of rows in one file. An edge that moves rewrites at most that many rows."""
+"""Largest number of rows in one file.
+
+If one row of a file changes, at most that many rows are written again.
+"""
 FILE_BYTES = 4 << 20
 """Bytes of the bodies in one file.
 
@@ -52,22 +55,26 @@ With a larger number every reader opens more files, with a smaller one rows are 
 needlessly.
 """
 SMALL_PART = 4
-"""A file with less than 1/SMALL_PART of each limit is small."""
+"""A file with less than 1/SMALL_PART of the rows, bytes and groups of a full one is small."""
 
 NOTE = "srmp.groups"
 
 
 class HeldGroup(NamedTuple):
-    """One group of the outbox, as a file holds it: rowid and stamp of the group."""
+    """One group of the outbox whose rows a file holds: rowid and stamp of the group.
+
+    The stamp is the digest (:func:`.outgoing_rows.stamp`) that the group had when the file was
+    written.
+    """
 
     id: int
     stamp: str
 
 
 class HeldFile(NamedTuple):
-    """A live file of the table, and the groups of the outbox that it holds.
+    """A live file of ``outgoing_queue``, and the groups of the outbox that it holds.
 
-    Without groups the file is damaged, or its content is unknown.
+    If ``groups`` is empty, the file is damaged or has no note of its groups.
     """
 
     file: LiveFile
@@ -75,7 +82,7 @@ class HeldFile(NamedTuple):
 
 
 class Size(NamedTuple):
-    """Size of a group: number of waiting rows, and bytes of its bodies."""
+    """Size of a group: number of waiting rows, and bytes of the bodies of all its rows."""
 
     rows: int
     bytes: int
@@ -83,11 +90,14 @@ class Size(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """The content of one commit to ``outgoing_queue``: files to remove and groups to write."""
+    """The content of one commit to ``outgoing_queue``: files to remove and groups to write.
+
+    ``bytes`` is the size of the bodies of the groups.
+    """
 
     removed: list[HeldFile] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
-    """Groups to write, in this order."""
+    """Rowids of the groups to write, in this order."""
     bytes: int = 0
 
 
@@ -97,7 +107,10 @@ def note_of(groups: Sequence[HeldGroup]) -> str:
 
 
 def read_note(text: str | None) -> tuple[HeldGroup, ...]:
-    """Return the groups from the note of a file's footer; empty if the file has no note."""
+    """Return the groups from the note of a file's footer; empty if the file has no note.
+
+    Raises :class:`ValueError` or :class:`TypeError` if ``text`` is no note of :func:`note_of`.
+    """
     return tuple(HeldGroup(*group) for group in json.loads(text or "[]"))
 
 
@@ -107,7 +120,8 @@ def plan(
     """Return the commits, in order, that make the table hold exactly the groups ``wanted``.
 
     ``held`` are the present files. ``wanted`` has the stamp of each group by its rowid, in the
-    order of queues and serials (:func:`.outgoing_rows.stamp`). Nothing is written.
+    order of queues and serials (:func:`.outgoing_rows.stamp`). ``sizes`` has the size of each of
+    these groups. Nothing is written.
     """
     taken: set[int] = set()
     stay, dirty = [], []
@@ -151,7 +165,7 @@ def plan(
 
 
 def files_of(groups: Sequence[int], sizes: Mapping[int, Size]) -> Iterator[list[int]]:
-    """Yield a list of the groups of each file, for ``groups`` that one commit writes.
+    """Yield the groups of each file, as lists of rowids, for ``groups`` of one commit.
 
     No file exceeds the limits of this module, unless one group alone does.
     """

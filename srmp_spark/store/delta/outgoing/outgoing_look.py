@@ -1,9 +1,11 @@
 """Read what the publisher needs of the outbox.
 
-The publisher first reads the list of waiting groups, without their content, and later the content
-of single groups. Reading is cut into short transactions, because a long one would keep the WAL of
-the sender process from becoming shorter. A look costs a small row per 256 messages. The content of
-a group never changes; only the set of its rows that are gone changes.
+A *look* is the state of the outbox at one commit: its queues, and the list of waiting groups
+without their content. The publisher first takes a look, and later reads the content of single
+groups. Reading is cut into short transactions, because a long one would keep the WAL of the sender
+process from becoming shorter. A look costs a small row per 256 messages. The content of a group
+never changes; only the set of its rows that are gone changes. :mod:`srmp_spark.store.outbox`
+explains the words serial, part and group.
 """
 
 from __future__ import annotations
@@ -34,14 +36,17 @@ _MOVED = ", ".join(f"moved.{name}" for name in MovedRow._fields[:-1]).replace(
 
 
 class WaitingGroup(NamedTuple):
-    """Up to 256 waiting messages, of one batch and one queue."""
+    """Up to 256 waiting messages, of one batch and one queue, which the outbox stores together.
+
+    ``enqueued_at`` is the time of their commit, in microseconds since 1970, UTC.
+    """
 
     row: GroupRow
     queue: QueueKey
     base: int
     """Serial of the row at offset 0 of its part."""
     ids_first: int
-    """Message identifier of the row at offset 0 of its part."""
+    """Number of the message identifier of the row at offset 0 of its part."""
     application: str
     enqueued_at: int
     previous: int
@@ -68,7 +73,10 @@ class Moved(NamedTuple):
 
 
 class OutboxLook(NamedTuple):
-    """The state of the outbox at one commit, without the content of messages."""
+    """The state of the outbox at commit ``position``, without the content of messages.
+
+    ``last_moved`` is the highest id that the table ``moved`` ever had.
+    """
 
     position: int
     incarnations: Sequence[Incarnation]
@@ -130,7 +138,7 @@ class OutboxSource:
         return source
 
     def close(self) -> None:
-        """Close the database connection."""
+        """Close the connection to the database."""
         self._connection.close()
 
     @contextmanager
@@ -165,8 +173,8 @@ class OutboxSource:
     def content(self, group: WaitingGroup) -> pa.RecordBatch | None:
         """Return all rows of a group as a record batch, including finished rows.
 
-        Return ``None`` if the group is finished. Raises :class:`StoreDamagedError` if its rows are
-        lost or damaged.
+        Return ``None`` if all rows of the group are finished, and the group is deleted. Raises
+        :class:`StoreDamagedError` if its rows are lost or damaged.
         """
         with self._snapshot() as db:
             row = db.execute(
@@ -192,8 +200,9 @@ class OutboxSource:
     def moved(self, fate: str, after: int, to: int, rows_max: int, bytes_max: int) -> list[Moved]:
         """Return the next dead letters (``dead``) or journal copies (``journal``) in (after, to].
 
-        The numbers are ids of the table ``moved``. The result stays within both limits, but has at
-        least one entry if there is one. A damaged entry is returned without content.
+        The numbers are ids of the table ``moved``. The result has at most ``rows_max`` messages and
+        ``bytes_max`` bytes of bodies, but at least one entry if there is one. A damaged entry is
+        returned without content.
         """
         found: list[Moved] = []
         with self._snapshot() as db:

@@ -140,8 +140,8 @@ class OutgoingPublisher:
     def run(self, stop: threading.Event, notify: Notify) -> None:
         """Publish every ``interval_s`` seconds until ``stop`` is set, and then once more.
 
-        ``notify`` is called for failures and recoveries only (:func:`.run_cycles`). The method
-        returns earlier after damage that cannot be repaired.
+        ``notify`` is called for failures and recoveries only (:func:`.run_cycles`). Failures are
+        not raised. The method returns earlier after damage that cannot be repaired.
         """
 
         def cycle() -> bool:
@@ -155,7 +155,8 @@ class OutgoingPublisher:
     def publish_once(self) -> list[str]:
         """Run one cycle; return texts about damaged messages, which are not published.
 
-        Raises the errors of the store.
+        The list is empty if there are none, or if no message was ever sent. Raises the errors of
+        the store.
         """
         try:
             return self._publish()
@@ -201,7 +202,7 @@ class OutgoingPublisher:
         return damaged
 
     def _check_not_restored(self) -> None:
-        """Raise :class:`OlderCopyError` if the tables show the outbox of a restored queue manager.
+        """Raise :class:`GivenUpError` if the queue manager was restored elsewhere.
 
         This thread may see the restore before the publisher of the inbox does: at the start, and
         once more at the end.
@@ -242,9 +243,10 @@ class OutgoingPublisher:
             self._held = self._read_held()
 
     def _look_at_tables(self, look: OutboxLook) -> None:
-        """Compare the tables with what was written, and write again what other programs took out.
+        """Find what other programs took out of the tables, or changed, and have it written again.
 
-        The programs may have used RESTORE, DELETE or OPTIMIZE.
+        Missing dead letters and journal copies are appended at once; the other tables are written
+        by the same cycle. The programs may have used RESTORE, DELETE or OPTIMIZE.
         """
         assert self._held is not None, "opened"
         self._look_at = time.monotonic() + TABLES_LOOK_S
@@ -265,7 +267,8 @@ class OutgoingPublisher:
     def _publish_again(self, table: StateTable, look: OutboxLook) -> None:
         """Append dead letters or journal copies that other programs took out of ``table``.
 
-        The outbox has these messages for DEAD_LETTER_DAYS. The loss of older ones is logged.
+        The outbox has these messages for DEAD_LETTER_DAYS. The loss of older ones is logged, and
+        the number of existing rows is accepted.
         """
         gone, left = table.rows_gone, set[str]()
         for each in table.own_columns(["message_id"]):
@@ -291,7 +294,10 @@ class OutgoingPublisher:
         )
 
     def _forget(self) -> None:
-        """Drop all handles, so that the next cycle opens and repairs as a start does."""
+        """Drop all handles of tables and of the outbox.
+
+        The next cycle opens and repairs them as a start does.
+        """
         if self._source is not None:
             self._source.close()
         self._tables, self._source, self._held = {}, None, None
@@ -310,8 +316,8 @@ class OutgoingPublisher:
     def _check_not_ahead(self, look: OutboxLook) -> None:
         """Raise :class:`OlderCopyError` if the tables are ahead of this outbox.
 
-        The tables are ahead if they have commits of this outbox that the outbox itself does not
-        have.
+        The tables are ahead if they show commits, or entries of ``moved``, of this outbox that the
+        outbox itself does not have.
         """
         assert self._source is not None, "there is a look"
         published = self._tables["outgoing_queue"].published(look.name, _POSITION)
@@ -475,7 +481,10 @@ class OutgoingPublisher:
         sizes: Mapping[int, Size],
         written: list[tuple[DataFile, tuple[HeldGroup, ...]]],
     ) -> list[str]:
-        """Write the files of a step, add each to ``written``, and return texts about damage."""
+        """Write the files of ``step``, add each to ``written``, and return texts about damage.
+
+        No commit names the files yet. A damaged group is left out.
+        """
         assert self._source is not None, "there is a look"
         spec, table = table_specs.outgoing_queue(), self._tables["outgoing_queue"]
         damaged: list[str] = []

@@ -79,7 +79,10 @@ class Standing(NamedTuple):
 
     row: OutgoingQueueRow
     held_to: int
-    """Serial up to which the peer has accepted all messages, which wait for its receipt."""
+    """Serial up to which the peer has accepted all messages, which wait for its receipt.
+
+    For messages outside a stream, it is the serial up to which all messages are finished.
+    """
     doubt_to: int
     """Serial up to which all messages may have been sent, and nothing more is known."""
     doubtful: np.ndarray
@@ -91,7 +94,8 @@ class Standing(NamedTuple):
 def standing_of(row: OutgoingQueueRow, live: LiveQueue | None) -> Standing:
     """Return the numbers from which the states of a queue's messages follow.
 
-    While no sender process reports more, every message that may have been sent is in doubt.
+    ``live`` is the report of the running sender process. Without it every message that may have
+    been sent is in doubt.
     """
     done = row.acknowledged_to
     if live is None:
@@ -106,7 +110,8 @@ def standing_of(row: OutgoingQueueRow, live: LiveQueue | None) -> Standing:
 def stamp(group: WaitingGroup, standing: Standing) -> str:
     """Return a digest of the values from which a group's rows are made, without the content.
 
-    Equal stamps mean equal rows, so a file whose groups have their stamps stays unchanged.
+    The digest is a text of 16 hexadecimal digits. Equal stamps mean equal rows, so a file whose
+    groups have their stamps stays unchanged.
     """
     row = standing.row
     first, last = group.base + group.row.first, group.base + group.row.last
@@ -147,7 +152,10 @@ def stamp(group: WaitingGroup, standing: Standing) -> str:
 def waiting_rows(
     group: WaitingGroup, batch: pa.RecordBatch, standing: Standing, queue_manager: str
 ) -> dict[str, pa.Array]:
-    """Return the columns of ``outgoing_queue`` for the unfinished rows of a group."""
+    """Return the columns of ``outgoing_queue`` for the unfinished rows of a group, by name.
+
+    ``batch`` has all rows of the group.
+    """
     indices = group.offsets
     serials = group.serials(indices)
     row = standing.row
@@ -201,7 +209,10 @@ def waiting_rows(
 
 
 def moved_rows(moved: MovedRow, batch: pa.RecordBatch, queue_manager: str) -> dict[str, pa.Array]:
-    """Return the columns of ``dead_letter_queue`` or ``journal_queue`` for moved messages."""
+    """Return the columns of ``dead_letter_queue`` or ``journal_queue`` for moved messages.
+
+    The result maps names to Arrow arrays. ``batch`` is the content of ``moved``.
+    """
     serials = np.array(moved.serials, np.int64)
     rows = len(serials)
     sent = _sendings(serials, unpack_sent(moved.sent))
@@ -245,7 +256,10 @@ def reason_of(moved: MovedRow) -> str:
 
 
 def _state_at_the_end(moved: MovedRow) -> str | None:
-    """Return the state of a message when it was moved; ``None`` for a journal copy."""
+    """Return the state that a dead letter had when it was moved; ``None`` for a journal copy.
+
+    The result is one of QUEUED, AWAITING_FINAL and IN_DOUBT.
+    """
     if moved.fate == "journal":
         return None
     if moved.in_doubt:
@@ -263,10 +277,9 @@ def finish(columns: dict[str, pa.Array], spec: TableSpec, position: int) -> pa.T
 
 
 def stream_rows(look: OutboxLook, queue_manager: str, spec: TableSpec) -> pa.Table:
-    """Return the rows of ``outgoing_streams``: one for each destination.
+    """Return the rows of ``outgoing_streams`` as an Arrow table: one for each destination.
 
-    The row shows the stream of the destination, or its queue of other messages where no stream ever
-    began.
+    The row shows the queue of kind ``stream`` of the destination, else its queue of kind ``plain``.
     """
     chosen: dict[str, OutgoingQueueRow] = {}
     for key, row in look.queues.items():
@@ -310,7 +323,10 @@ def stream_rows(look: OutboxLook, queue_manager: str, spec: TableSpec) -> pa.Tab
 
 
 def _delivery_of(queue: QueueKey) -> str:
-    """Return the delivery mode of a row that does not have the column."""
+    """Return the delivery mode of a message whose row does not state the mode.
+
+    That is ``transactional`` in a stream, ``express`` to a multicast group, else ``recoverable``.
+    """
     if queue.kind == "stream":
         return "transactional"
     return "express" if is_multicast(queue.destination) else "recoverable"

@@ -1,4 +1,7 @@
-"""Make the parts of a Delta commit: live files, and the actions that add and remove files."""
+"""Make the parts of a Delta commit: live files, actions on files, names of applications.
+
+The version of a Delta application is committed in an application transaction.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,12 @@ from srmp_spark.store.delta.tables.table_specs import PARTITION
 
 
 class LiveFile(NamedTuple):
-    """A data file that the newest version of a table names."""
+    """A data file that the newest version of a table names.
+
+    ``path`` is relative to the table, and ``size`` is in bytes. ``least`` and ``greatest`` have the
+    smallest and the largest value of each column with statistics; ``None``: the Delta log does not
+    state the value.
+    """
 
     path: str
     size: int
@@ -52,13 +60,14 @@ def asked_id(queue_manager: str) -> str:
 def answered_id(queue_manager: str) -> str:
     """Return the name of the Delta application (of ``inbox``) for the last answered question.
 
-    Its version is the number of the question. The queue manager answers the questions of a restore.
+    Its version is the number of the question that the queue manager answered last. A restore asks
+    these questions.
     """
     return f"{queue_manager}:answered"
 
 
 def answers_id(queue_manager: str) -> str:
-    """Return the name of the Delta application (of ``inbox``) that states that it answers.
+    """Return the name of the Delta application (of ``inbox``) that states who answers questions.
 
     Its version is 1 once the queue manager has run with a version of srmp-spark that answers
     questions of restores.
@@ -78,8 +87,8 @@ def appends_id(queue_manager: str) -> str:
 def overlap(one: LiveFile, other: LiveFile, column: str) -> bool:
     """Return whether the value ranges of ``column`` in the two files overlap.
 
-    Then both files may hold equal values. Return ``True`` if the Delta log does not state the
-    ranges.
+    If so, both files may hold equal values. Return ``True`` if the Delta log does not state the
+    ranges. ``column`` must be one with statistics.
     """
     first, last, other_first, other_last = (
         one.least[column],
@@ -114,7 +123,10 @@ def remove_action(file: LiveFile, queue_manager: str, *, data_change: bool = Fal
 
 
 def digest_of(tables: Iterable[pa.Table], ignore: tuple[str, ...]) -> str:
-    """Return a digest (SHA-256, hexadecimal) of the rows, without the columns ``ignore``."""
+    """Return a digest (SHA-256, hexadecimal) of the rows, without the columns ``ignore``.
+
+    Equal rows that are cut into other batches have another digest.
+    """
     digest = hashlib.sha256()
     for table in tables:
         for batch in table.drop_columns([*ignore]).to_batches():

@@ -61,15 +61,16 @@ class Checkpoints:
     def begins(self, version: int) -> None:
         """Store the note that the checkpoint of ``version`` is about to be written.
 
-        Call this before ``deltalake`` writes it. The checkpoint must not be trusted until
-        :meth:`ended` is called.
+        Call this before ``deltalake`` writes the checkpoint, which must not be trusted until
+        :meth:`ended` is called. Raises :class:`OSError` if the note cannot be written.
         """
         self._tell(version, synced=False)
 
     def ended(self, version: int) -> bool:
-        """Sync the checkpoint of ``version`` that was just written, and store the note of that.
+        """Sync the checkpoint of ``version`` that was just written, and store a note of that.
 
-        Return ``False`` if another process that repaired the table has dropped it meanwhile.
+        Return ``True``, or ``False`` if another process that repaired the table has dropped the
+        checkpoint meanwhile. Raises :class:`OSError` if the disk refuses.
         """
         try:
             for path in self._files(version):
@@ -84,9 +85,10 @@ class Checkpoints:
         return True
 
     def repair(self) -> list[int]:
-        """Drop the checkpoints that a power loss may have damaged, and return their versions.
+        """Delete the checkpoints that a power loss may have damaged, and return their versions.
 
-        They are deleted from the disk. Call the method before the table is opened.
+        The file ``_last_checkpoint`` is deleted, too, if it names no checkpoint. Call the method
+        before the table is opened.
         """
         doubtful = self._unsynced()
         dropped = []
@@ -125,7 +127,7 @@ class Checkpoints:
 
 
 def can_be_read(path: Path) -> bool:
-    """Return whether every value of a Parquet file can be decoded.
+    """Return whether the Parquet file ``path`` exists and every value of it can be decoded.
 
     The marks at both ends of the file do not prove that the pages between them are sound.
     """

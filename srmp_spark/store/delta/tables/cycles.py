@@ -19,7 +19,8 @@ from srmp_spark.store.delta.tables.events import Notify, PublisherFailed, Publis
 RETRY_WAIT_S_MAX = 60.0
 """Longest wait after a failed cycle, in seconds.
 
-The first wait is the interval, and each further one is twice as long as the last.
+The first wait is twice the interval, and at least 2 s. Each further wait is twice as long as the
+last.
 """
 
 ENDED_REMEDY = (
@@ -46,7 +47,7 @@ class TableGoneError(StoreError):
 
 
 class OlderCopyError(StoreDamagedError):
-    """The tables hold rows that the data directory has not issued.
+    """The tables hold rows that the data directory has not issued: it is an older copy.
 
     The data directory would issue the same numbers again.
     """
@@ -69,10 +70,15 @@ def run_cycles(
 ) -> None:
     """Call ``cycle`` every ``interval_s`` seconds until ``stop`` is set, and then once more.
 
-    The last cycle is there so that a clean end leaves no lag. ``cycle`` returns whether everything
-    is published. ``forget`` drops all handles after an error of the store or the network. ``of``
-    names the publisher in its events (:mod:`.events`). The function returns earlier if the damage
-    cannot be repaired. After a failure of the store the wait doubles, up to RETRY_WAIT_S_MAX.
+    The last call is there so that a clean end leaves no lag. ``cycle`` returns whether everything
+    is published. Errors of ``cycle`` are notified and not raised. ``of`` names the publisher in its
+    events (:mod:`.events`).
+
+    The function returns earlier after a :class:`StoreDamagedError`, with one exception: after a
+    :class:`GivenUpError` it waits for ``stop``. After another :class:`StoreError` the next cycle
+    follows at its time. After any other error (of the store or the network) the wait doubles, up to
+    RETRY_WAIT_S_MAX. ``forget`` drops all handles; it is called after such an error, and after a
+    :class:`TableGoneError`.
     """
     wait = interval_s
     # The state of the earlier process is unknown, so a first success counts as a recovery.

@@ -49,7 +49,11 @@ class DataFile(NamedTuple):
 
 
 class Storage(Protocol):
-    """Reads and writes the files of one table, in a local folder or on an object store."""
+    """Reads and writes the files of one table, in a local folder or on an object store.
+
+    ``uri`` is the address of the table, and a ``path`` is relative to the table. All methods but
+    :meth:`discard` raise the errors of the disk or the store.
+    """
 
     uri: str
     local: Path | None
@@ -61,7 +65,7 @@ class Storage(Protocol):
         """Return a binary stream for a new file, which is durable after :meth:`finish`."""
 
     def finish(self, path: str) -> int:
-        """Make the file ``path``, which was closed, durable, and return its size in bytes."""
+        """Make the file ``path`` durable, which the caller has closed; return its size in bytes."""
 
     def open_input(self, path: str) -> IO[bytes]:
         """Return a seekable file, open for reading."""
@@ -93,7 +97,7 @@ class LocalStorage:
     def open_output(self, path: str) -> IO[bytes]:
         """Create a new file below the folder, and return it open for writing.
 
-        Raises :class:`.NoRoomError` on a write for which the room does not suffice.
+        A write raises :class:`.NoRoomError` if the room does not suffice.
         """
         target = self._folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +151,10 @@ class ObjectStorage:
         return pyarrow.fs.PyFileSystem(DeltaStorageHandler(self.uri, self.options))
 
     def open_output(self, path: str) -> IO[bytes]:
-        """Return a stream that puts a new file in parts."""
+        """Return a stream that puts a new file in parts.
+
+        The file exists, durably, when the stream is closed.
+        """
         return cast("IO[bytes]", self._filesystem().open_output_stream(path))
 
     def finish(self, path: str) -> int:
@@ -173,9 +180,10 @@ class ObjectStorage:
 def storage_of(
     state: str, table: str, storage_options: Mapping[str, str], room: StateRoom | None = None
 ) -> Storage:
-    """Return the storage of the table ``table`` below ``--state``.
+    """Return the storage of the table ``table`` below ``state``, the value of ``--state``.
 
-    ``room`` limits what a local table may take.
+    ``room`` limits what a local table may take. Nothing is created. Raises
+    :class:`ConfigurationError` if Delta cannot use the folder.
     """
     folder = state_folder(state)
     if folder is None:
@@ -190,10 +198,10 @@ def write_file(
     tables: Iterator[pa.Table],
     notes: Mapping[str, str] | None = None,
 ) -> DataFile | None:
-    """Write and sync one Parquet file with the rows of ``tables``, in their order.
+    """Write one durable Parquet file with the rows of ``tables``, in their order.
 
     No commit names the file yet. Return ``None`` if there was no row. If writing fails, the file is
-    discarded and the error is raised. ``notes`` are stored in the footer of the file
+    deleted and the error is raised. ``notes`` are stored in the footer of the file
     (:func:`read_notes`).
     """
     path = f"{PARTITION}={queue_manager}/{uuid.uuid4()}.parquet"
@@ -224,16 +232,20 @@ def write_file(
 
 
 def read_notes(storage: Storage, path: str) -> dict[str, str]:
-    """Return the notes that :func:`write_file` stored in the footer of a file."""
+    """Return the notes in the footer of the file ``path``, by name (:func:`write_file`).
+
+    The result is empty if the file has no notes.
+    """
     with contextlib.closing(storage.open_input(path)) as stream:
         found = pq.read_schema(stream).metadata or {}
     return {name.decode(): value.decode() for name, value in found.items()}
 
 
 def looks_whole(path: Path, size: int) -> bool:
-    """Return whether a local data file has its length and both of Parquet's marks.
+    """Return whether a local data file has ``size`` bytes and both of Parquet's marks.
 
-    A power loss destroys these first. The pages between the marks are not checked.
+    A power loss destroys these first. The pages between the marks are not checked. A missing file
+    is not whole.
     """
     try:
         if path.stat().st_size != size or size < 2 * len(PARQUET_MAGIC):
@@ -277,10 +289,10 @@ class _Statistics:
 
 
 def _plain(value: object, *, up: bool = False) -> object:
-    """Return a value as the Delta log writes it, for JSON.
+    """Return a value as it stands in the statistics of the Delta log, for JSON.
 
-    Timestamps have milliseconds in the Delta log. So a timestamp is rounded down, and rounded up
-    with ``up``, for a greatest value.
+    A timestamp becomes a text with whole milliseconds, rounded down, or up with ``up`` (for a
+    greatest value). Any other value is returned unchanged.
     """
     if isinstance(value, datetime):
         micros = value.microsecond

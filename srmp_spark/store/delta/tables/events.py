@@ -11,10 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class StateCompared:
-    """The tables were compared with the log, and are not ahead of the log.
-
-    Reported once, before the first cycle.
-    """
+    """The tables are open, and are not ahead of the log. Reported once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,7 @@ class RowsGone:
 
 @dataclass(frozen=True, slots=True)
 class PublisherRecovered:
-    """A cycle succeeded after one that failed."""
+    """A cycle succeeded, and it was the first one or the one before it failed."""
 
     of: str
 

@@ -32,7 +32,7 @@ def check_format(table: DeltaTable, uri: str) -> None:
 
 
 def live_files(table: DeltaTable, spec: TableSpec, queue_manager: str) -> list[LiveFile]:
-    """Return the files of a queue manager that the newest version names, oldest first."""
+    """Return the data files of a queue manager that the table's handle shows, oldest first."""
     own = [
         action for action in _actions(table) if action[f"partition.{PARTITION}"] == queue_manager
     ]
@@ -50,7 +50,7 @@ def live_files(table: DeltaTable, spec: TableSpec, queue_manager: str) -> list[L
 
 
 def queue_managers_of(table: DeltaTable) -> set[str]:
-    """Return the GUIDs of the queue managers that have files in a table."""
+    """Return the GUIDs of the queue managers that have data files in the table."""
     return {action[f"partition.{PARTITION}"] for action in _actions(table)}
 
 

@@ -29,7 +29,11 @@ _log = logging.getLogger(__name__)
 
 
 class Positions:
-    """Keeps the versions of the table's applications whose names begin with ``prefix``."""
+    """Keeps the versions of the table's applications whose names begin with ``prefix``.
+
+    The versions are those that the table's handle shows. Both methods read new commits of the
+    handle.
+    """
 
     def __init__(self, table: DeltaTable, storage: Storage, prefix: str) -> None:
         self._table = table
@@ -46,9 +50,10 @@ class Positions:
 
     @property
     def moves(self) -> int:
-        """Return how often these versions were written, up to the version of the table's handle.
+        """Return a number that grows whenever one of these versions was written.
 
-        If the number is the same as before, no version has changed. The call reads new commits.
+        If the number is the same as before, no version has changed. The number may also grow when
+        nothing was written, after the log was read anew.
         """
         version = self._table.version()
         if version != self._read_to:

@@ -39,7 +39,7 @@ class RowCount:
         self._is_own = is_own
         self._count = count
         self._looked_at = -1
-        """Version of the table at which no row was missing."""
+        """Version of the table at which no row was missing; −1 before the first :meth:`lacks`."""
         noted = self._noted()
         self.expected = count() if noted is None else noted
         """Number of rows that the newest commit of this queue manager left."""
@@ -50,9 +50,10 @@ class RowCount:
         return f"<RowCount expected={self.expected} found={self.found}>"
 
     def committed(self, rows: int | None, before: int) -> None:
-        """Record that a commit of this queue manager left ``rows`` rows in the table.
+        """Record that a commit of this queue manager left ``rows`` of its rows in the table.
 
-        ``None`` means that it changed none. ``before`` is the version on which the commit was made.
+        ``None`` means that the commit changed no row. ``before`` is the version of the table on
+        which the commit was made.
         """
         if rows is not None:
             self.expected = rows
@@ -62,7 +63,8 @@ class RowCount:
     def lacks(self) -> bool:
         """Return whether rows are missing because others took them out, and update the counts.
 
-        After a commit of others this costs a listing of the files, otherwise nothing.
+        After a commit of others, and while rows are missing, this costs a listing of the files;
+        otherwise nothing.
         """
         version = self._table.version()
         if version == self._looked_at:

@@ -54,7 +54,11 @@ _log = logging.getLogger(__name__)
 
 
 class Repair(NamedTuple):
-    """The changes that :meth:`Shadow.repair` made, as commit numbers."""
+    """The changes that :meth:`Shadow.repair` made, as commit numbers.
+
+    ``rewritten`` commits were written again from their copies. ``voided`` commits were replaced by
+    commits without actions. ``checkpoints_dropped`` are the versions of deleted checkpoints.
+    """
 
     rewritten: tuple[int, ...] = ()
     voided: tuple[int, ...] = ()
@@ -113,14 +117,15 @@ class Shadow:
 
     @property
     def last(self) -> int:
-        """Return the version of the newest commit that is known to be synced, or −1."""
+        """Return the number of the newest commit that is known to be synced, or −1."""
         return self._versions[-1] if self._versions else -1
 
     def record(self, newest: int) -> None:
-        """Sync the commits up to ``newest`` in the table's log and keep copies of their bytes.
+        """Sync the commits up to ``newest`` in the table's log, and keep copies of their bytes.
 
-        ``newest`` is a version of the table. At most SHADOW_COMMITS_MAX copies are kept. After this
-        call the commits may be reported. Raises :class:`OSError` if the disk refuses.
+        ``newest`` is the number of a commit. At most SHADOW_COMMITS_MAX copies are kept. After this
+        call the rows of the commits may be reported as published. Raises :class:`OSError` if the
+        disk refuses.
         """
         if newest <= self.last:
             return
@@ -146,14 +151,17 @@ class Shadow:
         self._drop([v for v in self._versions if v < version and v not in recent])
 
     def checkpoint_begins(self, version: int) -> None:
-        """Store the note that a checkpoint of ``version`` is about to be written."""
+        """Store the note that a checkpoint of ``version`` is about to be written.
+
+        Raises :class:`OSError` if the note cannot be written.
+        """
         self._checkpoints.begins(version)
 
     def checkpoint_ended(self, version: int) -> bool:
         """Sync the checkpoint of ``version``, and delete copies of commits that it covers.
 
-        The newest SHADOW_COMMITS_MIN copies stay. Return ``False`` if the checkpoint is gone again;
-        then all copies stay.
+        The newest SHADOW_COMMITS_MIN copies stay. Return ``True``, or ``False`` if the checkpoint
+        was dropped meanwhile; then all copies stay.
         """
         if not self._checkpoints.ended(version):
             return False
@@ -163,7 +171,8 @@ class Shadow:
     def repair(self) -> Repair:
         """Repair the table's log with the copies, as the module explains, and return the changes.
 
-        Changes are logged. Call the method before the table is opened.
+        Changes are logged. Call the method before the table is opened. If another table lies in the
+        folder, the copies are deleted. Raises :class:`OSError` if the disk refuses.
         """
         if not self._read_names(self._table_log) and not self._checkpoints.versions():
             self._forget("the table is new")

@@ -20,9 +20,10 @@ read from another.
 
 
 def state_folder(state: str) -> Path | None:
-    """Return the local folder that ``--state URI|PATH`` names, or ``None`` for an object store.
+    """Return the local folder that ``state`` names, or ``None`` for an object store.
 
-    Raises :class:`ConfigurationError` if Delta cannot use the folder.
+    ``state`` is the value of ``--state``, a URI or a path. Nothing is created. Raises
+    :class:`ConfigurationError` if Delta cannot use the folder.
     """
     parts = urlsplit(state)
     if parts.scheme == "file":

@@ -29,7 +29,7 @@ entries of all tables.
 
 
 class NoRoomError(StoreError):
-    """The volume of the Delta state has no room for more. The rows stay in the log."""
+    """The volume of the Delta state has no room for a write. The rows stay in the log."""
 
 
 class StateRoom:
@@ -53,9 +53,9 @@ class StateRoom:
         return Volume.look(self._data_dir).spare
 
     def check(self, needed: int) -> int:
-        """Return how many bytes may be written now, at least ``needed``.
+        """Return how many bytes may be written now, which is at least ``needed``.
 
-        Raises :class:`NoRoomError` if there are fewer.
+        Raises :class:`NoRoomError` if there are fewer than ``needed``.
         """
         spare = self.spare()
         if spare < needed:
@@ -70,7 +70,10 @@ class StateRoom:
 
 
 class GuardedFile(io.BufferedWriter):
-    """A buffered file that checks the free room before each LOOK_BYTES bytes are written."""
+    """A buffered file that checks the free room before each LOOK_BYTES bytes are written.
+
+    ``check`` is :meth:`StateRoom.check`.
+    """
 
     def __init__(self, raw: io.FileIO, check: Callable[[int], int]) -> None:
         super().__init__(raw)
@@ -80,7 +83,7 @@ class GuardedFile(io.BufferedWriter):
     def write(self, data: Any) -> int:  # noqa: ANN401  # any buffer, as in the io module
         """Write all of ``data``, and return its length in bytes.
 
-        Raises :class:`NoRoomError` if there is no room.
+        Raises :class:`NoRoomError`, and writes nothing, if there is no room.
         """
         size = memoryview(data).nbytes
         if size > self._left:

@@ -71,7 +71,7 @@ _log = logging.getLogger(__name__)
 
 
 class PublishConflictError(StoreError):
-    """Another process published for this queue manager meanwhile.
+    """Another process made commits for this queue manager meanwhile.
 
     The caller must read the positions again.
     """
@@ -81,9 +81,9 @@ class StateTable:
     """Reads and writes one of the tables below ``--state`` for one queue manager.
 
     Opening it raises :class:`StoreDamagedError` if the table has a newer format, is not a state
-    table, or cannot be read.
-
-    An instance (the handle) sees the table as of its last commit or :meth:`refresh`.
+    table, or cannot be read. An instance (the handle) sees the table as of its last commit or
+    :meth:`refresh`. A *position* is the last published sequence of a queue in an epoch. Methods
+    that commit also raise the errors of the store.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class StateTable:
         *,
         by_restore: bool = False,
     ) -> None:
-        """Repair, open or create the table.
+        """Repair, open or create the table; ``shadow_folder`` is for :class:`.Shadow`.
 
         ``by_restore`` means that a restore writes, so its commits do not show that the queue
         manager is alive.
@@ -143,7 +143,7 @@ class StateTable:
 
     @property
     def version(self) -> int:
-        """Return the number of the newest commit that this handle has seen."""
+        """Return the number of the newest Delta commit that this handle has seen."""
         version: int = self._table.version()
         return version
 
@@ -171,7 +171,8 @@ class StateTable:
     def ask(self) -> int:
         """Commit the question whether the queue manager is alive, and return its number.
 
-        The answer is seen in :attr:`answered` after :meth:`refresh`. See :mod:`.restore_watch`.
+        After :meth:`refresh`, :attr:`answered` shows the answer (:mod:`.restore_watch`). Raises
+        :class:`PublishConflictError` if another restore asked at the same moment.
         """
         name = asked_id(self._queue_manager)
         number = (self._positions.get(name) or 0) + 1
@@ -185,7 +186,7 @@ class StateTable:
 
     @property
     def answers(self) -> bool:
-        """Return whether the queue manager has stated that its version answers questions."""
+        """Return whether ``inbox`` notes that this queue manager answers questions of restores."""
         return bool(self._positions.get(answers_id(self._queue_manager)))
 
     def note_restore(self, number: int, appends: int) -> None:
@@ -194,11 +195,9 @@ class StateTable:
         The publisher of such a directory ends as soon as it sees this commit. ``appends`` is the
         value of :attr:`appends` when the rows were read. If an append happens at the same moment,
         the log of the table refuses the second of the two commits. So no row is in the table and
-        missing in what was restored.
-
-        Raises :class:`PublishConflictError` if rows were appended since. Raises the same error if a
-        restore of that number exists, because two directories with one number would both go on
-        under one GUID.
+        missing in the restored directory. Raises :class:`PublishConflictError` if rows were
+        appended since. Raises the same error if a restore of that number exists, because two
+        directories with one number would both go on under one GUID.
         """
         if self.restores >= number:
             raise PublishConflictError(
@@ -221,10 +220,10 @@ class StateTable:
         self._commit([], transactions, {RESTORE_KEY: str(number)})
 
     def note_restores(self, number: int) -> None:
-        """Commit how often this queue manager was restored, if the table has a smaller number.
+        """Commit that this queue manager was restored ``number`` times, if the table shows fewer.
 
-        A table has a smaller number if it was deleted since. Otherwise the next restore would get a
-        number that was used already, and no data directory would be given up by it.
+        A table shows fewer if it was deleted since. Otherwise the next restore would get a number
+        that was used already, and no data directory would be given up by it.
         """
         if self.restores < number:
             self._commit([], {restores_id(self._queue_manager): number}, {})
@@ -232,7 +231,7 @@ class StateTable:
     def refresh(self) -> None:
         """Read the commits that others made, so that this handle shows the newest version.
 
-        Raises :class:`TableGoneError` if others deleted the table.
+        Raises :class:`TableGoneError` if others deleted or replaced a local table.
         """
         if not self._is_log_of_ours():
             raise TableGoneError(
@@ -245,7 +244,7 @@ class StateTable:
     def _is_log_of_ours(self) -> bool:
         """Return whether the table's log still has the newest commit that this handle has seen.
 
-        A table that was created again may have a commit of the same number.
+        A table that was created again may have a commit of that number. Object stores are trusted.
         """
         log, version = (
             self._storage.local and self._storage.local / "_delta_log",
@@ -264,10 +263,7 @@ class StateTable:
             self._seen = version, self._checksum(version)
 
     def _checksum(self, version: int) -> int | None:
-        """Return the checksum of a commit's file.
-
-        Return ``None`` if the file was cleaned up, or lies on an object store.
-        """
+        """Return the crc32 of a commit's file; ``None`` if it is gone, or on an object store."""
         if self._storage.local is None:
             return None
         try:
@@ -280,11 +276,10 @@ class StateTable:
     def append_unless_restored(
         self, tables: Iterator[pa.Table], positions: Mapping[tuple[str, str], int], restores: int
     ) -> int:
-        """Append rows unless the queue manager was restored again; return the number of rows.
+        """Append rows as :meth:`append` does, unless the queue manager was restored again.
 
-        ``restores`` is how often it had been restored when its data directory was created.
-        Otherwise this is :meth:`append`. Raises :class:`PublishConflictError` if the queue manager
-        was restored again, also at the same moment.
+        ``restores`` is how often it had been restored when its data directory was created. Raises
+        :class:`PublishConflictError` if it was restored since, also at the same moment.
         """
         if self.restores > restores:
             raise PublishConflictError(
@@ -294,31 +289,34 @@ class StateTable:
 
     @property
     def moves(self) -> int:
-        """Return a number that changes when a published position of this queue manager was written.
+        """Return a number that grows when a position of this queue manager was written.
 
-        The notes of restores about the queue manager count, too.
+        The notes of restores about the queue manager count, too (:attr:`.Positions.moves`).
         """
         return self._positions.moves
 
     def lacks_rows(self) -> bool:
-        """Return whether other programs removed rows of this queue manager."""
+        """Return whether rows of this queue manager were removed by others; update the counts."""
         return self._rows.lacks()
 
     @property
     def rows_gone(self) -> int:
-        """Return how many rows other programs had removed at the last :meth:`lacks_rows`."""
+        """Return how many rows were missing at the last :meth:`lacks_rows`."""
         return self._rows.expected - self._rows.found
 
     def is_as_put(self) -> bool:
-        """Return whether the table still has the file of the last :meth:`put` alone."""
+        """Return whether the table has exactly the file of the last :meth:`put`.
+
+        Before the first :meth:`put` of this handle, the result is whether no row is missing.
+        """
         if self._put_path is None:
             return not self._rows.lacks()
         return [file.path for file in self.own_files()] == [self._put_path]
 
     def append_again(self, tables: Iterator[pa.Table]) -> int:
-        """Append rows that other programs had removed, in one durable commit; return their number.
+        """Append rows that other programs had removed, in one durable commit.
 
-        Positions and the expected count do not change.
+        Return their number. Positions and the expected count of rows do not change.
         """
         file = write_file(self._storage, self._spec, self._queue_manager, tables)
         if file is None:
@@ -335,7 +333,7 @@ class StateTable:
     def accept_count(self) -> None:
         """Commit the number of existing rows as the expected one, so that none counts as missing.
 
-        The missing rows cannot be recovered, and were reported.
+        Call this when the missing rows cannot be recovered, and were reported.
         """
         name = f"{self._queue_manager}:counted"
         number = (self._positions.get(name) or 0) + 1
@@ -344,8 +342,8 @@ class StateTable:
     def append(self, tables: Iterator[pa.Table], positions: Mapping[tuple[str, str], int]) -> int:
         """Append rows and move the positions in one durable commit; return the number of rows.
 
-        ``positions`` has the last sequence by (epoch, queue). Raises :class:`PublishConflictError`
-        if another process moved one of the positions.
+        ``positions`` has the last sequence by (epoch, queue). Without rows nothing is committed.
+        Raises :class:`PublishConflictError` if another process moved one of the positions.
         """
         return self._append(tables, positions, {})
 
@@ -374,8 +372,8 @@ class StateTable:
     def replace(self, tables: Iterator[pa.Table], position: int, digest: str) -> int:
         """Replace all rows of this queue manager in one durable commit.
 
-        Return the number of new rows. ``position`` is the commit of the queue manager that the rows
-        show, and ``digest`` that of the rows (:func:`.digest_of`). Raises
+        Return the number of new rows. ``position`` is the number of the queue manager's commit that
+        the rows show, and ``digest`` is that of the rows (:func:`.digest_of`). Raises
         :class:`PublishConflictError` if another process published for this queue manager.
         """
         return self.put(self.write(tables), position, digest)
@@ -383,7 +381,7 @@ class StateTable:
     def put(self, file: DataFile | None, position: int, digest: str) -> int:
         """Replace all rows of this queue manager by a file that :meth:`write` has written.
 
-        ``None`` removes all rows. Otherwise this is :meth:`replace`.
+        ``None`` removes all rows. Otherwise this is :meth:`replace`, with its result and errors.
         """
         actions: list[AddAction | RemoveAction] = [
             remove_action(old, self._queue_manager, data_change=True) for old in self.own_files()
@@ -409,7 +407,7 @@ class StateTable:
         return write_file(self._storage, self._spec, self._queue_manager, tables, notes)
 
     def notes(self, file: LiveFile) -> dict[str, str]:
-        """Return the notes that :meth:`write` stored in a file."""
+        """Return the notes that :meth:`write` stored in a file, by name."""
         return read_notes(self._storage, file.path)
 
     def swap(
@@ -418,10 +416,11 @@ class StateTable:
         added: Sequence[DataFile],
         positions: Mapping[tuple[str, str], int],
     ) -> None:
-        """Replace the files ``removed`` by the files ``added``, in one durable commit.
+        """Replace files and move positions in one durable commit.
 
-        Raises :class:`PublishConflictError` if another process published for this queue manager
-        meanwhile.
+        The files ``removed`` are replaced by the files ``added``. Raises
+        :class:`PublishConflictError`, and deletes the files ``added``, if another process published
+        for this queue manager meanwhile.
         """
         actions: list[AddAction | RemoveAction] = [
             remove_action(file, self._queue_manager, data_change=True) for file in removed
@@ -439,10 +438,11 @@ class StateTable:
             self._commit(actions, transactions, {}, rows=rows)
 
     def written_digest(self) -> str | None:
-        """Return the digest of what :meth:`replace` wrote last, if it still is the content.
+        """Return the digest of what :meth:`replace` wrote last, if that still is the content.
 
-        Return ``None`` if that is unknown. The content is unknown once a program that is no queue
-        manager has committed: RESTORE and UPDATE may leave as many rows as there were.
+        Return ``None`` if the content is unknown: the commit is not among the last
+        HISTORY_LOOKBACK, a file is damaged, or a program that is no queue manager has committed
+        since.
         """
         if self._storage.local and self.lost_files():
             return None
@@ -472,9 +472,9 @@ class StateTable:
         return self.columns_left(lost, "sequence", ["epoch", "queue", "sequence"])
 
     def columns_left(self, lost: LiveFile, by: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield columns of the rows in whole files that may overlap ``lost``.
+        """Yield ``columns`` of the rows in whole files that may overlap ``lost``.
 
-        Files overlap if their ranges of the column ``by`` do.
+        Files overlap if their ranges of the column ``by`` do. ``lost`` itself is left out.
         """
         gone = {file.path for file in self.lost_files()}
         for file in self.own_files():
@@ -483,7 +483,7 @@ class StateTable:
             yield from self._columns_of(file, columns)
 
     def own_columns(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield columns of all rows of this queue manager, one row group at a time."""
+        """Yield ``columns`` of all rows of this queue manager, one table for each row group."""
         for file in self.own_files():
             yield from self._columns_of(file, columns)
 
@@ -494,17 +494,14 @@ class StateTable:
                 yield parquet.read_row_group(group, columns=list(columns))
 
     def _count_rows(self) -> int:
-        """Return the number of rows of this queue manager.
-
-        A file whose writer noted no count is read.
-        """
+        """Return the number of rows of this queue manager; a file without a count is read."""
         return sum(
             file.rows or sum(table.num_rows for table in self._columns_of(file, ["position"]))
             for file in self.own_files()
         )
 
     def restore_rows(self, lost: LiveFile, tables: Iterator[pa.Table]) -> int:
-        """Replace a lost file by the rows of ``tables``, and return their number.
+        """Replace a lost file by the rows of ``tables`` in one commit; return their number.
 
         ``dataChange`` is false, so nothing changes for streaming readers.
         """
@@ -523,8 +520,8 @@ class StateTable:
     def maintain(self, now: float) -> None:
         """Run compaction, checkpoint with log clean-up, and vacuum, each when it is due.
 
-        The limits are in :mod:`.state_table_limits`. ``now`` is in seconds of the monotonic clock.
-        Raises the errors of the store.
+        Compaction is for tables whose rows are only added. :mod:`.state_table_limits` has the
+        limits. ``now`` is in seconds of the monotonic clock. Raises the errors of the store.
         """
         if self._spec.append_only and self._appends >= COMPACT_FILES_MIN:
             self._compact()
@@ -559,7 +556,7 @@ class StateTable:
             _log.info("delta.vacuumed table=%s files=%d", self._spec.name, len(removed))
 
     def _compact(self) -> None:
-        """Join up to COMPACT_FILES_MAX small files, in commit order, into one.
+        """Join up to COMPACT_FILES_MAX small files, in commit order, into one, if there is room.
 
         The rows do not change (``dataChange`` is false). Raises :class:`StoreDamagedError` if the
         number of read rows differs from the log.
@@ -625,11 +622,12 @@ class StateTable:
         *,
         rows: int | None = None,
     ) -> None:
-        """Make one commit, which is durable when the method returns.
+        """Make one Delta commit, which is durable when the method returns.
 
-        Commits of other queue managers meanwhile are no conflict. ``rows`` is how many rows of this
-        queue manager the commit leaves; ``None`` means as many as before. Raises
-        :class:`PublishConflictError` if another process published for this queue manager.
+        ``rows`` is how many rows of this queue manager the commit leaves; ``None`` means as many as
+        before. After a commit of another queue manager it is tried again. Raises
+        :class:`PublishConflictError` if another process published for this one, or after
+        COMMIT_RETRIES attempts.
         """
         version = self._table.version()
         noted = {ROWS_KEY: str(self._rows.expected if rows is None else rows)}
@@ -673,7 +671,7 @@ class StateTable:
         """Delete written data files whose commit failed or was never tried.
 
         After an error it is unknown whether the commit exists. So the table is read first, and
-        files that it names stay. If the table cannot be read, nothing is deleted.
+        files that it names stay. If the table cannot be read, nothing is deleted or raised.
         """
         paths = {file.path for file in files}
         try:
@@ -696,7 +694,7 @@ class StateTable:
             raise
 
     def _settle(self) -> None:
-        """Make every commit that this handle has seen durable. Only then it may be reported."""
+        """Make every commit that this handle has seen durable; only then it may be reported."""
         if self._shadow:
             self._shadow.record(self._table.version())
 

@@ -9,7 +9,10 @@ Each attempt reads the newest version first. After the last one :class:`PublishC
 raised.
 """
 COMMIT_RETRY_WAIT_S = 0.01
-"""Wait after the n-th attempt: n times this number of seconds."""
+"""Wait in seconds after an attempt of a commit, times the number of the attempt.
+
+Attempts are counted from 0, so the first wait is none.
+"""
 CHECKPOINT_COMMITS = 100
 """Commits between two checkpoints.
 
@@ -21,7 +24,10 @@ CHECKPOINT_ROOM_BYTES = 16 << 20
 A checkpoint names each data file, in some hundred bytes each.
 """
 COMPACT_FILES_MIN = 100
-"""Number of small files that starts a compaction: eight minutes at the default interval."""
+"""Number of appended files that starts a compaction: eight minutes at the default interval.
+
+Files count from the last compaction on. All live files count when the table is opened.
+"""
 COMPACT_FILES_MAX = 1_000
 """Files in one compaction, so that one commit file stays below a megabyte."""
 COMPACT_FILE_BYTES = 32 << 20

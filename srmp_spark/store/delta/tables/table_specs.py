@@ -49,7 +49,8 @@ class TableSpec:
     append_only: bool
     """Whether rows are only added (``delta.appendOnly``).
 
-    Otherwise the rows of one queue manager are replaced as a whole.
+    Otherwise files are replaced: those of one queue manager as a whole, in ``outgoing_queue``
+    single ones.
     """
     kept_hours: int = TIME_TRAVEL_HOURS
     """Hours for which old versions can be read."""

@@ -121,10 +121,10 @@ def _pieces(texts: Sequence[pa.Array], rows: int) -> Iterator[tuple[int, int]]:
 
 
 def _text(array: pa.Array, name: str) -> tuple[pa.Array, np.ndarray]:
-    """Return the values of a column, empty for a null, and an array of one number for each row.
+    """Return the values of a column without nulls, and an array of one number for each row.
 
-    The number depends on the length of the value, and differs between an empty value and a null
-    where the two differ in meaning.
+    A null becomes an empty value. The number depends on the length of the value, and differs
+    between an empty value and a null where the two differ in meaning.
     """
     default = _TEXT_DEFAULTS.get(name)
     if default:

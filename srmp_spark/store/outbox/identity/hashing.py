@@ -65,7 +65,7 @@ DEFAULTS = {
 
 
 def key_hashes(keys: pa.Array) -> np.ndarray:
-    """Return an array with the hash of each key: one line of two unsigned 64-bit numbers.
+    """Return an array with the hash of each key: a row of two unsigned 64-bit numbers.
 
     A null has the hash of an empty key.
     """
@@ -81,7 +81,7 @@ def key_hashes(keys: pa.Array) -> np.ndarray:
 
 
 def content_hashes(columns: Mapping[str, pa.Array], rows: int, size: int) -> np.ndarray:
-    """Return an array with the digest of each row's content: one line of ``size // 8`` numbers.
+    """Return an array with the digest of each row's content: a row of ``size // 8`` numbers.
 
     A digest has ``size`` bytes. The numbers are unsigned and have 64 bits.
     """
@@ -107,9 +107,10 @@ def content_hashes(columns: Mapping[str, pa.Array], rows: int, size: int) -> np.
 
 
 def again(digest: bytes | bytearray, count: int) -> bytes:
-    """Return the identity (16 bytes) of a row that follows ``count`` equal rows in its batch.
+    """Return the identity (16 bytes) of a row that has the same content as rows before it.
 
-    The identity of the first of them is its digest.
+    ``digest`` is the digest of the content, and ``count`` is the number of equal rows before it in
+    its batch. The identity of the first of them (``count`` 0) is the digest.
     """
     if count == 0:
         return bytes(digest)
@@ -150,7 +151,7 @@ _MEMO_MAX = 1_000
 def _bytes_of(array: pa.Array) -> tuple[memoryview, list[int]]:
     """Return all bytes of a binary column, and the offsets at which its rows begin and end.
 
-    A null is an empty value.
+    Row n lies between the offsets n and n + 1. A null is an empty value.
     """
     _, offsets, data = array.buffers()
     spans = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]

@@ -30,7 +30,7 @@ _STORED = np.dtype([("form", "u1"), ("mark", ">u8")])
 
 
 class KeyContent(NamedTuple):
-    """The content that is stored with one key."""
+    """The content that is stored with one key, as a number of 8 bytes."""
 
     value: int
     is_hashed: bool

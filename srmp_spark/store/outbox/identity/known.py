@@ -25,7 +25,10 @@ Only in the batches of this application does each key stand for one message.
 
 
 class Known(NamedTuple):
-    """A message that has a key and was committed alone, and is still in the outbox."""
+    """A message that has a key and was committed alone, and is still in the outbox.
+
+    ``fate`` is ``waiting``, ``dead`` (a dead letter) or ``journal`` (a journal copy).
+    """
 
     fate: Literal["waiting", "dead", "journal"]
     serial: int
@@ -39,8 +42,8 @@ def find_known(
     """Return the message of each (queue, key) in ``wanted``, in the same order.
 
     The batches of ``application`` must have one row each. An element of the result is ``None`` if
-    the message was delivered or the key is unknown. The function reads the parts that wait in these
-    queues, and the moved rows of the application, once for all keys.
+    the message was delivered without a journal copy, or if the key is unknown. The function reads
+    the parts that wait in these queues, and the moved rows of the application, once for all keys.
     """
     batches = [_batch_of(connection, application, queue.destination, key) for queue, key in wanted]
     found: dict[int, Known] = {}

@@ -45,7 +45,8 @@ def stored_contents(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return two arrays: a mask of the offsets whose content is stored, and the marks by offset.
 
-    Both have one element for each sequence of the block. A damaged record is logged and skipped.
+    Both have one element for each sequence of the block. ``scope``, ``source`` and ``block`` are
+    the numbers in the table ``position_contents``. A damaged record is logged and skipped.
     """
     there, marks = np.zeros(BLOCK, bool), np.zeros(BLOCK, np.uint64)
     for known, contents in connection.execute(
@@ -68,7 +69,10 @@ def stored_contents(
 
 
 def decode(known: bytes) -> np.ndarray:
-    """Return the stored form of a block as a mask: True at each known offset."""
+    """Return a mask that is True at each offset that is known in a stored block.
+
+    ``known`` is the stored form, which :func:`encode` returned.
+    """
     mask = np.zeros(BLOCK, bool)
     if known[:1] == _LIST:
         mask[np.frombuffer(known, "<u2", offset=1)] = True
@@ -80,7 +84,7 @@ def decode(known: bytes) -> np.ndarray:
 
 
 def encode(mask: np.ndarray) -> bytes:
-    """Return the stored form of ``mask``, which is True at the known offsets of a block."""
+    """Return the stored form of a block in which the offsets are known that ``mask`` selects."""
     return encode_at(np.flatnonzero(mask))
 
 

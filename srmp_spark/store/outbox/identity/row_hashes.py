@@ -36,7 +36,7 @@ from srmp_spark.store.outbox.identity.hashing import HASH_BYTES, content_hashes,
 from srmp_spark.store.outbox.stage_file import Slice
 
 BY_KEY, BY_POSITION, BY_DIGEST = 0, 1, 2
-"""Ways in which a row is identified."""
+"""Ways in which a row is identified: by its key, its source position or its content."""
 
 HASHED_ROWS_MIN = 4_096
 """Number of rows from which on a stage has a file of hashes.
@@ -104,7 +104,10 @@ def whole_positions(columns: Mapping[str, pa.Array], rows: int) -> np.ndarray | 
 
 
 def row_hashes(columns: Mapping[str, pa.Array], rows: int) -> RowHashes:
-    """Return the identities of ``rows`` rows (:class:`RowHashes`), computed from their columns."""
+    """Return the identities of ``rows`` rows (:class:`RowHashes`), computed from their columns.
+
+    ``columns`` are those of :func:`.plain_columns`.
+    """
     how = _how(columns, rows)
     high, low, content = np.zeros(rows, np.uint64), np.zeros(rows, np.uint64), None
     if "key" in columns:
@@ -143,7 +146,10 @@ def hashes_of(stage: Path) -> Path:
 
 
 def delete_stage(stage: Path) -> None:
-    """Delete the file of a stage, and the file of its hashes."""
+    """Delete the file of a stage, and the file of its hashes, as far as they exist.
+
+    Raises :class:`OSError` if a file cannot be deleted.
+    """
     stage.unlink(missing_ok=True)
     hashes_of(stage).unlink(missing_ok=True)
 
@@ -219,7 +225,7 @@ def _checksum(head: tuple[int, int, int], body: bytes) -> int:
 
 
 class StoredHashes:
-    """Reads the hashes of one stage, in the order of its slices."""
+    """Reads the stored hashes of one stage, in the order of its slices."""
 
     def __init__(self, stage: Path, size: int) -> None:
         """Open the file of hashes. ``size`` is the size of the stage in bytes.
@@ -242,8 +248,9 @@ class StoredHashes:
     def of(self, piece: Slice) -> RowHashes | None:
         """Return the hashes of the next slice of the stage.
 
-        Return ``None`` if the file does not have them. All later calls then return ``None`` too. A
-        damaged file is logged. The slices must be given in their order.
+        Return ``None`` if the file does not have them. All later calls then return ``None`` too,
+        and the caller hashes the rows. A damaged file is logged. The slices must be given in their
+        order.
         """
         if self._file is None:
             return None

@@ -38,10 +38,10 @@ class DeadLetterCounts:
     """
 
     def count(self, connection: sqlite3.Connection) -> None:
-        """Add the dead letters since the last call to :attr:`rows`, and store the counts.
+        """Count the dead letters that were moved since the last call, and store the counts.
 
-        The counts are stored in the caller's transaction. If that transaction fails, the process
-        ends, so the counts in memory are never ahead of the disk.
+        They are added to :attr:`rows`, and stored in the caller's transaction. If that transaction
+        fails, the process ends, so the counts in memory are never ahead of the disk.
         """
         (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM moved").fetchone()
         if last <= self._to:
@@ -61,8 +61,8 @@ class DeadLetterCounts:
 def _read(value: object) -> tuple[int, Mapping[str, int]]:
     """Return the last counted id of ``moved`` and the counts by reason, from the stored value.
 
-    Return (0, no counts) if the value cannot be parsed. All rows of ``moved`` are then counted
-    again.
+    Return 0 and an empty mapping if the value cannot be parsed. All rows of ``moved`` are then
+    counted again.
     """
     try:
         to, rows = json.loads(str(value))

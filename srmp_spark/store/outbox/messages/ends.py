@@ -20,10 +20,10 @@ _CLASS_OF_REASON = {
 
 
 def class_of_end(moved: MovedRow) -> int | None:
-    """Return the message class that states how moved messages ended.
+    """Return the message class that states how moved messages ended, or ``None``.
 
-    Return ``None`` if a peer refused the messages with an HTTP status, or if the row was never a
-    message.
+    ``None`` means that a peer refused the messages with an HTTP status, or that MSMQ has no class
+    for the reason.
     """
     if moved.status is not None:
         return None

@@ -27,7 +27,9 @@ LIVE_FILE = "outbox.live.json"
 class SentRun(NamedTuple):
     """Consecutive messages that were sent equally often, at about the same times.
 
-    ``SENT_TOGETHER_US`` says how close these times are.
+    These times are less than :data:`.SENT_TOGETHER_US` apart
+    (:mod:`srmp_spark.queue_manager.sender.reporting.sendings`). All times are in microseconds since
+    1970, UTC.
     """
 
     first: int
@@ -40,7 +42,10 @@ class SentRun(NamedTuple):
 
 
 class LiveQueue(NamedTuple):
-    """The state of one outgoing queue that only the memory of the sender process has."""
+    """The state of one outgoing queue that only the memory of the sender process has.
+
+    ``unacknowledged`` and ``unread`` are the counts of messages of a stream; 0 for a plain queue.
+    """
 
     state: str
     """The state as ``status`` shows it."""
@@ -74,7 +79,7 @@ def unpack_sent(text: str | None) -> tuple[SentRun, ...]:
 
 
 def write_live(directory: Path, fence: int, queues: Mapping[QueueKey, LiveQueue]) -> None:
-    """Replace the file :data:`LIVE_FILE` with the state of ``queues``.
+    """Replace the file :data:`LIVE_FILE` in ``directory`` with the state of ``queues``.
 
     ``fence`` is the number of the present owner of the outbox. The file is not synced. Raises
     :class:`OSError` if the file cannot be written.
@@ -87,7 +92,7 @@ def write_live(directory: Path, fence: int, queues: Mapping[QueueKey, LiveQueue]
 
 
 def read_live(directory: Path, fence: int) -> dict[QueueKey, LiveQueue]:
-    """Return the state of the queues that the outbox's owner ``fence`` wrote last.
+    """Return the state of each outgoing queue that the owner ``fence`` of the outbox wrote last.
 
     Return an empty mapping if this owner has written no file yet, or the file is incomplete.
     """

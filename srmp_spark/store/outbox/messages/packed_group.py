@@ -51,13 +51,15 @@ where a transaction begins and ends. Without them each row is a transaction of i
 the columns that it does not know. The message is delivered nevertheless.
 """
 ENVELOPE, VIA = "envelope", "via"
-"""Additional columns of a group of forwarded messages.
+"""Names of additional columns of a group of forwarded messages.
 
 The envelope is sent in place of the other columns (:mod:`.forwarded`).
 """
 
 PRIORITY_DEFAULT = 3
-"""MSMQ's own default. Transactional messages are sent with 0 (:meth:`OutgoingStream.message_of`).
+"""Priority of a message that states none: MSMQ's own default.
+
+Transactional messages are sent with 0 (:meth:`OutgoingStream.message_of`).
 """
 
 
@@ -111,7 +113,7 @@ class Packed(NamedTuple):
 def pack_group(batch: pa.RecordBatch) -> Packed:
     """Return the stored form of the rows of ``batch``, without columns that are all null.
 
-    The columns are some of :data:`STORED`, and those of forwarded messages.
+    The columns of ``batch`` are some of :data:`STORED`, and those of forwarded messages.
     """
     keep = [
         index for index, column in enumerate(batch.columns) if column.null_count < batch.num_rows
@@ -129,10 +131,10 @@ def pack_group(batch: pa.RecordBatch) -> Packed:
 
 
 def unpack_group(crc: int, data: bytes, where: str) -> pa.RecordBatch:
-    """Return the rows of a stored group. ``where`` names the group in the error's text.
+    """Return the rows of a stored group, without the columns that are all null.
 
-    Raises :class:`StoreDamagedError` if the checksum does not match, if ``data`` are not bytes, or
-    if the bytes are no Arrow stream.
+    ``where`` names the group in the error's text. Raises :class:`StoreDamagedError` if the checksum
+    does not match, if ``data`` are not bytes, or if the bytes are no Arrow stream.
     """
     if not isinstance(data, bytes) or zlib.crc32(data) != crc:
         raise StoreDamagedError(
@@ -151,10 +153,10 @@ def unpack_group(crc: int, data: bytes, where: str) -> pa.RecordBatch:
 def messages_of(
     batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable[int], shared: Shared
 ) -> list[StoredMessage]:
-    """Return the rows ``indices`` of the group ``batch`` as the messages that are sent.
+    """Return the rows at ``indices`` of the group ``batch`` as the messages that are sent.
 
-    ``serials`` has the serial of each of these rows. Raises :class:`StoreDamagedError` if one of
-    the rows is no message.
+    The messages are in the order of ``indices``. ``serials`` has the serial of each of these rows.
+    Raises :class:`StoreDamagedError` if one of the rows is no message.
     """
     taken = batch if len(indices) == batch.num_rows else batch.take(pa.array(indices, pa.int32()))
     columns: dict[str, list[Any]] = {}
@@ -288,7 +290,7 @@ def _list(text: str | None) -> tuple[str, ...]:
 
 
 def _first(text: str) -> str:
-    """Return the first queue of a list of queues, or the only queue.
+    """Return the first queue in ``text``, which names one queue or several.
 
     Some SRMP elements have room for one queue only (``<via>``, ``<sendTo>``).
     """

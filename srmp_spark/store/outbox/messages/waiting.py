@@ -40,7 +40,7 @@ from srmp_spark.store.outbox.tables.schema import OFFSET_BITS, group_key
 SERIAL_MAX = 2**62
 """A number above every serial."""
 CACHED_GROUPS = 16
-"""Largest number of cached groups: those read last, and not to their end.
+"""Largest number of cached groups: those that were read last, and not to their end.
 
 Each busy destination needs one group. At the limit the oldest group is evicted.
 """
@@ -48,11 +48,18 @@ Each busy destination needs one group. At the limit the oldest group is evicted.
 _log = logging.getLogger(__name__)
 
 DEADLETTER, DEADXACT, JOURNAL = "deadletter$", "deadxact$", "journal$"
-"""Values of ``target``: the system queue that MSMQ would use ([MS-MQDMPR] 3.1.1.2)."""
+"""Names of the system queues that MSMQ would use ([MS-MQDMPR] 3.1.1.2).
+
+They are values of the column ``target`` of the table ``moved``.
+"""
 
 
 class PartRow(NamedTuple):
-    """A database row of the table ``parts``: the rows of one committed batch for one queue."""
+    """A database row of the table ``parts``: the rows of one committed batch for one queue.
+
+    ``first`` and ``last`` are serials, and ``ids_first`` is the number of the first message
+    identifier.
+    """
 
     id: int
     queue_id: int
@@ -68,7 +75,7 @@ class PartRow(NamedTuple):
 
 
 class WaitingRow(NamedTuple):
-    """A waiting message, with its origin."""
+    """A waiting message, with the application, batch and key that it was committed with."""
 
     stored: StoredMessage
     application: str
@@ -79,7 +86,10 @@ class WaitingRow(NamedTuple):
 
 
 class GroupRow(NamedTuple):
-    """A database row of the table ``groups``: up to 256 rows of a part, packed together."""
+    """A database row of the table ``groups``: up to 256 rows of a part, packed together.
+
+    ``gone`` has one byte for each row, 1 if the row is finished; ``None``: no row is finished.
+    """
 
     id: int
     first: int
@@ -97,7 +107,8 @@ class GroupRow(NamedTuple):
     def live(self, first: int, last: int) -> np.ndarray:
         """Return the unfinished rows with offsets ``first`` to ``last``, as indices in the group.
 
-        Both offsets are included. They count from the first row of the part.
+        Both offsets are included, and count from the first row of the part. The array of indices is
+        ascending.
         """
         span = np.arange(max(first, self.first), min(last, self.last) + 1) - self.first
         return span if self.gone is None else span[np.frombuffer(self.gone, np.uint8)[span] == 0]
@@ -136,14 +147,17 @@ class Waiting:
         The sender process sets this attribute.
         """
         self.letters_for: set[str] = set()
-        """Queues of applications for which dead letters were moved.
+        """Queues that applications named, for which dead letters were moved.
 
-        :mod:`.letter_cursors` empties the set when it looks for letters to hand over.
+        :mod:`.letter_cursors` empties the set when it searches for letters to hand over.
         """
         self._cache: OrderedDict[int, pa.RecordBatch] = OrderedDict()
 
     def parts(self, queue_id: int, first: int, last: int) -> Iterator[PartRow]:
-        """Yield the parts that have any serial from ``first`` to ``last`` (included), ascending."""
+        """Yield the parts of a queue that have any of the serials ``first`` to ``last``, ascending.
+
+        Both serials are included. ``queue_id`` is the id in the table ``queues``.
+        """
         rows = self._connection.execute(
             f"SELECT {_PART} FROM parts WHERE queue_id = ? AND last >= ? ORDER BY last",  # noqa: S608  # our own text
             (queue_id, first),
@@ -155,9 +169,9 @@ class Waiting:
             yield part
 
     def groups(self, part: int, first: int, last: int) -> Iterator[GroupRow]:
-        """Yield the groups of a part with any offset from ``first`` to ``last`` (both included).
+        """Yield the groups of a part with any of the offsets ``first`` to ``last``, ascending.
 
-        The groups are ascending.
+        Both offsets are included. ``part`` is the id in the table ``parts``.
         """
         rows = self._connection.execute(
             "SELECT id, first, bytes, data_id, gone FROM groups WHERE id >= ? AND id < ? "
@@ -206,9 +220,9 @@ class Waiting:
     def load(self, load: Load, queue_id: int) -> list[StoredMessage]:
         """Return the waiting messages of a queue that the sending engine asks for with ``load``.
 
-        The limits of ``load`` count, except that one message is returned however large it is. If a
-        group is damaged, the messages before it are returned first. The next call then raises
-        :class:`UnreadableRowsError`.
+        The limits of ``load`` on messages and bytes count, except that one message is returned
+        however large it is. If a group is damaged, the messages before it are returned first. The
+        next call then raises :class:`UnreadableRowsError`.
         """
         found: list[StoredMessage] = []
         room = load.bytes_max
@@ -257,8 +271,9 @@ class Waiting:
     def page(self, key: QueueKey, queue_id: int, after: int, rows_max: int) -> list[WaitingRow]:
         """Return at least ``rows_max`` waiting messages above serial ``after``, or all of them.
 
-        The messages are ascending. The page ends with a whole group. The page is for ``status`` and
-        the Delta state. Raises :class:`StoreDamagedError` if a group is damaged.
+        The messages are ascending. The page ends with a whole group, so it may have more than
+        ``rows_max`` messages. The page is for ``status`` and the Delta state. Raises
+        :class:`StoreDamagedError` if a group is damaged.
         """
         found: list[WaitingRow] = []
         for part in self.parts(queue_id, after + 1, SERIAL_MAX):
@@ -300,8 +315,8 @@ class Waiting:
     ) -> list[tuple[int, int]]:
         """Return the waiting serials of a queue as ascending closed ranges.
 
-        The ranges are of all parts that have a serial from ``low`` to ``high``, both included. With
-        ``final`` only the parts that request final stream receipts count.
+        All serials are returned of each part that has a serial from ``low`` to ``high``, both
+        included. With ``final`` only the parts that request final stream receipts count.
         """
         runs: list[tuple[int, int]] = []
         for part in self.parts(queue_id, low, high):
@@ -329,10 +344,11 @@ class Waiting:
     ) -> None:
         """Delete the finished messages of ``run``, and keep the journal copies that they request.
 
-        [MC-MQSRM] 3.1.5.2.2 describes the journal.
-
-        The whole run of serials is deleted. ``stream`` has the ordinal and the base of the stream.
-        ``position`` is the number of this commit, and ``sent`` the send history of the run.
+        The whole run of serials is deleted. [MC-MQSRM] 3.1.5.2.2 describes the journal. If a group
+        is damaged, its journal copies are lost, and a note is stored in :attr:`damage`. ``stream``
+        has the ordinal and the base of the stream: the number that is subtracted from a serial to
+        get the position in the stream. ``position`` is the number of this commit, and ``sent`` the
+        send history of the run.
         """
         # The list is complete before rows of the table are deleted.
         for part in list(self.parts(queue_id, run.first, run.last)):
@@ -382,8 +398,9 @@ class Waiting:
         """Move the messages that ``letter`` names to the dead letters (table ``moved``).
 
         The target is the queue that their application named, if it is a local transactional queue.
-        Otherwise it is the system's dead-letter queue ([MC-MQSRM] 3.1.5.2.1.2). The other arguments
-        are those of :meth:`finish`.
+        Otherwise it is the system's dead-letter queue ([MC-MQSRM] 3.1.5.2.1.2). If only some rows
+        of a damaged group die, these rows are lost, and a note is stored in :attr:`damage`. The
+        other arguments are those of :meth:`finish`.
         """
         run = letter.run
         system = DEADXACT if run.key.kind == "stream" else DEADLETTER
@@ -431,10 +448,10 @@ class Waiting:
     ) -> None:
         """Move the rows of a part that never entered an outgoing queue to the dead letters.
 
-        The target is the queue that the application named, or the system's. The messages have
-        identifiers from ``ids_first`` on, and no place in a stream. The serials of the messages
-        begin at ``first``. If ``first`` is ``None``, the serials lie below those of all messages
-        that are sent.
+        The target is chosen as in :meth:`bury`. The messages have identifiers from ``ids_first``
+        on, and no place in a stream. ``position`` is the number of this commit. The serials of the
+        messages begin at ``first``. If ``first`` is ``None``, the serials are below 0, and so below
+        those of all messages that are sent.
         """
         first = -part.rows if first is None else first
         system = DEADXACT if part.key.kind == "stream" else DEADLETTER
@@ -465,7 +482,8 @@ class Waiting:
     ) -> pa.RecordBatch | None:
         """Return the rows of a group; if it is damaged, store a note and return ``None``.
 
-        The other data of the transaction must not wait for ever for a damaged group.
+        The note is about the rows ``live`` (indices), with the kind of damage ``what``. The other
+        data of the transaction must not wait for ever for a damaged group.
         """
         try:
             return self.rows_of(group)
@@ -565,8 +583,9 @@ class Waiting:
     def moved(self, after: int, rows_max: int) -> Iterator[Moved]:
         """Yield dead letters and journal copies with ids above ``after`` in ``moved``, ascending.
 
-        The generator ends once ``rows_max`` messages were yielded. A damaged one is yielded without
-        its messages, and logged. So it stops neither the process nor the rows after it.
+        The generator ends once ``rows_max`` messages were yielded, or more. A damaged entry is
+        yielded without its messages, and logged. So it stops neither the process nor the entries
+        after it.
         """
         names = ", ".join(MovedRow._fields[:-1]).replace("size", "bytes")
         found = 0
@@ -663,7 +682,7 @@ class MovedRow(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """One database row of ``moved``, with its messages and their keys."""
+    """One database row of ``moved``, with its messages and the key of each message."""
 
     row: MovedRow
     messages: list[StoredMessage] | None
@@ -695,8 +714,8 @@ def _until_damaged(
 ) -> list[StoredMessage]:
     """Return the messages of the rows ``indices`` before the first one that cannot be read.
 
-    Raises :class:`UnreadableRowsError` if there are no such messages and nothing else was found
-    (``alone``).
+    ``base`` plus an index is the serial of the row. If already the first row is damaged, the result
+    is empty; with ``alone``, :class:`UnreadableRowsError` is raised instead.
     """
     found: list[StoredMessage] = []
     for index in indices:

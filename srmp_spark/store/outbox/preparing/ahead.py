@@ -15,7 +15,7 @@ AHEAD_MAX = 2
 """Largest number of finished chunks that wait to be written.
 
 Each chunk takes up to ``CHUNK_BYTES`` of memory, and one chunk is enough to keep the writer busy.
-At the limit the thread that makes chunks waits.
+At the limit the thread that makes chunks waits, with one more chunk in hand.
 """
 
 _T = TypeVar("_T")
@@ -24,9 +24,9 @@ _T = TypeVar("_T")
 def ahead(items: Iterator[_T], name: str) -> Generator[_T]:
     """Yield the items of ``items``, which a thread of its own makes ahead of the caller.
 
-    The thread is at most :data:`AHEAD_MAX` items ahead. If ``items`` raises an error, this
-    generator raises the same error at the same place. Closing this generator closes ``items`` in
-    that thread, and waits for the thread to end.
+    At most :data:`AHEAD_MAX` items wait for the caller. ``name`` is the name of the thread. If
+    ``items`` raises an error, this generator raises the same error at the same place. Closing this
+    generator closes ``items`` in that thread, and waits for the thread to end.
     """
     ready: queue.Queue[tuple[_T | None, BaseException | None, bool]] = queue.Queue(AHEAD_MAX)
     unwanted = threading.Event()

@@ -17,7 +17,10 @@ from srmp_spark.store.outbox.preparing.scan import Scan
 
 
 class BatchOrder:
-    """Computes the order in which the rows of one batch are sent."""
+    """Computes the order in which the rows of one batch are sent.
+
+    Call :meth:`work` first, :meth:`rank` as often as needed, and :meth:`of` last.
+    """
 
     def __init__(self, scan: Scan) -> None:
         self._scan = scan
@@ -62,7 +65,10 @@ class BatchOrder:
             self._place = place
 
     def rank(self, rows: np.ndarray) -> np.ndarray:
-        """Return an array with the place of each of ``rows`` in the order of the whole batch."""
+        """Return an array with the place of each of ``rows`` (row numbers) in the order of sending.
+
+        The places count all rows of the batch.
+        """
         if self._place is None:
             if is_large(self._scan.rows):
                 return rows
@@ -73,7 +79,7 @@ class BatchOrder:
         return ranked
 
     def of(self, new: np.ndarray) -> Generator[None, None, np.ndarray]:
-        """Return the numbers of the rows that the mask ``new`` selects, in the order of sending.
+        """Return the row numbers that the mask ``new`` selects, in the order of sending.
 
         The work is done in steps, and the array is the result of the generator. Call this method
         once and last, because it releases the order.

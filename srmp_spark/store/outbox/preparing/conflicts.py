@@ -28,7 +28,7 @@ from srmp_spark.store.outbox.identity.row_hashes import BY_KEY, BY_POSITION
 from srmp_spark.store.outbox.preparing.scan import Scan
 
 LETTERS = "dead letters\n"
-"""Stands in place of a batch's name in the scope of the dead letters of a destination.
+"""Text in place of a batch's name in the scope of the dead letters of a destination.
 
 No batch has this name, because the name contains a line break, which is not printable.
 """
@@ -78,7 +78,8 @@ class Identified(Protocol):
 class Conflicting(NamedTuple):
     """The conflicting rows of one destination that are all identified in one way.
 
-    The rows are identified by key or by position.
+    ``how`` is BY_KEY or BY_POSITION (:mod:`.row_hashes`). ``rows`` has row numbers, ``high`` and
+    ``low`` the two halves of each identity, and ``content`` the content marks.
     """
 
     destination: str
@@ -91,7 +92,8 @@ class Conflicting(NamedTuple):
     def hashes(self, start: int, end: int) -> np.ndarray:
         """Return the identities of the dead letters for the rows from ``start`` to before ``end``.
 
-        Each identity is two unsigned numbers, made of the row's key or position and its content.
+        Each identity is a line of two unsigned numbers, made of the row's key or position and its
+        content.
         """
         base = blake2b(struct.pack("<B", self.how), digest_size=HASH_BYTES, person=b"srmp-conflict")
         fields = np.stack(
@@ -111,8 +113,8 @@ class Conflicts:
     def __init__(self, mask: np.ndarray, *, keeps: bool) -> None:
         """Begin without conflicts.
 
-        ``mask`` has a zero for each row of the batch. ``keeps`` says that the caller will call
-        :meth:`take`.
+        ``mask`` has a zero for each row of the batch, and is changed by :meth:`add`. ``keeps`` says
+        that the caller will call :meth:`take`.
         """
         self.mask = mask
         """Mask of the rows that are conflicts, by row number."""
@@ -137,8 +139,9 @@ class Conflicts:
     ) -> None:
         """Record the rows of ``part`` that are conflicts.
 
-        ``differs`` is a mask of these rows. ``content`` has the content mark of each row. ``found``
-        is a mask of rows whose identity was known before the batch.
+        ``differs`` is a mask of these rows, by index in ``part``. ``content`` has the content mark
+        of each row of ``part``. ``found`` is a mask of its rows whose identity was known before the
+        batch.
         """
         rows = part.rows[differs]
         self.mask[rows] = True
@@ -157,19 +160,21 @@ class Conflicts:
             self._first = first, None if found[index] else int(part.rows[lead])
 
     def note_twice(self, part: Identified, twice: np.ndarray, scan: Scan) -> None:
-        """Record the first two rows of the batch that share one source position and one content.
+        """Record two rows of the batch that share one source position and one content.
 
-        ``twice`` is a mask of rows that repeat the row before them. Rows that are identified
-        otherwise are ignored. :meth:`refuse` refuses such rows too.
+        ``twice`` is a mask of rows of ``part`` that repeat the row before them. Only the first two
+        such rows are kept. Rows with a key or a digest are ignored. :meth:`refuse` refuses the
+        batch because of them.
         """
         found = np.flatnonzero(twice)
         if self._twice is None and len(found) and scan.how[part.rows[found[0]]] == BY_POSITION:
             self._twice = int(part.rows[found[0] - 1]), int(part.rows[found[0]])
 
     def refuse(self, scan: Scan, name: NameRow) -> None:
-        """Raise :class:`BatchError` (409 or 400) if the batch has a conflict.
+        """Raise :class:`BatchError` if the batch has a conflict (409).
 
-        Two rows of the batch with one source position and one content are refused too.
+        Two rows of the batch with one source position and one content are refused too (400).
+        ``name`` describes a row for the text of the error.
         """
         if self._first is not None:
             row, other = self._first

@@ -68,7 +68,10 @@ assert {KINDS[name] for name in _SHOWN} <= {BYTES, TEXT, INT, TIME}
 
 
 class Incoming(NamedTuple):
-    """A message that was accepted in order to forward it."""
+    """A message that was accepted in order to forward it.
+
+    ``via`` is the value of the HTTP header ``Via`` with which the message is sent.
+    """
 
     message: Message
     to: str
@@ -86,7 +89,7 @@ class Incoming(NamedTuple):
 
 
 class Unsendable(NamedTuple):
-    """A row of the log that cannot be forwarded."""
+    """A row of the log that cannot be forwarded, and the reason ``why``."""
 
     to: str
     """The destination of the row, as far as it is known."""
@@ -96,7 +99,7 @@ class Unsendable(NamedTuple):
 
 
 class CursorMovedError(SrmpSparkError):
-    """The log was read from a place that is not the stored cursor.
+    """The log was read from another place than that of the stored cursor.
 
     The caller continues reading at :attr:`stored`.
     """
@@ -136,8 +139,8 @@ class ForwardedBatch:
         """Begin with rows of the log, in their order.
 
         ``since`` is the cursor that the rows were read from, and ``to`` the cursor after them.
-        ``at`` is the wall clock in microseconds. Raises :class:`CursorMovedError` if ``since`` is
-        not the stored cursor.
+        ``at`` is the wall clock in microseconds since 1970, UTC. Raises :class:`CursorMovedError`
+        if ``since`` is not the stored cursor.
         """
         if (stored := read_to(database)) != since:
             raise CursorMovedError(stored, since)
@@ -153,7 +156,7 @@ class ForwardedBatch:
         self._unsendable: list[Unsendable] = []
 
     def step(self) -> bool:
-        """Pack all rows, and return True, because there is no further step.
+        """Pack all rows in memory, and return True, because there is no further step.
 
         The log is read in pieces of few messages. Raises :class:`BatchError` (503) if the disk is
         full.
@@ -234,8 +237,9 @@ class ForwardedBatch:
     ) -> Numbered:
         """Return the batch with its serials and message identifiers, for :meth:`.Outbox.write`.
 
-        Raises :class:`LocalProtocolError` if the serials were assigned to other rows, or if a part
-        found no room.
+        ``ids_first`` is the first reserved message identifier, and ``enqueued`` has the engine's
+        answer for each of :attr:`parts`. Raises :class:`LocalProtocolError` if the serials were
+        assigned to other rows, or if a part found no room.
         """
         if unsent:
             raise LocalProtocolError(
@@ -254,7 +258,9 @@ class ForwardedBatch:
     ) -> None:
         """Write messages, dead letters and the cursor of the log, in the caller's transaction.
 
-        Raises :class:`CursorMovedError` if the stored cursor is not ``since`` any longer.
+        ``numbered`` has the serials and identifiers, and ``queue_ids`` the ids of the outgoing
+        queues in the table ``queues``. Raises :class:`CursorMovedError` if the stored cursor is not
+        ``since`` any longer.
         """
         ids_first = numbered.ids_first
         for part, given in zip(self.parts, numbered.enqueued, strict=True):
@@ -286,9 +292,9 @@ class ForwardedBatch:
             raise_format(connection, FORMAT_FORWARDED)
 
     def _bury(self, connection: sqlite3.Connection, row: Unsendable, number: int) -> None:
-        """Store a row of the log as a dead letter, and log the reason.
+        """Store a row of the log as a dead letter in the caller's transaction, and log the reason.
 
-        ``number`` is the number of its message identifier.
+        ``number`` is the message identifier (a number) that the dead letter gets.
         """
         why = f"row {row.sequence} of {FORWARD_QUEUE} cannot be forwarded: {row.why}"
         _log.error(

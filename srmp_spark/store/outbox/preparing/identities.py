@@ -60,7 +60,10 @@ _CONTENTS = "INSERT OR REPLACE INTO position_contents VALUES (?, ?, ?, ?, ?, ?)"
 
 
 class _Fresh(NamedTuple):
-    """New identities of one scope that must be stored, ascending, at most one chunk."""
+    """New identities of one scope that must be stored, ascending, at most one chunk.
+
+    ``high`` and ``low`` are the two halves of each.
+    """
 
     scope: int
     high: np.ndarray
@@ -108,9 +111,9 @@ class _Span(NamedTuple):
         )
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """Return (start, end before) of pieces of about a chunk of rows, as indices.
+        """Return an iterator over (start, end) of pieces of about a chunk of rows, as indices.
 
-        All rows with one identity are in the same piece.
+        ``end`` is excluded. All rows with one identity are in the same piece.
         """
         starts = (
             np.flatnonzero(~self.same)[::CHUNK_ROWS].tolist()
@@ -121,7 +124,10 @@ class _Span(NamedTuple):
 
 
 class Identities:
-    """Decides which rows of a batch are new, repeats or conflicts, and stores the new ones."""
+    """Decides which rows of a batch are new, repeats or conflicts, and stores the new ones.
+
+    Call :meth:`decide` first, and :meth:`store` and :meth:`store_contents` last.
+    """
 
     known: np.ndarray
     """Mask of the rows that are repeats, by row number. Set by :meth:`decide`."""
@@ -147,8 +153,10 @@ class Identities:
     ) -> None:
         """Begin with nothing decided.
 
-        ``writes`` may be flushed at any time. ``last`` is written in the transaction that makes the
-        batch count. ``wants_letters`` says that conflicts become dead letters.
+        ``batch_no`` is the number of the batch, and ``at`` the retention clock, by which the
+        identities grow old. ``writes`` may be flushed at any time. ``last`` is written in the
+        transaction that makes the batch count. ``wants_letters`` says that conflicts become dead
+        letters.
         """
         self._database = database
         self._connection = database.connection
@@ -165,9 +173,9 @@ class Identities:
         """Decide for all rows, in steps, whether each is new, a repeat or a conflict.
 
         The module says when a row is new, a repeat or a conflict. Afterwards :attr:`known` and
-        :attr:`conflicts` are complete.
-
-        ``rank`` returns the places of rows in the order of the batch.
+        :attr:`conflicts` are complete. ``rank`` returns the places of rows in the order of sending.
+        Raises :class:`BatchError` (503) if the disk has no room for a large batch, and
+        :class:`StoreDamagedError` if a stored content cannot be read.
         """
         self.known = scan.zeros(bool)
         self.conflicts = Conflicts(scan.zeros(bool), keeps=self._wants_letters)
@@ -234,9 +242,9 @@ class Identities:
         return new
 
     def find_letters(self) -> Iterator[None]:
-        """Mark the conflicts since the last call that are no dead letters yet in :attr:`letters`.
+        """Mark in :attr:`letters` the conflicts since the last call that are no dead letters yet.
 
-        The work is done in steps.
+        The work is done in steps. Of equal conflicts of the batch only the first one is marked.
         """
         for part in self.conflicts.take():
             count = len(part.rows)
@@ -285,9 +293,9 @@ class Identities:
         return False
 
     def store(self) -> Iterator[None]:
-        """Add the new identities to the writes of the batch, one chunk in each step.
+        """Add the new identities to ``writes``, one chunk in each step.
 
-        Call the method after :meth:`decide`.
+        Call the method after :meth:`decide`, and iterate over it until it ends.
         """
         for scope, high, low, content in self._fresh:
             hashes = _packed(high, low)
@@ -310,7 +318,7 @@ class Identities:
         self._fresh = []
 
     def store_contents(self, scan: Scan) -> Iterator[None]:
-        """Add the content marks of the new positions to the writes of the batch, in steps.
+        """Add the content marks of the new positions to ``writes``, in steps.
 
         Call the method after the rows have their marks (:meth:`.Scan.mark_all`).
         """
@@ -331,9 +339,10 @@ class Identities:
         self._unmarked = []
 
     def _scope(self, destination: str, batch: str) -> tuple[int, bool]:
-        """Return the number of a scope (see the module), and whether the scope is certainly empty.
+        """Return the number of a scope, and whether the scope certainly has no stored hashes.
 
-        ``batch`` is empty for keys and positions. A scope that does not exist is made.
+        A scope is that of the module: application, destination and ``batch``, which is empty for
+        keys and positions. A scope that does not exist is made.
         """
         made = self._made.get((destination, batch))
         if made is not None:
@@ -403,7 +412,11 @@ class Identities:
     def _stored(
         self, span: _Span, upper: np.ndarray, lower: np.ndarray
     ) -> list[tuple[int, bytes | None]]:
-        """Return a pair (index, content) for each of these hashes that is stored in the scope."""
+        """Return the stored ones of these hashes as pairs: index in ``upper``, and stored content.
+
+        ``upper`` and ``lower`` are the halves of the hashes. The content is ``None`` if none is
+        stored.
+        """
         if span.is_new:
             return []
         asked = {"scope": span.scope, "hashes": _packed(upper, lower), "count": len(upper)}
@@ -426,7 +439,11 @@ class Identities:
     def _block(
         self, part: _Span, source: int, block: int, offsets: np.ndarray, scan: Scan
     ) -> Iterator[None]:
-        """Decide about rows whose source positions are all in one block of :mod:`.positions`."""
+        """Decide, in steps, about rows whose source positions are all in one block.
+
+        ``source`` and ``block`` are the numbers of :mod:`.positions`, and ``offsets`` the offsets
+        of the rows in the block.
+        """
         row = self._connection.execute(
             "SELECT known FROM positions WHERE scope_id = ? AND source_id = ? AND block = ?",
             (part.scope, source, block),
@@ -466,11 +483,13 @@ class Identities:
     def _settle(
         self, part: _Span, content: np.ndarray, found: np.ndarray, wanted: np.ndarray, scan: Scan
     ) -> None:
-        """Distinguish the repeats of ``part`` from its conflicts, and note both.
+        """Note which rows of ``part`` are repeats and which are conflicts.
 
-        ``found`` and ``wanted`` have one value for each key or position of ``part``: whether it was
-        known before the batch, and the content that it belongs to. ``content`` has one value for
-        each row.
+        A row is a repeat if its identity was known or occurred before in the batch, and belongs to
+        the same content. It is a conflict if the identity belongs to another content. ``found`` and
+        ``wanted`` have one value for each distinct identity of ``part``: whether it was known
+        before the batch, and the content that it belongs to. ``content`` has the content of each
+        row of ``part``. The results go into :attr:`known` and :attr:`conflicts`.
         """
         of = np.cumsum(~part.same) - 1 if part.same.any() else slice(None)
         differs = content != wanted[of]
@@ -531,7 +550,8 @@ def _content(scan: Scan) -> np.ndarray:
 def source_numbers(database: OutboxDatabase, last: Writes) -> Callable[[str, str, str], int]:
     """Return a function that returns the number of a source (queue_manager, epoch, queue).
 
-    The function adds new sources to ``last``, which is written in the last transaction.
+    A source is the log of one queue in one epoch. The function adds new sources to ``last``, which
+    is written in the last transaction.
     """
     known: dict[tuple[str, str, str], int] = {}
 

@@ -1,6 +1,6 @@
 """Delete what a batch that does not count has written, at open or after a refusal.
 
-Hashes of its rows are deleted too.
+These are its groups, its parts, the hashes of its rows, and its own row.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ CONTENTS_AT_ONCE = 256
 
 
 def delete_leftovers(database: OutboxDatabase, sorting: Path) -> int:
-    """Delete what uncommitted batches wrote, and the folder ``sorting``.
+    """Delete the rows that uncommitted batches wrote, and the folder ``sorting``.
 
-    Return the number of these batches. All work is done before the function returns.
+    The work is done in several transactions before the function returns. Return the number of these
+    batches.
     """
     shutil.rmtree(sorting, ignore_errors=True)
     numbers = database.connection.execute("SELECT no FROM batches WHERE NOT committed").fetchall()
@@ -35,9 +36,9 @@ def delete_leftovers(database: OutboxDatabase, sorting: Path) -> int:
 
 
 def delete_batch_in_steps(database: OutboxDatabase, number: int) -> Generator[None]:
-    """Delete what batch ``number`` wrote before it counted, and at last its own row.
+    """Delete the rows that batch ``number`` wrote before it counted, and at last its own row.
 
-    Each step is a small transaction.
+    Each step is a small transaction. Iterate over the generator until it ends.
     """
     connection = database.connection
     parts = connection.execute(
@@ -77,8 +78,8 @@ def delete_groups(database: OutboxDatabase, part: int) -> bool:
 def forget_contents(database: OutboxDatabase, number: int) -> bool:
     """Delete up to CONTENTS_AT_ONCE records of contents that batch ``number`` stored.
 
-    The contents are those of source positions (:mod:`.positions`). Return whether there may be
-    more.
+    The contents are those of source positions (:mod:`.positions`). They are deleted in a
+    transaction of its own. Return whether there may be more.
     """
     rows = database.connection.execute(
         "SELECT scope_id, source_id, block, batch_no FROM position_contents WHERE "
@@ -96,9 +97,10 @@ def forget_contents(database: OutboxDatabase, number: int) -> bool:
 
 
 def forget_identities(database: OutboxDatabase, number: int) -> bool:
-    """Delete one chunk of the keys and digests that batch ``number`` stored, in a transaction.
+    """Delete one chunk of the keys and digests that batch ``number`` stored.
 
-    Return whether there was a chunk to delete.
+    They are deleted in a transaction of its own, with their scope if it is empty then. Return
+    whether there was a chunk to delete.
     """
     connection = database.connection
     row = connection.execute(
@@ -124,7 +126,8 @@ def forget_identities(database: OutboxDatabase, number: int) -> bool:
 def forget_scope(connection: sqlite3.Connection, scope: int) -> None:
     """Delete a scope (:mod:`.identities`) if it has no more identities and positions.
 
-    Scopes must not pile up, because each batch write of Spark may have an application of its own.
+    The function runs in the caller's transaction. Scopes must not pile up, because each batch write
+    of Spark may have an application of its own.
     """
     connection.execute(
         "DELETE FROM scopes WHERE id = :id AND NOT EXISTS (SELECT 1 FROM identities WHERE "

@@ -52,9 +52,10 @@ def sortable(array: pa.Array) -> pa.Array:
 
 
 def places(queue: np.ndarray, order: Sequence[Sequence[pa.Array]], new: np.ndarray) -> np.ndarray:
-    """Return the numbers of the rows that the mask ``new`` selects, in the order of sending.
+    """Return the row numbers that the mask ``new`` selects, in the order of sending.
 
-    Rows are sorted by ``queue`` (indices of queues), then by the columns ``order``, then by number.
+    Rows are sorted by ``queue`` (indices of queues), then by the columns ``order``, with nulls
+    first, then by row number. ``order`` has the pieces of each column.
     """
     keys = [pa.array(queue)] if queue.any() else []
     for chunks in order:
@@ -76,16 +77,20 @@ def places(queue: np.ndarray, order: Sequence[Sequence[pa.Array]], new: np.ndarr
 
 
 def is_in_order(rows: np.ndarray) -> bool:
-    """Return whether the row numbers ``rows`` ascend: the order of sending is the staged order."""
+    """Return whether the row numbers ``rows`` ascend.
+
+    Then the order of sending is the order in which the rows were staged.
+    """
     return all(
         bool((rows[span][1:] > rows[span][:-1]).all()) for span in blocks(len(rows))
     ) and all(rows[span.start - 1] < rows[span.start] for span in blocks(len(rows)) if span.start)
 
 
 class Buckets:
-    """Puts the rows of a batch in order with buckets: files of neighbouring places.
+    """Puts the rows of a batch in order with buckets: files of rows with neighbouring places.
 
-    ``rows`` is the result of :func:`places`, and ``size`` has the bytes of each row of the batch.
+    ``rows`` is the result of :func:`places`, ``size`` has the bytes of each row of the batch, and
+    ``total`` is the number of all rows. The length of the object is the number of buckets.
     """
 
     def __init__(self, folder: Path, rows: np.ndarray, size: np.ndarray, total: int) -> None:
@@ -113,10 +118,10 @@ class Buckets:
         return len(self._firsts)
 
     def add(self, numbers: np.ndarray, batch: pa.RecordBatch) -> bool:
-        """Add rows of the batch, given by their numbers.
+        """Add the rows of ``batch``, whose row numbers are ``numbers``.
 
         Rows are collected up to DEAL_BYTES and then written (:meth:`deal`). Return whether all
-        added rows are written now.
+        added rows are written now. Raises :class:`OSError` if a file cannot be written.
         """
         self._waiting.append((self._place[numbers], batch))
         self._waiting_bytes += batch.nbytes
@@ -154,7 +159,7 @@ class Buckets:
     def in_order(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows in the order of sending, one record batch for each bucket.
 
-        Call :meth:`deal` before. The file of each bucket is deleted when it was read.
+        Call :meth:`deal` before. The file of each bucket is deleted after it was read.
         """
         for file, writer in self._files.values():
             writer.close()

@@ -82,10 +82,10 @@ class Transactions:
 def stored_rows(
     piece: Piece, new: np.ndarray, addresses: Addresses, transactions: Transactions | None
 ) -> pa.RecordBatch:
-    """Return the rows of ``piece`` that the mask ``new`` selects, as they are stored.
+    """Return the rows of ``piece`` that the mask ``new`` selects, in the form of a group.
 
     The columns are those of :data:`.STORED`. ``new`` has one value for each row of the piece.
-    ``transactions`` fills the columns ``first`` and ``last``.
+    ``transactions`` fills the columns ``first`` and ``last``; without it they are null.
     """
     columns, rows = piece.slice.columns, piece.slice.rows
     arrays: dict[str, pa.Array] = {
@@ -116,7 +116,7 @@ def _bare(address: str) -> str:
 class Packer:
     """Cuts the rows of a batch, given in the order of sending, into groups.
 
-    ``parts`` are in the order of their queues in the batch.
+    ``parts`` are all parts of the rows, in the order of their queues in the batch.
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:

@@ -75,21 +75,24 @@ class CommitResult(NamedTuple):
 
     new: int
     known: int
-    """Rows that were sent before, or that occur in the batch twice with one key."""
+    """Rows that were sent before, or that occur in the batch twice with one key or position."""
     conflicts: int = 0
-    """Rows that were not sent, because other content has their key or position (:mod:`.conflicts`).
+    """Rows that were not sent as messages, because other content has their key or position.
+
+    See :mod:`.conflicts`.
     """
 
 
 class Prepared(Protocol):
     """Rows that become outgoing messages in one transaction.
 
-    Examples are a batch of a sink, and messages that are forwarded (:mod:`.forwarded`).
+    Examples are a batch of a sink, and messages that are forwarded (:mod:`.forwarded`). Call
+    :meth:`step` until it returns True, then :meth:`numbered`, and :meth:`.Outbox.write`.
     """
 
     @property
     def parts(self) -> Sequence[Part]:
-        """Return the descriptions of the rows that are sent, one or more parts for each queue."""
+        """Return the parts of the rows that are sent, one or more for each outgoing queue."""
 
     @property
     def result(self) -> CommitResult | None:
@@ -97,11 +100,14 @@ class Prepared(Protocol):
 
     @property
     def stages(self) -> Sequence[StageRow]:
-        """Return the stages that are deleted when the batch counts."""
+        """Return the stages of the batch, which are deleted when the batch counts."""
 
     @property
     def lost(self) -> Sequence[StageRow]:
-        """Return the stages of lost attempts, which are deleted when the batch counts."""
+        """Return the stages of lost attempts (:meth:`.Stages.lost`).
+
+        They are deleted when the batch counts.
+        """
 
     @property
     def identifiers(self) -> int:
@@ -109,39 +115,40 @@ class Prepared(Protocol):
 
     @property
     def letters(self) -> int:
-        """Return how many dead letters the batch makes."""
+        """Return how many conflicts (:mod:`.conflicts`) become dead letters."""
 
     @property
     def unwritten_bytes(self) -> int:
         """Return about how many bytes the last transaction must write."""
 
     def step(self) -> bool:
-        """Do one step of the preparation; return whether it was the last step."""
+        """Do one step of the preparation; return whether all steps are done."""
 
     def numbered(
         self, ids_first: int, enqueued: Sequence[Enqueued], unsent: AbstractSet[int] = frozenset()
     ) -> Numbered:
         """Return the batch with its serials and message identifiers, for :meth:`.Outbox.write`.
 
-        ``unsent`` has the numbers of parts that found no room, and enter no queue.
+        ``ids_first`` is the first reserved message identifier, and ``enqueued`` has the engine's
+        answer for each of :attr:`parts`. ``unsent`` has the numbers of parts that found no room,
+        and enter no queue.
         """
 
     def write_last(
         self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
     ) -> None:
-        """Write the last part of the batch in the caller's transaction.
+        """Write what makes the batch count, in the caller's transaction.
 
-        The part is the row of the batch in ``batches``, the identities that are not written yet,
-        and the place of each part in its outgoing queue. With the commit of the transaction the
-        rows become messages. ``queue_ids`` has the ids of the outgoing queues in the table
-        ``queues``.
+        That is the row of the batch in ``batches``, the identities that are not written yet, and
+        the serials of each part in its outgoing queue. With the commit of the transaction the rows
+        become messages. ``queue_ids`` has the ids of the outgoing queues in the table ``queues``.
         """
 
     def abort_step(self) -> bool:
-        """Delete one piece of what the batch wrote; return whether it was the last step."""
+        """Delete one piece of what the batch wrote; return whether all of it is deleted."""
 
     def end(self) -> None:
-        """Release what the preparation holds, because the batch counts now or never will."""
+        """Release files and memory, because the batch counts now or never will."""
 
 
 class Numbered(NamedTuple):
@@ -167,10 +174,10 @@ _OF_QUERY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:(?=[0-9]+\Z)"
 
 
 def shown_batch(batch: str) -> str:
-    """Return the name of a batch for the state tables.
+    """Return the name of a batch as the state tables show it.
 
-    A batch ``QUERY:NUMBER`` is a micro-batch of a named application, and is shown as its number
-    alone.
+    A batch ``QUERY:NUMBER`` is a micro-batch of an application with a name, and is shown as
+    ``NUMBER``. Any other name is shown as it is.
     """
     return _OF_QUERY.sub("", batch, count=1) if _OF_QUERY.match(batch) else batch
 
@@ -203,11 +210,12 @@ class Preparation:
         on_conflict: str = FAIL,
         loops: Loops | None = None,
     ) -> None:
-        """Begin a commit of ``stages``.
+        """Begin a commit of ``stages``; nothing is written before :meth:`step`.
 
         ``at`` is the wall clock, and ``known_since`` the retention clock, by which identities grow
-        old. ``on_conflict`` is one of :data:`.errors.ON_CONFLICT`. ``loops`` finds rows that must
-        not be sent, or is ``None`` if all may be sent.
+        old, both in microseconds since 1970, UTC. ``on_end`` is called by :meth:`end`.
+        ``on_conflict`` is one of :data:`.errors.ON_CONFLICT`. ``loops`` finds rows that must not be
+        sent, or is ``None`` if all may be sent.
         """
         self.application, self.batch = application, batch
         self.stages = stages
@@ -247,11 +255,11 @@ class Preparation:
         return self.result is not None
 
     def step(self) -> bool:
-        """Work on about one chunk of rows, and write what is collected if it is much.
+        """Work on about one chunk of rows; return whether all steps are done.
 
-        Return whether all steps are done.
-
-        Raises :class:`BatchError` if the batch is refused. Call :meth:`abort` then.
+        Collected statements are written in a transaction of its own once they reach CHUNK_BYTES.
+        Raises :class:`BatchError` if the batch is refused; call :meth:`abort` then. Raises
+        :class:`StoreSyncError` after a failed write.
         """
         try:
             next(self._steps)
@@ -263,7 +271,10 @@ class Preparation:
         return False
 
     def run(self) -> Preparation:
-        """Call :meth:`step` until all steps are done, and return this object."""
+        """Call :meth:`step` until all steps are done, and return this object.
+
+        Raises the errors of :meth:`step`.
+        """
         while not self.step():
             pass
         return self
@@ -391,11 +402,10 @@ class Preparation:
         _only([stage.dead_letter for stage in self.stages], "dead_letter")
 
     def _beside(self, chunks: Generator[list[Group]]) -> Generator[list[Group]]:
-        """Return a generator of the chunks; another thread makes those of a large batch.
+        """Return a generator of the chunks, which another thread makes for a large batch.
 
-        The chunks of a small batch are made in this thread.
-
-        See :func:`.ahead`.
+        Large is at least CHUNK_BYTES. The chunks of a small batch are made in this thread. See
+        :func:`.ahead`.
         """
         return ahead(chunks, "packing") if self._is_large else chunks
 
@@ -532,7 +542,7 @@ class Preparation:
         """Yield packed groups of the rows in ``order``, one chunk of groups at a time.
 
         ``new`` is a mask of the same rows. With ``alone`` no transactions are marked. This
-        generator runs in another thread, so it must not use the database.
+        generator may run in another thread, so it must not use the database.
         """
         transactions = None
         if scan.transaction is not None and not alone:
@@ -619,9 +629,11 @@ class Preparation:
     def write_last(
         self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
     ) -> None:
-        """Write the last part of the batch in the caller's transaction (:meth:`.Outbox.write`).
+        """Write what makes the batch count, in the caller's transaction (:meth:`.Outbox.write`).
 
-        With the commit of the transaction the rows of the batch become messages.
+        See :meth:`Prepared.write_last`. The conflicts become dead letters, and so do the rows of
+        parts that found no room. The rows of the table ``stages`` for this batch and its lost
+        attempts are deleted.
         """
         assert self.result is not None, "numbered() has seen it"
         if self._has_marked:
@@ -678,16 +690,13 @@ class Preparation:
     def abort(self) -> None:
         """Delete what the batch wrote before it counted. The stages stay.
 
-        After the batch was committed, or a first call, the method does nothing.
+        After the batch was committed, or after an earlier call, the method does nothing.
         """
         while not self.abort_step():
             pass
 
     def abort_step(self) -> bool:
-        """Do one step of :meth:`abort`, at most one transaction.
-
-        Return whether it was the last step.
-        """
+        """Do one step of :meth:`abort`, at most one transaction; return whether it was the last."""
         if not self._ended:
             self.end()
             self._deletion = (
@@ -703,7 +712,7 @@ class Preparation:
         return False
 
     def end(self) -> None:
-        """Release what the preparation holds, because the batch counts now or never will.
+        """Release files and memory, because the batch counts now or never will.
 
         The files below ``sorting`` are deleted. Rows in the database are not.
         """
@@ -716,7 +725,7 @@ class Preparation:
 
     @property
     def letters(self) -> int:
-        """Return how many rows become dead letters."""
+        """Return how many rows become dead letters because they are conflicts."""
         return sum(part.rows for part, _ in self._letters)
 
     @property
@@ -741,7 +750,10 @@ class Preparation:
 
 
 def _name(scan: Scan, number: int) -> str:
-    """Return a text that names a row by its place and its key or position, for an error."""
+    """Return a text that names a row by its place and its key or position, for an error.
+
+    ``number`` is the row number. The stages are read to find the row.
+    """
     for piece in scan.pieces():
         if piece.first <= number < piece.first + piece.slice.rows:
             row = number - piece.first

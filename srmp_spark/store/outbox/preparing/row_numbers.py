@@ -34,7 +34,8 @@ def is_large(rows: int) -> bool:
 def zeros(rows: int, dtype: type, folder: Path) -> np.ndarray:
     """Return an array of ``rows`` zeros, in a mapped file below ``folder`` if it is large.
 
-    Raises :class:`BatchError` if the disk is full.
+    The file has no name, and is gone with the array. Raises :class:`BatchError` (503) if the disk
+    is full.
     """
     if not is_large(rows):
         return np.zeros(rows, dtype)

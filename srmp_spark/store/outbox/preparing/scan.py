@@ -52,7 +52,11 @@ class Piece(NamedTuple):
 
 
 class Scan:
-    """Collects numbers about each row of a batch, in arrays by row number."""
+    """Collects numbers about each row of a batch, in arrays by row number.
+
+    ``queue`` and ``scope`` have indices, ``size`` has bytes, and ``how`` the way in which each row
+    is identified (:mod:`.row_hashes`).
+    """
 
     def __init__(
         self,
@@ -141,7 +145,10 @@ class Scan:
         )
 
     def forget(self) -> None:
-        """Release the arrays that only identities and order need, after both are computed."""
+        """Release the arrays that only identities and order need.
+
+        Call this after both are computed.
+        """
         self.high = self.low = np.zeros(0, np.uint64)
         self.hashed = np.zeros(0, np.uint64)
         self.how, self.scope, self.content, self.order = (
@@ -154,8 +161,9 @@ class Scan:
     def pieces(self, *, hashed: bool = False) -> Iterator[Piece]:
         """Yield all rows as slices of the stages (:class:`Piece`), in the order of their numbers.
 
-        ``hashed`` adds the stored hashes of the stages, except of a stage with lists of
-        destinations.
+        Rows with several destinations are expanded. ``hashed`` adds the stored hashes of the stages
+        (:class:`.StoredHashes`), except of a stage with lists of destinations. Raises
+        :class:`BatchError` (400) if a stage cannot be read.
         """
         at = 0
         for partition, stage in self._stages:
@@ -177,9 +185,10 @@ class Scan:
             stage.release()
 
     def take(self, piece: Piece) -> None:
-        """Store the numbers about the rows of ``piece`` in the arrays of this object.
+        """Compute the numbers about the rows of ``piece``, and store them in the arrays.
 
-        Raises :class:`BatchError` if the batch has more than BATCH_DESTINATIONS_MAX destinations.
+        Raises :class:`BatchError` (400) if the batch has more than BATCH_DESTINATIONS_MAX
+        destinations.
         """
         columns, rows = piece.slice.columns, piece.slice.rows
         span = slice(piece.first, piece.first + rows)
@@ -206,9 +215,9 @@ class Scan:
             chunks.append(column)
 
     def mark(self, piece: Piece) -> None:
-        """Compute the content marks of the rows of ``piece``, unless all marks are computed.
+        """Compute the content marks of the rows of ``piece``, into :attr:`marks`.
 
-        Without source positions there are no marks.
+        Nothing is done if all marks are computed, or if the batch has no source positions.
         """
         if self.is_marked or not self.has_positions:
             return
@@ -218,7 +227,7 @@ class Scan:
         self.marks[piece.first : piece.first + rows] = content_marks(piece.slice.columns, rows)
 
     def mark_all(self) -> Iterator[None]:
-        """Compute the content marks of all rows, in steps, unless that is done."""
+        """Compute the content marks of all rows, in steps, unless that is done (:meth:`mark`)."""
         if not self.is_marked:
             for piece in self.pieces():
                 self.mark(piece)

@@ -40,7 +40,10 @@ class SortedRuns:
         self._paths: list[Path] = []
 
     def add(self, first: int, columns: Sequence[pa.Array]) -> None:
-        """Add the values of consecutive rows, of which the first one has the number ``first``."""
+        """Add the values of consecutive rows, of which the first has the row number ``first``.
+
+        ``columns`` are the columns to sort by, the most important one first.
+        """
         keys: list[pa.Array] = []
         for column in columns:
             # Validity is the first key, so nulls come first, as in Spark.
@@ -69,7 +72,10 @@ class SortedRuns:
             writer.write_table(table.combine_chunks(), max_chunksize=rows)
 
     def merged(self) -> Generator[np.ndarray]:
-        """Yield the numbers of all added rows in sorted order, as arrays of some rows."""
+        """Yield the row numbers of all added rows in sorted order, as arrays.
+
+        Each array has at most about ROWS_AT_ONCE numbers.
+        """
         self._write()
         files = [pa.OSFile(str(path)) for path in self._paths]
         try:
@@ -100,10 +106,11 @@ class SortedRuns:
 
 
 def _first_of(held: list[pa.Table], there: Sequence[int], at_end: Sequence[bool]) -> np.ndarray:
-    """Remove the next rows in order from the blocks in ``held``, and return their numbers.
+    """Remove the next rows in sorted order from the blocks in ``held``; return their numbers.
 
-    These rows precede everything that was not read yet. If there are very many, only some of them
-    are taken.
+    ``there`` has the indices of blocks that have rows, and ``at_end`` says which runs are read to
+    their end. The numbers are row numbers of the batch. The removed rows precede every row that is
+    left or not read yet. At most about ROWS_AT_ONCE rows are removed.
     """
     most = max(1, ROWS_AT_ONCE // len(there))
     counts = _counts([held[number] for number in there], [at_end[number] for number in there], most)
@@ -117,9 +124,11 @@ def _first_of(held: list[pa.Table], there: Sequence[int], at_end: Sequence[bool]
 
 
 def _counts(blocks: Sequence[pa.Table], at_end: Sequence[bool], most: int) -> list[int]:
-    """Return for each block how many of its rows precede all rows that were not read yet.
+    """Return for each block how many of its first rows can be put out now, at most ``most``.
 
-    At most ``most`` rows of each block are counted.
+    These rows precede, in sorted order, every row that is left in a block or not read yet. Each
+    block is the sorted part of one run that is in memory. ``at_end`` says of each block whether its
+    run is read to its end.
     """
     high = [min(block.num_rows, most) for block in blocks]
     open_ended = [n for n, block in enumerate(blocks) if not at_end[n] or high[n] < block.num_rows]

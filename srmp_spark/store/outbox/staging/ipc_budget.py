@@ -33,10 +33,11 @@ _NOT_COMPRESSED = -1
 
 
 def check_sizes(open_messages: Callable[[], pa.ipc.MessageReader]) -> None:
-    """Raise :class:`BatchError` if a record batch, or all dictionaries together, are too large.
+    """Raise :class:`BatchError` (400) if a stream declares too much memory.
 
-    The limit ``RECORD_BATCH_BYTES_MAX`` counts uncompressed bytes. A stream that cannot be parsed
-    is refused too. ``open_messages`` opens the stream; its Arrow errors reach the caller.
+    A record batch, and all dictionaries together, may have ``RECORD_BATCH_BYTES_MAX`` uncompressed
+    bytes each. A stream that cannot be parsed, or a record batch of more than RECORD_BATCH_ROWS_MAX
+    rows, is refused too. ``open_messages`` opens the stream; its Arrow errors reach the caller.
     """
     dictionaries: dict[int, int] = {}
     try:
@@ -67,10 +68,10 @@ def _check(what: str, size: int) -> None:
 
 
 def _unpacked(batch: _Table, body: pa.Buffer | None) -> int:
-    """Return how many bytes the buffers of a record batch declare without compression.
+    """Return how many bytes the buffers of a record batch have without compression.
 
-    Raises :class:`BatchError` for too many rows, and :class:`IndexError` or :class:`struct.error`
-    if the metadata are invalid.
+    The number is what the metadata and the buffers declare. Raises :class:`BatchError` for too many
+    rows, and :class:`IndexError` or :class:`struct.error` if the metadata are invalid.
     """
     rows = batch.scalar(_LENGTH, "<q", 0)
     if not 0 <= rows <= RECORD_BATCH_ROWS_MAX:
@@ -131,7 +132,10 @@ class _Table:
         return self._place(field) is not None
 
     def scalar(self, field: int, kind: str, default: int) -> int:
-        """Return the number in a field, or ``default`` if the table does not have the field."""
+        """Return the number in a field, or ``default`` if the table does not have the field.
+
+        ``kind`` is the format of the number for :mod:`struct`.
+        """
         place = self._place(field)
         return default if place is None else self._read(kind, place)
 

@@ -19,7 +19,7 @@ from srmp_spark.store.outbox.errors import LOOP, BatchError
 
 
 class Source(NamedTuple):
-    """The log that a row was read from."""
+    """The log that a row was read from: one epoch of one queue of a queue manager."""
 
     queue_manager: str
     epoch: str
@@ -52,7 +52,10 @@ class OwnQueues:
 
 
 class Loops:
-    """Finds the rows of one batch that would return to their own queue."""
+    """Finds the rows of one batch that would return to the queue that they were read from.
+
+    Call :meth:`look` for all rows, then :meth:`refuse`.
+    """
 
     def __init__(self, own: OwnQueues) -> None:
         self._own = own
@@ -73,10 +76,9 @@ class Loops:
     ) -> None:
         """Record the rows from number ``first`` on that would return to their own queue.
 
-        For each row, ``scope`` has an index into ``destinations``. ``of`` has an index into
-        ``sources``, or -1 for a row without a source position.
-
-        :meth:`refuse` reports them.
+        ``destinations`` are all canonical destinations of the batch so far. For each row, ``scope``
+        has an index into ``destinations``. ``of`` has an index into ``sources``, or -1 for a row
+        without a source position. Nothing is raised: :meth:`refuse` reports the rows.
         """
         for number in range(self._looked, len(destinations)):
             queue = self._own.queue_of(destinations[number])
@@ -93,7 +95,7 @@ class Loops:
                     self._first = first + int(rows[0]), destinations[destination]
 
     def refuse(self, name: Callable[[int], str]) -> None:
-        """Raise :class:`BatchError` if :meth:`look` found a row that would return to its own queue.
+        """Raise :class:`BatchError` (400) if :meth:`look` has recorded a row.
 
         ``name`` returns a text that names a row by its number.
         """

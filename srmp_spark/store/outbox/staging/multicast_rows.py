@@ -39,9 +39,12 @@ def check_multicast_rows(
     *,
     served: bool,
 ) -> None:
-    """Call ``refuse``, which raises, for the first row that breaks a rule of this module.
+    """Call ``refuse`` for the first row to a multicast group that cannot be sent.
 
-    ``served`` says whether this queue manager sends multicast.
+    ``refuse`` must raise an error. A row is refused if ``served`` is ``False`` (this queue manager
+    does not send multicast), if its ``delivery`` is not ``express`` or null, or if its message
+    would exceed :data:`.APDU_SENT_MAX` bytes, or cannot be encoded. Rows to other destinations are
+    ignored.
     """
     spelled = columns["destination"].dictionary_encode()
     names = spelled.dictionary.to_pylist()
@@ -93,9 +96,10 @@ def check_multicast_rows(
 def _octets(
     columns: Mapping[str, pa.Array], row: int, address: MulticastAddress, refuse: Refuse
 ) -> int:
-    """Return the largest length that the APDU of a row can have, in bytes.
+    """Return the length that the APDU of a row can have at most, in bytes.
 
-    The message identifier is not assigned yet, so the longest one is used.
+    The message identifier is not assigned yet, so the longest one is used. Calls ``refuse``, which
+    raises, if the row cannot be encoded.
     """
     # These imports are a third of what the process that checks stages would load, and few
     # stages need them.

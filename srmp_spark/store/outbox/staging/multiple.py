@@ -22,8 +22,9 @@ from srmp_spark.store.outbox.stage_file import Slice
 def expanded(piece: Slice, addresses: Addresses) -> Slice:
     """Return the rows of ``piece`` as messages with one destination each.
 
-    A row with several destinations becomes several rows. Without such rows ``piece`` itself is
-    returned. The messages are in the order (row, element of its list).
+    A row with several destinations becomes several rows, and a column :data:`.DESTINATION_LIST` is
+    added. Without such rows ``piece`` itself is returned. The messages are in the order (row,
+    element of its list). Raises :class:`BatchError` (400) if a destination cannot be sent to.
     """
     if not has_lists(piece.columns["destination"]):
         return piece

@@ -38,9 +38,9 @@ Its arguments are the row number, the problem and a hint.
 
 
 def only_reliable(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-    """Return the columns, with RELIABLE_COLUMNS null in each row that is not for a service.
+    """Return ``columns`` with RELIABLE_COLUMNS null in each row that is not for a service.
 
-    If no row is for a service, the columns of reliable sessions are left out.
+    A service is a destination ``wsrm:URL``. If no row is for a service, these columns are left out.
     """
     found = [name for name in RELIABLE_COLUMNS if name in columns]
     if not found or "destination" not in columns:
@@ -60,7 +60,13 @@ def only_reliable(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
 def check_reliable_rows(
     columns: Mapping[str, pa.Array], addresses: Addresses, refuse: Refuse
 ) -> None:
-    """Call ``refuse``, which raises, for the first row that breaks a rule of this module."""
+    """Call ``refuse`` for the first row to a service (``wsrm:URL``) that cannot be sent.
+
+    ``refuse`` must raise an error. A row is refused if a column for which SOAP has no place
+    (``label``, for example) has a value, if ``delivery`` is not ``recoverable`` or null, if
+    ``soap_action`` is missing or no URI, if a version is not supported, or if ``body`` is no
+    content of a SOAP Body. Rows to other destinations are ignored.
+    """
     spelled = columns["destination"].dictionary_encode()
     names = spelled.dictionary.to_pylist()
     services = np.array([addresses.is_reliable(name) for name in names], bool)

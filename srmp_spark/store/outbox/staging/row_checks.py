@@ -79,10 +79,11 @@ def check_rows(
     *,
     multicast: bool = False,
 ) -> None:
-    """Raise :class:`BatchError` for the first rule that any of the rows breaks.
+    """Raise :class:`BatchError` (400) for the first rule that any of the rows breaks.
 
-    The error's text has the number of the row, counted from ``first_row``. ``multicast`` says
-    whether this queue manager sends multicast.
+    ``columns`` are those of :func:`.plain_columns` for ``rows`` rows. The error's text has the
+    number of the row, counted from ``first_row``. ``multicast`` says whether this queue manager
+    sends multicast.
     """
 
     def refuse(bad: pa.Array, what: str, hint: str, shown: pa.Array | None = None) -> None:
@@ -219,9 +220,11 @@ def _refuse_row(first_row: int, row: int, what: str, hint: str) -> None:
 def _check_lists(
     column: pa.Array, name: str, form: re.Pattern[str], what: str, first_row: int
 ) -> None:
-    """Check response and admin queues that are lists, for ``<ResponseMqf>`` and ``<AdminMqf>``.
+    """Check the values of a column of response or admin queues that are lists.
 
-    Raises :class:`BatchError` for the first list that is not valid.
+    Each name of a list must have the form ``form``, else ``what`` states the problem. The lists are
+    for ``<ResponseMqf>`` and ``<AdminMqf>``. Raises :class:`BatchError` (400) for the first list
+    that is not valid.
     """
     for text in pc.unique(column).to_pylist():
         if text is None or "," not in text:

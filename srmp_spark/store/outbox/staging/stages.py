@@ -34,7 +34,7 @@ class Staged(NamedTuple):
 
 
 class CheckedStage(NamedTuple):
-    """A file of rows that :meth:`Stages.check` has checked: all can become messages."""
+    """A file of rows that :meth:`Stages.check` has checked: all rows can become messages."""
 
     file: str
     partition: int
@@ -44,7 +44,10 @@ class CheckedStage(NamedTuple):
 
 
 class StageRow(NamedTuple):
-    """A database row of the table ``stages``: one file of rows that a task wrote."""
+    """A database row of the table ``stages``: one file of rows that a task wrote.
+
+    ``attempt`` names the attempt of the task, and ``folder`` is the folder of the file.
+    """
 
     id: str
     application: str
@@ -76,10 +79,11 @@ class Stages:
         """Whether this queue manager sends multicast."""
 
     def check(self, file: str, partition: int) -> CheckedStage:
-        """Check every row of ``file``. A file that is refused is deleted.
+        """Check every row of the file named ``file`` in the folder of stages.
 
-        This method uses the file alone, so any thread may call it. Raises :class:`BatchError` if
-        the file or a row cannot become messages.
+        A file that is refused is deleted. This method uses the file alone, so any thread may call
+        it. ``partition`` is for the error's text. Raises :class:`BatchError` (400) if the file or a
+        row cannot become messages.
         """
         path = self.folder / file
         assert path.parent == self.folder, f"{file} is a name, not a path"
@@ -103,11 +107,12 @@ class Stages:
         file: str | CheckedStage,
         at: int,
     ) -> Staged:
-        """Register a stage: ``file`` is a name in the folder, or the result of :meth:`check`.
+        """Register a stage in a transaction of its own, and return its new identifier.
 
-        The bytes and the name of the file must be synced. A stage with the same application, batch,
-        partition and attempt replaces an uncommitted stage. Raises :class:`BatchError` if the stage
-        is refused.
+        ``file`` is a name in the folder of stages, which is then checked, or the result of
+        :meth:`check`. The bytes and the name of the file must be synced. A stage with the same
+        application, batch, partition and attempt replaces an uncommitted stage, whose file is
+        deleted. Raises :class:`BatchError` (400), and deletes the file, if the stage is refused.
         """
         checked = self.check(file, partition) if isinstance(file, str) else file
         file = checked.file
@@ -146,10 +151,10 @@ class Stages:
         return Staged(number, checked.rows)
 
     def get(self, application: str, batch: str, stages: Sequence[str]) -> list[StageRow]:
-        """Return the stages with these identifiers; each must belong to the batch.
+        """Return the stages with these identifiers, in this order; each must belong to the batch.
 
         An identifier that is given twice counts once. Raises :class:`BatchError` (404) if a stage
-        does not exist, or belongs to another batch.
+        or its file does not exist, or belongs to another batch.
         """
         found = []
         for number in dict.fromkeys(stages):
@@ -171,10 +176,11 @@ class Stages:
         return found
 
     def lost(self, stages: Sequence[StageRow]) -> list[StageRow]:
-        """Return the stages of lost attempts: other stages of the same batch.
+        """Return the stages of lost attempts: other stages of the same batch as ``stages``.
 
-        Only stages that were staged no later than the last of ``stages`` are returned. Later stages
-        may belong to a restarted driver that does not know yet that the batch counts.
+        A lost attempt is one of a task that Spark ran again. Only stages that were staged no later
+        than the last of ``stages`` are returned. Later stages may belong to a restarted driver that
+        does not know yet that the batch counts.
         """
         if not stages:
             return []
@@ -189,13 +195,17 @@ class Stages:
         return StageRow(*row, self.folder)  # type: ignore[call-arg]  # mypy does not count a star
 
     def drop(self, application: str, batch: str) -> int:
-        """Delete the uncommitted stages of a batch, and return how many there were."""
+        """Delete the uncommitted stages of a batch, and return how many there were.
+
+        Their database rows are deleted in a transaction of its own, and their files after it.
+        """
         return self._delete("application = ? AND batch = ?", (application, batch))
 
     def drop_old(self, at: int) -> int:
         """Delete stages that were not committed within :data:`STAGE_HOURS`.
 
-        ``at`` is the wall clock in microseconds. Return how many there were.
+        They are deleted as by :meth:`drop`. ``at`` is the wall clock in microseconds since 1970,
+        UTC. Return how many there were.
         """
         return self._delete("staged_at < ?", (at - STAGE_HOURS * _HOUR_US,))
 
@@ -225,7 +235,10 @@ class Stages:
                 _log.warning('outbox.stage_file_left file=%s reason="%s"', file, error)
 
     def sweep_files(self) -> int:
-        """Delete unregistered files that were not written for STAGE_FILE_HOURS; return how many."""
+        """Delete unregistered files that were not written for STAGE_FILE_HOURS; return how many.
+
+        Raises :class:`OSError` if the folder cannot be read or a file cannot be deleted.
+        """
         named = {file for (file,) in self._connection.execute("SELECT file FROM stages")}
         oldest = time.time() - STAGE_FILE_HOURS * 3600
         count = 0

@@ -24,7 +24,7 @@ from srmp_spark.store.outbox.tables.schema import OUTBOX
 class Checkpoints:
     """Copies the WAL of the outbox into the database, in two threads by turns.
 
-    The one thread that writes calls it after each transaction.
+    The one thread that writes calls :meth:`wrote` after each transaction.
     """
 
     def __init__(
@@ -53,10 +53,11 @@ class Checkpoints:
         )
 
     def wrote(self, size: int) -> None:
-        """Count a committed transaction of ``size`` bytes, and begin to copy the WAL if it is due.
+        """Count a committed transaction of ``size`` bytes, and copy the WAL if it is due.
 
-        A thread copies most of the WAL. The caller copies the rest, and waits if the WAL has
-        WAL_BYTES_MAX bytes.
+        A thread of this object copies most of the WAL. The caller copies the rest, and waits for
+        the thread if the WAL has WAL_BYTES_MAX bytes. An error is reported to ``on_error``, and not
+        raised.
         """
         self._written += size
         if self._pass is not None:
@@ -79,7 +80,8 @@ class Checkpoints:
         """Copy the whole WAL into the database, and return when that is done.
 
         Call this method between two transactions. Afterwards the file of the database ends with its
-        last page. A reader with an open snapshot, a full disk or an earlier error may prevent that.
+        last page. A reader with an open snapshot, a full disk or an error may prevent that; nothing
+        is raised then.
         """
         if self._pass is not None:
             self._pass.join()

@@ -29,8 +29,9 @@ def begin_anew(
     """Hold all waiting messages of a copied outbox, and begin new streams for later ones.
 
     Sequences of WS-ReliableMessaging are deleted. The function runs in the caller's transaction.
-    Return the queues that are held, and the highest stream ordinal in use afterwards. ``at`` is the
-    wall clock in microseconds.
+    ``last_stream_ordinal`` is the highest stream ordinal that this outbox knows. Return the queues
+    that are held, and the highest stream ordinal in use afterwards. ``at`` is the wall clock in
+    microseconds since 1970, UTC.
     """
     held = [
         QueueKey(*row)

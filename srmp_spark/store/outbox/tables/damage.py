@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class Unreadable(NamedTuple):
-    """Rows of one queue that cannot be read."""
+    """A note about rows of one queue that cannot be read: how many, which, and the reason."""
 
     rows: int
     serials: tuple[int, int]
@@ -77,10 +77,11 @@ class Damage:
     def note(
         self, key: QueueKey, what: What, rows: int, serials: tuple[int, int], reason: str
     ) -> None:
-        """Store and log a note about damaged rows, in the caller's transaction.
+        """Store and log a note about ``rows`` damaged rows, in the caller's transaction.
 
-        A note that is equal to the stored one is neither stored nor logged. The counts of lost rows
-        add up. For rows that wait, only the newest note is kept.
+        ``serials`` are their first and last serial. The counts of lost rows add up. For rows that
+        wait, only the newest note is kept. A note that changes nothing is neither stored nor
+        logged.
         """
         noted = dict(self._found.get(key, {}))
         before = noted.get(what)
@@ -104,8 +105,8 @@ class Damage:
     def ended(self, key: QueueKey, first: int, last: int) -> None:
         """Delete the note about waiting rows if the serials ``first`` to ``last`` include them all.
 
-        Call this method in the transaction after which these serials (both included) wait no
-        longer.
+        Both serials are included. Call this method in the transaction after which these serials
+        wait no longer.
         """
         found = self._found.get(key, {}).get("waiting")
         if found is not None and first <= found.serials[0] and found.serials[1] <= last:

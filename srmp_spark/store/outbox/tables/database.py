@@ -53,18 +53,21 @@ So rows can refer to each other before they are written.
 """
 
 GIVE_BACK_BELOW = 2
-"""Free pages are returned to a volume that has less than this many times the reserve free."""
+"""Factor: free pages are returned to a volume with less room than this times the reserve."""
 
 
 def _reserve(volume: Volume) -> int:
-    """Return how many bytes a commit leaves free on a volume."""
+    """Return how many bytes a commit leaves free on a volume.
+
+    See DISK_RESERVE_BYTES and DISK_RESERVE_SHARE (:mod:`.limits`).
+    """
     return min(DISK_RESERVE_BYTES, max(volume.least, volume.size // DISK_RESERVE_SHARE))
 
 
 class OutboxDatabase:
     """Owns the open database of the outbox, and runs its transactions.
 
-    Only one thread may use the object at a time.
+    Only one thread may use the object at a time. ``position`` is the number of the last commit.
     """
 
     def __init__(
@@ -113,8 +116,9 @@ class OutboxDatabase:
         """Open the outbox in ``directory`` as its owner, and create it if it does not exist.
 
         The directory belongs to a running queue manager. If another process has the lock, the call
-        waits up to ``lock_wait_s`` seconds. Raises :class:`StoreInUseError` (exit code 5),
-        :class:`StoreDamagedError` (6), :class:`StoreSyncError` (1) or :class:`StoreError`.
+        waits up to ``lock_wait_s`` seconds. Raises :class:`StoreInUseError` (exit code 5) if it
+        still has the lock then, :class:`StoreDamagedError` (6), :class:`StoreSyncError` if the disk
+        is full or refuses (1), and :class:`StoreError` otherwise.
         """
         try:
             lock = take_lock(directory / LOCK_FILE, lock_wait_s)
@@ -146,13 +150,12 @@ class OutboxDatabase:
         return self._fence
 
     def note_position(self) -> None:
-        """Write the file that identifies this database (:mod:`.which_file`), with its position.
+        """Write the file ``outbox.identity``, with the number of the last commit.
 
-        An older database in its place is then detected.
-
-        The caller records the position after it has dealt with a foreign database, then from time
-        to time, and at a clean stop. Raises :class:`StoreSyncError` if the record cannot be
-        written.
+        The file (:mod:`.which_file`) shows at the next open if an older database is in the place of
+        this one. Nothing is written if no commit was made since the last call. The caller calls
+        this method after it has dealt with a foreign database, then from time to time, and at a
+        clean stop. Raises :class:`StoreSyncError` if the file cannot be written.
         """
         if self.position != self._noted:
             try:
@@ -173,12 +176,12 @@ class OutboxDatabase:
 
     @contextmanager
     def transaction(self, *, unsynced_bytes: int = 0) -> Iterator[sqlite3.Connection]:
-        """Run the block as one transaction, which is on stable storage when the block has ended.
+        """Run the block of a ``with`` statement as one transaction, and sync it to the disk.
 
-        ``unsynced_bytes`` is about the number of bytes written, which decides when the WAL is
-        copied. An error that the block raises undoes the transaction and is raised again. An SQLite
-        error or a :class:`StoreError` is final: then :class:`StoreSyncError` is raised, now and in
-        every later call.
+        The transaction is on stable storage when the block has ended. ``unsynced_bytes`` is about
+        the number of bytes written, which decides when the WAL is copied. An error that the block
+        raises undoes the transaction and is raised again. An SQLite error or a :class:`StoreError`
+        is final: then :class:`StoreSyncError` is raised, now and in every later call.
         """
         if self._failure is not None:
             raise self._failure
@@ -209,10 +212,13 @@ class OutboxDatabase:
             raise self._failure
 
     def keep_log(self, *, is_long: bool) -> None:
-        """Set whether the file of the WAL keeps its length when SQLite begins the WAL anew.
+        """Set how much of the WAL's file is kept when SQLite begins the WAL anew.
 
-        Keep the length while a large batch is written. If the file were cut and extended again
-        every 100 MB, the thread that writes would spend a tenth of its time on it.
+        With ``is_long`` the file keeps up to :data:`.WAL_BYTES_MAX` bytes, else
+        :data:`.LOG_BYTES_KEPT`. Use ``is_long`` while a large batch is written. If the file were
+        cut and extended again every 100 MB, the thread that writes would spend a tenth of its time
+        on it. After a failure of the outbox the call does nothing. Raises :class:`StoreSyncError`
+        if SQLite refuses the setting; the outbox has then failed (:meth:`fail`).
         """
         if self._failure is not None:
             return
@@ -224,7 +230,7 @@ class OutboxDatabase:
             raise self.fail("a setting", error) from error
 
     def proof(self) -> Committed:
-        """Return the proof (:class:`.Committed`) that everything up to :attr:`position` is stored.
+        """Return the proof (:class:`.Committed`) that everything up to the last commit is stored.
 
         Call the method only between transactions. Raises :class:`StoreSyncError` after a failure.
         """
@@ -239,7 +245,7 @@ class OutboxDatabase:
         ``files`` bytes are written to the WAL or to files next to the database. ``inside`` bytes
         are written to the database, where free pages count as room
         (``store/database/disk_room.py``). ``doing`` names the work in the error's text. Call this
-        method only between transactions.
+        method only between transactions. Raises :class:`OSError` if the volume cannot be asked.
         """
         volume = Volume.look(self.path.parent)
         counted = max(0, self._free_bytes() - FREE_PAGES_KEPT)
@@ -259,7 +265,8 @@ class OutboxDatabase:
     def give_back(self) -> bool:
         """Give one slice of the free pages back to a volume that is nearly full.
 
-        Return whether there is more to give back now. With enough room nothing is given back.
+        The slice is given back in a transaction of its own. Return whether there is more to give
+        back now. With enough room nothing is given back, and the result is False.
         """
         volume = Volume.look(self.path.parent)
         if (
@@ -318,7 +325,8 @@ class OutboxDatabase:
     def close(self) -> None:
         """Close the database and release the lock of the outbox.
 
-        After a failure nothing is synced again. The process should then simply end.
+        SQLite syncs the database when it is closed. So do not close it after a failure: the process
+        should simply end, because a failed sync must not be tried again.
         """
         self._checkpoints.close()
         self.connection.close()

@@ -22,7 +22,7 @@ _HELD = "forward_held"
 
 
 class Cursor(NamedTuple):
-    """A place in the log.
+    """A place in the log of ``private$/forward$``: the last row that was read.
 
     A sequence alone is not enough, because a restored data directory assigns the same sequences
     again.
@@ -54,9 +54,10 @@ def read_to(database: OutboxDatabase) -> Cursor | None:
 
 
 def hold_forwarding(connection: sqlite3.Connection, why: str) -> None:
-    """Store that forwarding is held until :func:`held_because` finds the queue empty.
+    """Store that forwarding is held, in the caller's transaction.
 
-    ``why`` is the reason, for an operator. The function runs in the caller's transaction.
+    It is held until :func:`held_because` is called while no message waits in ``private$/forward$``.
+    ``why`` is the reason, for an operator.
     """
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_HELD, why))
 
@@ -65,8 +66,9 @@ def held_because(database: OutboxDatabase, end: Cursor, waiting: int) -> str | N
     """Return a text why forwarding is held, or ``None`` if forwarding is not held.
 
     The text also says what to do. ``end`` is the end of the log. ``waiting`` is the number of
-    messages in the queue that no consumer has received. If no message waits, this call stores
-    ``end`` as the cursor, and forwarding is no longer held.
+    messages in the queue that no consumer has received. If forwarding is held and no message waits,
+    this call stores ``end`` as the cursor in a transaction of its own, and forwarding is no longer
+    held.
     """
     row = database.connection.execute("SELECT value FROM meta WHERE key = ?", (_HELD,)).fetchone()
     if row is None:

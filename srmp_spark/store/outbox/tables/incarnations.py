@@ -2,8 +2,8 @@
 
 The numbers increase as long as the database is the same. A copy (another epoch), or an outbox that
 began empty, may assign numbers again that the Delta tables have with other content. So each life of
-the outbox has a name of its own. Rows that were moved before a life began belong to the life before
-it.
+the outbox, an *incarnation*, has a name of its own. Rows that were moved before a life began belong
+to the life before it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
 """Cursors: up to which dead letter each ``deadLetterQueue`` was handed to the main process.
 
-Each queue has a cursor of its own. So a queue that accepts no message now holds back its own
-letters and no others. A cursor is the number of the last row of ``moved`` that was stored in that
-queue. The number under :data:`ALL_HANDED_TO` counts for every queue. Version 0.1 has only this
-number, for all queues together. As soon as no queue has letters left, the number is raised and the
-cursors are deleted. So the table has no more rows than there are queues with letters since then.
+An application may name a local queue of its own for its dead letters (``deadLetterQueue``). The
+sender process *hands over* such letters: the main process stores them as rows of that queue. Each
+queue has a cursor of its own. So a queue that accepts no message now holds back its own letters and
+no others. A cursor is the number of the last row of ``moved`` that was stored in that queue. The
+number under :data:`ALL_HANDED_TO` counts for every queue. Version 0.1 has only this number, for all
+queues together. As soon as no queue has letters left, the number is raised and the cursors are
+deleted. So the table has no more rows than there are queues with letters since then.
 
-The queues that have letters left are kept in memory. The first look of a process reads the names of
-all queues that have had letters. Later looks read only the letters of queues that have some,
-because a look follows every dead letter.
+The queues that have letters left are kept in memory. The first search of a process reads the names
+of all queues that have had letters. Later searches read only the letters of queues that have some,
+because a search follows every dead letter.
 """
 
 from __future__ import annotations
@@ -64,9 +66,10 @@ class LetterCursors:
         return f"<LetterCursors all={self._all} queues={len(self._of)}>"
 
     def handed(self, queue: str, to: int) -> None:
-        """Store the cursor: the letters up to id ``to`` of ``moved`` are stored in ``queue``.
+        """Store that the letters of ``queue`` up to id ``to`` of ``moved`` are handed over.
 
-        A cursor never goes back.
+        A transaction of its own stores the cursor. A cursor never goes back: a lower id changes
+        nothing.
         """
         if to <= self._after(queue):
             return
@@ -89,9 +92,9 @@ class LetterCursors:
     def queues(self, after: str) -> list[str]:
         """Return the names above ``after`` of queues with letters to hand over, sorted.
 
-        At most :data:`QUEUES_MAX` queues are returned. If no queue at all has letters left, the
-        cursors are replaced by one number. If the list is empty, no queue after ``after`` has
-        letters left.
+        At most :data:`QUEUES_MAX` names are returned. An empty list means that no queue after
+        ``after`` has letters left. If no queue at all has letters left, the call replaces the
+        stored cursors by one number, in a transaction of its own.
         """
         left = self._look()
         found: list[str] = []
@@ -107,7 +110,10 @@ class LetterCursors:
         return found
 
     def _look(self) -> set[str]:
-        """Return the set of queues that may have letters left, and empty ``died``."""
+        """Return the set of queues that may have letters left, and empty ``died``.
+
+        The caller may remove names from the set.
+        """
         if self._left is None:
             self._left = set(self._named())
         self._left |= self._died
@@ -131,7 +137,10 @@ class LetterCursors:
         return max(self._of.get(queue, 0), self._all)
 
     def _nothing_left(self) -> None:
-        """Replace the cursors of all queues by one number. Call when no queue has letters left."""
+        """Replace the stored cursors of all queues by one number, in a transaction of its own.
+
+        Call the method when no queue has letters left.
+        """
         if not self._of:
             return
         everything = max(self._all, *self._of.values())

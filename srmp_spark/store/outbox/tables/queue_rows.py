@@ -50,7 +50,7 @@ def is_current(connection: sqlite3.Connection) -> bool:
 
 
 def add_columns(connection: sqlite3.Connection) -> None:
-    """Add the columns and tables that version 0.1 did not have.
+    """Add the columns and tables that version 0.1 did not have, as far as they are missing.
 
     Version 0.1 still works with tables that have them.
     """
@@ -84,8 +84,8 @@ def load_queues(connection: sqlite3.Connection) -> list[OutgoingQueueRow]:
 def row_of_queue(values: Sequence[Any]) -> OutgoingQueueRow:
     """Return the state of an outgoing queue from the values of its :data:`COLUMNS`.
 
-    Raises :class:`TypeError` or :class:`ValueError` if the values are no valid row, and
-    :class:`RecursionError` if their JSON is nested too deeply.
+    Raises :class:`TypeError`, :class:`ValueError`, :class:`KeyError` or :class:`IndexError` if the
+    values are no valid row, and :class:`RecursionError` if their JSON is nested too deeply.
     """
     typed(values, _TYPES)
     row, urls = OutgoingQueueRow(*values[:-1]), json.loads(values[-1])
@@ -125,7 +125,8 @@ def row_of_queue(values: Sequence[Any]) -> OutgoingQueueRow:
 def save_queue(connection: sqlite3.Connection, row: OutgoingQueueRow, number: int | None) -> int:
     """Write the state of an outgoing queue, and return its id in the table ``queues``.
 
-    ``number`` is the id of a stored queue, or ``None`` for a new one.
+    ``number`` is the id of a stored queue, or ``None`` for a new one. The function runs in the
+    caller's transaction.
     """
     earlier = json.dumps([each[:3] for each in row.earlier])
     receipts = json.dumps({each.ordinal: each.receipts_url for each in row.earlier})

@@ -52,7 +52,7 @@ Nearly all data are groups of 256 KB, and large pages make their chains short.
 """
 
 LOG_BYTES_KEPT = CHECKPOINT_BYTES + CHECKPOINT_REST_BYTES
-"""Bytes that the file of the WAL keeps when SQLite begins it anew.
+"""Bytes that the file of the WAL keeps when SQLite begins the WAL anew.
 
 See :meth:`.database.OutboxDatabase.keep_log`.
 """

@@ -1,4 +1,4 @@
-"""The table ``reliable_sessions``: our outgoing sequences of WS-ReliableMessaging.
+"""The table ``reliable_sessions``: outgoing sequences of WS-ReliableMessaging.
 
 Each destination has one sequence. A message number must mean one message for ever. So before a
 message is sent for the first time, its number and its serial are written here. A number is deleted
@@ -43,7 +43,11 @@ class NumberRun(NamedTuple):
 
 
 class SessionRow(NamedTuple):
-    """The outgoing sequence of one destination (WS-ReliableMessaging), as stored."""
+    """The outgoing sequence of one destination (WS-ReliableMessaging), as stored.
+
+    ``versions`` names the versions of the protocols, and ``buffer_remaining`` is the last
+    BufferRemaining that the destination stated.
+    """
 
     create_id: str
     """MessageID of its CreateSequence.
@@ -86,7 +90,10 @@ class SessionRow(NamedTuple):
 
 
 def runs_of(serials: Mapping[int, int]) -> tuple[NumberRun, ...]:
-    """Return runs of message numbers and serials from a mapping of number to serial."""
+    """Return the runs of message numbers and serials in ``serials``, ascending.
+
+    ``serials`` maps each message number to a serial.
+    """
     runs: list[NumberRun] = []
     for number in sorted(serials):
         serial, last = serials[number], runs[-1] if runs else None

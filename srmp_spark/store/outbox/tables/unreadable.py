@@ -168,11 +168,11 @@ class Problem(NamedTuple):
 
 
 def set_unreadable_aside(connection: sqlite3.Connection, at: int) -> list[SetAside]:
-    """Move each database row that cannot be read aside; return the newest rows moved so far.
+    """Move each database row that cannot be read into the table ``set_aside``.
 
-    The result includes rows of earlier starts, newest first, at most TOLD_MAX. The rows are also
-    logged. Destinations are held as the module's table says. All changes are made in the caller's
-    transaction. ``at`` is the wall clock, in microseconds since 1970, UTC.
+    Return reports on the rows in that table, also of earlier starts, newest first, at most
+    TOLD_MAX. They are also logged. Destinations are held as the module's table says. All changes
+    are made in the caller's transaction. ``at`` is the wall clock, in microseconds since 1970, UTC.
     """
     connection.execute(DDL)
     add_is_utf8(connection)
@@ -193,7 +193,7 @@ def set_unreadable_aside(connection: sqlite3.Connection, at: int) -> list[SetAsi
 
 
 def rows_set_aside(connection: sqlite3.Connection) -> list[SetAside]:
-    """Return the database rows that were set aside, newest first, at most :data:`TOLD_MAX`."""
+    """Return reports on the rows in ``set_aside``, newest first, at most :data:`TOLD_MAX`."""
     rows = connection.execute(
         "SELECT name, key, reason FROM set_aside ORDER BY id DESC LIMIT ?", (TOLD_MAX,)
     )
@@ -201,14 +201,19 @@ def rows_set_aside(connection: sqlite3.Connection) -> list[SetAside]:
 
 
 def set_fact_aside(connection: sqlite3.Connection, key: str, reason: str, at: int) -> None:
-    """Set aside a row of ``meta`` that its reader cannot parse, in the caller's transaction."""
+    """Move the row ``key`` of ``meta``, which its reader cannot parse, into ``set_aside``.
+
+    The function runs in the caller's transaction. ``at`` is the wall clock, in microseconds since
+    1970, UTC.
+    """
     _move(connection, Problem("meta", {"key": key}, reason), at)
 
 
 def forget(connection: sqlite3.Connection, key: QueueKey) -> list[SetAside]:
-    """Delete the set-aside rows of a forgotten destination, and return the rows that remain.
+    """Delete the rows of a forgotten destination from ``set_aside``; report the others.
 
-    At most TOLD_MAX remaining rows are returned. The change is made in the caller's transaction.
+    At most TOLD_MAX of the remaining rows are returned, newest first. The change is made in the
+    caller's transaction.
     """
     connection.execute("DELETE FROM set_aside WHERE destination = ? AND kind = ?", key)
     return rows_set_aside(connection)
@@ -265,7 +270,8 @@ def _of_moved(connection: sqlite3.Connection) -> Iterator[Problem]:
 def _of_meta(connection: sqlite3.Connection) -> Iterator[Problem]:
     """Yield the rows of the table ``meta`` that cannot be read.
 
-    They are notes of damage (:mod:`.damage`), cursors and incarnations (:mod:`.incarnations`).
+    Checked are the numbers of :data:`_META_NUMBERS`, the incarnations (:mod:`.incarnations`) and
+    the notes of damage (:mod:`.damage`).
     """
     facts = dict(connection.execute("SELECT key, value FROM meta"))
     for key, value in facts.items():
@@ -328,9 +334,10 @@ def _class_of(value: Any) -> str:  # noqa: ANN401  # a value of SQLite
 
 
 def _move(connection: sqlite3.Connection, problem: Problem, at: int) -> dict[str, object]:
-    """Move a database row into ``set_aside``; return its values by column.
+    """Move a database row into the table ``set_aside``; return its values by column.
 
-    The result is empty if the row was moved before.
+    The function runs in the caller's transaction. ``at`` is the present time, in microseconds since
+    1970, UTC. The result is empty if the row no longer exists, because it was moved before.
     """
     condition = " AND ".join(f"{name} = ?" for name in problem.where)
     place = (*problem.where.values(),)
@@ -378,14 +385,18 @@ def _as_base64(value: bytes) -> dict[str, str]:
 
 
 def _hold(connection: sqlite3.Connection, queue_id: int) -> None:
-    """Stop sending to a destination until an operator decides; its messages are in doubt."""
+    """Hold an outgoing queue until an operator decides, in the caller's transaction.
+
+    All of its messages then count as in doubt.
+    """
     connection.execute("UPDATE queues SET paused = 1, released_to = end WHERE id = ?", (queue_id,))
 
 
 def _make_anew(connection: sqlite3.Connection, values: Mapping[str, Any], at: int) -> None:
     """Insert a row of ``queues`` in place of one that was set aside, from the serials that wait.
 
-    ``values`` has the columns of the unreadable row. Without a readable destination no row is made.
+    The queue is held. ``values`` has the columns of the unreadable row. Without a readable
+    destination no row is made.
     """
     number, destination, kind = values["id"], values["destination"], values["kind"]
     if not isinstance(destination, str) or kind not in KINDS:
@@ -433,7 +444,11 @@ def _make_anew(connection: sqlite3.Connection, values: Mapping[str, Any], at: in
 
 
 def _serial_beyond(connection: sqlite3.Connection, number: int) -> int:
-    """Return a serial SERIAL_GAP above all serials that the tables show for the queue."""
+    """Return a serial SERIAL_GAP above all serials that the tables show for the queue.
+
+    ``number`` is the id of the queue. The ends of all other queues count too, because the end of
+    this one is lost.
+    """
     (last,) = connection.execute(
         "SELECT coalesce(max(last), 0) FROM parts WHERE queue_id = ?", (number,)
     ).fetchone()
@@ -444,7 +459,10 @@ def _serial_beyond(connection: sqlite3.Connection, number: int) -> int:
 
 
 def _repair_counters(connection: sqlite3.Connection, at: int) -> None:
-    """Set aside each counter that is no number, and store a number beyond all in use."""
+    """Set aside each counter that is no number, and store a number beyond all in use.
+
+    The counters are the last stream ordinal, and the serials of forgotten queues.
+    """
     for key in _COUNTERS:
         row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         if row is None or str(row[0]).isdecimal():

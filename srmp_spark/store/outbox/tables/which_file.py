@@ -23,7 +23,10 @@ WHICH_FILE = "outbox.identity"
 
 
 class Which(NamedTuple):
-    """The content of the file ``outbox.identity``."""
+    """The content of the file ``outbox.identity``: facts that identify the right ``outbox.db``.
+
+    ``inode`` is that of ``outbox.db``.
+    """
 
     inode: int
     born: int | None
@@ -68,7 +71,8 @@ def foreign_because(
 ) -> str | None:
     """Return a text why the outbox in ``directory`` is not the one that was used there last.
 
-    Return ``None`` if it is the same outbox, or a new one.
+    Return ``None`` if it is the same outbox, or a new one. ``which`` is the content of the file,
+    and ``fence`` and ``position`` come from the database.
     """
     if which is None:
         return f"it has no file {WHICH_FILE}" if fence else None

@@ -19,7 +19,10 @@ PARAMETERS_MAX = 32_766
 
 
 class Writes:
-    """Collects SQL statements in order, with their rows."""
+    """Collects SQL statements in order, with their rows, until a transaction executes them.
+
+    ``bytes`` is the approximate size of all rows.
+    """
 
     def __init__(self) -> None:
         self._statements: list[tuple[str, Sequence[Sequence[Any] | Mapping[str, Any]]]] = []
@@ -42,8 +45,9 @@ class Writes:
     def rows(self, insert: str, rows: Sequence[Sequence[Any]], size: int) -> None:
         """Add one statement that inserts all ``rows``. ``insert`` is ``INSERT INTO … VALUES``.
 
-        ``size`` is the approximate size of all rows, in bytes. With one statement the thread waits
-        for Python's global lock once, and not once for each row.
+        ``size`` is the approximate size of all rows, in bytes. There is at least one row, and at
+        most PARAMETERS_MAX values in all. With one statement the thread waits for Python's global
+        lock once, and not once for each row.
         """
         assert 0 < len(rows) * len(rows[0]) <= PARAMETERS_MAX, f"{len(rows)} rows in one statement"
         marks = f"({', '.join('?' * len(rows[0]))})"
@@ -71,7 +75,10 @@ class Writes:
         self.bytes = 0
 
     def flush(self, database: OutboxDatabase) -> None:
-        """Execute all statements in a synced transaction of their own, and remove them."""
+        """Execute all statements in a synced transaction of their own, and remove them.
+
+        Raises the errors of :meth:`.OutboxDatabase.transaction`.
+        """
         with database.transaction(unsynced_bytes=self.bytes) as connection:
             self.execute(connection)
 

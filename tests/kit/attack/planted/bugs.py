@@ -1,4 +1,8 @@
-"""The planted bugs by name; each one restores a faulty function or removes a limit."""
+"""The planted bugs by name; each one restores a faulty function or removes a limit.
+
+The function of a bug changes modules or classes of srmp-spark in the running process. It cannot be
+undone. The first line of its docstring says what the changed srmp-spark does.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,10 @@ from typing import Any
 
 
 def sequence_of_another_version() -> None:
-    """Let RM 1.1 close a sequence of RM 1.0, whose own version lacks the fault that follows."""
+    """Accept a request for a sequence also if its version of RM is not the sequence's.
+
+    A request of RM 1.1 that closes a sequence of RM 1.0 then raises an exception.
+    """
     from srmp_spark.wsrm.receiving import destination
 
     _put(destination.Destination, "_other_version", lambda *_: None)
@@ -61,7 +68,10 @@ def connections_of_the_api() -> None:
 
 
 def sequences_in_status() -> None:
-    """Let a token for one queue see the sequences of all queues in ``status``."""
+    """Let a token for one queue see the sequences of all queues in ``status``.
+
+    Every check of rights in the API succeeds.
+    """
     from srmp_spark.queue_manager.api.port_side import http
 
     _put(http.Request, "allows", lambda *_: True)
@@ -79,9 +89,9 @@ def bodies_of_the_api() -> None:
 
 
 def cancels_of_nobody() -> None:
-    """Ignore cancels of calls that never existed.
+    """Ignore cancels of calls that never existed, instead of ending the connection.
 
-    All cancels that one read brings are handled in one turn of the loop.
+    All cancels that one read of the socket brings are handled in one turn of the event loop.
     """
     from srmp_spark.mqrr.rpc import server_connection
     from srmp_spark.queue_manager.remote_read import endpoint
@@ -92,9 +102,9 @@ def cancels_of_nobody() -> None:
 
 
 def answers_that_nobody_reads() -> None:
-    """Read messages for a reader that does not receive its answers.
+    """Read messages for a client of remote read that does not receive its answers.
 
-    The messages are read even while the gateway cannot keep up.
+    The messages are read even while the gateway cannot send the answers.
     """
     from srmp_spark.queue_manager.remote_read import readers
 
@@ -110,7 +120,10 @@ def connections_of_rpc() -> None:
 
 
 def gap_of_one_client() -> None:
-    """Count messages that one client's sequence holds after a gap against all clients' room."""
+    """Count messages that one client's sequence holds after a gap as used room of the queue.
+
+    The messages of one client then stop all other clients.
+    """
     from srmp_spark.wsrm.receiving import destination
 
     set_room = destination.Destination.set_room
@@ -136,7 +149,10 @@ def fragments_without_end() -> None:
 
 
 def first_section_alone() -> None:
-    """Store only the first section of a message in two sections, which is no packet."""
+    """Store only the first section of a message that arrives in two sections.
+
+    The stored bytes are no complete message packet.
+    """
     from srmp_spark.mqrr.packets.sections import whole_packet
     from srmp_spark.queue_manager.puller.gateway_side import remote
 
@@ -148,9 +164,9 @@ def first_section_alone() -> None:
 
 
 def empty_fragments() -> None:
-    """Let a response have any number of fragments.
+    """Let a response of a remote queue manager have any number of fragments.
 
-    Everything that one read brings is handled in one turn of the gateway.
+    Everything that one read of the socket brings is handled in one turn of the event loop.
     """
     from srmp_spark.mqrr.rpc import calls
     from srmp_spark.queue_manager.puller.gateway_side import connection
@@ -160,7 +176,7 @@ def empty_fragments() -> None:
 
 
 def unreadable_at_the_head() -> None:
-    """Skip no more unreadable messages than a batch holds.
+    """Skip at most 200 unreadable messages at the head of a remote queue.
 
     If the head of the queue has more unreadable messages, the messages after them are not read.
     """
@@ -170,7 +186,7 @@ def unreadable_at_the_head() -> None:
 
 
 def cursor_that_loops() -> None:
-    """Continue a walk with whatever the cursor returns."""
+    """Walk a remote queue with whatever the cursor returns, also if the cursor does not advance."""
     from srmp_spark.mqrr.actions import Action
     from srmp_spark.mqrr.status import Status
     from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled
@@ -198,7 +214,7 @@ def stages_in_the_sender_process() -> None:
 
 
 def readers_without_end() -> None:
-    """Give a stage that ended its reader to another reader, again and again."""
+    """Give a stage that ended its reader process to another reader process, without a limit."""
     from srmp_spark.queue_manager.sender.staging import stage_readers
 
     _put(stage_readers, "TRIES", 1 << 40)
@@ -215,10 +231,10 @@ def sizes_of_stages() -> None:
 
 
 def _believe_offsets(*, is_fatal: bool = False) -> None:
-    """Remove the check of offsets.
+    """Remove the check of offsets in stages.
 
-    With ``is_fatal`` the process ends when numpy finds a wrong offset. The end of the process
-    imitates the effect of a wrong offset that Arrow does not find.
+    With ``is_fatal`` the process ends with code 139 when a wrong offset raises an error. The end of
+    the process imitates the effect of a wrong offset that Arrow does not find.
     """
     from srmp_spark.store.outbox import stage_file
 
@@ -258,7 +274,10 @@ def destinations_in_trouble() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A planted bug, with the findings by which the attack must find it."""
+    """A planted bug, with the findings by which the attack must find it.
+
+    ``break_it`` plants the bug in the running process.
+    """
 
     break_it: Callable[[], None]
     port: str
@@ -310,7 +329,10 @@ BUGS: dict[str, Bug] = {
 
 
 def plant(name: str) -> None:
-    """Plant the bug ``name``. Raises :class:`LookupError` if the code to break no longer exists."""
+    """Plant the bug ``name`` in this process.
+
+    Raises :class:`LookupError` if the code to change no longer exists, or there is no such bug.
+    """
     BUGS[name].break_it()
 
 

@@ -1,4 +1,7 @@
-"""Walks at the API port: restricted and missing tokens, wrong and large bodies, foreign names."""
+"""Walks at the API port.
+
+The walks have restricted and missing tokens, wrong and large bodies, and names of other queues.
+"""
 
 from __future__ import annotations
 
@@ -70,11 +73,11 @@ TARGETS = (
 )
 NUMBERS = ("0", "1", "2", "-1", "9" * 19, "9" * 40, "x", "1e3", "")
 SHAPES = ("none", "register", "messages", "list", "deep", "large", "long", "keys", "nan")
-"""Kinds of bodies; :func:`body_of` writes them."""
+"""Kinds of bodies that :func:`body_of` writes."""
 LARGE = 7_900_000
 """Bytes of a large body.
 
-The size is below the limit of one request, and expensive for a reader that makes objects of it.
+The size is below the limit of one request, and expensive for a reader that builds objects of it.
 """
 ALLOWED = HttpPlayer.allowed | {201, 204, 409, 410, 421, 422, 507}
 
@@ -87,7 +90,7 @@ class ApiWalker:
     is_awaited = False
 
     def plan(self, rng: Random) -> Sequence[Step]:
-        """Return calls with a few tokens."""
+        """Return 4 to 30 steps with calls of the API, most of them with the same token."""
         home = rng.choice(("reader", "reader", "writer", "none"))
         return [self._step(rng, home) for _ in range(rng.choice((4, 10, 30)))]
 
@@ -187,7 +190,7 @@ class ApiPlayer(HttpPlayer):
 
     @staticmethod
     def _check_rights(target: str, answer: Answer, sent: str) -> None:
-        """Check the answer to a call for a queue that no token of the walk may see.
+        """Check the answer to a call for :data:`SECRET`, which no token of the walk may access.
 
         Raises :class:`FoundError` if the call was allowed.
         """
@@ -222,7 +225,7 @@ class ApiPlayer(HttpPlayer):
 
 
 def body_of(shape: str) -> bytes:
-    """Return a body of one kind."""
+    """Return a body of the kind ``shape``, one of :data:`SHAPES`. The kind ``none`` is empty."""
     if shape == "register":
         return json.dumps({"epoch": "e", "from": 1, "holder": "attack"}).encode()
     if shape == "messages":

@@ -1,4 +1,4 @@
-"""Walks of a hostile destination, while our sender also sends to a good one.
+"""Walks of a hostile destination, while the target's sender also sends to a good one.
 
 The hostile destination answers as no queue manager does.
 """
@@ -19,13 +19,13 @@ from tests.kit.attack.steps import Step
 from tests.kit.attack.walkers.outgoing import OutgoingPlayer
 
 HOLDING = ("silent", "slow", "unread")
-"""Behaviours that hold a connection as long as the sender allows.
+"""Behaviours that hold a connection for as long as the sender allows.
 
 The walker draws them more often than others, for many queues at the same time.
 """
 SIZES = (0, 10, 10, 1_000, 60_000, 1_000_000)
 MESSAGES_MAX = 24_000_000
-"""Most bytes of the messages of one step."""
+"""Most bytes of all messages of one step together."""
 GOOD_MAX = 20
 """Most good messages of one step, because each message has its own commit."""
 
@@ -40,8 +40,8 @@ class DestinationWalker:
     def plan(self, rng: Random) -> Sequence[Step]:
         """Return the steps of a walk.
 
-        The steps change the behaviour, send messages to both destinations, and check which messages
-        arrived.
+        The steps change the behaviour of the hostile server, send messages to both destinations,
+        and check that the good messages arrived.
         """
         steps: list[Step] = []
         for _ in range(rng.choice((1, 1, 2))):

@@ -31,7 +31,7 @@ class MulticastWalker:
     is_awaited = False
 
     def plan(self, rng: Random) -> Sequence[Step]:
-        """Return steps with packets of a few sources."""
+        """Return 5 or 30 steps, each with the packets of one of 199 sources."""
         return [self._step(rng) for _ in range(rng.choice((5, 30)))]
 
     def _step(self, rng: Random) -> Step:

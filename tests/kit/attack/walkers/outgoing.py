@@ -19,7 +19,10 @@ from tests.kit.attack.walkers.playing import http_request
 from tests.kit.attack.wire import Answer, ClosedError, Connection, SilentError
 
 WHO = "127.0.0.5"
-"""Address of the calls. No attacker uses it, so no other connections count against it."""
+"""Source address of the calls.
+
+No attacker uses the address, so the limit for connections of one client does not affect the calls.
+"""
 ASK_SECONDS = 0.5
 """Seconds between two checks of the arrived messages."""
 AGAIN_SECONDS = 0.3
@@ -32,7 +35,7 @@ The call competes with the attack of the API port for connections.
 
 
 class OutgoingPlayer:
-    """A player that calls the API with all rights."""
+    """A player that calls the API with all rights; the base of those that send messages."""
 
     port = ""
 
@@ -42,7 +45,7 @@ class OutgoingPlayer:
 
     @property
     def destinations(self) -> Destinations:
-        """Return the destinations of the target."""
+        """Return the destinations of the target. Raises :class:`AssertionError` if it has none."""
         found = self.scene.destinations
         assert found is not None, "the target has destinations"
         return found
@@ -56,10 +59,10 @@ class OutgoingPlayer:
     async def call(
         self, method: str, target: str, content: bytes, mime: str = "application/json"
     ) -> Answer:
-        """Return the answer to a call, which is repeated while it is unanswered or answered 503.
+        """Call the API and return the answer, of any status but 503.
 
-        Raises :class:`FoundError` if the call fails for too long, or if an open connection stays
-        silent.
+        The call is repeated while it gets no answer or a 503, for :data:`CALL_SECONDS`. Raises
+        :class:`FoundError` after that, or if an open connection stays silent.
         """
         headers = {
             "Host": "127.0.0.1",
@@ -94,7 +97,10 @@ class OutgoingPlayer:
         )
 
     async def post(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Send messages through the API. Raises :class:`FoundError` if they are refused."""
+        """Send messages in one call of the API.
+
+        Raises :class:`FoundError` if they are not accepted.
+        """
         answer = await self.call("POST", "/v1/outgoing/messages", json.dumps(messages).encode())
         if answer.status != 200:
             raise FoundError(
@@ -105,9 +111,10 @@ class OutgoingPlayer:
             )
 
     async def post_good(self, queue: str, count: int, delivery: str) -> None:
-        """Send ``count`` messages to the good destination.
+        """Send ``count`` messages to ``queue`` of the good destination.
 
-        Each message has a key, so that the call may be repeated.
+        ``delivery`` is ``transactional``, ``recoverable`` or ``express``. Each message has a key,
+        so that the call may be repeated. Raises :class:`FoundError` as :meth:`post` does.
         """
         numbers = self.destinations.ask(queue, count)
         await self.post(
@@ -124,10 +131,10 @@ class OutgoingPlayer:
         self.destinations.taken(queue, numbers)
 
     async def see_arrived(self) -> None:
-        """Wait until every accepted message has arrived.
+        """Wait until every message that the target accepted has arrived at the good destination.
 
-        Raises :class:`FoundError` if a message is missing for too long, doubled, disordered or
-        unexpected.
+        Raises :class:`FoundError` if a message is missing after :data:`SENT_MAX`, or is doubled,
+        disordered or unexpected.
         """
         patience = Patience(SENT_MAX)
         while (found := await asyncio.to_thread(self.destinations.problem)) is not None:

@@ -24,9 +24,9 @@ ADDRESSES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 Good clients have other addresses (:mod:`tests.kit.attack.witness`).
 """
 EVICTED_SECONDS = 3.0
-"""Seconds for which a step must keep connections before the step checks their number.
+"""Shortest time, in seconds, after which a step counts the idle connections that it keeps.
 
-The check expects that the port has closed the excess connections.
+By then the port should have closed the excess connections.
 """
 CLOSED_SECONDS = 10.0
 """Seconds within which a full port must have closed the excess connections.
@@ -63,17 +63,17 @@ class Walker(Protocol):
     at_once: int
     """Number of this walker's walks that are played at the same time."""
     is_awaited: bool
-    """Whether the walks wait for their results; the other walks continue meanwhile."""
+    """Whether the walks wait for effects in the target. The other walks continue meanwhile."""
 
     def plan(self, rng: Random) -> Sequence[Step]:
         """Return the steps of a walk, which depend only on ``rng``."""
 
     def player(self, scene: Scene) -> Player:
-        """Return a player for one walk."""
+        """Return a new player for one walk of this walker, at the target of ``scene``."""
 
 
 def how(rng: Random) -> dict[str, Any]:
-    """Draw how a request is sent.
+    """Draw how a request is sent, as values of :attr:`Step.given`.
 
     The values name the source address, the connection and the pieces, and say whether the answer is
     read.
@@ -92,7 +92,10 @@ def how(rng: Random) -> dict[str, Any]:
 
 
 def idle(rng: Random) -> Step:
-    """Draw a step that opens connections which send nothing, or an incomplete request."""
+    """Draw a step that opens up to :data:`IDLE_MAX` connections and keeps them for a while.
+
+    The connections send nothing, or an incomplete request.
+    """
     count = rng.choice((5, 50, 300, IDLE_MAX, IDLE_MAX))
     said = rng.choice(
         ("", "POST / HT", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999\r\n\r\nx")
@@ -104,9 +107,11 @@ def idle(rng: Random) -> Step:
 
 
 async def check_open(port: str, opened: Sequence[Connection], most: int) -> None:
-    """Raise :class:`FoundError` if more connections stay open than the port's limit allows.
+    """Wait until at most ``most`` of the connections ``opened`` are open.
 
-    An eighth more is tolerated, for connections that are being opened or closed.
+    An eighth more is tolerated, for connections that are being opened or closed. Raises
+    :class:`FoundError` if more are still open after :data:`CLOSED_SECONDS`. With ``most`` 0 nothing
+    is checked.
     """
     ends_at = time.monotonic() + CLOSED_SECONDS
     while len(opened) > most + most // 8 and most:
@@ -123,7 +128,7 @@ async def check_open(port: str, opened: Sequence[Connection], most: int) -> None
 
 
 class HttpPlayer:
-    """A player with named connections to one port that speaks HTTP."""
+    """A player with named connections to one port that speaks HTTP; the base of such players."""
 
     port = ""
     connections_max = 0
@@ -131,7 +136,7 @@ class HttpPlayer:
     allowed = frozenset(
         (200, 202, 400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 417, 429, 431, 501, 503, 505)
     )
-    """Statuses that the documents allow."""
+    """HTTP statuses that the port may answer; any other is a finding."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -146,7 +151,10 @@ class HttpPlayer:
         self._idle.clear()
 
     async def stay_idle(self, given: Mapping[str, Any]) -> None:
-        """Open connections that send nothing useful, keep them for a while, and close them."""
+        """Open connections that send nothing useful, keep them for a while, and close them.
+
+        Raises :class:`FoundError` if the port keeps more connections than its limit.
+        """
         address, said = self.scene.ports[self.port], str(given["said"]).encode()
         for _ in range(int(given["count"])):
             self.scene.requests[self.port] += 1
@@ -165,10 +173,11 @@ class HttpPlayer:
         self._idle.clear()
 
     async def request(self, raw: bytes, given: Mapping[str, Any], sent: str) -> Answer | None:
-        """Send a request as ``given`` says and return its answer.
+        """Send a request in the way that ``given`` says (see :func:`how`), and return its answer.
 
-        The result is None if the answer is not awaited, or if the connection ended. Raises
-        :class:`FoundError` if the port stays silent or answers a status that is not allowed.
+        The result is ``None`` if the answer is not awaited, or if the connection ended. ``sent``
+        describes the request in a finding. Raises :class:`FoundError` if the port stays silent or
+        answers a status that is not allowed.
         """
         self.scene.requests[self.port] += 1
         name = f"{given['conn']} {given['who']}"
@@ -215,9 +224,11 @@ class HttpPlayer:
     async def pipeline(
         self, raws: Sequence[bytes], given: Mapping[str, Any], *, reads: bool = True
     ) -> None:
-        """Send requests one after the other on a separate connection.
+        """Send requests one after the other on a separate connection, and close it.
 
-        If ``reads`` is true, the answers are read meanwhile, else never.
+        If ``reads`` is true, the answers are read meanwhile, else never. The call ends early if the
+        connection ends or nothing more is accepted. Raises :class:`FoundError` for a status that is
+        not allowed.
         """
         connection = await self._try_open(given["who"], reads=reads)
         if connection is None:
@@ -258,7 +269,7 @@ class HttpPlayer:
 
 
 def http_request(method: str, target: str, content: bytes, headers: Mapping[str, str]) -> bytes:
-    """Return a request of HTTP with the right length."""
+    """Return the bytes of an HTTP request with the right Content-Length."""
     lines = [
         f"{method} {target} HTTP/1.1",
         *(f"{name}: {value}" for name, value in headers.items()),

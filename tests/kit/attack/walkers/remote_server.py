@@ -32,9 +32,9 @@ class RemoteServerWalker:
     is_awaited = True
 
     def plan(self, rng: Random) -> Sequence[Step]:
-        """Return steps with messages and hostile behaviours, and at the end an honest time.
+        """Return steps with messages and hostile behaviours of one remote queue manager.
 
-        In the honest time every readable message must arrive.
+        The last step makes it honest. From then on every readable message must arrive.
         """
         which = rng.choice(("move", "copy"))
         steps: list[Step] = []
@@ -86,7 +86,7 @@ class RemoteServerPlayer:
         self.scene = scene
 
     async def close(self) -> None:
-        """Leave both remote queue managers as they are, because the next walk uses them."""
+        """Do nothing: both remote queue managers stay, because the next walk uses them."""
 
     async def play(self, step: Step) -> None:
         """Play one step. Raises :class:`FoundError` for a finding."""
@@ -110,9 +110,10 @@ class RemoteServerPlayer:
             await self._settle(given["at"])
 
     async def _see_told(self, which: str, what: str) -> None:
-        """Wait until the target's status names the behaviour.
+        """Wait until the target's status names the behaviour ``what`` of the remote queue.
 
-        Raises :class:`FoundError` if the status does not name it in time.
+        ``which`` is the mode of the remote queue. Raises :class:`FoundError` if the status does not
+        name the behaviour within :data:`PULL_MAX`.
         """
         host, port = self.scene.ports["api"]
         patience = Patience(PULL_MAX)

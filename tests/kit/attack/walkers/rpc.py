@@ -54,15 +54,18 @@ PDUS = (
     "octets",
 )
 PEEKS = 60
-"""Calls in progress at the same time: CALLS_MAX is 64."""
+"""Calls that a reader has in progress at the same time. The limit CALLS_MAX is 64."""
 IDLE_MAX = 2_300
 """Most connections that one step opens: more than the port has room for."""
 LINES = (0, 1, 8, 40)
-"""Numbers of connections, each with a bind, that one step floods at the same time."""
+"""Numbers of connections to draw from for one flood, each after a bind.
+
+With 0 the flood is sent over a connection of the walk.
+"""
 TOGETHER = 64
-"""PDUs of a flood that are written together."""
+"""Most PDUs of a flood that are written together, as one piece."""
 FLOOD_BYTES = 32_000_000
-"""Most bytes of one flood over one connection: 2 million cancels."""
+"""Most bytes of one flood over one connection: about 2 million cancels."""
 FLOODS_BYTES = 320_000_000
 """Most bytes of one flood over all its connections."""
 FLOOD_SECONDS = OPTIONAL_MAX + 5.0
@@ -71,7 +74,7 @@ FLOOD_SECONDS = OPTIONAL_MAX + 5.0
 The time is longer than a good client waits.
 """
 CUT_PIECES = 64
-"""Pieces of a flood that are cut into smaller ones; the other pieces are sent whole."""
+"""Number of pieces at the beginning of a flood that may be cut into smaller ones."""
 HELD_FRAGMENT = 60_000
 """Bytes of each fragment of a request whose last fragment is never sent."""
 UNREAD_SECONDS = 1.5
@@ -172,7 +175,7 @@ class RpcPlayer:
         self._connections.clear()
 
     async def play(self, step: Step) -> None:
-        """Play one step of the walk."""
+        """Play one step of the walk. Refusals and closed connections are no finding."""
         given = step.given
         if step.kind == "idle":
             await self._idle(given)
@@ -214,7 +217,10 @@ class RpcPlayer:
             each.abort()
 
     async def _hold(self, given: Any) -> None:  # noqa: ANN401  # a mapping of JSON values
-        """Send fragments of a request on each of many connections, but never the last fragment."""
+        """Send fragments of one request on each of many connections, but never the last fragment.
+
+        The connections stay open for a while and are then closed.
+        """
         opened: list[Connection] = []
         (piece,) = request_pieces(0, 1, bytes(HELD_FRAGMENT), fragment=65_535)
         middle = piece.body
@@ -313,7 +319,10 @@ class RpcPlayer:
         return encode_pdu(PduType.REQUEST, flags, call, piece.body)
 
     def _unread(self, peeks: int) -> None:
-        """Request a large message again and again, and read no answer."""
+        """Request a large message ``peeks`` times on one connection, and read no answer.
+
+        The connection is closed after :data:`UNREAD_SECONDS`. The call blocks its thread.
+        """
         import time
 
         with (
@@ -338,18 +347,19 @@ class RpcPlayer:
 
 
 def _flood_of(raw: bytes, count: int, most: int) -> list[bytes]:
-    """Return the pieces of a flood of ``count`` PDUs.
+    """Return the pieces of a flood of ``count`` PDUs; each piece is ``raw``.
 
-    ``raw`` holds up to TOGETHER PDUs. If ``most`` bytes are too few for all PDUs, the flood is
-    shorter.
+    ``raw`` holds up to TOGETHER PDUs. The flood is shorter if it would exceed ``most`` bytes, but
+    has at least one piece.
     """
     return [raw] * max(1, min(count // TOGETHER, most // max(1, len(raw))))
 
 
 def bind_pdu(level: int, auth: int, kind: PduType = PduType.BIND) -> bytes:
-    """Return a bind of remote read, with a sign-in token that is invalid if ``level`` is not 0.
+    """Return the bytes of a bind PDU for remote read.
 
-    If ``level`` is 0, the bind has no token.
+    If ``level`` is not 0, the bind has an invalid sign-in token of the type ``auth``, else no
+    token.
     """
     contexts = tuple(offers(REMOTE_READ, (NDR, NDR64), 3))
     trailer = AuthTrailer(auth, level, 0, b"NTLMSSP\0" + bytes(24)) if level else None

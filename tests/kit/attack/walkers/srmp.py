@@ -44,7 +44,7 @@ class SrmpWalker:
     is_awaited = False
 
     def plan(self, rng: Random) -> Sequence[Step]:
-        """Return messages of few identities with few identifiers, so that messages collide."""
+        """Return steps with messages that collide, because identities and identifiers are few."""
         return [self._step(rng) for _ in range(rng.choice((3, 10, 30)))]
 
     def _step(self, rng: Random) -> Step:

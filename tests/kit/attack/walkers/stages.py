@@ -35,7 +35,7 @@ class StageWalker:
     is_awaited = True
 
     def plan(self, rng: Random) -> Sequence[Step]:
-        """Return stages of one batch after the other, with good messages between them.
+        """Return steps that send stages and good messages; each stage belongs to a new batch.
 
         The last steps check which messages arrived.
         """
@@ -135,7 +135,11 @@ class StagePlayer(OutgoingPlayer):
         self.destinations.taken(STAGED, numbers)
 
     async def stage(self, content: bytes, partition: int, form: str) -> str:
-        """Send a stage and return its name, or an empty text if it is refused."""
+        """Upload a stage and return its name, or an empty text if the stage is refused.
+
+        ``form`` describes the stage in a finding. Raises :class:`FoundError` for an answer that is
+        neither an acceptance nor one of :data:`REFUSALS`.
+        """
         target = (
             f"/v1/outbox/attack/{self._batch}-{self._number}/stage?partition={partition}&attempt=0"
         )
@@ -146,9 +150,9 @@ class StagePlayer(OutgoingPlayer):
         return ""
 
     async def _commit(self, names: list[str]) -> int:
-        """Commit the stages and return the number of committed rows.
+        """Commit the stages of the current batch and return the number of committed rows.
 
-        The result is 0 if the commit is refused.
+        The result is 0 if the commit is refused. Raises :class:`FoundError` for any other answer.
         """
         target = f"/v1/outbox/attack/{self._batch}-{self._number}/commit"
         answer = await self.call("POST", target, json.dumps({"stages": names}).encode())

@@ -32,13 +32,16 @@ CALLS = ("open", "open", "open", "receive", "move", "move", "back", "purge", "cl
 OPENED_MAX = 40
 """Most handles of one reader; at the limit the oldest handle is closed."""
 NAMES = (1, 4, 300, 100_000)
-"""Numbers of subqueue names to draw from, up to far more than the limit of subqueues."""
+"""Numbers of different subqueue names to draw from.
+
+The largest number is far above the limit of subqueues.
+"""
 SEQUENCES = 200
 PRIORITIES = (0, 3, 3, 7)
 
 
 def drawn(rng: Random) -> dict[str, Any]:
-    """Return the drawn values of one step."""
+    """Return the drawn values of one step, for the argument ``given`` of :func:`read`."""
     return {
         "seed": rng.randrange(1 << 30),
         "calls": rng.choice((10, 60, 300)),
@@ -51,9 +54,9 @@ def drawn(rng: Random) -> dict[str, Any]:
 def read(
     port: tuple[str, int], given: Mapping[str, Any], reader: int, count: Callable[[], None]
 ) -> None:
-    """Play one reader of a step and call ``count`` for each call.
+    """Play reader number ``reader`` of a step; ``count`` is called once for each of its calls.
 
-    A refusal is an answer like any other.
+    A refusal is an answer like any other. The function blocks its thread.
     """
     rng = Random(f"{given['seed']} {reader}")
     opened: list[RemoteQueue] = []

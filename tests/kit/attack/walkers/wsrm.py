@@ -32,9 +32,9 @@ One walk alone would mostly wait for its floods and idle times. The gateway has 
 """
 QUEUES = (SHARED,) * 8 + ("private$/ordered", SECRET, "private$/nobody")
 NAMES = ("s1", "s2", "s3")
-"""Sequences of a walk; a step names one of them, even if the sequence has not begun."""
+"""Names of a walk for its sequences. A step may name a sequence that has not begun."""
 FLOOD_MAX = 4_500
-"""Requests of the largest flood: more than a queue has room for sequences (4,096)."""
+"""Requests of the largest flood: more than the number of sequences of a queue (4,096)."""
 GAP_MAX = 80
 """Most messages after a gap.
 
@@ -59,7 +59,7 @@ class Usual:
         self.names = NAMES[: rng.choice((1, 2, 3))]
 
     def version(self, rng: Random) -> int:
-        """Draw a version: mostly the walk's own one, sometimes another one.
+        """Draw an index of :data:`VERSIONS`: mostly the walk's own one, sometimes another one.
 
         Half of the others differ only in WS-ReliableMessaging, which most readers do not notice.
         """
@@ -80,7 +80,7 @@ class WsrmWalker:
     is_awaited = False
 
     def plan(self, rng: Random) -> Sequence[Step]:
-        """Return requests about a few sequences.
+        """Return steps with requests about a few sequences; the first one creates a sequence.
 
         Most requests have one version and one queue; the others have any.
         """
@@ -223,7 +223,10 @@ class WsrmPlayer(HttpPlayer):
             self._identifiers[given["seq"]] = begun[1].decode("ascii", "replace")
 
     async def _hold_gap(self, given: Any) -> None:  # noqa: ANN401  # a mapping of JSON values
-        """Send all messages of a sequence except the first, and keep the gap open for a while."""
+        """Create a sequence and send messages from number 2, so that number 1 is missing.
+
+        The gap stays open for a while. Nothing is sent if the sequence is refused.
+        """
         asked = {**given, "conn": "gap", "seq": "gap", "op": "CreateSequence"}
         self._identifiers["gap"] = "urn:uuid:nobody-gap"
         answer = await self.request(self._raw(asked), asked, "CreateSequence")
