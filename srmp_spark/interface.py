@@ -111,6 +111,29 @@ class Endpoint(ReadyLine, total=False):
     """Device and inode of the data directory. A copy of the directory has other numbers."""
 
 
+class SubscriptionEntry(TypedDict):
+    """One entry of ``status.subscriptions`` and of ``GET subscriptions`` (section 3).
+
+    A subscription that cannot be read has neither ``mode`` nor ``to``.
+    """
+
+    host: str
+    queue: str
+    mode: str | None
+    to: str | None
+    pulled: int
+    pending: int
+    doubtful: int
+    taken_in_doubt: int
+    unreadable: int
+    lag_seconds: float | None
+    last_error: str | None
+    failed_seconds: float | None
+    configured: bool
+    removing: bool
+    held: bool
+
+
 class ExitCode(IntEnum):
     """The exit codes of commands and jobs (INTERFACE.md section 2)."""
 
