@@ -51,7 +51,7 @@ SHORT_JVM := $(ONE_COMPILER) $(FAST_START)
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-long collect test-again lint check docs docs-musts docs-guarantees docs-pictures grafana musts-sabotage bench bench-quick scale many sim sim-pgm sim-sink sim-wsrm day model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash room powerloss strace
+.PHONY: help setup java demo test test-long collect test-again lint check docs docs-reference docs-musts docs-guarantees docs-pictures grafana musts-sabotage bench bench-quick scale many sim sim-pgm sim-sink sim-wsrm day model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash room powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,9 @@ check: setup lint ## lint, the import rules, the links of the documentation
 
 docs: setup ## build the documentation as a site in .site, strictly: a broken link ends it
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet && echo "docs: open .site/index.html"
+
+docs-reference: setup ## docs/reference/*.md: options, columns, commands, keys, API, metrics, log events and errors, from the tables of the code
+	@PYTHONPATH="docs/site:$$PYTHONPATH" $(PYTHON) -m reference_pages
 
 docs-musts: setup ## docs/MUSTS.md, MUSTS_MQRR.md, MUSTS_WSRVCRM.md: each MUST of the documents and the tests that fail when it is broken
 	@$(PYTHON) -m tests.kit.musts

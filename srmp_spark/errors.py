@@ -163,13 +163,15 @@ class RemoteQueueError(SrmpSparkError):
 class RemoteReadError(RemoteQueueError):
     """Reports that the other queue manager refused a call.
 
-    ``status`` is its HRESULT or fault status.
+    ``status`` is its HRESULT or fault status. ``perhaps_done`` states that the other queue manager
+    may have carried out the call all the same.
     """
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int, *, perhaps_done: bool = False) -> None:
         super().__init__(message, status)
         self.message = message
         self.status = status
+        self.perhaps_done = perhaps_done
 
     def __str__(self) -> str:
         return self.message

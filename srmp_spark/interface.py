@@ -138,12 +138,19 @@ class ExitCode(IntEnum):
     """The exit codes of commands and jobs (INTERFACE.md section 2)."""
 
     DONE = 0
+    """The command or job has done what it was asked to do."""
     CHECK_FAILED = 1
+    """A check failed, or the process met an error that no other code names."""
     USAGE = 2
+    """A flag, option, key, variable or file is wrong, or the data directory cannot be used."""
     UNREACHABLE = 3
+    """No queue manager answers at the URL of the API."""
     REFUSED = 4
+    """The queue manager refused the call, or `--wait` ended before every message arrived."""
     IN_USE = 5
+    """Another process holds the data directory, the queues, or the table."""
     DAMAGED = 6
+    """The data directory is damaged, an older copy, or of a newer version."""
 
 
 _EXIT_CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (

@@ -32,6 +32,7 @@ NOUNS = {
     "interface",
     "private_files",
     "extras",
+    "log_event",
 }
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows", "mqrr", "signing_in"} | NOUNS,
@@ -46,6 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "signing_in": {"mqrr", "errors", "private_files"},
     "private_files": {"errors"},
     "extras": {"errors"},
+    "log_event": set(),
     "message": {"names", "errors"},
     "names": {"errors"},
     "sequences": set(),
@@ -66,7 +68,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 No part may import ``testing``, which users of the package import in their own tests.
 """
 
-SANS_IO = ("srmp", "mqrr", "pgm", "wsrm")
+SANS_IO = ("srmp", "mqrr", "mqrr/client", "pgm", "wsrm")
 IO_MODULES = {
     "asyncio", "http", "io", "logging", "multiprocessing", "os", "pathlib", "random", "requests",
     "secrets", "select", "selectors", "signal", "socket", "sqlite3", "ssl", "subprocess", "sys",
@@ -102,7 +104,7 @@ small.
 """
 OF_THE_GATEWAY_OF_SUBSCRIPTIONS = {
     f"{HELPERS}.puller.gateway_side.{each}" for each in ("gateway", "connection", "remote")
-}
+} | {"srmp_spark.mqrr.client.remote_reader"}
 
 FILES_MAX = 20
 """Most modules of one folder. More cannot be surveyed at a glance and belong in subfolders."""
@@ -266,7 +268,9 @@ def test_protocols_are_sans_io(package: str) -> None:
 
     Only this allows a million simulated failures an hour.
     """
-    for path in sorted((PACKAGE / package).rglob("*.py")):
+    paths = sorted((PACKAGE / package).rglob("*.py"))
+    assert paths
+    for path in paths:
         for line, module in imports_of(path):
             assert module.split(".")[0] not in IO_MODULES, f"{path.name}:{line} imports {module}"
 
@@ -300,6 +304,25 @@ def test_the_accepting_process_speaks_to_no_remote_queue_manager() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     )
     assert out.stdout.strip() == "[]"
+
+
+def test_one_core_reads_remote_queues() -> None:
+    """The steps and calls of a client, and what a failure means, are decided in ``mqrr/client``.
+
+    Who has a socket makes the settings of a connection, and no PDU.
+    """
+    engine = {f"srmp_spark.mqrr.rpc.{each}" for each in ("client_connection", "endpoint_mapper")}
+    allowed = {"ClientSettings", "ENDPOINT_MAPPER_PORT"}
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {name.name}"
+        for part in ("client", "spark", "jobs", "signing_in", "queue_manager/puller")
+        for path in sorted((PACKAGE / part).rglob("*.py"))
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ImportFrom) and node.module in engine
+        for name in node.names
+        if name.name not in allowed
+    ]
+    assert found == []
 
 
 def test_only_the_sender_process_loads_the_outbox() -> None:

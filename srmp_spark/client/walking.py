@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from srmp_spark.errors import RemoteLostError, RemoteProtocolError, RemoteReadError
 from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.client.queue_calls import NOTHING
 from srmp_spark.mqrr.lookup_identifier import not_ascending
 from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
 from srmp_spark.mqrr.packets.message_packet import MessagePacket
@@ -40,12 +41,6 @@ ROUNDS_AT_ONCE = 2
 At most two rounds of messages of 4 MB wait in memory: the one that was just received, and the one
 before it that is not yet returned.
 """
-EMPTY = (Status.MQ_ERROR_IO_TIMEOUT, Status.MQ_ERROR_MESSAGE_NOT_FOUND)
-"""Statuses that both mean "no more messages".
-
-The use of a cursor decides which of the two is returned.
-"""
-
 Later = Callable[[], StartReceiveResponse]
 """A call in flight, as a function that waits for its answer."""
 Unreadable = Callable[[RemoteProtocolError], object]
@@ -114,7 +109,7 @@ def walk(
                 ]
                 size = rounds = 1
             for each in answers:
-                if each.status != Status.MQ_OK and each.status not in EMPTY:
+                if each.status != Status.MQ_OK and each.status not in NOTHING:
                     raise refused(each.status)
             found = [each for each in answers if each.status == Status.MQ_OK]
             ended = ended or len(found) < len(answers)

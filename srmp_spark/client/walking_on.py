@@ -17,10 +17,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from srmp_spark.client.remote_queue import RemoteMachine, RemoteQueue, refused
-from srmp_spark.client.walking import EMPTY, Shown, shown
+from srmp_spark.client.remote_queue import RemoteMachine, RemoteQueue
+from srmp_spark.client.walking import Shown, shown
 from srmp_spark.errors import RemoteLostError
 from srmp_spark.mqrr.by_number import ByNumber, Place, Tells
+from srmp_spark.mqrr.client.failures import refused
+from srmp_spark.mqrr.client.queue_calls import HELD, NOTHING, REMOVED
 from srmp_spark.mqrr.lookup_identifier import lookup_id_of
 from srmp_spark.mqrr.status import Status
 
@@ -36,9 +38,6 @@ One more connection that returns nothing new ends the walk with its error. On a 
 every tenth call, 12 such connections in a row, none of which carries three calls, are one case in
 six million.
 """
-
-_GONE = (Status.MQ_ERROR_MESSAGE_ALREADY_RECEIVED, *EMPTY)
-_HELD = (Status.MQ_ERROR_TRANSACTION_USAGE, Status.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION)
 
 _log = logging.getLogger(__name__)
 
@@ -137,8 +136,8 @@ class WalkOn:
                 if tells is Tells.MESSAGE:
                     self._last = place
                     yield each
-            elif answer.status in _GONE or answer.status in _HELD:
-                tells = walk.nothing(held=answer.status in _HELD)
+            elif answer.status in NOTHING | REMOVED | HELD:
+                tells = walk.nothing(held=answer.status in HELD)
             else:
                 raise refused(answer.status, "a message that is looked up is not shown")
             if tells is Tells.OVER:

@@ -169,8 +169,8 @@ def add_commands(commands: Commands[Any]) -> None:
         type=_seconds,
         metavar="SECONDS",
         help="wait at most SECONDS for the acknowledgement. If none arrives, print the reason and "
-        "end with exit code 4. A queue of this queue manager acknowledges at once, unless a "
-        "redirection leads to another host",
+        "end with exit code 4. A queue here acknowledges at once, unless a redirection leads "
+        "elsewhere",
     )
     add_connection_flags(parser)
     parser.set_defaults(run=_send)

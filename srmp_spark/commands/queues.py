@@ -17,7 +17,7 @@ from srmp_spark.commands.common import (
     connect,
     emit,
 )
-from srmp_spark.errors import ApiError
+from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.names import local_queue_name
 
 if TYPE_CHECKING:
@@ -119,7 +119,8 @@ def add_commands(commands: Commands[Any]) -> None:
         examples="examples:\n  srmp-spark consumers 'private$/orders' --table\n"
         "  srmp-spark consumers 'private$/orders' --delete old-query",
     )
-    parser.add_argument("queue", metavar="QUEUE", help="the queue")
+    parser.add_argument("name", nargs="?", metavar="QUEUE", help="the queue, or give --queue")
+    parser.add_argument("--queue", metavar="NAME", help="the queue, as other commands take it")
     parser.add_argument(
         "--delete",
         metavar="NAME",
@@ -197,7 +198,11 @@ def _queues(args: argparse.Namespace) -> int:
 
 
 def _consumers(args: argparse.Namespace) -> int:
-    name = local_queue_name(args.queue)
+    if (args.name is None) == (args.queue is None):
+        raise ConfigurationError(
+            "consumers needs one queue: srmp-spark consumers QUEUE, or --queue QUEUE"
+        )
+    name = local_queue_name(args.queue or args.name)
     client = connect(args)
     if args.delete is not None:
         client.delete_consumer(name, args.delete)

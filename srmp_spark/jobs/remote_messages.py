@@ -20,10 +20,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from srmp_spark.client.remote_queue import RemoteMachine, RemoteQueue, refused
-from srmp_spark.client.walking import EMPTY, Shown, shown
+from srmp_spark.client.remote_queue import RemoteMachine, RemoteQueue
+from srmp_spark.client.walking import Shown, shown
 from srmp_spark.errors import ConfigurationError, RemoteProtocolError, SrmpSparkError
 from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.client.failures import refused
+from srmp_spark.mqrr.client.queue_calls import NOTHING
 from srmp_spark.mqrr.ndr.methods import ACCESS_PEEK, ACCESS_RECEIVE
 from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.mqrr.remote_host import RemoteHost, parse_remote_host
@@ -229,7 +231,7 @@ class Reader:
     def _taken(self) -> Iterator[tuple[int, Shown]]:
         while True:
             request, answer = self._queue.start(Action.RECEIVE)
-            if answer.status in EMPTY:
+            if answer.status in NOTHING:
                 return
             if answer.status != Status.MQ_OK:
                 raise refused(

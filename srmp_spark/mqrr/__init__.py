@@ -7,6 +7,8 @@ This package does no I/O: its functions take bytes and ``now`` and return events
 - ``ndr``: requests and responses of the 15 methods in both transfer syntaxes, NDR and NDR64
 - ``rpc``: connection-oriented DCE/RPC with PDUs, binding, fragments, associations, context
   handles and faults
+- ``client``: the steps and calls of a program that reads a remote queue
+- ``server``: the queues that remote readers read
 - ``message_of_packet``: turns a packet into the message type that all transports share;
   ``packet_of_message`` does the reverse
 - ``queue_format``: names the queue to open, by format names and by the names that users write

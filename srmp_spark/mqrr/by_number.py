@@ -137,10 +137,11 @@ class ByNumber:
         ), self.last.lookup_id
 
     def found(self, place: Place) -> Tells:
-        """Process an answer that holds the message at ``place``; return its meaning for the walk.
+        """Process the answer to the last :meth:`call`; return its meaning for the walk.
 
-        Raises :class:`RemoteProtocolError` if the next message is not after the walk's last
-        message.
+        ``place`` is the message of the answer. If the result is ``Tells.MESSAGE``, it is the next
+        message and is recorded as :attr:`last`. Any other result records nothing. Raises
+        :class:`RemoteProtocolError` if the next message is not after :attr:`last`.
         """
         if self._asks is Asks.PROOF:
             self._is_proven, self._to_prove = place == self._to_prove, None

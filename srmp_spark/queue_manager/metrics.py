@@ -201,78 +201,21 @@ class Metrics:
 
     def _families(self) -> Iterator[Metric | _Labelled]:
         """Yield all metrics, in the order in which the answer has them."""
-        families: tuple[tuple[str, str, tuple[str, ...], Mapping[Any, int]], ...] = (
-            (
-                "srmp_messages_accepted",
-                "messages answered 200 as new rows",
-                ("queue", "transport"),
-                self.accepted,
-            ),
-            (
-                "srmp_messages_refused",
-                "requests not answered 200, or discarded",
-                ("status", "reason"),
-                self.refused,
-            ),
-            (
-                "srmp_signatures",
-                "signed messages that were checked",
-                ("status", "how"),
-                self.signatures,
-            ),
-            (
-                "srmp_duplicates",
-                "messages answered 200 that added no row",
-                ("queue", "kind"),
-                self.duplicates,
-            ),
-            (
-                "srmp_sink_rows",
-                "rows of answered commits: new, known, or conflicts",
-                ("result",),
-                self.sink_rows,
-            ),
+        for counter in COUNTERS:
+            samples: Samples = [
+                (key if isinstance(key, tuple) else (key,), count)
+                for key, count in counter.counts(self).items()
+            ]
+            yield _Labelled(
+                CounterMetricFamily, counter.name, counter.text, counter.labels, samples
+            )
+        yield self.accept_seconds.family(
+            "srmp_accept_seconds", "Seconds from a request that is read to its answer 200."
         )
-        for name, text, labels, counts in families:
-            yield _Labelled(CounterMetricFamily, name, text, labels, list(counts.items()))
-        tls = [((why,), count) for why, count in self.tls_refused.items()]
-        yield _Labelled(
-            CounterMetricFamily,
-            "srmp_tls_refused",
-            "TLS handshakes that failed at the SRMP port",
-            ("why",),
-            tls,
+        yield self.sync_seconds.family(
+            "srmp_sync_seconds",
+            "Seconds that one commit of accepted messages takes, with its sync.",
         )
-        sent = [((kind,), count) for kind, count in self.receipts_sent.items()]
-        yield _Labelled(
-            CounterMetricFamily,
-            "srmp_receipts_sent",
-            "receipts that a peer answered 200",
-            ("kind",),
-            sent,
-        )
-        yield CounterMetricFamily(
-            "srmp_receipts_blocked",
-            "receipts whose URL --allow-url does not allow",
-            value=self.receipts_blocked,
-        )
-        yield CounterMetricFamily(
-            "srmp_receipts_dropped",
-            "receipts beyond the limit of one host",
-            value=self.receipts_dropped,
-        )
-        yield CounterMetricFamily(
-            "srmp_history_evicted",
-            "runs of message identifiers forgotten before their 30 days",
-            value=self.history_evicted(),
-        )
-        yield CounterMetricFamily(
-            "srmp_streams_forgotten",
-            "resting streams that were evicted from a full table",
-            value=self.streams_forgotten(),
-        )
-        yield self.accept_seconds.family("srmp_accept_seconds", "request read to 200")
-        yield self.sync_seconds.family("srmp_sync_seconds", "one commit with its sync")
         for kind, readings in (
             (CounterMetricFamily, self.counters),
             (GaugeMetricFamily, self.gauges),
@@ -286,6 +229,92 @@ class Metrics:
                     each.labels,
                     samples if each.is_long else list(samples),
                 )
+
+
+class CounterSpec(NamedTuple):
+    """One metric whose numbers :class:`Metrics` counts itself."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    counts: Callable[[Metrics], Mapping[Any, int]]
+    """Returns the numbers by the values of the labels. A key that is no tuple is one value."""
+
+
+COUNTERS = (
+    CounterSpec(
+        "srmp_messages_accepted",
+        "Messages that were answered 200 and became rows.",
+        ("queue", "transport"),
+        lambda metrics: metrics.accepted,
+    ),
+    CounterSpec(
+        "srmp_messages_refused",
+        "Messages that became no row: not answered 200, or answered 200 and discarded. reason is "
+        "the code of the errors page.",
+        ("status", "reason"),
+        lambda metrics: metrics.refused,
+    ),
+    CounterSpec(
+        "srmp_signatures",
+        "Signed messages that were checked. status is that of the column signature_status; how is "
+        "the form of the signature that fitted, or the reason.",
+        ("status", "how"),
+        lambda metrics: metrics.signatures,
+    ),
+    CounterSpec(
+        "srmp_duplicates",
+        "Messages that were answered 200 and are rows already. kind says by what they were known: "
+        "their identifier, or their place in a stream or sequence.",
+        ("queue", "kind"),
+        lambda metrics: metrics.duplicates,
+    ),
+    CounterSpec(
+        "srmp_sink_rows",
+        "Rows of the commits of sinks. result is new (will be sent), known (sent before), or "
+        "conflicts (sent before with other content).",
+        ("result",),
+        lambda metrics: metrics.sink_rows,
+    ),
+    CounterSpec(
+        "srmp_tls_refused",
+        "TLS handshakes that failed at the SRMP port. why is the reason: certificate, "
+        "no-certificate, version, protocol, too-slow or gone.",
+        ("why",),
+        lambda metrics: metrics.tls_refused,
+    ),
+    CounterSpec(
+        "srmp_receipts_sent",
+        "Receipts that a peer has accepted. kind is delivery, stream, commitment or final_stream.",
+        ("kind",),
+        lambda metrics: metrics.receipts_sent,
+    ),
+    CounterSpec(
+        "srmp_receipts_blocked",
+        "Receipts that were not sent, because no rule and no --allow-url allows their URL.",
+        (),
+        lambda metrics: {(): metrics.receipts_blocked},
+    ),
+    CounterSpec(
+        "srmp_receipts_dropped",
+        "Receipts that were discarded: beyond the limit of one host, or out of their time.",
+        (),
+        lambda metrics: {(): metrics.receipts_dropped},
+    ),
+    CounterSpec(
+        "srmp_history_evicted",
+        "Runs of message identifiers that were forgotten before their 30 days for lack of room.",
+        (),
+        lambda metrics: {(): metrics.history_evicted()},
+    ),
+    CounterSpec(
+        "srmp_streams_forgotten",
+        "Streams without messages for a day that made room in a full table.",
+        (),
+        lambda metrics: {(): metrics.streams_forgotten()},
+    ),
+)
+"""The counters, in their order in the exposition. ``/metrics`` adds ``_total`` to the names."""
 
 
 class _Labelled(NamedTuple):

@@ -21,6 +21,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.parsers import expat
@@ -152,36 +153,79 @@ def serve(config: ServeConfig) -> int:
             expat.EXPAT_VERSION,
         )
     clock = SystemClock()
+    # A start that fails, for example because its port is taken, leaves no new directory behind. If
+    # the directory exists, its owner is named before the port that this owner has.
+    is_there = os.path.exists(config.data_dir)  # noqa: PTH110  # Path.exists raises without a right
+    ports = None if is_there else _bind_ports(config)
     with DataDirectory.open(config.data_dir, now=clock.utc()) as directory:
         if directory.changed is not None:
             log.warning('epoch.changed epoch=%s because="%s"', directory.epoch, directory.changed)
-        srmp_socket, listening = bind(config.listen, "--listen")
-        api_socket, api = bind(config.api, "--api")
-        https_socket, https = (
-            bind(config.listen_https, "--listen-https") if config.listen_https else (None, None)
-        )
-        rpc_socket, rpc = bind(config.rpc, "--rpc") if config.rpc else (None, None)
-        wsrm_socket, wsrm = None, config.listen_wsrm
-        if wsrm is not None:
-            wsrm_socket, bound = bind(wsrm.endpoint, "--listen-wsrm")
-            wsrm = wsrm._replace(endpoint=bound)
-        mapper = config.rpc_endpoint_mapper
-        mapper_socket = bind(mapper, "--rpc-endpoint-mapper")[0] if mapper else None
-        groups = _groups(config)
-        process = _Process(config, directory, clock, listening, api, https, rpc, wsrm, groups)
-        rpc_sockets = (rpc_socket, mapper_socket)
+        if ports is None:
+            ports = _bind_ports(config)
+        process = _Process(config, directory, clock, ports)
         try:
-            uvloop.run(
-                process.run(
-                    srmp_socket, api_socket, https_socket, wsrm_socket, rpc_sockets, descriptors
-                )
-            )
+            uvloop.run(process.run(ports, descriptors))
         finally:
-            for each in filter(
-                None, (srmp_socket, api_socket, https_socket, wsrm_socket, *rpc_sockets)
-            ):
+            for each in ports.sockets:
                 each.close()
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Ports:
+    """The bound ports of a queue manager, and the groups that its queues listen on."""
+
+    srmp: socket.socket
+    listening: Endpoint
+    api: socket.socket
+    api_endpoint: Endpoint
+    https: socket.socket | None
+    https_endpoint: Endpoint | None
+    rpc: socket.socket | None
+    rpc_endpoint: Endpoint | None
+    wsrm: socket.socket | None
+    wsrm_endpoint: SchemedEndpoint | None
+    mapper: socket.socket | None
+    groups: Mapping[str, MulticastAddress]
+
+    @property
+    def sockets(self) -> list[socket.socket]:
+        """Return the sockets of all ports that are open."""
+        every = (self.srmp, self.api, self.https, self.rpc, self.wsrm, self.mapper)
+        return [each for each in every if each is not None]
+
+
+def _bind_ports(config: ServeConfig) -> _Ports:
+    """Bind every port that ``config`` names.
+
+    Raises :class:`ConfigurationError` if a port cannot be bound, or multicast cannot be used.
+    """
+    srmp, listening = bind(config.listen, "--listen")
+    api, api_endpoint = bind(config.api, "--api")
+    https, https_endpoint = (
+        bind(config.listen_https, "--listen-https") if config.listen_https else (None, None)
+    )
+    rpc, rpc_endpoint = bind(config.rpc, "--rpc") if config.rpc else (None, None)
+    wsrm, wsrm_endpoint = None, config.listen_wsrm
+    if wsrm_endpoint is not None:
+        wsrm, bound = bind(wsrm_endpoint.endpoint, "--listen-wsrm")
+        wsrm_endpoint = wsrm_endpoint._replace(endpoint=bound)
+    mapper_endpoint = config.rpc_endpoint_mapper
+    mapper = bind(mapper_endpoint, "--rpc-endpoint-mapper")[0] if mapper_endpoint else None
+    return _Ports(
+        srmp,
+        listening,
+        api,
+        api_endpoint,
+        https,
+        https_endpoint,
+        rpc,
+        rpc_endpoint,
+        wsrm,
+        wsrm_endpoint,
+        mapper,
+        _groups(config),
+    )
 
 
 class _Process:
@@ -192,37 +236,29 @@ class _Process:
         config: ServeConfig,
         directory: DataDirectory,
         clock: SystemClock,
-        listening: Endpoint,
-        api: Endpoint,
-        https: Endpoint | None,
-        rpc: Endpoint | None,
-        wsrm: SchemedEndpoint | None,
-        groups: Mapping[str, MulticastAddress],
+        ports: _Ports,
     ) -> None:
+        https, wsrm = ports.https_endpoint, ports.wsrm_endpoint
         self._config = config
         self._directory = directory
         self._clock = clock
-        self._listening = listening
-        self._api = api
-        self._groups = groups
+        self._listening = ports.listening
+        self._api = ports.api_endpoint
+        self._groups = ports.groups
         self._https = https
         self._https_url = https.url("https") if https is not None else None
-        self._rpc = rpc
+        self._rpc = ports.rpc_endpoint
         self._wsrm = wsrm
         tls = (
             server_tls(config) if https is not None or (wsrm is not None and wsrm.is_tls) else None
         )
         self._server_tls = tls if https is not None else None
         self._client_tls = ClientTls(config.ca_file, config.client_cert, config.client_key)
-        self._api_url = api.url("https" if config.api_cert else "http")
+        self._api_url = self._api.url("https" if config.api_cert else "http")
 
     async def run(
         self,
-        srmp_socket: socket.socket,
-        api_socket: socket.socket,
-        https_socket: socket.socket | None,
-        wsrm_socket: socket.socket | None,
-        rpc_sockets: tuple[socket.socket | None, socket.socket | None],
+        ports: _Ports,
         descriptors: Descriptors,
     ) -> None:
         """Start all parts, serve until a signal arrives or the process is unused, drain and close.
@@ -286,11 +322,11 @@ class _Process:
             connections_max=descriptors.srmp,
         )
         tls_port = None
-        if https_socket is not None and self._server_tls is not None:
+        if ports.https is not None and self._server_tls is not None:
             tls_port = TlsPort(
                 endpoint,
                 self._server_tls,
-                https_socket,
+                ports.https,
                 count_failure=manager.metrics.refuse_handshake,
             )
         urls = [self._listening.url(), *filter(None, [self._https_url])]
@@ -312,19 +348,19 @@ class _Process:
         if manager.multicast is not None:
             await manager.multicast.joined()
         api_server, api_task, api_port = await self._serve_api(
-            manager, health, api_socket, descriptors
+            manager, health, ports.api, descriptors
         )
-        listen(srmp_socket, self._listening, "--listen")
+        listen(ports.srmp, self._listening, "--listen")
         srmp_server = await loop.create_server(
-            endpoint.connection, sock=srmp_socket, backlog=BACKLOG
+            endpoint.connection, sock=ports.srmp, backlog=BACKLOG
         )
-        if tls_port is not None and https_socket is not None and config.listen_https is not None:
-            listen(https_socket, config.listen_https, "--listen-https")
+        if tls_port is not None and ports.https is not None and config.listen_https is not None:
+            listen(ports.https, config.listen_https, "--listen-https")
             tls_port.start()
         # Start both at once, because each is a process that loads for half a second.
         _, rpc_port = await asyncio.gather(
-            self._serve_wsrm(reliable, wsrm_socket, descriptors),
-            self._serve_rpc(manager, *rpc_sockets, descriptors),
+            self._serve_wsrm(reliable, ports.wsrm, descriptors),
+            self._serve_rpc(manager, ports.rpc, ports.mapper, descriptors),
         )
         pullers = Pullers(manager, Circles(self._rpc, config.rpc_endpoint_mapper))
         await pullers.start(config.subscription)

@@ -15,9 +15,10 @@ _T = TypeVar("_T")
 
 
 class Shares(Generic[_T]):
-    """Decides which of the waiting things, such as jobs, get one of the places.
+    """Gives a number of places to waiting things, such as jobs, by turns of their callers.
 
-    A thing is any object of the owner that stands for one request of a place.
+    A thing is any object of the owner that stands for one request of a place. A named caller holds
+    at most its share of the places; the caller ``None`` has no such limit.
     """
 
     def __init__(self, places: int, share: int) -> None:

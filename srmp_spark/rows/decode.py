@@ -136,11 +136,10 @@ def rows_of(
     """Return one batch of rows from (sequence, record) pairs, with the columns ``names``.
 
     The rows are in the order of ``pairs``. With ``envelope`` the column ``envelope`` is filled if
-    ``names`` has it; it is null for messages of remote queues and for rows that have only their
-    columns, because they have no envelope. Without ``envelope`` the column is null. Queue manager
-    and epoch are ``None`` for rows that are in no log of this queue manager. ``messages`` is passed
-    to :func:`decode`. Raises :class:`StoreDamagedError` if a record can no longer be decoded as a
-    message.
+    ``names`` has it; it is empty for messages of remote queues, and null for rows that have only
+    their columns. Without ``envelope`` the column is null. Queue manager and epoch are ``None`` for
+    rows that are in no log of this queue manager. ``messages`` is passed to :func:`decode`. Raises
+    :class:`StoreDamagedError` if a record can no longer be decoded as a message.
     """
     with _no_collection():
         decoded = decode(queue, pairs, messages)
@@ -149,11 +148,12 @@ def rows_of(
         columns = columns_of(decoded, names)
     if envelope and "envelope" in names:
         contents = [
-            # A packet, and a row that has only its columns, have an empty span.
-            record.post[record.head_length + first : record.head_length + end].decode() or None
-            for record, (first, end) in zip(
-                decoded.records, (parts.envelope for parts in decoded.parts), strict=True
-            )
+            None
+            if record.form is Form.COLUMNS
+            else record.post[
+                record.head_length + parts.envelope[0] : record.head_length + parts.envelope[1]
+            ].decode()
+            for record, parts in zip(decoded.records, decoded.parts, strict=True)
         ]
         columns["envelope"] = pa.array(contents, pa.string())
     return with_log_columns(columns, len(decoded.sequences), queue_manager, epoch, queue, names)

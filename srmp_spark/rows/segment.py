@@ -537,15 +537,14 @@ def _whole_posts(batch: pa.RecordBatch, bodies: pa.Array) -> Iterator[bytes]:
 def _envelopes(posts_file: bytes, bodies: pa.Array) -> pa.Array:
     placing = _posts_of(posts_file)
     posts = _whole_posts(placing, bodies)
-    starts, lengths = (
-        placing.column("envelope_at").to_pylist(),
-        placing.column("envelope_length").to_pylist(),
+    starts, lengths, forms = (
+        placing.column(name).to_pylist() for name in ("envelope_at", "envelope_length", "form")
     )
-    spans = zip(posts, starts, lengths, strict=True)
+    # As in an unsealed row: null for a row that was restored from its columns, empty for a packet.
     texts = [
-        post[start : start + length].decode() if length else None for post, start, length in spans
+        None if form == Form.COLUMNS else post[start : start + length].decode()
+        for post, start, length, form in zip(posts, starts, lengths, forms, strict=True)
     ]
-    # A row that was restored from its columns has no envelope, so its value is null.
     return pa.array(texts, pa.string())
 
 

@@ -226,28 +226,58 @@ def reader_ms(latest: str | None) -> Iterator[tuple[str, float]]:
             yield part, float(ms)
 
 
+class ListenerMetric(NamedTuple):
+    """One metric that the listener writes for a textfile collector."""
+
+    name: str
+    kind: str
+    """``gauge`` or ``counter``."""
+    labels: tuple[str, ...]
+    text: str
+
+
+WAITING = ListenerMetric(
+    "srmp_query_waiting_rows",
+    "gauge",
+    ("query", "queue_manager", "queue"),
+    "Rows of a queue that wait for a streaming query.",
+)
+ROWS = ListenerMetric(
+    "srmp_query_rows_total", "counter", ("query",), "Rows that a streaming query has read."
+)
+PHASES = ListenerMetric(
+    "srmp_query_phase_seconds_total",
+    "counter",
+    ("query", "phase"),
+    "Seconds of triggers by phase: Spark's phases, and those of the reader as source.*.",
+)
+METRICS = (WAITING, ROWS, PHASES)
+"""The metrics of the listener, in the order of the file."""
+
+
 def _metrics(
     progress: dict[str, QueryProgress], spent: dict[str, dict[str, float]]
 ) -> Iterator[str]:
-    yield "# HELP srmp_query_waiting_rows Rows of a queue that wait for a streaming query."
-    yield "# TYPE srmp_query_waiting_rows gauge"
+    yield from _head(WAITING)
     for found in progress.values():
         for key, rows in sorted(found.waiting.items()):
-            labels = {"query": found.name, "queue_manager": key.queue_manager, "queue": key.queue}
-            yield f"srmp_query_waiting_rows{_labels(labels)} {rows}"
-    yield "# HELP srmp_query_rows_total Rows that a streaming query has read."
-    yield "# TYPE srmp_query_rows_total counter"
+            yield _sample(WAITING, (found.name, key.queue_manager, key.queue), str(rows))
+    yield from _head(ROWS)
     for found in progress.values():
-        yield f"srmp_query_rows_total{_labels({'query': found.name})} {found.rows}"
-    yield (
-        "# HELP srmp_query_phase_seconds_total Where the time of triggers went: Spark's "
-        "phases, and the reader's as source.*."
-    )
-    yield "# TYPE srmp_query_phase_seconds_total counter"
+        yield _sample(ROWS, (found.name,), str(found.rows))
+    yield from _head(PHASES)
     for number, totals in spent.items():
         for phase, seconds in sorted(totals.items()):
-            labels = {"query": progress[number].name, "phase": phase}
-            yield f"srmp_query_phase_seconds_total{_labels(labels)} {seconds:.3f}"
+            yield _sample(PHASES, (progress[number].name, phase), f"{seconds:.3f}")
+
+
+def _head(metric: ListenerMetric) -> Iterator[str]:
+    yield f"# HELP {metric.name} {metric.text}"
+    yield f"# TYPE {metric.name} {metric.kind}"
+
+
+def _sample(metric: ListenerMetric, values: tuple[str, ...], number: str) -> str:
+    return f"{metric.name}{_labels(dict(zip(metric.labels, values, strict=True)))} {number}"
 
 
 def _labels(labels: dict[str, str]) -> str:

@@ -127,6 +127,17 @@ def test_send_peek_receive(running: RunningQueueManager) -> None:
     assert len(lines(running, "peek", "--queue", queue)) == 1, "a mark is not a deletion"
 
 
+def test_consumers_takes_its_queue_as_other_commands_do(running: RunningQueueManager) -> None:
+    queue = make(running, "private$/consumed")
+    found = lines(running, "consumers", queue)
+    assert [each["name"] for each in found] == ["default"]
+    assert lines(running, "consumers", "--queue", "PRIVATE$\\Consumed") == found
+    for arguments in ([], [queue, "--queue", queue]):
+        done = command(running, "consumers", *arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "srmp-spark consumers QUEUE, or --queue QUEUE" in done.stderr
+
+
 def test_lines_files_and_standard_input(running: RunningQueueManager, tmp_path: Path) -> None:
     queue = make(running, "lines")
     assert (

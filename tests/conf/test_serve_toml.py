@@ -81,6 +81,21 @@ def test_every_key_has_a_comment() -> None:
         assert before.startswith("# ") or re.match(r"[a-z_]+(_cert|_bytes) = ", before), line
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_every_key_of_a_table_has_its_reason(name: str) -> None:
+    """In its line, or by its name in the comment before the table."""
+    text = uncommented(TEXT).partition("# --- Tables ---")[2]
+    blocks = [block for block in text.split("\n\n") if re.search(rf"^\[+{name}\]+$", block, re.M)]
+    said = " ".join(line for block in blocks for line in block.splitlines() if line[:1] == "#")
+    for key in keys_of_table(name):
+        lines = re.findall(rf"^{key} = .*$", "\n".join(blocks), re.M)
+        told = [line for line in lines if re.search(r"[\]\"'\w] +# [\"\w]", line)]
+        assert lines, f"[{name}] {key}"
+        assert told or re.search(rf"\b{key.rstrip('s')}s?\b", said, re.I), (
+            f"[{name}] {key} has no reason"
+        )
+
+
 def test_the_constants_of_multicast_are_their_defaults() -> None:
     defaults = {
         each.name: getattr(kind(), each.name)

@@ -17,6 +17,7 @@ from srmp_spark.srmp.sending.outgoing_effects import (
     SerialRun,
 )
 from srmp_spark.store.outbox.messages.waiting import UnreadableRowsError
+from srmp_spark.store.outbox.tables.damage import noted_damage
 
 STREAM = QueueKey(A, "stream")
 
@@ -150,3 +151,9 @@ def test_journal_copies_that_are_lost_add_up(desk: Desk) -> None:
     assert "(application app, batch 1)" in text
     desk.outbox.write(OutgoingChanges([], [SerialRun(STREAM, 4, 5)], [], [STREAM], 0, 1), NOW)
     assert desk.outbox.damage.text(STREAM) is None, "the queue is forgotten"
+
+
+@pytest.mark.parametrize("note", ["[]", "3", '"x"', "null", "{", '{"else": [1, [1, 1], ""]}'])
+def test_a_note_about_damage_that_is_none_is_refused(note: str) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        noted_damage(note)

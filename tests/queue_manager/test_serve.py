@@ -133,6 +133,23 @@ def test_exit_codes(start: Start, tmp_path: Path) -> None:
     assert fails(tmp_path / "data").code == 6
 
 
+def test_a_start_whose_port_is_taken_leaves_no_directory_behind(tmp_path: Path) -> None:
+    """A directory that is there is left as it is: it may have been made with rights of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        for directory, is_left in ((tmp_path / "new", False), (tmp_path / "there", True)):
+            if is_left:
+                directory.mkdir(mode=0o700)
+            arguments = ["serve", "--data-dir", str(directory), "--api", "127.0.0.1:0"]
+            done = subprocess.run(
+                [sys.executable, "-m", "srmp_spark.cli", *arguments, "--listen", address],
+                capture_output=True, text=True, timeout=60,
+            )  # fmt: skip
+            assert done.returncode == 2, done.stderr
+            assert "another process listens there" in done.stderr
+            assert directory.exists() is is_left
+
+
 def test_what_was_acknowledged_survives_kill_9_and_the_numbers_go_on(start: Start) -> None:
     running = start(queues=QUEUES)
     client, peer = QueueManagerClient(running.api), Peer(running)

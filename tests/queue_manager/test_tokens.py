@@ -97,7 +97,10 @@ verbs = ["enqueue", "admin"]
             ),
             ('name = "a"\nsha256 = "0123"\nverbs = ["read"]', "64 hexadecimal digits"),
             ('name = "a"\nfile = "/no/such"\nverbs = ["read"]', "cannot be read"),
-            ('name = "a"\nsha256 = "{digest}"', "verbs is a list of metrics, browse, read, decide, enqueue, admin"),
+            (
+                'name = "a"\nsha256 = "{digest}"',
+                "verbs is a list of metrics, browse, read, decide, enqueue, admin",
+            ),
             ('name = "a"\nsha256 = "{digest}"\nverbs = []', "verbs is a list"),
             (
                 'name = "a"\nsha256 = "{digest}"\nverbs = ["write"]',
@@ -213,7 +216,9 @@ class TestTheConsumerDefault:
     def test_read_takes_rows_as_any_consumer_but_this_one(self, action: str) -> None:
         path = f"/v1/queues/{{queue}}/consumers/{{consumer}}/{action}"
         (access,) = (each.access for each in every_route() if each.path == path)
-        mine, default = ({"queue": "private$/orders", "consumer": each} for each in ("a", "default"))
+        mine, default = (
+            {"queue": "private$/orders", "consumer": each} for each in ("a", "default")
+        )
         authorize(token("read"), access, mine)
         authorize(token("decide"), access, default)
         with pytest.raises(ApiError, match="has not the verb decide for queue") as error:

@@ -23,11 +23,15 @@ from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.client.remote_queue import RemoteMachine
 from srmp_spark.client.subscriptions import SubscriptionsClient
 from srmp_spark.errors import ApiError, RemoteProtocolError
+from srmp_spark.mqrr.ndr.receive import StartReceiveRequest, failure
+from srmp_spark.mqrr.ndr.stub import ContextHandle
+from srmp_spark.mqrr.ndr.transfer_syntax import NDR64
 from srmp_spark.mqrr.packets.sections import SectionBuffer, SectionType
 from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.mqrr.rpc.client_connection import ClientSettings
 from srmp_spark.mqrr.rpc.pdu import FIRST_FRAGMENT, LAST_FRAGMENT, PduType, encode_pdu
 from srmp_spark.mqrr.rpc.server_events import CallReceived
+from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.gateway_side import connection
 from srmp_spark.queue_manager.puller.gateway_side.connection import RpcClient
 from srmp_spark.store.directory import DATABASE_FILE
@@ -211,13 +215,18 @@ def test_a_connection_takes_a_slice_of_each_turn_of_the_loop(
     def large(transport: asyncio.Transport, call: CallReceived) -> bool:
         pieces = [encode_pdu(PduType.RESPONSE, 0, call.call_id, RESPONSE)] * 4_000
         pieces[0] = encode_pdu(PduType.RESPONSE, FIRST_FRAGMENT, call.call_id, RESPONSE)
-        pieces.append(encode_pdu(PduType.RESPONSE, LAST_FRAGMENT, call.call_id, RESPONSE + b"stub"))
+        stub = failure(Status.MQ_ERROR_IO_TIMEOUT).encode(NDR64)
+        pieces.append(encode_pdu(PduType.RESPONSE, LAST_FRAGMENT, call.call_id, RESPONSE + stub))
         transport.write(b"".join(pieces))
         return True
 
+    async def plain() -> ClientSettings:
+        return ClientSettings()
+
     async def turns() -> int:
-        client = await RpcClient.connect("127.0.0.1", server.port, ClientSettings())
-        answer = asyncio.ensure_future(client.raw(START, b""))
+        client = await RpcClient.connect("127.0.0.1", server.port, plain)
+        asked = StartReceiveRequest(ContextHandle(0, bytes(16)))
+        answer = asyncio.ensure_future(client.call(START, asked))
         while not client.is_behind and not answer.done():
             await asyncio.sleep(0.001)
         count = 0
@@ -225,7 +234,7 @@ def test_a_connection_takes_a_slice_of_each_turn_of_the_loop(
             count += 1
             await asyncio.sleep(0)
         client.close()
-        assert await answer == b"stub"
+        assert (await answer).status == Status.MQ_ERROR_IO_TIMEOUT
         return count
 
     monkeypatch.setattr(connection, "TURN_SECONDS", 0.0)

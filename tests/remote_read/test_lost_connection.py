@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from remote_kit import Served, opened
 
-from srmp_spark.client import remote_queue
 from srmp_spark.client.remote_queue import RemoteMachine
 from srmp_spark.client.walking import Shown
 from srmp_spark.errors import RemoteLostError
+from srmp_spark.mqrr.client import remote_reader
 from srmp_spark.mqrr.rpc.client_connection import ClientSettings
 
 RESET = struct.pack("ii", 1, 0)
@@ -105,7 +105,7 @@ def test_a_walk_ends_with_the_loss_of_its_connection(
     least: int,
 ):
     """Up to 31 more calls wait then: none of them for its own answer."""
-    monkeypatch.setattr(remote_queue, "ANSWER_SECONDS", 1.5)
+    monkeypatch.setattr(remote_reader, "ANSWER_SECONDS", 1.5)
     relay = Relay(served.rpc, answer_bytes, then)
     with (
         contextlib.closing(relay),

@@ -10,12 +10,12 @@ from unittest import mock
 
 import pytest
 
-from srmp_spark.errors import LocalProtocolError
+from srmp_spark.errors import LocalProtocolError, RemoteLostError, RemoteReadError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.pulled_states import DOUBTFUL, TRANSITIONS, PulledEvent, PulledState, moved
 from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller.gateway_side.answers import LostError, RefusedError, Unreadable
+from srmp_spark.queue_manager.puller.gateway_side.answers import Unreadable
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.gateway_side.pulled import PulledState as State
 from srmp_spark.queue_manager.puller.gateway_side.remote import RemoteQueue
@@ -136,7 +136,7 @@ async def pull(seed: int) -> tuple[int, int]:
                 with mock.patch.object(locks, "BATCH_MESSAGES", batch_messages):
                     await mover.batches(remote, 1.0, goes_on=lambda: rng.random() < 0.8)
                 check(queue, disk)
-        except (LostError, RefusedError):
+        except (RemoteLostError, RemoteReadError):
             mover.lost()
         except KilledError:
             queue.unanswered_ends |= disk.in_doubt()
@@ -262,7 +262,7 @@ async def copy(seed: int) -> int:
         connection = Connection(queue, None if calm else rng.choice((0.0, 0.05)))
         try:
             await copier.walk(await RemoteQueue.open(connection, FORMAT, receive=False))
-        except LostError:
+        except RemoteLostError:
             pass
         except KilledError:
             disk.dead = False

@@ -10,9 +10,9 @@ from test_pulling import FORMAT
 from test_pulling_steps import Answering, one_message, thief_acts, thief_ends
 
 from srmp_spark.errors import RemoteProtocolError
+from srmp_spark.mqrr.client.failures import refused
 from srmp_spark.mqrr.ndr.methods import StatusResponse
 from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
-from srmp_spark.queue_manager.puller.gateway_side.answers import RefusedError
 from srmp_spark.queue_manager.puller.gateway_side.remote import RemoteQueue
 from srmp_spark.queue_manager.puller.moving_and_copying.copying import Copier
 from srmp_spark.queue_manager.puller.moving_and_copying.moving import Mover
@@ -66,7 +66,7 @@ def test_a_lock_that_ends_within_a_batch_makes_no_second_row(
 
     async def run() -> None:
         if was_kept:  # and its End was refused
-            refusing = Answering(queue, removes=False, answer=RefusedError(0x1C010003, "fault"))
+            refusing = Answering(queue, removes=False, answer=refused(0x1C010003, "fault"))
             await mover.batch(await RemoteQueue.open(refusing, FORMAT, receive=True), 1.0)
             assert len(mover.kept) == 3
             queue.miss(refusing.number)

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from srmp_spark.errors import RemoteReadError
 from srmp_spark.message import Message
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller.gateway_side.answers import RefusedError, Unreadable
+from srmp_spark.queue_manager.puller.gateway_side.answers import Unreadable
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.moving_and_copying import locks as locks_module
 from srmp_spark.queue_manager.puller.moving_and_copying.locks import Locks
@@ -106,5 +107,5 @@ def test_what_cannot_be_read_is_held_and_the_rest_goes_on() -> None:
 
 def test_a_refusal_ends_the_batch_and_leaves_no_read_behind() -> None:
     queue = Backwards([1, Status.MQ_ERROR_STALE_HANDLE, *range(2, 9)])
-    with pytest.raises(RefusedError):
+    with pytest.raises(RemoteReadError):
         asyncio.run(batch(queue))  # a task left behind would be a warning, and warnings are errors

@@ -16,16 +16,13 @@ from unittest import mock
 import pytest
 from test_pulling import FORMAT, Disk
 
+from srmp_spark.errors import RemoteLostError
+from srmp_spark.mqrr.client.failures import NotSentError, refused
 from srmp_spark.mqrr.ndr.methods import StatusResponse
 from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
 from srmp_spark.mqrr.packets.sections import SectionBuffer
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller.gateway_side.answers import (
-    LostError,
-    NotSentError,
-    RefusedError,
-)
 from srmp_spark.queue_manager.puller.gateway_side.pulled import PulledKey
 from srmp_spark.queue_manager.puller.gateway_side.remote import RemoteQueue
 from srmp_spark.queue_manager.puller.moving_and_copying import copying, locks
@@ -93,7 +90,7 @@ class SteppedConnection(Connection):
             raise KilledError
         if opnum == 9 and when == "before":
             self.note_end(asked.request_id)
-        raise LostError(when)
+        raise RemoteLostError(when)
 
 
 def thief_acts(queue: ForeignQueue, thief: str) -> None:
@@ -132,7 +129,7 @@ async def cut_at(step: int, how: str, late: str, thief: str, calls_at_once: int)
                 locks, "BATCH_MESSAGES", 1 if calls_at_once == WIDE else locks.BATCH_MESSAGES
             ):
                 await mover.batches(remote, 1.0, goes_on=lambda: True)
-        except LostError:
+        except RemoteLostError:
             mover.lost()
         except KilledError:
             queue.unanswered_ends |= disk.in_doubt()
@@ -218,12 +215,12 @@ class Answering(Connection):
     ("answer", "removes", "becomes_a_row"),
     [
         (
-            RefusedError(0x1C010003, "fault", perhaps_done=False),
+            refused(0x1C010003, "fault", perhaps_done=False),
             False,
             False,
         ),  # stood before the method: another's
         (
-            RefusedError(0x1C000012, "fault", perhaps_done=True),
+            refused(0x1C000012, "fault", perhaps_done=True),
             True,
             True,
         ),  # nca_s_fault_unspec, and it was carried out
@@ -345,13 +342,13 @@ def test_what_was_copied_is_no_second_row_when_the_end_of_another_is_in_doubt():
             self.ends += opnum == 9
             if self.ends == 3:
                 self.carry_out(opnum, asked)
-                raise LostError("no answer")
+                raise RemoteLostError("no answer")
             return await super().call(opnum, asked, wait_s)
 
     mover = Mover(disk, [], told=pytest.fail, copied=disk.copied_keys)
 
     async def run() -> None:
-        with pytest.raises(LostError):
+        with pytest.raises(RemoteLostError):
             await mover.batch(
                 await RemoteQueue.open(Losing(queue, None), FORMAT, receive=True), 1.0
             )
@@ -372,14 +369,14 @@ def test_a_copy_removes_nothing_that_an_earlier_move_left_in_doubt():
     class Dropping(Connection):
         async def call(self, opnum: int, asked: Any, wait_s: float = 0.0) -> Any:
             if opnum == 9:
-                raise LostError("dropped")
+                raise RemoteLostError("dropped")
             return await super().call(opnum, asked, wait_s)
 
     before = Mover(disk, [], told=pytest.fail)
 
     async def run() -> None:
         connection = Dropping(queue, None)
-        with pytest.raises(LostError):
+        with pytest.raises(RemoteLostError):
             await before.batch(await RemoteQueue.open(connection, FORMAT, receive=True), 1.0)
         assert len(disk.kept) == 2
         after = Mover(disk, disk.after_a_kill(), told=pytest.fail, takes=False)

@@ -14,13 +14,18 @@ from pathlib import Path
 import pytest
 from remote_kit import Served, bodies, move, opened
 
-from srmp_spark.client.remote_queue import find_port
+from srmp_spark.client.remote_queue import RemoteMachine
 from srmp_spark.client.walking import shown
 from srmp_spark.errors import ApiError, ConfigurationError, RemoteLostError, RemoteReadError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
 from srmp_spark.mqrr.message_of_packet import message_of
-from srmp_spark.mqrr.ndr.methods import ACCESS_RECEIVE, SHARE_DENY_SHARE, NoParameters
+from srmp_spark.mqrr.ndr.methods import (
+    ACCESS_RECEIVE,
+    SHARE_DENY_SHARE,
+    HandleNumberRequest,
+    NoParameters,
+)
 from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR, NDR64
 from srmp_spark.mqrr.queue_format import queue_format_for, queue_format_of
@@ -135,7 +140,7 @@ def test_a_waiting_call_is_cancelled_over_a_second_connection(served: Served):
         )
         waits.start()
         deadline = time.monotonic() + 30
-        while not queue.cancel(1, second):
+        while second.call(8, HandleNumberRequest(queue.handle, 1)).status != Status.MQ_OK:
             assert time.monotonic() < deadline, "it never began to wait"
         waits.join(30)
     assert [Status(each.status) for each in answers] == [Status.MQ_ERROR_OPERATION_CANCELLED]
@@ -414,10 +419,13 @@ def test_the_endpoint_mapper_says_where_remote_read_is(served: Served):
         port for port in _listening_ports(served.pid)
         if port not in (served.rpc[1], served.endpoint[1], int(served.api.rpartition(":")[2]))
     )  # fmt: skip
-    assert find_port("127.0.0.1", at) == served.rpc[1]
+    name = served.queue()
+    with RemoteMachine.connect("127.0.0.1", mapper_port=at) as machine:
+        assert opened(machine, name).peek() is None
     with socket.create_connection(("127.0.0.1", at), 5) as connection:  # and knows nothing else
         connection.sendall(b"\x05\0")
-    assert find_port("127.0.0.1", at) == served.rpc[1]
+    with RemoteMachine.connect("127.0.0.1", mapper_port=at) as machine:
+        assert opened(machine, name).peek() is None
 
 
 def _listening_ports(pid: int) -> list[int]:

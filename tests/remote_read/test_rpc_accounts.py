@@ -147,17 +147,13 @@ def test_a_handle_gives_no_account_the_rights_of_another(guarded: Served):
     with (
         sign_in(guarded, "receiver") as receiver,
         opened(receiver, "private$/orders", receive=True) as queue,
-        sign_in(guarded, "looker") as looker,
+        receiver.second(looker_settings(guarded)) as other,
     ):
-        other = type(looker)(
-            looker.host, looker._port, looker_settings(guarded), receiver._channel.group_id
-        )
-        with other:
-            queue._machine = other
-            _, answer = queue.start(Action.PEEK_CURRENT)
-            assert answer.status == Status.MQ_OK
-            _, answer = queue.start(Action.RECEIVE)
-            assert answer.status == DENIED
+        queue._machine = other
+        _, answer = queue.start(Action.PEEK_CURRENT)
+        assert answer.status == Status.MQ_OK
+        _, answer = queue.start(Action.RECEIVE)
+        assert answer.status == DENIED
         queue._machine = receiver
     guarded.client.purge("private$/orders")
 

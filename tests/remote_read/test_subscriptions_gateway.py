@@ -19,22 +19,19 @@ from test_pulling_foreign import judge, numbers, subscription, taken
 from test_pulling_live import _pending, _subscription, until
 
 from srmp_spark.client.subscriptions import SubscriptionsClient
-from srmp_spark.errors import SrmpSparkError
+from srmp_spark.errors import RemoteLostError, RemoteReadError, SrmpSparkError
 from srmp_spark.message import Message
 from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.client.failures import NotSentError, refused
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.mqrr.remote_host import RemoteHost
+from srmp_spark.mqrr.rpc.client_connection import ClientSettings
 from srmp_spark.mqrr.rpc.pdu import FIRST_FRAGMENT, PduType, encode_pdu
 from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.gateway.frames import FrameReader, encode_frame
 from srmp_spark.queue_manager.puller.gateway_side import gateway
-from srmp_spark.queue_manager.puller.gateway_side.answers import (
-    LostError,
-    NotSentError,
-    RefusedError,
-)
 from srmp_spark.queue_manager.puller.gateway_side.connection import RpcClient
 from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     OPENING,
@@ -269,7 +266,7 @@ def test_a_call_that_the_gateway_took_along_may_have_been_made_and_the_next_one_
         read = asyncio.ensure_future(queue.read(Action.RECEIVE, wait_s=5.0))
         await asyncio.sleep(0.2)
         os.kill(pid_of(remotes), signal.SIGKILL)
-        with pytest.raises(LostError, match="ended, and is started again") as lost:
+        with pytest.raises(RemoteLostError, match="ended, and is started again") as lost:
             await read
         assert not isinstance(lost.value, NotSentError)
         with pytest.raises(NotSentError):
@@ -326,7 +323,9 @@ def test_who_is_not_there_and_who_refuses_is_told_in_the_same_words(server: Fore
     async def dialogue(remotes: Remotes) -> None:
         with socket.create_server(("127.0.0.1", 0)) as nobody:
             port = nobody.getsockname()[1]
-        with pytest.raises(LostError, match=f"127.0.0.1:{port} cannot be reached: .*firewall"):
+        with pytest.raises(
+            RemoteLostError, match=f"127.0.0.1:{port} cannot be reached: .*firewall"
+        ):
             await remotes.connect(RemoteHost("127.0.0.1", port), Credentials())
         connection = await remotes.connect(host_of(server), Credentials())
         queue = await connection.open(QUEUE_FORMAT, receive=True)
@@ -340,7 +339,7 @@ def test_who_is_not_there_and_who_refuses_is_told_in_the_same_words(server: Fore
 
         server.instead = fault
         with pytest.raises(
-            RefusedError, match=f"127.0.0.1:{server.port}: .*check the account"
+            RemoteReadError, match=f"127.0.0.1:{server.port}: .*check the account"
         ) as refused:
             await queue.read(Action.RECEIVE)
         assert (refused.value.status, refused.value.perhaps_done) == (5, True), (
@@ -385,8 +384,8 @@ def test_a_message_crosses_as_it_was_read_and_its_body_once(body: bytes, is_in_p
 @pytest.mark.parametrize(
     "error",
     [
-        RefusedError(0xC00E0025, "R_OpenQueue", perhaps_done=True), RefusedError(5, "host", perhaps_done=False),
-        LostError("gone"), NotSentError("never"), SrmpSparkError("a name with half a pair: \ud800"), OSError(2, "no file"),
+        refused(0xC00E0025, "R_OpenQueue", perhaps_done=True), refused(5, "host", perhaps_done=False),
+        RemoteLostError("gone"), NotSentError("never"), SrmpSparkError("a name with half a pair: \ud800"), OSError(2, "no file"),
     ],
 )  # fmt: skip
 def test_an_error_crosses_as_what_it_is(error: Exception):
@@ -503,11 +502,13 @@ async def sent(channel: Slow, count: int) -> None:
 def test_a_cancellation_that_comes_with_the_connection_is_not_lost(turns: int) -> None:
     """A server that accepts and says nothing: whichever turn of the loop brings the cancellation, the connection ends soon."""
 
+    async def prepare() -> ClientSettings:
+        return ClientSettings()
+
     async def dialogue() -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             port = silent.getsockname()[1]
-            settings = Credentials().settings(RemoteHost("127.0.0.1", port))
-            attempt = asyncio.ensure_future(RpcClient.connect("127.0.0.1", port, settings))
+            attempt = asyncio.ensure_future(RpcClient.connect("127.0.0.1", port, prepare))
             for _ in range(turns):
                 await asyncio.sleep(0)
             attempt.cancel()

@@ -14,6 +14,7 @@ from reading import at, reader_of
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.spark.reading.batch_reader import SrmpBatchReader
 from srmp_spark.spark.reading.partitions import SrmpPartition
+from srmp_spark.spark.settings.by_queue import parse_by_queue
 from srmp_spark.spark.settings.options import parse
 
 Fake = Callable[..., FakeQueueManager]
@@ -45,6 +46,12 @@ def test_sequences_for_each_queue_manager(fake: Fake) -> None:
     assert sorted(batch(one, two, startingOffsets=starts, endingOffsets=ending)) == sorted(
         [(one.guid, 41, 50), (two.guid, 90, 100)]
     )
+
+
+@pytest.mark.parametrize("text", ["[1]", "3", '"x"', "null"])
+def test_json_that_is_no_object_is_refused_in_words(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"option o: expected \{"):
+        parse_by_queue("o", text, lambda queue, item: item)
 
 
 @pytest.mark.parametrize(

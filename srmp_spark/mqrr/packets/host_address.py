@@ -41,7 +41,7 @@ class HostAddress:
     def text(self) -> str | None:
         """Return the address as ``192.0.2.1`` or ``2001:db8:0:0:0:0:0:1``.
 
-        Return ``None`` if the bytes do not hold a whole address.
+        Return ``None`` if the type is neither IPV4 nor IPV6, or if the bytes hold no whole address.
         """
         if self.type == AddressType.IPV4 and len(self.address) >= 4:
             return ".".join(map(str, self.address[:4]))

@@ -216,9 +216,9 @@ def _parse_elements(
 def _parse_direct(data: bytes, at: int, limit: int) -> tuple[str, int]:
     """Parse a direct name at ``at`` up to its NUL; return it and the offset after the NUL.
 
-    An odd byte at the end is ignored, because a WCHAR has two bytes. Raises
-    :class:`RemoteProtocolError` if the NUL is missing, :class:`LimitExceededError` if the name is
-    too long.
+    ``limit`` is the offset at which the elements end. An odd byte before it is ignored, because a
+    WCHAR has two bytes. Raises :class:`RemoteProtocolError` if the NUL is missing,
+    :class:`LimitExceededError` if the name is longer than DIRECT_NAME_WCHARS_MAX.
     """
     stop = min(limit, at + 2 * DIRECT_NAME_WCHARS_MAX)
     stop -= stop - at & 1

@@ -179,8 +179,9 @@ class IncomingSession:
     def first_of(self, successor: Spm) -> int:
         """Return the first number of a restarted source that is requested, as a 32-bit number.
 
-        ``successor`` is the source's first SPM. The number follows that SPM, or is that of earlier
-        data of the source that were received.
+        ``successor`` is the source's first SPM. The number is the one after its lead. If data that
+        may be of the restarted source came before the SPM, it is their first number if that is
+        lower, but not below the trail of the SPM.
         """
         first = wrap(successor.lead + 1)
         if self._behind is None:

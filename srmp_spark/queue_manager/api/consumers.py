@@ -49,11 +49,12 @@ class ConsumersApi:
         """Answer ``POST register``: take the lease of the consumer, or renew it.
 
         The body is ``{"epoch","from","holder"[,"ranged"]}``. ``from`` is the first sequence that
-        the caller reads. ``ranged`` states that later calls of ``received`` name the sequence at
-        which they begin. The answer has the epoch, the marks (:func:`_marks`), the end of the lease
-        and the GUID of the queue manager. The call waits while another holder has the lease. Raises
-        a 409 as soon as that holder renews the lease, or if the queue has no such epoch. Raises a
-        404 if the queue is unknown or is deleted meanwhile, a 400 as :func:`_check_not_ours`, and
+        the caller reads. ``holder`` is a text or an object that names the caller. ``ranged`` states
+        that later calls of ``received`` name the sequence at which they begin. The answer is
+        ``{"epoch","received","ahead","ahead_after","lease_until","queue_manager"}``. The call waits
+        while another holder has the lease. Raises a 409 as soon as that holder renews the lease, or
+        if the queue has no such epoch. Raises a 404 if the queue is unknown or is deleted
+        meanwhile, a 400 for the consumer ``default`` of ``private$/forward$``, and
         :class:`ConnectionResetError` if the caller disconnects.
         """
         body = await request.json_object()
@@ -85,8 +86,10 @@ class ConsumersApi:
     async def marks(self, request: Request) -> Response:
         """Answer ``GET consumers/{c}?after=N``: the mark, and received sequences beyond it.
 
-        The answer is that of :func:`_marks` for the sequence ``N``, which is 0 if it is not given.
-        Nothing is changed. An unknown queue or consumer raises a 404.
+        The answer is ``{"received","ahead","ahead_after"}``, as in the answer to ``register``. Only
+        sequences after ``N`` are listed, which is 0 if it is not given, as runs (first, last), at
+        most AHEAD_RUNS_TOLD_MAX; the next ones follow with ``after`` = ``ahead_after``. Nothing is
+        changed. An unknown queue or consumer raises a 404.
         """
         queue, name = (
             self._manager.catalogue.find(request.parameters["queue"]),
@@ -127,9 +130,10 @@ class ConsumersApi:
         return Response.json({"received": consumer.received})
 
     async def delete(self, request: Request) -> Response:
-        """Answer ``DELETE consumers/{c}`` when the consumer and its marks are deleted durably.
+        """Answer ``DELETE consumers/{c}``: delete the consumer and its marks durably.
 
-        Raises a 400 as :func:`_check_not_ours`, and the errors of
+        The answer is ``{}``. Raises a 409 while somebody holds its lease, a 404 for an unknown
+        consumer, and a 400 for the consumer ``default``. Raises the errors of
         :meth:`.QueueManager.delete_consumer`.
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])

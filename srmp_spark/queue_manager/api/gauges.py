@@ -94,7 +94,7 @@ def gauges(manager: QueueManager) -> list[Gauge]:
             else [
                 Gauge(
                     "srmp_pgm_source_packets",
-                    "PGM packets of each source that is heard",
+                    "PGM packets of each source that is heard now. what is the kind of packet.",
                     ("queue", "source", "what"),
                     multicast.sources,
                 )
@@ -102,42 +102,44 @@ def gauges(manager: QueueManager) -> list[Gauge]:
         ),
         of_each(
             "pending",
-            "stored messages of remote queues that are not rows yet",
+            "Messages of a remote queue that are stored here and are no rows yet.",
             lambda each: each.pending,
         ),
         of_each(
             "lag_seconds",
-            "seconds since all messages of a remote queue were here",
+            "Seconds since every message of the remote queue was here; absent before that.",
             lambda each: each.lag_seconds,
         ),
         of_each(
             "taken_in_doubt",
-            "rows that another reader may have received too",
+            "Rows whose message another reader of the remote queue may have received too.",
             lambda each: each.taken_in_doubt,
         ),
         Gauge(
             "srmp_outgoing",
-            "messages not finished, by the state of their queue",
+            "Messages that wait for delivery or for receipts, by destination. state is that of "
+            "their outgoing queue, such as Connected or OnHold.",
             ("destination", "state"),
             outgoing,
         ),
         Gauge(
             "srmp_queue_waiting",
-            "rows that a consumer has not received",
+            "Rows of a queue that a consumer has not received. If they grow, its query is slow or "
+            "down.",
             ("queue", "consumer"),
             waiting,
             is_long=True,
         ),
         Gauge(
             "srmp_queue_oldest_waiting_seconds",
-            "age of the oldest unreceived row",
+            "Age of the oldest row that the consumer default has not received, in seconds.",
             ("queue",),
             oldest,
             is_long=True,
         ),
         Gauge(
             "srmp_queue_bytes",
-            "bytes that the default consumer has not received",
+            "Bytes of a queue that the consumer default has not received; the quota counts them.",
             ("queue",),
             lambda: (
                 ((queue.name,), float(queue.held_bytes))
@@ -147,37 +149,38 @@ def gauges(manager: QueueManager) -> list[Gauge]:
         ),
         Gauge(
             "srmp_quota_bytes",
-            "limits set by --queue-quota-bytes and --machine-quota-bytes",
+            "Limits of unreceived bytes. of is queue, machine, or order-queue (receipts); absent "
+            "without a limit.",
             ("of",),
             lambda: _quotas(manager),
         ),
         Gauge(
             "srmp_state_failed",
-            "1 while a publisher of the Delta state fails or has ended",
+            "1 while a publisher of the Delta state fails or has ended, else 0. Alert on 1.",
             (),
             lambda: [((), float(bool(manager.state_lag.failures)))],
         ),
         Gauge(
             "srmp_state_lag_seconds",
-            "seconds that the Delta state is behind the log",
+            "Seconds that the Delta state is behind the log; 0 without --state.",
             (),
             lambda: [((), state_lag_seconds(manager))],
         ),
         Gauge(
             "srmp_state_receipts_left_out",
-            "receipts of our order queue, read and deleted before the Delta state had them",
+            "Receipts that were used and deleted before the Delta state had their rows.",
             (),
             lambda: [((), float(manager.state_lag.receipts_left_out))],
         ),
         Gauge(
             "srmp_disk_free_bytes",
-            "free space below the data directory",
+            "Free bytes of the volume of the data directory. Alert before messages are refused.",
             (),
             lambda: [((), float(disk_free_bytes(manager)))],
         ),
         Gauge(
             "srmp_wal_bytes",
-            "size of the write-ahead log",
+            "Bytes of the write-ahead log of store.db.",
             (),
             lambda: [((), float(manager.journal.wal_bytes))],
         ),
@@ -192,7 +195,8 @@ def counters(manager: QueueManager) -> list[Gauge]:
     """
     dead = Gauge(
         "srmp_dead_letters",
-        "messages that became dead letters since the outbox was created",
+        "Messages that became dead letters since the outbox was made. reason is why, such as "
+        "refused or expired.",
         ("reason",),
         lambda: [
             ((reason,), float(rows))
@@ -212,19 +216,19 @@ def counters(manager: QueueManager) -> list[Gauge]:
         dead,
         Gauge(
             "srmp_pgm_sent_packets",
-            "PGM packets sent by our sessions, and NAKs received",
+            "PGM packets that sessions of a destination sent, and the NAKs that they received.",
             ("destination", "what"),
             sent,
         ),
         Gauge(
             "srmp_pgm_packets",
-            "PGM packets received, and NAKs sent",
+            "PGM packets that a queue received, and the NAKs that it sent, by kind of packet.",
             ("queue", "what"),
             ports.packets,
         ),
         Gauge(
             "srmp_pgm_lost_packets",
-            "PGM packets that make no row of a queue",
+            "PGM packets whose messages are no rows of the queue. reason is that of pgm_loss.",
             ("queue", "reason"),
             ports.lost,
         ),

@@ -30,11 +30,11 @@ class GiveUpApi:
         """Answer ``POST queues/{q}/give-up?first=N&last=M[&force=1]``: give up the rows of a range.
 
         The rows ``first`` to ``last``, both included, become holes for all readers, even those that
-        can be read. For their senders these rows count as purged. The answer states how many rows
-        became holes; sequences that were holes before do not count. Raises a 409 if the queue does
-        not hold the whole range, and a 400 for an invalid range or a journal. Also raises a 409 if
-        no row of the queue was found damaged, because a typing error must not cost readable rows;
-        ``force`` skips this check.
+        can be read. For their senders these rows count as purged. The answer is
+        ``{"queue","given_up"}``, the number of rows that became holes; sequences that were holes
+        before do not count. Raises a 409 if the queue does not hold the whole range, and a 400 for
+        an invalid range or a journal. Also raises a 409 if no row of the queue was found damaged,
+        because a typing error must not cost readable rows; ``force`` skips this check.
         """
         manager = self._manager
         queue = manager.catalogue.find_base(request.parameters["queue"])

@@ -31,7 +31,7 @@ class HealthApi:
         """
 
     async def healthz(self, request: Request) -> Response:
-        """Answer ``GET /healthz`` with 200, which shows that the process responds."""
+        """Answer ``GET /healthz``: 200, which shows that the process responds."""
         return Response(body=b"ok\n", content_type="text/plain; charset=utf-8")
 
     async def readyz(self, request: Request) -> Response:
@@ -48,9 +48,9 @@ class HealthApi:
         return Response(body=b"ok\n", content_type="text/plain; charset=utf-8")
 
     async def metrics(self, request: Request) -> Response:
-        """Answer ``GET /metrics`` in the text format of Prometheus.
+        """Answer ``GET /metrics``: all metrics, in the text format of Prometheus.
 
-        The sender process is asked for its status first, for at most STATUS_SECONDS. A caller whose
+        The sender process is asked for its status first, for two seconds at most. A caller whose
         API token is for some queues sees the samples of these queues only.
         """
         # The gauge reads the entries that this call has stored.

@@ -98,14 +98,17 @@ class MessagesApi:
         self._manager = manager
 
     async def post(self, request: Request) -> Response:
-        """Answer ``POST queues/{q}/messages`` when all messages are on stable storage.
+        """Answer ``POST queues/{q}/messages``: store messages in the queue, as if they had arrived.
 
-        The body is one message, or a list of at most MESSAGES_MAX messages; the answer lists one
-        entry for each. Raises a 400 for an invalid message, and then nothing is stored. Raises a
-        400 for a journal or an undeclared subqueue, a 409 if a message is transactional and the
-        queue is not, or the reverse, a 413 for too many bytes, and a 503 while no messages are
-        accepted. An error while a list is stored may leave its first messages stored; the error
-        states how many.
+        The body is one message, or a list of at most MESSAGES_MAX messages. A message is
+        ``{"label","body_base64","body_type","delivery","priority","app_specific","correlation_id_base64","extension_base64"}``,
+        where every field may be missing. The answer is sent when all messages are on stable
+        storage. It lists for each message
+        ``{"message_id","destination","stream_id","stream_sequence","state"}``. Raises a 400 for an
+        invalid message, and then nothing is stored. Raises a 400 for a journal or an undeclared
+        subqueue, a 409 if a message is transactional and the queue is not, or the reverse, a 413
+        for too many bytes, and a 503 while no messages are accepted. An error while a list is
+        stored may leave its first messages stored; the error states how many.
         """
         queue = self._manager.catalogue.find_base(request.parameters["queue"])
         if not queue.state.declared:

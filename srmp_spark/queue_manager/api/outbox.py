@@ -61,11 +61,10 @@ class OutboxApi:
     async def stage(self, request: Request) -> Response:
         """Answer ``POST stage?partition&attempt``: store the body as a stage, after its check.
 
-        The body is an Arrow IPC stream. The answer names the stage and counts its rows. The call
-        waits for a place among the stages that are received (:mod:`.stage_turns`). Raises a 400 if
-        the sender process refuses the stage, a 413 for too many bytes, and a 503 if the body is too
-        slow, the disk is full or no messages are accepted. Raises :class:`ConnectionResetError` if
-        the caller disconnects.
+        The body is an Arrow IPC stream. The answer is ``{"stage","rows"}``. The call waits for a
+        place among the stages that are received. Raises a 400 if the sender process refuses the
+        stage, a 413 for too many bytes, and a 503 if the body is too slow, the disk is full or no
+        messages are accepted. Raises :class:`ConnectionResetError` if the caller disconnects.
         """
         application, batch = _names(request)
         partition = request.required_integer("partition")
@@ -128,9 +127,9 @@ class OutboxApi:
         """Answer ``POST commit``: commit stages as one batch, and count its rows by result.
 
         The body is ``{"stages":[…], "on_key_conflict": "fail", "allow_loop": false}``. The answer
-        is sent when the batch is on stable storage. Raises a 400 for an invalid body, and the
-        errors by which the sender process refuses the batch. After COMMIT_SECONDS a 503 is raised,
-        and the commit may still take place.
+        ``{"new","known","conflicts"}`` is sent when the batch is on stable storage. Raises a 400
+        for an invalid body, and the errors by which the sender process refuses the batch. After
+        COMMIT_SECONDS the answer is 503, and the commit may still take place.
         """
         application, batch = _names(request)
         body = await request.json_object()
@@ -175,7 +174,8 @@ class OutboxApi:
     async def delete(self, request: Request) -> Response:
         """Answer ``DELETE``: delete the stages of this batch that were not committed.
 
-        The answer states their number. Raises a 503 if the sender process does not answer.
+        The answer is ``{"deleted"}``, their number. Raises a 503 if the sender process does not
+        answer.
         """
         application, batch = _names(request)
         command = DeleteStages(application, batch)
@@ -280,8 +280,9 @@ def _sync(file: RawIOBase) -> None:
 
 
 def _finish(file: RawIOBase, path: Path, final: Path) -> None:
-    """Make the file durable under its own name: sync it, rename it, and sync its folder.
+    """Make the file durable under its own name, and close it.
 
+    The file is synced, closed and renamed from ``path`` to ``final``, and its folder is synced.
     Raises a 503 if the disk refuses.
     """
     with _storing():

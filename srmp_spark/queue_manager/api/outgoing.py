@@ -44,13 +44,15 @@ class OutgoingApi:
         self._manager = manager
 
     async def messages(self, request: Request) -> Response:
-        """Answer ``POST outgoing/messages`` when all messages are in the outbox, on stable storage.
+        """Answer ``POST outgoing/messages``: take messages for destinations elsewhere.
 
-        They are sent later. The body is one message, or a list of at most MESSAGES_MAX messages.
-        The sender process parses the messages and writes the answers. In this process messages are
-        text, which is read in slices of the loop. Raises a 400 for invalid messages, a 413 for too
-        many bytes, a 503 while no messages are accepted, and the errors by which the sender process
-        refuses messages.
+        The body is one message, or a list of at most MESSAGES_MAX messages, as for
+        ``queues/{q}/messages`` and with ``destination``, ``key``, ``journal``, ``response_queue``,
+        ``admin_queue``. The answer is sent when all messages are in the outbox, on stable storage.
+        It lists for each message
+        ``{"message_id","destination","stream_id","stream_sequence","state", "kind","serial"}``.
+        Raises a 400 for invalid messages, a 413 for too many bytes, a 503 while no messages are
+        accepted, and the errors by which the sender process refuses messages.
         """
         pieces = await request.pieces(REQUEST_BODY_MAX)
         gate = self._manager.acceptor.gate
@@ -74,8 +76,8 @@ class OutgoingApi:
         The body is ``{"destination","kind","serials":[…],"wait"}``, and the answer is
         ``{"states":[…]}``. A *serial* is the number of a message in its outgoing queue, which
         ``outgoing/messages`` answered. The call waits up to ``wait`` seconds until all these
-        messages have ended (:meth:`.send_commands.SendCommands.state`). Raises a 400 for an invalid
-        body, and a 404 for an unknown destination or serial.
+        messages have ended. A state is ``queued``, ``sent``, ``acknowledged`` or ``dead``. Raises a
+        400 for an invalid body, and a 404 for an unknown destination or serial.
         """
         body = await request.json_object(SERIALS_BODY_MAX)
         serials = body.get("serials")
@@ -98,11 +100,13 @@ class OutgoingApi:
         return Response.json({"states": found.states})
 
     async def decide(self, request: Request) -> Response:
-        """Carry out an operator's decision about a destination; answer when the decision is stored.
+        """Answer ``POST outgoing/{destination}/{action}?stream=ID``: decide what is sent.
 
-        The call is ``POST outgoing/{destination}/pause|resume|resend|reset|drop[?stream=ID]``. The
-        sender process decides what each means. Raises the errors of
-        :func:`.sender.operations.operate`.
+        ``pause`` holds the destination, and ``resume`` sends again. ``resend`` sends all that is
+        not acknowledged, without a pause. ``reset`` sends the rest in a new stream. ``drop`` makes
+        dead letters of it. The answer ``{"destination","action"}`` is sent when the decision is
+        stored. ``stream`` names the stream that the caller saw. Raises a 409 if another one is live
+        now. Raises a 404 if nothing is known of the destination.
         """
         command = Operate(
             request.path.rpartition("/")[2],

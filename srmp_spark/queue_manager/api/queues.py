@@ -26,7 +26,9 @@ class QueuesApi:
     async def list(self, request: Request) -> Response:
         """Answer ``GET queues[?queues=GLOB&limit&after]``: the status of each selected queue.
 
-        Only queues that the caller's API token covers are listed (:class:`.Page`).
+        The answer is ``{"queues":[…]}``, with ``queues_after`` if there is a further page. Only
+        queues that the caller's API token covers are listed. ``queues`` is a name or a glob,
+        ``limit`` the most entries of a page, ``after`` the last name of the page before.
         """
         page, sees = Page.of(request), everything if request.sees_all else request.sees
         async with self._manager.slices.work() as work:
@@ -85,9 +87,9 @@ class QueuesApi:
     async def purge(self, request: Request) -> Response:
         """Answer ``POST queues/{q}/purge``: delete the waiting rows, and answer their number.
 
-        The deletion is stored before the answer. The rows of a journal are only marked as received.
-        While ``private$/forward$`` is purged, forwarding is held
-        (:meth:`.sender.link.Outgoing.forwarding_held`).
+        The answer ``{"queue","purged"}`` is sent when the deletion is stored. The rows of a journal
+        are only marked as received. Senders that requested it are notified. While
+        ``private$/forward$`` is purged, forwarding is held.
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         held = (
@@ -103,7 +105,7 @@ class QueuesApi:
     async def pause(self, request: Request) -> Response:
         """Answer ``POST queues/{q}/pause``: refuse new messages with 503 from now on.
 
-        The pause is stored before the answer.
+        The pause is stored before the answer, which is ``{"queue","paused"}``.
         """
         return await self._pause(request, paused=True)
 

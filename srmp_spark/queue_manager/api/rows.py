@@ -56,15 +56,15 @@ class RowsApi:
         """The last range (after, to] whose read found damaged rows, by queue."""
 
     async def range(self, request: Request) -> Response:
-        """Answer ``GET range?epoch&after&max_rows&max_bytes&wait``.
+        """Answer ``GET range?epoch&after&max_rows&max_bytes&wait``: which rows there are to read.
 
-        The answer states the sequences of the existing rows (``first`` to ``end``), and ``last``,
-        the last row of a batch that begins after ``after`` and respects the limits. Without
-        ``after`` the batch begins at ``first``. If there is no new row, the call waits up to
-        ``wait`` seconds, and at most WAIT_SECONDS_MAX. For an epoch that is not the newest,
-        ``next_epoch`` names the one after it, and the call does not wait. Raises a 409 for an
-        unknown epoch, or if ``after`` is past the end of the epoch, and a 410 for rows that
-        retention has deleted.
+        The answer is ``{"epoch","first","last","end"}``. It states the sequences of the existing
+        rows (``first`` to ``end``), and ``last``, the last row of a batch that begins after
+        ``after`` and respects the limits. Without ``after`` the batch begins at ``first``. If there
+        is no new row, the call waits up to ``wait`` seconds, and at most WAIT_SECONDS_MAX. For an
+        epoch that is not the newest, ``next_epoch`` names the one after it, and the call does not
+        wait. Raises a 409 for an unknown epoch, or if ``after`` is past the end of the epoch, and a
+        410 for rows that retention has deleted.
         """
         self._manager.read_at = self._manager.clock.monotonic()
         queue = self._manager.catalogue.find(request.parameters["queue"])
@@ -106,8 +106,8 @@ class RowsApi:
     async def holes(self, request: Request) -> Response:
         """Answer ``GET holes?epoch&after&to``: count the sequences in (after, to] without a row.
 
-        Their rows were purged, given up by an operator, or lost. Readers that count rows need this
-        number. Raises a 409 for an unknown epoch.
+        The answer is ``{"epoch","count"}``. The rows were purged, given up by an operator, or lost.
+        Readers that count rows need this number. Raises a 409 for an unknown epoch.
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(request.text("epoch"))
@@ -123,9 +123,8 @@ class RowsApi:
     async def first(self, request: Request) -> Response:
         """Answer ``GET first?epoch&since&after``: the first row that arrived at or after ``since``.
 
-        Only rows after the sequence ``after`` count. ``since`` is in microseconds since 1970. The
-        answer is that of :class:`srmp_spark.store.stored_rows.arrivals.FirstSince`. One call
-        searches for a limited time (:data:`srmp_spark.store.stored_rows.arrivals.SEARCH_SECONDS`).
+        The answer is ``{"epoch","sequence","looked_to","end"}``. Only rows after the sequence
+        ``after`` count. ``since`` is in microseconds since 1970. One call searches for two seconds.
         If no such row was found, ``sequence`` is null, ``looked_to`` states the last sequence that
         was examined, and the caller continues from that sequence.
         """

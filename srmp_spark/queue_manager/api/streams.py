@@ -25,14 +25,13 @@ class StreamsApi:
         self._manager = manager
 
     async def post(self, request: Request) -> Response:
-        """Answer ``POST streams/{queue}/{action}?stream=ID`` when the decision is stored.
+        """Answer ``POST streams/{queue}/{action}?stream=ID[&gap_at=N]``: decide about a stream.
 
         ``ID`` is the identifier of the stream or the GUID of its sender. ``accept-gap`` gives up
-        the missing messages, and the stream's next message is accepted. It raises a 409 if nothing
-        is missing now. It also raises a 409 if ``gap_at`` is given and other messages are missing
-        now than the operator saw. ``reset`` and ``drop`` forget the stream; the sender's next
-        ``<start>`` begins the stream again. An unknown action raises a 400, and an unknown stream a
-        404.
+        the missing messages, and the stream's next message is accepted. Raises a 409 if nothing is
+        missing now, or if ``gap_at`` is given and other messages are missing now than the operator
+        saw. ``reset`` and ``drop`` forget the stream; the sender's next ``<start>`` begins the
+        stream again. An unknown action raises a 400, and an unknown stream a 404.
         """
         manager = self._manager
         action = request.parameters["action"]

@@ -39,7 +39,10 @@ class SubscriptionsApi:
         return found
 
     async def list(self, request: Request) -> Response:
-        """Answer ``GET subscriptions``: the state of each subscription, as in ``status``."""
+        """Answer ``GET subscriptions``: the state of each subscription, as in ``status``.
+
+        The answer is ``{"subscriptions":[…]}``.
+        """
         del request
         return Response.json({"subscriptions": self._remote().status()})
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from srmp_spark.errors import SrmpSparkError
+from srmp_spark.errors import RemoteLostError, SrmpSparkError
 from srmp_spark.interface import SubscriptionEntry
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.queue_manager.child.ending import end
@@ -15,7 +15,7 @@ from srmp_spark.queue_manager.configuration.subscriptions import Subscription
 from srmp_spark.queue_manager.log_once import LogOnce
 from srmp_spark.queue_manager.puller.added import subscription_file
 from srmp_spark.queue_manager.puller.circles import Circles
-from srmp_spark.queue_manager.puller.gateway_side.answers import LostError, ReadableQueue
+from srmp_spark.queue_manager.puller.gateway_side.answers import ReadableQueue
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.gateway_side.remotes import Remotes
 from srmp_spark.queue_manager.puller.moving_and_copying.copying import Copier
@@ -354,9 +354,9 @@ class Puller:
     async def _connected(self) -> None:
         """Connect to the remote queue manager, and pull over this connection until it is lost.
 
-        Return without an error if the puller stops or has settled all. Raises :class:`LostError`,
-        :class:`RefusedError`, :class:`CircleError`, and the other errors of :meth:`Mover.batches`
-        and :meth:`Copier.walk`.
+        Return without an error if the puller stops or has settled all. Raises
+        :class:`RemoteLostError`, :class:`RemoteReadError`, :class:`CircleError`, and the other
+        errors of :meth:`Mover.batches` and :meth:`Copier.walk`.
         """
         self._worked = self._is_drained = self._broke = False
         given = self.subscription
@@ -368,7 +368,7 @@ class Puller:
                 given.format, receive=given.mode == "move" and not self.removing
             )
             await self._go_on(queue)
-        except LostError:
+        except RemoteLostError:
             self._broke = True
             raise
         finally:

@@ -295,7 +295,11 @@ class Consumer:
         return self._add([(first, to)]) if to >= first else NOTHING_MARKED
 
     def mark_each(self, sequences: Iterable[int]) -> Marked:
-        """Mark the rows with these ``sequences`` as received."""
+        """Mark the rows with these ``sequences``, in any order, as received, whatever the plan is.
+
+        Return the number of rows that became received, and the runs. Rows that were received before
+        are not counted.
+        """
         return self._add(runs_of(sequences))
 
     def skip_to(self, to: int) -> Marked:

@@ -262,7 +262,11 @@ class _PeerGate:
         self._now = asyncio.get_running_loop().time
 
     def seconds_to_wait(self, accounts: Sequence[str]) -> float:
-        """Return the seconds for which an attempt at one of these accounts must wait."""
+        """Return the seconds that an attempt of this peer at these accounts must still wait.
+
+        The longest wait of the peer's address and of the accounts counts; 0 means no wait. The
+        attempt is not counted.
+        """
         return self._delays.seconds_to_wait(self._address, accounts, self._now())
 
     def failed(self, accounts: Sequence[str]) -> None:

@@ -99,10 +99,12 @@ class TlsFiles(ABC):
         """
 
     def context(self) -> ssl.SSLContext:
-        """Return the context for the next handshake, after checking whether the files changed.
+        """Return the context for the next handshake, a new one if the files have changed.
 
-        With given files it raises nothing: if new files cannot be used, that is logged, and the
-        context of the earlier files stays.
+        The files are checked at most once in CHECK_SECONDS. With given files the call raises
+        nothing: if new files cannot be used, that is logged, and the context of the earlier files
+        stays. Without files the first call builds the context, and raises
+        :class:`ConfigurationError` if that fails.
         """
         if self._context is None:
             self._context = self._build()

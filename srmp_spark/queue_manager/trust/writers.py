@@ -142,9 +142,11 @@ class Writers:
         )
 
     def _tell(self, queue: str, caller: Caller, token: str) -> None:
-        """Log a refused sender, once for each queue, with the entry that would let it in.
+        """Log a refused sender, once for each queue, with an entry that would let it in.
 
-        At most TOLD_MAX pairs are logged.
+        A sender is its certificate's name or, without a certificate, its host. ``token`` is the
+        name of the API token that it gave, or "none". At most TOLD_MAX pairs of queue and sender
+        are logged.
         """
         host = caller.peer.rpartition(":")[0].strip("[]")
         who = caller.sender_name or host

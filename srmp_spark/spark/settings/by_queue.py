@@ -64,10 +64,11 @@ class Read(NamedTuple):
 
 
 def parse_by_queue(option: str, text: str, value: Callable[[str, Any], int]) -> ByQueue:
-    """Parse a JSON object into the values by queue.
+    """Parse a JSON object into the values by queue, in either form of the module.
 
-    ``value(queue, item)`` checks and converts one value. Raises :class:`ConfigurationError` if the
-    text has no valid form.
+    ``value(queue, item)`` checks and converts one value. Raises :class:`ConfigurationError` for
+    text that is no JSON object, for both forms mixed, for a wrong name or one that is given twice,
+    and if no queue is named.
     """
     try:
         items: Any = json.loads(text)
@@ -75,6 +76,10 @@ def parse_by_queue(option: str, text: str, value: Callable[[str, Any], int]) -> 
         raise ConfigurationError(
             f'option {option}: no JSON ({error}); expected {{"private$/orders": 1000}}'
         ) from None
+    if not isinstance(items, dict):
+        raise ConfigurationError(
+            f'option {option}: expected {{"private$/orders": 1000}}, got {text!r:.80}'
+        )
     nested = {name: item for name, item in items.items() if isinstance(item, dict)}
     if nested and len(nested) < len(items):
         raise ConfigurationError(

@@ -21,33 +21,73 @@ MQRR_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
         "host",
         "both",
-        "HOST or HOST:PORT of the queue manager that has the queues (no port: its endpoint mapper)",
+        "Machine of the queue manager that has the queues. Without a port its endpoint mapper is "
+        "asked.",
+        kind="HOST or HOST:PORT",
+        limits="Required.",
     ),
     OptionSpec(
         "queue",
         "both",
-        "private$\\orders, orders;JOURNAL, deadletter$ or a format name; several "
-        "separated by commas",
+        "Queues to read, separated by commas: private$\\orders, orders;JOURNAL, deadletter$ or a "
+        "format name. A batch has a task for each.",
+        kind="names",
+        limits="Required; at most 1,000.",
     ),
-    OptionSpec("username", "both", "as whom to sign in"),
-    OptionSpec("password", "both", "its password"),
-    OptionSpec("domain", "both", "its domain, or the name of the other machine"),
-    OptionSpec("authProtocol", "both", "ntlm (default), kerberos or negotiate"),
+    OptionSpec(
+        "username",
+        "both",
+        "Account that signs in.",
+        limits="Needed for NTLM, but not for a loopback host.",
+    ),
+    OptionSpec(
+        "password",
+        "both",
+        "Password of the account.",
+    ),
+    OptionSpec(
+        "domain",
+        "both",
+        "Domain of the account, or the name of the other machine.",
+    ),
+    OptionSpec(
+        "authProtocol",
+        "both",
+        "Protocol of the sign-in.",
+        kind="ntlm, kerberos or negotiate",
+        default="ntlm",
+        limits="kerberos and negotiate need the extra kerberos.",
+    ),
     OptionSpec(
         "authLevel",
         "both",
-        "none, connect, integrity or privacy (default: privacy, on loopback none)",
+        "Protection of the calls.",
+        kind="none, connect, integrity or privacy",
+        default="privacy; for a loopback host none",
     ),
-    OptionSpec("mode", "stream", "move (default): each message is removed there; copy: nothing is"),
+    OptionSpec(
+        "mode",
+        "stream",
+        "move removes each message there when it is stored here. copy removes nothing.",
+        kind="move or copy",
+        default="move",
+        limits="It must be that of the subscription, if there is one.",
+    ),
     OptionSpec(
         "columns",
         "both",
-        "columns to read, comma separated, in this order (default: all); .schema(…) does the same",
+        "Columns to read, comma separated, in this order. The rest is not decoded. .schema(…) "
+        "does the same.",
+        kind="names",
+        default="all but the content of envelope",
+        limits="Names of the columns page; an unknown one is refused.",
     ),
     OptionSpec(
         "queueManager",
         "stream",
-        "API URL of the queue manager that pulls the queues into its logs (or dataDir)",
+        "API URL of the queue manager that pulls the queues into its logs.",
+        kind="URL",
+        limits="A stream needs one, or dataDir.",
     ),
 )
 _OF_MQRR = {spec.name for spec in MQRR_OPTIONS}

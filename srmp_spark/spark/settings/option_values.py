@@ -38,11 +38,17 @@ _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 
 
 class OptionSpec(NamedTuple):
-    """One option of a format, with its meaning for the documentation."""
+    """One option of a format, as the checks and ``docs/reference/options.md`` need it."""
 
     name: str
     applies_to: Literal["both", "stream", "batch"]
     meaning: str
+    kind: str = "text"
+    """What values look like: ``boolean``, ``whole number``, ``duration``, or the values allowed."""
+    default: str = ""
+    """The value without the option; empty if there is none, or if the option is required."""
+    limits: str = ""
+    """What is refused, or what the option needs."""
 
 
 def choice(name: str, text: str, allowed: tuple[str, ...]) -> str:

@@ -43,80 +43,178 @@ _CONSUMER = re.compile(r"[^\s/\\,]+")
 
 
 SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
-    OptionSpec("queueManager", "both", "API URLs of the queue managers, comma separated"),
-    OptionSpec("queue", "both", "queue names or globs, comma separated"),
-    OptionSpec("readMode", "both", "receive (streaming default) or peek (batch: always)"),
-    OptionSpec("consumer", "both", "whose mark is used and moved (default: default)"),
+    OptionSpec(
+        "queueManager",
+        "both",
+        "API URLs of the queue managers, comma separated. All are read in parallel.",
+        kind="URLs",
+        limits="Required, unless dataDir is given. Each URL once, without a path.",
+    ),
+    OptionSpec(
+        "queue",
+        "both",
+        "Names or globs of the queues to read, comma separated.",
+        kind="names",
+        limits="Required; with dataDir the default is the names in queues.",
+    ),
+    OptionSpec(
+        "readMode",
+        "both",
+        "receive takes a lease and moves the mark of the consumer. peek does neither.",
+        kind="receive or peek",
+        default="receive; in a batch peek",
+        limits="A batch refuses receive.",
+    ),
+    OptionSpec(
+        "consumer",
+        "both",
+        "Consumer whose mark is used. Only the consumer default decides about receipts to "
+        "senders, and counts for quotas.",
+        kind="name",
+        default="default",
+        limits="1 to 100 characters, without space, slash and comma.",
+    ),
     OptionSpec(
         "startingOffsets",
         "both",
-        "unreceived (default), earliest, latest, or JSON {queue: first sequence} or "
-        "{queue manager: {queue: first sequence}}",
+        "Where a new query begins: at the first row that the consumer has not received "
+        "(unreceived), at the oldest row (earliest), after the newest row (latest), or at the "
+        "sequences of a JSON.",
+        kind="unreceived, earliest, latest, JSON {queue: first sequence}, or JSON {queue manager: "
+        "{queue: first sequence}}",
+        default="unreceived",
+        limits=(
+            "Not with startingTimestamp. A batch refuses latest. In a JSON, -2 is the oldest row "
+            "and -1 is after the newest."
+        ),
     ),
     OptionSpec(
         "startingTimestamp",
         "both",
-        "first row that arrived at or after this time (RFC 3339, or milliseconds since "
-        "1970), or JSON as in startingOffsets",
+        "Begins at the first row that arrived at or after this time; without such a row after "
+        "the newest one.",
+        kind="RFC 3339 with time zone, milliseconds since 1970, or JSON as in startingOffsets",
+        limits="Not with startingOffsets.",
     ),
     OptionSpec(
         "endingOffsets",
         "batch",
-        "latest (default) or JSON {queue: last sequence}, or {queue manager: {queue: …}}",
+        "Where a batch ends: at the newest row, or at the last sequences of a JSON, which are "
+        "included.",
+        kind="latest, JSON {queue: last sequence}, or JSON {queue manager: {queue: last sequence}}",
+        default="latest",
+        limits="Not with endingTimestamp.",
     ),
     OptionSpec(
         "endingTimestamp",
         "batch",
-        "up to the first row that arrived at or after this time, without it; or JSON as above",
+        "Ends before the first row that arrived at or after this time.",
+        kind="RFC 3339 with time zone, milliseconds since 1970, or JSON as in startingOffsets",
+        limits="Not with endingOffsets.",
     ),
-    OptionSpec("maxOffsetsPerTrigger", "stream", "most rows of a micro-batch"),
     OptionSpec(
-        "maxBytesPerTrigger", "stream", "most stored bytes of a micro-batch (at least one row)"
+        "maxOffsetsPerTrigger",
+        "stream",
+        "Most rows of a micro-batch. Counted holes count as rows.",
+        kind="whole number",
+        limits="Above 0.",
+    ),
+    OptionSpec(
+        "maxBytesPerTrigger",
+        "stream",
+        "Most stored bytes of a micro-batch. A larger row is a micro-batch alone.",
+        kind="whole number",
+        limits="Above 0.",
     ),
     OptionSpec(
         "minOffsetsPerTrigger",
         "stream",
-        "wait until so many rows are there, at most maxTriggerDelay",
+        "A micro-batch waits until this many rows are there, but not longer than maxTriggerDelay.",
+        kind="whole number",
+        limits="Above 0, and at most maxOffsetsPerTrigger.",
     ),
     OptionSpec(
         "maxTriggerDelay",
         "stream",
-        "how long minOffsetsPerTrigger waits after a micro-batch (15m; 30s, 2h, 1d)",
+        "How long minOffsetsPerTrigger waits after the micro-batch before.",
+        kind="duration: 500ms, 30s, 15m, 1 minute 30 seconds; a number alone is milliseconds",
+        default="15m",
+        limits="Only with minOffsetsPerTrigger.",
     ),
-    OptionSpec("minPartitions", "both", "split ranges into at least about this many tasks"),
     OptionSpec(
-        "maxRecordsPerPartition", "both", "most rows of a task: a range with more becomes several"
+        "minPartitions",
+        "both",
+        "Splits the rows of a batch into at least about this many tasks.",
+        kind="whole number",
+        limits="Above 0.",
+    ),
+    OptionSpec(
+        "maxRecordsPerPartition",
+        "both",
+        "Most rows of a task. More rows of a queue become several tasks.",
+        kind="whole number",
+        limits="Above 0.",
     ),
     OptionSpec(
         "failOnDataLoss",
         "both",
-        "true (default): stop when planned rows are gone; false: say in the log what is skipped",
+        "true ends the query when rows are gone that it planned to read. false leaves them out, "
+        "and logs it.",
+        kind="true or false",
+        default="true",
     ),
     OptionSpec(
         "failOnQueueInUse",
         "stream",
-        "false (default): read on without a queue of a glob that another receiver holds, and say "
-        "so in the log; true: end, as for a queue that is named",
+        "true ends the query when another receiver holds a queue of a glob. false reads the "
+        "other queues, and logs it.",
+        kind="true or false",
+        default="false",
     ),
     OptionSpec(
         "columns",
         "both",
-        "columns to read, comma separated, in this order (default: all); .schema(…) does the same",
+        "Columns to read, comma separated, in this order. The rest is not decoded. .schema(…) "
+        "does the same.",
+        kind="names",
+        default="all but the content of envelope",
+        limits="Names of the columns page; an unknown one is refused.",
     ),
-    OptionSpec("includeEnvelope", "both", "true: fill the column envelope"),
+    OptionSpec(
+        "includeEnvelope",
+        "both",
+        "true fills the column envelope.",
+        kind="true or false",
+        default="false",
+    ),
     OptionSpec(
         "reportTimes",
         "stream",
-        "true: the milliseconds that the reader spent, as ms in sources[].latestOffset of "
-        "the progress",
+        "true reports the milliseconds that the reader spent, as ms in sources[].latestOffset of "
+        "the progress.",
+        kind="true or false",
+        default="false",
     ),
-    OptionSpec("token", "both", "API token (default: environment SRMP_SPARK_TOKEN)"),
+    OptionSpec(
+        "token",
+        "both",
+        "Token of the API.",
+        default="the variable SRMP_SPARK_TOKEN",
+    ),
     OptionSpec(
         "allowPlainToken",
         "both",
-        "true: send the token over plain HTTP beyond loopback, where others can read it",
+        "true sends the token over plain HTTP beyond loopback, where others can read it.",
+        kind="true or false",
+        default="false",
     ),
-    OptionSpec("dataDir", "both", "embedded: data directory of the queue manager to start or join"),
+    OptionSpec(
+        "dataDir",
+        "both",
+        "Embedded: data directory of the queue manager to start, or to join if it runs.",
+        kind="path",
+        limits="Not with queueManager. Driver and executors share one host.",
+    ),
 )
 
 SERVE_OPTIONS: dict[str, str] = {

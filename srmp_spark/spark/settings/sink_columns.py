@@ -55,32 +55,42 @@ SINK_COLUMNS: tuple[SinkColumn, ...] = (
         "body",
         (*_TEXT, "binary"),
         "string or binary",
-        "the body; required. Strings: option bodyFormat",
+        "the body; required. The option bodyFormat says how a string is written",
     ),
     SinkColumn("destination", _TEXT, "string", "format name or URL; the option of this name wins"),
     SinkColumn("label", _TEXT, "string", "the label of the message"),
-    SinkColumn("priority", _INTEGERS, "int", "0 to 7; transactional messages go out with 0"),
-    SinkColumn("correlation_id", ("binary",), "binary", "20 bytes"),
+    SinkColumn("priority", _INTEGERS, "int", "0 to 7; transactional messages are sent with 0"),
+    SinkColumn("correlation_id", ("binary",), "binary", "20 bytes of the application"),
     SinkColumn("app_specific", _INTEGERS, "long", "a number of the application, 32 bit"),
     SinkColumn(
         "body_type", _INTEGERS, "long", "what the body is (VARIANT type); default by bodyFormat"
     ),
     SinkColumn("response_queue", _TEXT, "string", "format name of the queue for responses"),
     SinkColumn("admin_queue", _TEXT, "string", "format name of the queue for acknowledgements"),
-    SinkColumn("time_to_reach_queue", ("timestamp",), "timestamp", "when it is too late"),
-    SinkColumn("extension", ("binary",), "binary", "a second body for programs"),
+    SinkColumn(
+        "time_to_reach_queue",
+        ("timestamp",),
+        "timestamp",
+        "a message that is not delivered by then becomes a dead letter",
+    ),
+    SinkColumn(
+        "extension",
+        ("binary",),
+        "binary",
+        "a second body for programs, such as the headers of NServiceBus and Rebus",
+    ),
     SinkColumn(
         "key",
         _NAMES,
         "string, binary or an integer",
-        "the identity: sent once per application and destination",
+        "your name for the row: sent once for each application and destination",
     ),
     SinkColumn("delivery", _TEXT, "string", "transactional (default), recoverable, express"),
     SinkColumn(
         "transaction",
         _NAMES,
         "string, binary or an integer",
-        "consecutive rows of one value: one MSMQ transaction",
+        "consecutive rows of one value are one MSMQ transaction; default: each row its own",
     ),
 )
 
@@ -96,10 +106,10 @@ For other rows they mean nothing. Options of the same names replace them.
 """
 
 POSITION_COLUMNS: tuple[SinkColumn, ...] = (
-    SinkColumn("queue_manager", _TEXT, "string", "source position"),
-    SinkColumn("epoch", _TEXT, "string", "source position"),
-    SinkColumn("queue", _TEXT, "string", "source position"),
-    SinkColumn("sequence", _INTEGERS, "long", "source position"),
+    SinkColumn("queue_manager", _TEXT, "string", "GUID of the queue manager that has the row"),
+    SinkColumn("epoch", _TEXT, "string", "epoch of the row"),
+    SinkColumn("queue", _TEXT, "string", "queue of the row"),
+    SinkColumn("sequence", _INTEGERS, "long", "sequence of the row"),
 )
 """The four columns that together identify a row without ``key``."""
 

@@ -31,88 +31,128 @@ The name is part of a URL, and people read it in the state tables.
 """
 
 SINK_OPTIONS: tuple[OptionSpec, ...] = (
-    OptionSpec("queueManager", "both", "API URL of the queue manager that sends (one)"),
+    OptionSpec(
+        "queueManager",
+        "both",
+        "API URL of the queue manager that sends.",
+        kind="URL",
+        limits="Required; one URL, because one queue manager keeps the order.",
+    ),
     OptionSpec(
         "destination",
         "both",
-        "format name or URL of the queue to send to; wins over the column destination",
+        "Format name or URL of the queue to send to; several with commas. It wins over the column.",
+        kind="format names",
+        default="the column destination",
+        limits=("At most 100, each once. A multicast address or a wsrm:URL stands alone."),
     ),
     OptionSpec(
         "orderBy",
         "both",
-        "columns, comma separated (or a JSON list): the order of the messages of a batch; nulls "
-        "first",
+        "Columns that order the messages of a batch, ascending, nulls first.",
+        kind="names, or a JSON list of names",
+        default="partition and row",
+        limits="Each column once. Needed whenever the query shuffles.",
     ),
     OptionSpec(
         "application",
         "both",
-        "whose rows these are: an identity (key, source position) counts once per application "
-        "and destination. Default: the query id of a stream, a new one for each batch write",
+        "Whose rows these are: a key or a source position counts once for each application and "
+        "destination.",
+        default="the query id; of a batch write a new name",
+        limits=("1 to 200 printable characters. Required for SrmpSink in Spark Connect."),
     ),
     OptionSpec(
         "deadLetter",
         "both",
-        "false (default): a message is finished by its stream receipt; true: by the final stream "
-        "receipt, when the receiving application took it",
+        "false: a message is finished by its stream receipt. true: by the final stream receipt, "
+        "when the receiving application has taken it.",
+        kind="true or false",
+        default="false",
     ),
     OptionSpec(
         "deadLetterQueue",
         "both",
-        "a transactional queue of the queue manager that sends: a dead letter of a stream "
-        "is a row there, too. Default: the tables of --state alone have it",
+        "A queue of the sending queue manager in which each dead letter becomes a row. Without "
+        "it the tables of --state alone have them.",
+        kind="name",
+        limits="The queue must be transactional.",
     ),
     OptionSpec(
         "onKeyConflict",
         "both",
-        "what becomes of a row whose key or source position was sent with another content: "
-        "fail (default; the batch is refused), ignore (the row is not sent), dead-letter "
-        "(it becomes a dead letter)",
+        "What becomes of a row whose key or source position was sent with other content: the "
+        "batch is refused, the row is not sent, or it becomes a dead letter.",
+        kind="fail, ignore or dead-letter",
+        default="fail",
     ),
     OptionSpec(
         "allowLoop",
         "both",
-        "true: a row may return to the queue that it came from, where a query would read it again; "
-        "false (default): its batch is refused",
+        "true: a row may return to the queue that it came from, where a query would read it "
+        "again. false: its batch is refused.",
+        kind="true or false",
+        default="false",
     ),
     OptionSpec(
         "bodyFormat",
         "both",
-        "how strings become bodies: raw (default; UTF-8), activex (UTF-16LE, body_type 8), xml "
-        "(what .NET's XmlMessageFormatter writes for a string)",
+        "How strings become bodies: UTF-8 (raw), UTF-16LE with body_type 8 (activex), or what "
+        ".NET's XmlMessageFormatter writes (xml).",
+        kind="raw, activex or xml",
+        default="raw",
     ),
     OptionSpec(
         "soap_action",
         "both",
-        "of messages for wsrm:URL: the wsa:Action by which the service knows its operation; wins "
-        "over the column of this name, as do the next three",
+        "wsa:Action by which the service knows its operation. It wins over the column, as do the "
+        "next three.",
+        default="the column soap_action",
+        limits=("Required for wsrm:URL; without effect, and refused, for other destinations."),
     ),
     OptionSpec(
         "wsrm_version",
         "both",
-        "of messages for wsrm:URL: 1.0 (WCF's own default), 1.1 (default), 1.2",
+        "Version of WS-ReliableMessaging of messages for wsrm:URL; 1.0 is WCF's own.",
+        kind="1.0, 1.1 or 1.2",
+        default="1.1",
+        limits="For wsrm:URL alone.",
     ),
     OptionSpec(
         "soap_version",
         "both",
-        "of messages for wsrm:URL: 1.1 (WCF's basicHttpBinding), 1.2 (default)",
+        "Version of SOAP of messages for wsrm:URL; 1.1 is WCF's basicHttpBinding.",
+        kind="1.1 or 1.2",
+        default="1.2",
+        limits="For wsrm:URL alone.",
     ),
     OptionSpec(
         "wsa_version",
         "both",
-        "of messages for wsrm:URL: WS-Addressing 2004/08 (with wsrm_version 1.0 alone), 2005/08 "
-        "(default)",
+        "Version of WS-Addressing of messages for wsrm:URL.",
+        kind="2004/08 or 2005/08",
+        default="2005/08",
+        limits="2004/08 needs wsrm_version 1.0.",
     ),
-    OptionSpec("token", "both", "API token (default: environment SRMP_SPARK_TOKEN)"),
+    OptionSpec(
+        "token",
+        "both",
+        "Token of the API.",
+        default="the variable SRMP_SPARK_TOKEN",
+    ),
     OptionSpec(
         "allowPlainToken",
         "both",
-        "true: send the token over plain HTTP beyond loopback, where others can read it",
+        "true sends the token over plain HTTP beyond loopback, where others can read it.",
+        kind="true or false",
+        default="false",
     ),
     OptionSpec(
         "batch",
         "batch",
-        "which write of the application this is; SrmpSink sets the number of the micro-batch. "
-        "Default: a new one",
+        "Which write of the application this is. SrmpSink sets the number of the micro-batch.",
+        default="a new name",
+        limits="1 to 200 printable characters. A stream refuses it.",
     ),
 )
 

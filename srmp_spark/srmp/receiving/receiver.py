@@ -294,9 +294,11 @@ class Receiver:
         arrival: Arrival,
         now: float,
     ) -> Refused | Pending:
-        """Decide about a message for ``queue``, which accepts messages of its kind.
+        """Decide about a message for ``queue``, and apply the decision in memory.
 
-        ``name`` is the name of its stream, if this is not the name of the queue.
+        The queue accepts messages of this kind. A refused message changes nothing. An accepted one
+        takes its sequence and identifier now, before the commit. ``name`` is the name of its
+        stream, if this is not the name of the queue.
         """
         position = message.stream
         if position is not None:

@@ -148,9 +148,11 @@ def _by_queue(db: sqlite3.Connection, query: str) -> dict[int, list[Any]]:
 
 
 def _history_from(db: sqlite3.Connection, last: HistoryRow | None) -> list[HistoryRow]:
-    """Return a page of runs, from the run that holds the beginning of ``last``.
+    """Return a page of runs, by lineage and number; without ``last`` the first page.
 
-    Without such a run the page begins at ``last``. A page has at most PAGE_ROWS runs.
+    The page begins with the last run of the same lineage that begins at or before ``last``: with
+    ``last`` itself, or the run that absorbed it. Without such a run it begins after that place. A
+    page has at most PAGE_ROWS runs.
     """
     begin: tuple[str, int] = ("", 0)
     if last is not None:

@@ -339,7 +339,11 @@ def divide_history(connection: sqlite3.Connection, undivided_until: int | None =
 
 
 def undivided_until(connection: sqlite3.Connection) -> int:
-    """Return the time that :func:`divide_history` has stored, in microseconds since 1970, UTC."""
+    """Return the time until which message identifiers were saved without their sender.
+
+    The time is in microseconds since 1970, UTC; 0 means that all identifiers have their sender.
+    :func:`divide_history` must have stored it.
+    """
     (at,) = connection.execute("SELECT value FROM meta WHERE key = 'undivided_until'").fetchone()
     return int(at)
 

@@ -628,8 +628,9 @@ class Destination:
     def _waits_for_room(self, received: Received, sequence: InboundSequence) -> bool:
         """Return whether the answer to this message must wait until the queue has room.
 
-        The answer must wait if the queue has no room and the client is a request/reply client,
-        which cannot receive a BufferRemaining of 0. A late answer slows such a client down instead.
+        True for a message that was taken, in an open sequence, if the queue has no room and the
+        client is a request/reply client. Such a client cannot receive a BufferRemaining of 0, so a
+        late answer slows it down instead.
         """
         header = received.request.sequence
         is_taken = header is not None and header.number <= sequence.stored

@@ -12,6 +12,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from srmp_spark.errors import RemoteLostError
+from srmp_spark.mqrr.client.failures import NotSentError
 from srmp_spark.mqrr.ndr.methods import CursorResponse, HandleRequest, StatusResponse
 from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
 from srmp_spark.mqrr.ndr.stub import ContextHandle
@@ -21,7 +23,6 @@ from srmp_spark.mqrr.packets.message_properties_header import MessagePropertiesH
 from srmp_spark.mqrr.packets.queue_names import direct_queue
 from srmp_spark.mqrr.packets.sections import SectionBuffer
 from srmp_spark.mqrr.packets.user_header import UserHeader
-from srmp_spark.queue_manager.puller.gateway_side.answers import LostError, NotSentError
 
 GUID = "11223344-5566-7788-99aa-bbccddeeff00"
 OK, EMPTY, NOT_FOUND, USAGE = 0, 0xC00E001B, 0xC00E0088, 0xC00E0050
@@ -158,9 +159,9 @@ class Connection:
     async def call(self, opnum: int, asked: Any, wait_s: float = 0.0) -> Any:  # noqa: ANN401  # of any method
         """Carry out the call ``opnum`` with the parameters ``asked``, and return its answer.
 
-        The time-out ``wait_s`` is ignored. Raises :class:`LostError` if the call or its answer is
-        lost, :class:`NotSentError` if the connection is gone already, and :class:`KilledError` if
-        the calling process was killed.
+        The time-out ``wait_s`` is ignored. Raises :class:`RemoteLostError` if the call or its
+        answer is lost, :class:`NotSentError` if the connection is gone already, and
+        :class:`KilledError` if the calling process was killed.
         """
         queue, rng = self._queue, self._queue.rng
         del wait_s
@@ -175,7 +176,7 @@ class Connection:
             self._gone = True
             if opnum == 9:
                 self.note_end(asked.request_id)
-            raise LostError("before")
+            raise RemoteLostError("before")
         if opnum == 9 and fault < self._faults:
             self.note_end(asked.request_id)
         answer = self.carry_out(opnum, asked)
@@ -184,7 +185,7 @@ class Connection:
         # In the second half the call was carried out, and its answer never arrives.
         if fault < self._faults:
             self._gone = True
-            raise LostError("after")
+            raise RemoteLostError("after")
         return answer
 
     def note_end(self, request: int) -> None:

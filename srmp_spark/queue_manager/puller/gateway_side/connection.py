@@ -1,55 +1,21 @@
-"""Hold one RPC connection to another queue manager, in the event loop of the gateway.
+"""Hold one connection to another queue manager, in the event loop of the gateway.
 
-The specification is [MS-RPCE] 3.3.2.
+:mod:`srmp_spark.mqrr.client` decides everything; this module has the transport and the clock.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from srmp_spark.errors import LocalProtocolError, RemoteProtocolError, with_hint
-from srmp_spark.mqrr.errors import BadStubError
-from srmp_spark.mqrr.ndr.methods import METHODS, Parameters
-from srmp_spark.mqrr.ndr.transfer_syntax import NDR
-from srmp_spark.mqrr.next_steps import UNREACHABLE
-from srmp_spark.mqrr.rpc.binding import REMOTE_READ
-from srmp_spark.mqrr.rpc.client_connection import (
-    Answered,
-    Bound,
-    ClientConnection,
-    ClientSettings,
-    Closed,
-    Faulted,
-)
-from srmp_spark.mqrr.rpc.endpoint_mapper import (
-    ENDPOINT_MAPPER,
-    ENDPOINT_MAPPER_PORT,
-    EPT_MAP,
-    decode_map_response,
-    encode_map_request,
-)
-from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller.gateway_side.answers import (
-    LostError,
-    NotSentError,
-    RefusedError,
-)
+from srmp_spark.errors import RemoteLostError
+from srmp_spark.mqrr.client.failures import UnreadableAnswerError
+from srmp_spark.mqrr.client.reader_states import Connect, Prepare
+from srmp_spark.mqrr.client.remote_reader import Failure, Outcome, RemoteReader
+from srmp_spark.mqrr.ndr.methods import Parameters
+from srmp_spark.mqrr.rpc.client_connection import ClientSettings
 
-CONNECT_SECONDS = 10.0
-"""Longest wait for a TCP connection, in seconds.
-
-A machine that has not accepted by then counts as unreachable.
-"""
-ANSWER_SECONDS = 60.0
-"""Longest wait for an answer, in seconds, in addition to the wait that the call requests.
-
-After that the connection is ended.
-"""
 TURN_SECONDS = 0.002
 """Longest time that one connection may use in one turn of the event loop to process received bytes,
 in seconds. The loop serves all subscriptions. The time is enough for some hundred PDUs. The rest
@@ -60,26 +26,24 @@ PDUS_AT_ONCE = 16
 ones of 64 KB.
 """
 
-log = logging.getLogger(__name__)
-
 
 class RpcClient(asyncio.Protocol):
-    """One RPC connection to a server, as an :class:`asyncio.Protocol`.
+    """One connection to a server, as an :class:`asyncio.Protocol`.
 
-    Calls may be concurrent if the server agrees. "The engine" is :class:`.ClientConnection`.
+    Calls may be concurrent if the server agrees. "The reader" is :class:`.RemoteReader`.
     """
 
-    def __init__(self, where: str, settings: ClientSettings) -> None:
-        self._where = where
-        self._engine = ClientConnection(settings)
+    def __init__(self, reader: RemoteReader) -> None:
+        self._reader = reader
         self._loop = asyncio.get_running_loop()
-        self._bound: asyncio.Future[Bound] = self._loop.create_future()
-        self._calls: dict[int, asyncio.Future[bytes]] = {}
+        self._transport: asyncio.Transport | None = None
+        self._progress: asyncio.Future[None] = self._loop.create_future()
+        """Is done when the reader may have changed its state."""
+        self._calls: dict[int, asyncio.Future[Any]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
         self._flushes = False
         """Whether a flush is scheduled. Calls that are made together are sent together by it."""
-        self._why = ""
         self.is_behind = False
         """Whether reading is paused until the bytes that were read are processed."""
         self._is_held = False
@@ -88,37 +52,57 @@ class RpcClient(asyncio.Protocol):
         """Callback after each read, because :attr:`unfinished_bytes` may have changed."""
 
     @classmethod
-    async def connect(cls, host: str, port: int, settings: ClientSettings) -> RpcClient:
-        """Connect to ``host`` and ``port``, make the RPC bind, sign in, and return the connection.
+    async def connect(
+        cls, host: str, port: int | None, prepare: Callable[[], Awaitable[ClientSettings]]
+    ) -> RpcClient:
+        """Connect to ``host``, make the RPC bind, sign in, and return the connection.
 
-        Raises :class:`LostError` if the server is unreachable, refuses, or does not accept within
-        CONNECT_SECONDS or answer within ANSWER_SECONDS. Raises :class:`RefusedError` for a fault.
+        Without ``port`` the endpoint mapper is asked for it. ``prepare`` makes the settings when
+        the port is known. Raises :class:`RemoteLostError` if the server is unreachable, refuses the
+        connection or does not answer in time, :class:`RemoteReadError` if the endpoint mapper
+        refuses, and the errors of ``prepare``.
         """
-        where = f"{host}:{port}"
-        client = cls(where, settings)
-        loop = asyncio.get_running_loop()
+        client = cls(RemoteReader(host, port))
         try:
-            await _within(
-                CONNECT_SECONDS,
-                loop.create_task(loop.create_connection(lambda: client, host, port)),
-            )
-            await _within(ANSWER_SECONDS, client._bound)
-        except (OSError, asyncio.TimeoutError) as error:
-            client.close()
-            why = f"{where} cannot be reached: {str(error) or 'no answer in time'}"
-            raise LostError(with_hint(why, UNREACHABLE)) from None
+            while not client._reader.is_ready:
+                await client._go_on(prepare)
         except BaseException:
             client.close()
             raise
         return client
 
+    async def _go_on(self, prepare: Callable[[], Awaitable[ClientSettings]]) -> None:
+        """Carry out the next step until calls can be made (:mod:`.reader_states`)."""
+        effect = self._reader.effect
+        if isinstance(effect, Connect):
+            await self._connect(effect)
+        elif isinstance(effect, Prepare):
+            self._reader.prepared(await prepare())
+        else:
+            self._progress = self._loop.create_future()
+            if effect is not None and self._transport is not None:
+                self._transport.abort()
+            await self._progress
+
+    async def _connect(self, effect: Connect) -> None:
+        host = self._reader.host
+        work = self._loop.create_task(self._loop.create_connection(lambda: self, host, effect.port))
+        try:
+            await _within(effect.seconds, work)
+        except (OSError, asyncio.TimeoutError) as error:
+            self._reader.not_connected(str(error))
+
     # --- the transport ----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send the RPC bind. asyncio calls this method."""
+        """Let the reader send the RPC bind. asyncio calls this method."""
         self._transport = cast("asyncio.Transport", transport)
-        self._engine.bind(self._loop.time())
-        self._flush()
+        if self._reader.failure is not None:
+            # The attempt to connect was cancelled meanwhile.
+            self._transport.abort()
+            return
+        self._reader.connected(self._loop.time())
+        self._take([])
 
     def data_received(self, data: bytes) -> None:
         """Process bytes from the server. asyncio calls this method."""
@@ -130,17 +114,19 @@ class RpcClient(asyncio.Protocol):
         The rest is processed in later turns of the event loop, and the socket is not read until
         then.
         """
-        ends_at = time.perf_counter() + TURN_SECONDS
-        results = self._engine.receive(data, PDUS_AT_ONCE)
-        while self._engine.is_behind and time.perf_counter() < ends_at:
-            results += self._engine.receive(b"", PDUS_AT_ONCE)
-        self._take(results)
+        reader, loop = self._reader, self._loop
+        now = loop.time()
+        ends_at = now + TURN_SECONDS
+        outcomes = reader.receive(data, now, PDUS_AT_ONCE)
+        while reader.is_behind and loop.time() < ends_at:
+            outcomes += reader.receive(b"", now, PDUS_AT_ONCE)
+        self._take(outcomes)
         self.on_read()
-        was_behind, self.is_behind = self.is_behind, self._engine.is_behind
+        was_behind, self.is_behind = self.is_behind, reader.is_behind
         if self.is_behind:
-            if not was_behind:
+            if not was_behind and self._transport is not None:
                 self._transport.pause_reading()
-            self._loop.call_soon(self._read)
+            loop.call_soon(self._read)
         elif was_behind:
             self._resume()
 
@@ -149,9 +135,10 @@ class RpcClient(asyncio.Protocol):
 
         Call this when the receiver of the answers has no room.
         """
-        if not self._is_held and hasattr(self, "_transport") and not self._transport.is_closing():
+        transport = self._transport
+        if not self._is_held and transport is not None and not transport.is_closing():
             self._is_held = True
-            self._transport.pause_reading()
+            transport.pause_reading()
 
     def release_reading(self) -> None:
         """End the pause of :meth:`hold_reading`."""
@@ -160,36 +147,31 @@ class RpcClient(asyncio.Protocol):
             self._resume()
 
     def _resume(self) -> None:
-        if not (self.is_behind or self._is_held or self._transport.is_closing()):
-            self._transport.resume_reading()
+        transport = self._transport
+        if transport is not None and not (
+            self.is_behind or self._is_held or transport.is_closing()
+        ):
+            transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail all calls, because the TCP connection ended. asyncio calls this method."""
-        self._take(self._engine.lost(str(exc) if exc is not None else "the connection is gone"))
+        """Tell the reader that the TCP connection ended. asyncio calls this method."""
+        self._take(self._reader.lost() if exc is None else self._reader.lost(str(exc)))
 
-    def _take(self, results: list[Any]) -> None:
-        for each in results:
-            if isinstance(each, Bound):
-                if not self._bound.done():
-                    self._bound.set_result(each)
-            elif isinstance(each, Answered):
-                self._done(each.call_id).set_result(each.stub)
-            elif isinstance(each, Faulted):
-                error = RefusedError(each.status, self._where, perhaps_done=not each.not_executed)
-                self._done(each.call_id).set_exception(error)
-            elif isinstance(each, Closed):
-                self._why = each.reason
-                for number in tuple(self._calls):
-                    self._done(number).set_exception(LostError(f"{self._where}: {each.reason}"))
-                if not self._bound.done():
-                    self._bound.set_exception(LostError(f"{self._where}: {each.reason}"))
-                if hasattr(self, "_transport"):
-                    self._transport.close()
+    def _take(self, outcomes: list[Outcome]) -> None:
+        for each in outcomes:
+            future = self._calls.pop(each.number, None)
+            if future is None or future.done():
+                # The caller was cancelled.
+                continue
+            if isinstance(each, Failure):
+                future.set_exception(each.error)
+            else:
+                future.set_result(each.response)
+        if self._reader.failure is not None and self._transport is not None:
+            self._transport.close()
+        if not self._progress.done():
+            self._progress.set_result(None)
         self._flush()
-
-    def _done(self, number: int) -> asyncio.Future[bytes]:
-        future = self._calls.pop(number, None)
-        return future if future is not None and not future.done() else self._loop.create_future()
 
     def _flush_soon(self) -> None:
         if not self._flushes:
@@ -198,10 +180,10 @@ class RpcClient(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flushes = False
-        data = self._engine.data_to_send()
-        if data and not self._transport.is_closing():
+        data = self._reader.data_to_send()
+        if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
-        due = self._engine.timer()
+        due = self._reader.timer()
         if due != self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
@@ -210,16 +192,17 @@ class RpcClient(asyncio.Protocol):
 
     def _on_timer(self) -> None:
         self._timer = self._timer_at = None
-        self._take(self._engine.handle_timer(self._loop.time()))
+        self._take(self._reader.handle_timer(self._loop.time()))
 
     @property
     def calls_at_once(self) -> int:
         """Return the number of calls that the server accepts at the same time."""
-        return self._engine.calls_at_once
+        return self._reader.calls_at_once
 
     @property
     def address(self) -> tuple[str, int]:
         """Return the IP address and the port that the connection reached."""
+        assert self._transport is not None, "the connection was made"
         host, port = self._transport.get_extra_info("peername")[:2]
         return str(host), int(port)
 
@@ -228,83 +211,35 @@ class RpcClient(asyncio.Protocol):
     async def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401
         """Make a call, wait for its answer, and return the decoded answer with any HRESULT.
 
-        ``wait_s`` are the seconds that the server may wait itself. Raises :class:`RefusedError` for
-        a fault. Raises :class:`LostError` if the connection ends, the answer takes ANSWER_SECONDS
-        longer or cannot be read, and :class:`NotSentError` if the call was not sent.
+        ``wait_s`` are the seconds that the server may wait itself. Raises :class:`RemoteReadError`
+        for a fault. Raises :class:`RemoteLostError` if the connection ends, the answer takes too
+        long or cannot be read, and :class:`NotSentError` if the call was not sent.
         """
-        name = METHODS[opnum].name
-        syntax = self._bound.result().syntax
-        stub = await self.raw(opnum, asked.encode(syntax), wait_s)
-        try:
-            return METHODS[opnum].decode_response(stub, syntax)
-        except BadStubError as error:
-            raise LostError(
-                f"{self._where}: the answer to {name} cannot be read: {error}"
-            ) from None
-
-    async def raw(self, opnum: int, stub: bytes, wait_s: float = 0.0) -> bytes:
-        """Make a call, wait for its answer, and return the stub of the answer as bytes.
-
-        Raises :class:`RefusedError` for a fault, :class:`LostError` if the connection ends or the
-        answer takes ``wait_s`` and ANSWER_SECONDS, and :class:`NotSentError` if the call was not
-        sent.
-        """
-        if self._why:
-            raise NotSentError(f"{self._where}: {self._why}")
-        try:
-            number = self._engine.call(
-                opnum, stub, self._loop.time(), timeout_s=wait_s + ANSWER_SECONDS
-            )
-        except LocalProtocolError as error:
-            # The numbers of calls on this connection are used up.
-            raise NotSentError(f"{self._where}: {error}") from None
+        number = self._reader.call(opnum, asked, self._loop.time(), wait_s)
         future = self._calls[number] = self._loop.create_future()
         self._flush_soon()
         try:
-            answer: bytes = await future
-            return answer
+            return await future
+        except UnreadableAnswerError as error:
+            # A server that answers so is read over a new connection, as after a loss.
+            raise RemoteLostError(str(error)) from None
         finally:
             self._calls.pop(number, None)
 
     @property
     def unfinished_bytes(self) -> int:
         """Return the number of bytes of answers whose last fragment has not been received."""
-        return self._engine.unfinished_bytes
+        return self._reader.unfinished_bytes
 
     def close(self, why: str = "closed") -> None:
-        """End the connection at once, and fail its calls with :class:`LostError`.
+        """End the connection at once, and fail its calls with :class:`RemoteLostError`.
 
         The server unlocks everything that the connection has locked. ``why`` is the reason in the
         errors.
         """
-        if hasattr(self, "_transport"):
-            self._take(self._engine.lost(why))
+        self._take(self._reader.lost(why))
+        if self._transport is not None:
             self._transport.abort()
-        with contextlib.suppress(BaseException):
-            self._bound.exception()
-
-
-async def find_port(host: str) -> int:
-    """Ask the endpoint mapper of ``host`` for the port of remote read, and return the port.
-
-    Raises :class:`RefusedError` if the mapper refuses the call, names no port, or sends an answer
-    that cannot be read. Raises :class:`LostError` if the mapper is unreachable.
-    """
-    mapper = await RpcClient.connect(
-        host, ENDPOINT_MAPPER_PORT, ClientSettings(interface=ENDPOINT_MAPPER, syntaxes=(NDR,))
-    )
-    try:
-        answer = decode_map_response(await mapper.raw(EPT_MAP, encode_map_request(REMOTE_READ)))
-    except RemoteProtocolError as error:
-        raise RefusedError(
-            Status.RPC_X_BAD_STUB_DATA, f"{host}, endpoint mapper: {error}"
-        ) from None
-    finally:
-        mapper.close()
-    port = answer.port(REMOTE_READ)
-    if port is None:
-        raise RefusedError(answer.status, f"{host}: {answer.explain()}")
-    return port
 
 
 async def _within(seconds: float, work: asyncio.Future[Any]) -> None:

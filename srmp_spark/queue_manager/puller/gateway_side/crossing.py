@@ -24,17 +24,13 @@ from typing import Literal
 
 import msgspec
 
-from srmp_spark.errors import SrmpSparkError
+from srmp_spark.errors import RemoteLostError, RemoteReadError, SrmpSparkError
 from srmp_spark.message import Message
+from srmp_spark.mqrr.client.failures import NotSentError
+from srmp_spark.mqrr.client.queue_calls import Ended
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.mqrr.queue_format import QueueFormat
 from srmp_spark.mqrr.remote_host import RemoteHost
-from srmp_spark.queue_manager.puller.gateway_side.answers import (
-    Ended,
-    LostError,
-    NotSentError,
-    RefusedError,
-)
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
 from srmp_spark.signing_in.credentials import Credentials
 
@@ -195,7 +191,7 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     """Number of the call, or :data:`OPENING` if the connection could not be made."""
     kind: Literal["refused", "lost", "not-sent", "other"]
     text: str
-    """Text of the error. If ``kind`` is "refused", it names the refused call."""
+    """Text of the error."""
     status: int = 0
     perhaps_done: bool = False
 
@@ -240,21 +236,20 @@ def pulled_of_found(found: Found) -> Pulled:
 
 def failed_of(connection: int, call: int, error: Exception) -> Failed:
     """Return the answer :class:`Failed` that carries ``error`` to the main process."""
-    if isinstance(error, RefusedError):
-        return Failed(
-            connection, call, "refused", crossable(error.what), error.status, error.perhaps_done
-        )
+    text = crossable(str(error))
+    if isinstance(error, RemoteReadError):
+        return Failed(connection, call, "refused", text, error.status, error.perhaps_done)
     kind: Literal["lost", "not-sent", "other"] = "other"
-    if isinstance(error, LostError):
+    if isinstance(error, RemoteLostError):
         kind = "not-sent" if isinstance(error, NotSentError) else "lost"
-    return Failed(connection, call, kind, crossable(str(error)))
+    return Failed(connection, call, kind, text)
 
 
 def error_of(failed: Failed) -> SrmpSparkError:
     """Return the exception that an answer :class:`Failed` carries. The caller raises it."""
     if failed.kind == "refused":
-        return RefusedError(failed.status, failed.text, perhaps_done=failed.perhaps_done)
-    kinds = {"lost": LostError, "not-sent": NotSentError}
+        return RemoteReadError(failed.text, failed.status, perhaps_done=failed.perhaps_done)
+    kinds = {"lost": RemoteLostError, "not-sent": NotSentError}
     return kinds.get(failed.kind, SrmpSparkError)(failed.text)
 
 

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 
 from srmp_spark.errors import LocalProtocolError, SrmpSparkError
 from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.client.failures import NotSentError
 from srmp_spark.queue_manager.gateway.control import GatewaySettings
 from srmp_spark.queue_manager.gateway.process import Gateway, Served, run_gateway
 from srmp_spark.queue_manager.log_once import LogOnce
-from srmp_spark.queue_manager.puller.gateway_side.answers import NotSentError, Unreadable
-from srmp_spark.queue_manager.puller.gateway_side.connection import RpcClient, find_port
+from srmp_spark.queue_manager.puller.gateway_side.answers import Unreadable
+from srmp_spark.queue_manager.puller.gateway_side.connection import RpcClient
 from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     OPENING,
     Answer,
@@ -114,10 +115,12 @@ class RemoteConnection:
     async def _open(self) -> None:
         host = self._host
         try:
-            port = host.port if host.port is not None else await find_port(host.name)
-            # A thread is needed, because Kerberos requests a ticket from another server.
-            settings = await asyncio.to_thread(self._credentials.settings, host)
-            client = self.client = await RpcClient.connect(host.name, port, settings)
+            client = self.client = await RpcClient.connect(
+                host.name,
+                host.port,
+                # A thread is needed, because Kerberos requests a ticket from another server.
+                lambda: asyncio.to_thread(self._credentials.settings, host),
+            )
             client.on_read = self._on_read
             self._send(Opened(self._number, client.address, client.calls_at_once))
         except Exception as error:

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, Protocol
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.mqrr.actions import Action
-from srmp_spark.mqrr.ndr.methods import (
-    ACCESS_PEEK,
-    ACCESS_RECEIVE,
-    RR_ACK,
-    RR_NACK,
-    SHARE_DENY_NONE,
-    EndReceiveRequest,
-    HandleNumberRequest,
-    HandleRequest,
-    OpenRequest,
-    Parameters,
-)
-from srmp_spark.mqrr.ndr.receive import StartReceiveRequest, StartReceiveResponse
+from srmp_spark.mqrr.client.failures import refused
+from srmp_spark.mqrr.client.queue_calls import Ended, QueueCalls, ended, open_queue
+from srmp_spark.mqrr.ndr.methods import ACCESS_PEEK, ACCESS_RECEIVE, Parameters
+from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
 from srmp_spark.mqrr.ndr.stub import ContextHandle
 from srmp_spark.mqrr.packets.sections import whole_packet
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.mqrr.queue_format import QueueFormat
-from srmp_spark.mqrr.status import END_REMOVED_NOTHING, Status
-from srmp_spark.queue_manager.puller.gateway_side.answers import Ended, RefusedError, Unreadable
+from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.puller.gateway_side.answers import Unreadable
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, pulled_of
 
 
@@ -40,7 +30,7 @@ class Calls(Protocol):
     async def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401
         """Make a call, wait for its answer, and return the answer.
 
-        Raises :class:`RefusedError` and :class:`LostError`.
+        Raises the errors of :mod:`srmp_spark.mqrr.client.failures`.
         """
         ...
 
@@ -48,14 +38,12 @@ class Calls(Protocol):
 class RemoteQueue:
     """One open handle of a remote queue, in the gateway.
 
-    All methods raise :class:`RefusedError` if the server refuses the call, and :class:`LostError`
-    if the connection ends.
+    All methods raise the errors of :mod:`srmp_spark.mqrr.client.failures`.
     """
 
     def __init__(self, calls: Calls, handle: ContextHandle) -> None:
-        self._calls = calls
-        self._handle = handle
-        self._requests = itertools.count(1)
+        self._machine = calls
+        self._calls = QueueCalls(handle)
 
     @classmethod
     async def open(cls, calls: Calls, queue: QueueFormat, *, receive: bool) -> RemoteQueue:
@@ -64,67 +52,47 @@ class RemoteQueue:
         With ``receive`` messages can be received from it, otherwise only peeked.
         """
         access = ACCESS_RECEIVE if receive else ACCESS_PEEK
-        answer = await calls.call(2, OpenRequest(queue, access, SHARE_DENY_NONE))
+        answer = await calls.call(*open_queue(queue, access))
         return cls(calls, answer.handle)
 
     async def read(
         self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
     ) -> Pulled | Unreadable | Status:
-        """Read (R_StartReceive) and return one message, an :class:`Unreadable`, or a status.
-
-        A status means that there is no message. If ``action`` receives, the message is locked for
-        this connection until :meth:`end`. ``wait_s`` is the longest wait for a message, in seconds.
-        ``lookup_id`` or ``cursor`` choose the message, if ``action`` needs one of them.
-        """
-        request = next(self._requests)
-        asked = StartReceiveRequest(
-            self._handle,
-            action=action,
-            timeout_ms=int(wait_s * 1000),
-            request_id=request,
-            lookup_id=lookup_id,
-            cursor=cursor,
-        )
-        answer: StartReceiveResponse = await self._calls.call(7, asked, wait_s)
+        """Read one message, as :meth:`.ReadableQueue.read` describes."""
+        opnum, asked = self._calls.start(action, wait_s=wait_s, lookup_id=lookup_id, cursor=cursor)
+        answer: StartReceiveResponse = await self._machine.call(opnum, asked, wait_s)
         if answer.status != Status.MQ_OK:
             try:
                 return Status(answer.status)
             except ValueError:
-                raise RefusedError(answer.status, "R_StartReceive") from None
+                raise refused(answer.status, "R_StartReceive") from None
         try:
             pulled = _pulled(answer)
         except RemoteProtocolError as error:
-            return Unreadable(request, str(error))
-        pulled.request = request
+            return Unreadable(asked.request_id, str(error))
+        pulled.request = asked.request_id
         return pulled
 
     async def end(self, request: int, *, keep: bool = False) -> Ended:
-        """Remove the message that the read ``request`` locked, or with ``keep`` unlock it.
-
-        The call is R_EndReceive. Return what the server did.
-        """
-        answer = await self._calls.call(
-            9, EndReceiveRequest(self._handle, RR_NACK if keep else RR_ACK, request)
-        )
-        if answer.status == Status.MQ_OK:
-            return Ended.CARRIED_OUT
-        return Ended.NOT if answer.status in END_REMOVED_NOTHING else Ended.UNCLEAR
+        """Remove or unlock a message, as :meth:`.ReadableQueue.end` describes."""
+        answer = await self._machine.call(*self._calls.end(request, keep=keep))
+        return ended(answer.status)
 
     @property
     def calls_at_once(self) -> int:
         """Return the number of calls that may be in flight at the same time."""
-        return self._calls.calls_at_once
+        return self._machine.calls_at_once
 
     async def cursor(self) -> int:
         """Create a cursor in the remote queue, and return its number for :meth:`read`."""
-        answer = await self._calls.call(4, HandleRequest(self._handle))
+        answer = await self._machine.call(*self._calls.create_cursor())
         if answer.status != Status.MQ_OK:
-            raise RefusedError(answer.status, "R_CreateCursor")
+            raise refused(answer.status, "R_CreateCursor")
         return int(answer.cursor)
 
     async def close_cursor(self, cursor: int) -> None:
         """Close a cursor of the remote queue."""
-        await self._calls.call(5, HandleNumberRequest(self._handle, cursor))
+        await self._machine.call(*self._calls.close_cursor(cursor))
 
 
 def _pulled(answer: StartReceiveResponse) -> Pulled:

@@ -16,15 +16,13 @@ import asyncio
 import itertools
 from typing import TYPE_CHECKING
 
+from srmp_spark.errors import RemoteLostError
+from srmp_spark.mqrr.client.failures import NotSentError
+from srmp_spark.mqrr.client.queue_calls import Ended
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.gateway.control import GatewaySettings
 from srmp_spark.queue_manager.gateway.link import START_SECONDS, GatewayLink
-from srmp_spark.queue_manager.puller.gateway_side.answers import (
-    Ended,
-    LostError,
-    NotSentError,
-    Unreadable,
-)
+from srmp_spark.queue_manager.puller.gateway_side.answers import Unreadable
 from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     OPENING,
     Answer,
@@ -83,8 +81,8 @@ class Remotes:
     async def connect(self, host: RemoteHost, credentials: Credentials) -> RemoteConnection:
         """Connect to ``host``, sign in, and return the connection.
 
-        The first call starts the gateway. Raises :class:`LostError` if the host or the gateway
-        cannot be reached. Raises :class:`RefusedError`, :class:`NotSentError` or another
+        The first call starts the gateway. Raises :class:`RemoteLostError` if the host or the
+        gateway cannot be reached. Raises :class:`RemoteReadError`, :class:`NotSentError` or another
         :class:`SrmpSparkError` if the connection or the sign-in fails otherwise.
         """
         if self._link is None:
@@ -100,7 +98,7 @@ class Remotes:
         try:
             await asyncio.wait_for(self._is_up.wait(), START_SECONDS)
         except asyncio.TimeoutError:
-            raise LostError(
+            raise RemoteLostError(
                 "the process that reads remote queues does not start; the log says why"
             ) from None
         number = next(self._numbers)
@@ -176,7 +174,7 @@ class RemoteConnection:
         """Open the one remote queue of this connection, and return it.
 
         With ``receive`` messages can be received from it, otherwise only peeked. Raises
-        :class:`RefusedError` and :class:`LostError`.
+        :class:`RemoteReadError` and :class:`RemoteLostError`.
         """
         await self.call(lambda number, call: OpenQueue(number, call, queue, receive))
         return CrossedQueue(self)
@@ -185,8 +183,8 @@ class RemoteConnection:
         """Send a request to the gateway, wait for its answer, and return the answer.
 
         ``make`` makes the request from the number of this connection and the number of the new
-        call. There is no time-out: the gateway has one. Raises :class:`RefusedError`,
-        :class:`LostError`, and :class:`NotSentError` if the call was not sent.
+        call. There is no time-out: the gateway has one. Raises :class:`RemoteReadError`,
+        :class:`RemoteLostError`, and :class:`NotSentError` if the call was not sent.
         """
         call = next(self._calls)
         return await self._ask(call, make(self._number, call))
@@ -213,11 +211,11 @@ class RemoteConnection:
             future.set_result(message)
 
     def lost(self) -> None:
-        """Fail every call with :class:`LostError`, because the gateway has ended."""
+        """Fail every call with :class:`RemoteLostError`, because the gateway has ended."""
         self._is_open = False
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(LostError(f"{self._where}: {GONE}"))
+                future.set_exception(RemoteLostError(f"{self._where}: {GONE}"))
 
     def close(self) -> None:
         """Order the gateway to end the connection, and fail its calls.
@@ -244,12 +242,7 @@ class CrossedQueue:
     async def read(
         self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
     ) -> Pulled | Unreadable | Status:
-        """Read (R_StartReceive) and return one message, an :class:`Unreadable`, or a status.
-
-        A status means that there is no message. If ``action`` receives, the message is locked for
-        this connection until :meth:`end`. ``wait_s`` is the longest wait for a message, in seconds.
-        ``lookup_id`` or ``cursor`` choose the message, if ``action`` needs one of them.
-        """
+        """Read one message, as :meth:`.ReadableQueue.read` describes."""
         answer = await self._connection.call(
             lambda number, call: Read(number, call, int(action), wait_s, lookup_id, cursor)
         )
@@ -262,10 +255,7 @@ class CrossedQueue:
         raise _unexpected(answer)
 
     async def end(self, request: int, *, keep: bool = False) -> Ended:
-        """Remove the message that the read ``request`` locked, or with ``keep`` unlock it.
-
-        The call is R_EndReceive. Return what the server did.
-        """
+        """Remove or unlock a message, as :meth:`.ReadableQueue.end` describes."""
         answer = await self._connection.call(lambda number, call: End(number, call, request, keep))
         if not isinstance(answer, EndAnswered):
             raise _unexpected(answer)

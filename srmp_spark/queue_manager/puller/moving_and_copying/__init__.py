@@ -7,6 +7,6 @@ reader, and an *End* is the call R_EndReceive, which removes a locked message or
 message is *kept* while it is stored in the table ``pulled`` and is no row yet. A kept message is
 *doubtful* if it is unknown whether its End was carried out. An *unreadable* message is one whose
 packet cannot be parsed. A *walk* reads the remote queue with a cursor from its first message to its
-end. :class:`LostError` means that the connection is lost, and :class:`RefusedError` that the server
-refused a call.
+end. :class:`RemoteLostError` means that the connection is lost, and :class:`RemoteReadError` that
+the server refused a call.
 """

@@ -16,17 +16,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from srmp_spark.errors import LimitExceededError, SrmpSparkError
+from srmp_spark.errors import LimitExceededError, RemoteLostError, SrmpSparkError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.by_number import ByNumber, Place, Tells
+from srmp_spark.mqrr.client.failures import refused
+from srmp_spark.mqrr.client.queue_calls import HELD, NOTHING, REMOVED
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.gateway_side.answers import (
-    HELD,
-    NOTHING,
-    REMOVED,
-    LostError,
     ReadableQueue,
-    RefusedError,
     Unreadable,
     unreadable_text,
 )
@@ -82,7 +79,8 @@ class _ByCursor:
     async def next(self) -> Pulled | Unreadable | None:
         """Peek at the next message and return it, or None at the end of the queue.
 
-        Raises :class:`LostError`, and :class:`RefusedError` if the server refuses the call.
+        Raises :class:`RemoteLostError`, and :class:`RemoteReadError` if the server refuses the
+        call.
         """
         action = Action.PEEK_NEXT
         if self._cursor is None:
@@ -92,7 +90,7 @@ class _ByCursor:
         found = await self._queue.read(action, cursor=self._cursor)
         if isinstance(found, Status):
             if found not in NOTHING:
-                raise RefusedError(found, "R_StartReceive")
+                raise refused(found, "R_StartReceive")
             await self._queue.close_cursor(self._cursor)
             return None
         if isinstance(found, Pulled):
@@ -131,7 +129,7 @@ class _ByNumber:
             elif found in NOTHING | REMOVED | HELD:
                 tells = self._walk.by_number.nothing(held=found in HELD)
             else:
-                raise RefusedError(found, "R_StartReceive")
+                raise refused(found, "R_StartReceive")
             if tells is Tells.MESSAGE:
                 assert isinstance(found, Pulled), "nothing else is one"
                 return found
@@ -179,7 +177,7 @@ class Copier:
 
         A walk whose connection was lost is continued. Messages that were found before an error are
         copied. The walk stops early if the local queue refuses rows (:attr:`is_full`). Raises
-        :class:`LostError`, :class:`RefusedError` if the server refuses a call,
+        :class:`RemoteLostError`, :class:`RemoteReadError` if the server refuses a call,
         :class:`LimitExceededError` after more than UNREADABLE_WALKED_MAX unreadable messages, and
         :class:`RemoteProtocolError` if the cursor does not advance.
         """
@@ -193,7 +191,7 @@ class Copier:
         self.is_full = None
         try:
             await self._through(walk, steps)
-        except LostError:
+        except RemoteLostError:
             # The walk continues over the next connection.
             raise
         except BaseException:
@@ -283,7 +281,8 @@ async def _is_gone(queue: ReadableQueue, key: PulledKey) -> bool:
     """Look a message up in the remote queue, and return whether it is gone.
 
     It is gone if a peek reports that for each lookup identifier that the message may have. A
-    message that is locked is not gone. Raises :class:`LostError` and :class:`RefusedError`.
+    message that is locked is not gone. Raises :class:`RemoteLostError` and
+    :class:`RemoteReadError`.
     """
     for lookup_id in key.lookup_ids:
         found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)

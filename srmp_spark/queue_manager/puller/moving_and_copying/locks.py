@@ -17,13 +17,10 @@ import asyncio
 from collections import deque
 
 from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.client.failures import refused
+from srmp_spark.mqrr.client.queue_calls import NOTHING
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller.gateway_side.answers import (
-    NOTHING,
-    ReadableQueue,
-    RefusedError,
-    Unreadable,
-)
+from srmp_spark.queue_manager.puller.gateway_side.answers import ReadableQueue, Unreadable
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
 
 BATCH_MESSAGES = 128
@@ -52,7 +49,7 @@ _Found = Pulled | Unreadable | Status
 class Locks:
     """Locks the messages of one batch in the remote queue.
 
-    :meth:`first` and :meth:`next` raise :class:`.answers.LostError`, and :class:`RefusedError` if
+    :meth:`first` and :meth:`next` raise :class:`RemoteLostError`, and :class:`RemoteReadError` if
     the server refuses a call.
     """
 
@@ -131,7 +128,7 @@ class Locks:
     def _take(self, found: _Found) -> Pulled | Unreadable | None:
         if isinstance(found, Status):
             if found not in NOTHING:
-                raise RefusedError(found, "R_StartReceive")
+                raise refused(found, "R_StartReceive")
             self.is_empty = True
             return None
         if isinstance(found, Unreadable):

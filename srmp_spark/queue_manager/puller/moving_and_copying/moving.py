@@ -25,17 +25,14 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
+from srmp_spark.errors import RemoteLostError, RemoteReadError
 from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.client.failures import NotSentError, refused
+from srmp_spark.mqrr.client.queue_calls import HELD, REMOVED, Ended
 from srmp_spark.mqrr.pulled_states import DOUBTFUL, PulledEvent, PulledState
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.gateway_side.answers import (
-    HELD,
-    REMOVED,
-    Ended,
-    LostError,
-    NotSentError,
     ReadableQueue,
-    RefusedError,
     Unreadable,
     unreadable_text,
 )
@@ -197,8 +194,9 @@ class Mover:
 
         The result is 0 if no message arrived within ``wait_s`` seconds, or if the local queue
         accepts no rows (:attr:`is_full`). Of the locked messages some may not be rows yet; later
-        calls continue with them. Raises :class:`LostError`, :class:`RefusedError`, :class:`OSError`
-        if an End cannot be recorded, and the errors of the store; then :meth:`lost` must follow.
+        calls continue with them. Raises :class:`RemoteLostError`, :class:`RemoteReadError`,
+        :class:`OSError` if an End cannot be recorded, and the errors of the store; then
+        :meth:`lost` must follow.
         """
         return await self.batches(queue, wait_s, goes_on=lambda: False)
 
@@ -333,8 +331,8 @@ class Mover:
         """Remove messages that are rows already, from ``mode = "copy"``, from the remote queue.
 
         Whether an End succeeds or the message arrives again, nothing is lost or doubled. The keys
-        of the removed messages are deleted from the store. Raises :class:`LostError` and
-        :class:`RefusedError`.
+        of the removed messages are deleted from the store. Raises :class:`RemoteLostError` and
+        :class:`RemoteReadError`.
         """
         for each in messages:
             if await queue.end(each.request) is Ended.CARRIED_OUT:
@@ -377,8 +375,8 @@ class Mover:
         """Send R_EndReceive for those ``messages`` that are in state KEPT, several at a time.
 
         Each End is recorded before it is sent. Each message's state changes by its answer, for
-        which the call waits. Raises :class:`LostError` if the connection ends before every message
-        is answered, and :class:`OSError` if the record cannot be written.
+        which the call waits. Raises :class:`RemoteLostError` if the connection ends before every
+        message is answered, and :class:`OSError` if the record cannot be written.
         """
         waiting = [each for each in messages if each.state is PulledState.KEPT]
         lost = False
@@ -396,7 +394,7 @@ class Mover:
                     each.move(PulledEvent.END_REFUSED)
                     lost = True
                     continue
-                if isinstance(done, RefusedError):
+                if isinstance(done, RemoteReadError):
                     # The RPC runtime or the method itself raised a fault.
                     each.move(
                         PulledEvent.END_UNCLEAR if done.perhaps_done else PulledEvent.END_REFUSED
@@ -404,12 +402,12 @@ class Mover:
                 elif isinstance(done, Ended):
                     each.move(_EVENTS[done])
                     self.ended += done is Ended.CARRIED_OUT
-                elif isinstance(done, LostError):
+                elif isinstance(done, RemoteLostError):
                     lost = True
                 else:
                     raise done
             if lost:
-                raise LostError("the connection ended before every message was acknowledged")
+                raise RemoteLostError("the connection ended before every message was acknowledged")
 
     async def _settle(self) -> None:
         """Delete kept messages that another reader has, and make rows of those that were ended.
@@ -475,7 +473,7 @@ class Mover:
 
         The first call is a peek, because only a peek distinguishes locked from gone. If the
         original is in the remote queue, it is locked again, unless no messages are taken. Raises
-        :class:`LostError` and :class:`RefusedError`.
+        :class:`RemoteLostError` and :class:`RemoteReadError`.
         """
         for lookup_id in message.key.lookup_ids:
             found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)
@@ -483,7 +481,7 @@ class Mover:
                 if found in REMOVED:
                     continue
                 if found not in HELD:
-                    raise RefusedError(found, "R_StartReceive, MQ_LOOKUP_PEEK_CURRENT")
+                    raise refused(found, "R_StartReceive, MQ_LOOKUP_PEEK_CURRENT")
                 return PulledEvent.HELD_BY_ANOTHER
             if isinstance(found, Unreadable):
                 # A message is there that cannot be identified, so it is looked up again later.
@@ -504,7 +502,7 @@ class Mover:
         found = await queue.read(Action.LOOKUP_RECEIVE_CURRENT, lookup_id=lookup_id)
         if isinstance(found, Status):
             if found not in REMOVED | HELD:
-                raise RefusedError(found, "R_StartReceive, MQ_LOOKUP_RECEIVE_CURRENT")
+                raise refused(found, "R_StartReceive, MQ_LOOKUP_RECEIVE_CURRENT")
             # The peek found it a moment ago, so it is looked up again later.
             return PulledEvent.HELD_BY_ANOTHER
         self.is_busy = True

@@ -11,16 +11,11 @@ from __future__ import annotations
 
 from srmp_spark.errors import LimitExceededError
 from srmp_spark.mqrr.actions import Action
+from srmp_spark.mqrr.client.failures import refused
+from srmp_spark.mqrr.client.queue_calls import HELD, NOTHING, REMOVED
 from srmp_spark.mqrr.lookup_identifier import not_ascending
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller.gateway_side.answers import (
-    HELD,
-    NOTHING,
-    REMOVED,
-    ReadableQueue,
-    RefusedError,
-    Unreadable,
-)
+from srmp_spark.queue_manager.puller.gateway_side.answers import ReadableQueue, Unreadable
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled
 from srmp_spark.queue_manager.puller.moving_and_copying.locks import BATCH_BYTES, BATCH_MESSAGES
 
@@ -39,8 +34,8 @@ again. At the limit the walk ends with an error.
 class Passing:
     """One walk with a cursor from the first message to the end of a queue, over one connection.
 
-    All methods raise :class:`.answers.LostError` if the connection is lost, and
-    :class:`RefusedError` if the server refuses a call.
+    All methods raise :class:`RemoteLostError` if the connection is lost, and
+    :class:`RemoteReadError` if the server refuses a call.
     """
 
     def __init__(self, queue: ReadableQueue) -> None:
@@ -98,7 +93,7 @@ class Passing:
         if not isinstance(found, Status):
             return found
         if found not in NOTHING:
-            raise RefusedError(found, "R_StartReceive")
+            raise refused(found, "R_StartReceive")
         self.is_over = True
         await self._queue.close_cursor(self._cursor)
         return None
@@ -115,5 +110,5 @@ class Passing:
             if not isinstance(found, Status):
                 await self._queue.end(found.request, keep=True)
             elif found not in REMOVED | HELD:
-                raise RefusedError(found, "R_StartReceive, MQ_LOOKUP_RECEIVE_CURRENT")
+                raise refused(found, "R_StartReceive, MQ_LOOKUP_RECEIVE_CURRENT")
         return None

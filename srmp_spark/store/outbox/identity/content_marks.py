@@ -143,9 +143,10 @@ def _text(array: pa.Array, name: str) -> tuple[pa.Array, np.ndarray]:
 
 
 def _numbers(array: pa.Array, name: str) -> np.ndarray:
-    """Return the values of a column as an array of unsigned 64-bit numbers.
+    """Return the values of a column as unsigned 64-bit numbers for a mark, 0 for a missing one.
 
-    A value that means the same as a missing value becomes 0. No other value becomes 0.
+    The numbers are not the values themselves. A column with a default is counted from it, so the
+    default becomes 0 too. In any other column ``_SET`` is mixed in, so that the value 0 does not.
     """
     if not pa.types.is_int64(array.type):
         array = array.cast(pa.int64())

@@ -51,7 +51,10 @@ def noted_damage(value: str) -> dict[What, Unreadable]:
     Raises :class:`TypeError` or :class:`ValueError` if ``value`` is no note.
     """
     found: dict[What, Unreadable] = {}
-    for what, (count, (first, last), reason) in json.loads(value).items():
+    noted = json.loads(value)
+    if not isinstance(noted, dict):
+        raise TypeError(f"{value!r:.50} is no note about damage")
+    for what, (count, (first, last), reason) in noted.items():
         if what not in _SAYS:
             raise ValueError(f"{what!r:.50} is no kind of damage")
         typed((count, first, last, reason), (int, int, int, str))

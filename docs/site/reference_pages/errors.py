@@ -1,0 +1,157 @@
+"""The page of the errors: exit codes, classes, reasons of a refused message, codes of the API."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from reference_pages.markdown import (
+    code,
+    item,
+    marked,
+    of_docstring,
+    paragraphs,
+    sentence,
+    table,
+    whole_page,
+)
+from reference_pages.source_code import UNKNOWN, Call, calls
+from srmp_spark import errors
+from srmp_spark.commands.doctor import EXPLANATIONS
+from srmp_spark.interface import ExitCode, exit_code_of
+
+_INTRO = """\
+An error says what happened, and what to do next. A command prints it in one line on standard error.
+[Troubleshooting](../troubleshooting.md) has the cases that need more room. Where a text has `…`,
+the error names a value."""
+WORDS_MIN = 3
+"""Fewest words of a message that are known without running: fewer tell nothing."""
+_WORD = re.compile(r"[A-Za-z]{2,}")
+_EXCEPTIONS = ("ApiError", "BatchError")
+
+
+class Refusal(NamedTuple):
+    """One place in the source that answers a call or a message with an error."""
+
+    status: str
+    code: str
+    message: str
+    hint: str
+
+
+def _exit_codes() -> Iterator[tuple[str, str]]:
+    """Yield each exit code with the docstring that follows it in the source."""
+    body = ast.parse(inspect.getsource(ExitCode)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    for before, after in zip(body.body, body.body[1:], strict=False):
+        if isinstance(before, ast.Assign) and isinstance(after, ast.Expr):
+            assert isinstance(before.targets[0], ast.Name)
+            assert isinstance(after.value, ast.Constant)
+            yield str(ExitCode[before.targets[0].id].value), str(after.value.value)
+
+
+def _classes() -> Iterator[tuple[str, str, str, str]]:
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, errors.SrmpSparkError):
+            parent = kind.__bases__[0].__name__
+            words = (inspect.getdoc(kind) or "").split("\n\n")[0]
+            words = re.sub(r"^Reports that | \(exit code \d\)", "", of_docstring(words))
+            yield code(name), code(parent), str(exit_code_of(kind).value), sentence(words)
+
+
+def refused_messages() -> dict[str, set[str]]:
+    """Return the reasons with which a message is refused, with the HTTP statuses of each."""
+    found: dict[str, set[str]] = {}
+    for call in calls():
+        if _name(call) != "Refused" or len(call.node.args) < 4:
+            continue
+        status, reason = call.number(call.node.args[0]), call.text(call.node.args[1])
+        if reason is not None and UNKNOWN not in reason:
+            found.setdefault(reason, set()).add(str(status) if status else "400 or 503")
+    return found
+
+
+def _name(call: Call) -> str:
+    function = call.node.func
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def answers() -> tuple[Refusal, ...]:
+    """Return every error of the API whose code stands in the source."""
+    return tuple(found for call in calls() if (found := _answer(call)) is not None)
+
+
+def _answer(call: Call) -> Refusal | None:
+    given = dict(enumerate(call.node.args)) | {
+        each.arg: each.value for each in call.node.keywords if each.arg is not None
+    }
+    if _name(call) == "usage" and 0 in given:
+        status, name, message, hint = "400", "usage", given[0], given.get(1, given.get("hint"))
+    elif _name(call) in _EXCEPTIONS and {0, 1, 2} <= given.keys():
+        number, text = call.number(given[0]), call.text(given[1])
+        if text is None or UNKNOWN in text:
+            return None
+        status, name = str(number) if number else UNKNOWN, text
+        message, hint = given[2], given.get(3, given.get("hint"))
+    else:
+        return None
+    return Refusal(status, name, call.text(message) or "", (hint and call.text(hint)) or "")
+
+
+def _reasons() -> Iterator[str]:
+    statuses = refused_messages()
+    for reason, (meaning, advice) in sorted(EXPLANATIONS.items()):
+        found = " or ".join(sorted(statuses.get(reason, ())))
+        yield f"### {reason}"
+        yield paragraphs(f"*{found}* · {marked(meaning)}." if found else f"{marked(meaning)}.")
+        yield item(f"**What to do:** {marked(advice.format(queue='QUEUE', host='HOST'))}")
+
+
+def _codes() -> Iterator[str]:
+    by_code: dict[str, list[Refusal]] = {}
+    for each in answers():
+        by_code.setdefault(each.code, []).append(each)
+    for name, found in sorted(by_code.items()):
+        statuses = " or ".join(sorted({each.status for each in found}))
+        yield f"### {name}" + ("" if statuses == UNKNOWN else f" ({statuses})")
+        texts = {
+            " ".join(f"{each.message}{'; ' * bool(each.hint)}{each.hint}".split())
+            for each in found
+            if len(_WORD.findall(each.message)) >= WORDS_MIN
+        }
+        yield "\n".join(item(code(text.replace("`", "'"))) for text in sorted(texts)) or (
+            "The message says what is wrong."
+        )
+
+
+def _parts() -> Iterator[str]:
+    yield "## Exit codes"
+    yield table(("code", "meaning"), _exit_codes())
+    yield "## Classes"
+    yield (
+        "All are in `srmp_spark.errors`. A command or job that ends with one has the exit code of "
+        "the class."
+    )
+    yield table(("class", "is a", "exit code", "meaning"), _classes())
+    yield "## Why a message was refused"
+    yield paragraphs(
+        "The code stands in the header `Srmp-Reason` of the answer, in the metric "
+        "`srmp_messages_refused_total{reason}`, and in the log event `accept.refused`. After 400 "
+        "the sender deletes the message; after 401, 403 and 503 it keeps the message and sends it "
+        "again. `srmp-spark doctor --queue NAME` prints the same explanation."
+    )
+    yield from _reasons()
+    yield "## Codes of the API"
+    yield paragraphs(
+        'The answer is `{"error": {"code", "message", "hint", "section"}}`. A command prints '
+        "message, hint and code, and ends with exit code 4."
+    )
+    yield from _codes()
+
+
+def page() -> str:
+    """Return the page."""
+    return whole_page("Errors", _INTRO, _parts())

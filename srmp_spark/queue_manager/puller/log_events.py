@@ -1,0 +1,50 @@
+"""Explain the log events of subscriptions."""
+
+from __future__ import annotations
+
+from srmp_spark.log_event import LogEvent
+
+EVENTS: tuple[LogEvent, ...] = (
+    LogEvent(
+        "subscription.added",
+        "A subscription was added or changed by a call.",
+    ),
+    LogEvent(
+        "subscription.configured",
+        "The configuration file has a subscription that was also added by a call. The file counts.",
+        "Remove the added one: `srmp-spark subscribe remove`.",
+    ),
+    LogEvent(
+        "subscription.failed",
+        "A fault of srmp-spark in a subscription. The queue manager tries again.",
+        "Report the traceback.",
+    ),
+    LogEvent(
+        "subscription.held",
+        "The subscription moves messages, and the data directory is a copy. The subscription is "
+        "on hold, so that two queue managers do not take the same messages.",
+        "`srmp-spark subscribe resume --host H --queue Q`, if the original no longer reads that "
+        "queue.",
+    ),
+    LogEvent(
+        "subscription.idle",
+        "A subscription cannot go on, for the reason of the line. Its pending messages are kept.",
+        "Read the reason; `status.subscriptions` shows it.",
+    ),
+    LogEvent(
+        "subscription.removed",
+        "A subscription was removed by a call. The subscription ends when its `pending` messages "
+        "are settled.",
+    ),
+    LogEvent(
+        "subscription.resumed",
+        "An operator took a subscription off hold.",
+    ),
+    LogEvent(
+        "subscription.trouble",
+        "A remote queue cannot be read now. The queue manager tries again. The line is written "
+        "once in ten minutes for each reason.",
+        'Read the reason: sign-in, network, or rights. Troubleshooting has it under "Remote '
+        'queues".',
+    ),
+)

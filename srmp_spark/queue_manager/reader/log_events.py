@@ -1,0 +1,19 @@
+"""Explain the log events of the reader process."""
+
+from __future__ import annotations
+
+from srmp_spark.log_event import LogEvent
+
+EVENTS: tuple[LogEvent, ...] = (
+    LogEvent(
+        "reader.event_too_large",
+        "A report of the reader process was too large to be sent, and was left out.",
+        "Report the line.",
+    ),
+    LogEvent(
+        "reader.failed",
+        "A command of the reader process failed. Without a traceback the disk refused; with one "
+        "it is a fault of srmp-spark.",
+        "Check the disk, or report the traceback.",
+    ),
+)

@@ -1,0 +1,77 @@
+"""Explain the log events of the SRMP port, and the path of a message into the store."""
+
+from __future__ import annotations
+
+from srmp_spark.log_event import LogEvent
+
+EVENTS: tuple[LogEvent, ...] = (
+    LogEvent(
+        "accept.answer_failed",
+        "A fault of srmp-spark: a message is stored, and its sender got no answer. The sender "
+        "sends it again, and the copy is recognised.",
+        "Report the traceback.",
+    ),
+    LogEvent(
+        "accept.count_failed",
+        "A fault of srmp-spark: stored messages were not counted in the metrics.",
+        "Report the traceback.",
+    ),
+    LogEvent(
+        "accept.fatal",
+        "A fault of srmp-spark between a decision and its write. The process ends, so that "
+        "nothing wrong is acknowledged.",
+        "Start again (nothing acknowledged is lost), and report the traceback.",
+    ),
+    LogEvent(
+        "accept.refused",
+        "A message was refused. The line is written once for each reason, destination and "
+        "sender. With status 400 the sender deletes the message.",
+        "Read `because`, and run `srmp-spark doctor --queue QUEUE`. The errors page has every "
+        "reason.",
+    ),
+    LogEvent(
+        "descriptors.few",
+        "The limit of open files is low, so the ports admit fewer connections than they could.",
+        "Raise it: `LimitNOFILE` of the systemd unit, or `ulimit -n`.",
+    ),
+    LogEvent(
+        "request.failed",
+        "One kind of request meets a fault of srmp-spark. Such a request is answered 503, and "
+        "everything else goes on.",
+        "Report the traceback. The sender keeps its message.",
+    ),
+    LogEvent(
+        "signature.invalid",
+        "A message has a wrong XML signature. The line is written once for each sender and "
+        "verdict.",
+        "Compare the key of `[[signer]]` with the certificate that the sender uses now.",
+    ),
+    LogEvent(
+        "signature.unverified",
+        "A signed message came from a queue manager for which no key is named.",
+        "Add a `[[signer]]` for `source_qm`, if signatures matter.",
+    ),
+    LogEvent(
+        "signature.valid",
+        "The first message of a sender with a right signature.",
+    ),
+    LogEvent(
+        "stream.other_address",
+        "A stream continues from another address than before.",
+        "Ask whether the sender moved. If not, somebody sends in its name: restrict the queue by "
+        "`[[writer]]`.",
+    ),
+    LogEvent(
+        "stream.stale",
+        "Messages of an older stream of this sender arrive. Such messages are answered 200 and "
+        "not kept.",
+        "If the sender counts on in the old stream, run `srmp-spark streams drop` for the live "
+        "one.",
+    ),
+    LogEvent(
+        "tls.refused",
+        "A TLS handshake at the SRMP port failed. The line is written at most once a second; "
+        "`srmp_tls_refused_total` counts all.",
+        "`why` names the reason: an unknown authority, an expired certificate, an old protocol.",
+    ),
+)
