@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 PURPOSE_LENGTH_MAX = 200
 """Longest purpose of a holder, in characters.
@@ -25,6 +25,8 @@ A longer purpose is cut, because it is printed in one line of an error message.
 
 HOLDER_TEXT_LENGTH_MAX = 500
 """Longest text field of a holder, in characters. The API refuses longer texts."""
+
+_FORM = "a holder is {host, boot, pid, started, purpose}: texts, and a number for pid"
 
 
 @cache
@@ -83,28 +85,23 @@ class Holder:
         )
 
     @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> Holder:
+    def from_dict(cls, value: Mapping[str, object]) -> Holder:
         """Return the holder that :meth:`as_dict` encoded.
 
         Raises :class:`ValueError` if a field is missing, has a wrong type or is too long.
         """
         try:
-            host, boot, pid, started, purpose = (
-                value[key] for key in ("host", "boot", "pid", "started", "purpose")
+            host, boot, started, purpose = (
+                _text(value[key]) for key in ("host", "boot", "started", "purpose")
             )
+            pid = value["pid"]
         except KeyError as error:
             raise ValueError(f"a holder needs {error}") from None
-        texts = (host, boot, started, purpose)
-        if (
-            not all(isinstance(text, str) and len(text) <= HOLDER_TEXT_LENGTH_MAX for text in texts)
-            or type(pid) is not int
-        ):
-            raise ValueError(
-                "a holder is {host, boot, pid, started, purpose}: texts, and a number for pid"
-            )
+        if type(pid) is not int:
+            raise ValueError(_FORM)
         return cls(host, boot, pid, started, purpose)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return the holder as a dictionary for JSON."""
         return asdict(self)
 
@@ -120,3 +117,9 @@ class Holder:
 
     def __str__(self) -> str:
         return f"{self.purpose} (process {self.pid} on {self.host})"
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or len(value) > HOLDER_TEXT_LENGTH_MAX:
+        raise ValueError(_FORM)
+    return value

@@ -8,7 +8,7 @@ never changed. Values that only one side decides (limits, pauses) are defined on
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from srmp_spark.errors import (
     ApiError,
@@ -105,10 +105,33 @@ class Endpoint(ReadyLine, total=False):
     port now.
     """
 
-    process: dict[str, Any]
+    process: dict[str, object]
     """The process of the queue manager, as :meth:`srmp_spark.holder.Holder.as_dict` returns it."""
     directory: list[int]
     """Device and inode of the data directory. A copy of the directory has other numbers."""
+
+
+class SubscriptionEntry(TypedDict):
+    """One entry of ``status.subscriptions`` and of ``GET subscriptions`` (section 3).
+
+    A subscription that cannot be read has neither ``mode`` nor ``to``.
+    """
+
+    host: str
+    queue: str
+    mode: str | None
+    to: str | None
+    pulled: int
+    pending: int
+    doubtful: int
+    taken_in_doubt: int
+    unreadable: int
+    lag_seconds: float | None
+    last_error: str | None
+    failed_seconds: float | None
+    configured: bool
+    removing: bool
+    held: bool
 
 
 class ExitCode(IntEnum):

@@ -221,16 +221,14 @@ class QueueManagerClient:
         there is a single attempt.
         """
         parameters = {} if queues is None else {"queues": queues}
-        return cast(
-            "dict[str, Any]", self._json("GET", "/v1/status", parameters=parameters, retry=retry)
-        )
+        return self._object("GET", "/v1/status", parameters=parameters, retry=retry)
 
     def status_summary(self) -> dict[str, Any]:
         """Return ``totals`` and the entries that need attention (``GET status?summary=1``).
 
         A queue manager of an earlier version returns the whole status.
         """
-        return cast("dict[str, Any]", self._json("GET", "/v1/status", parameters={"summary": 1}))
+        return self._object("GET", "/v1/status", parameters={"summary": 1})
 
     def delete_consumer(self, queue: str, consumer: str) -> None:
         """Delete a named consumer and its marks (``DELETE consumers/{consumer}``)."""
@@ -239,16 +237,15 @@ class QueueManagerClient:
     def queues(self) -> list[dict[str, Any]]:
         """Return one object for each queue, as in ``status`` (``GET queues``)."""
         answer = self._json("GET", "/v1/queues")
-        return cast(
-            "list[dict[str, Any]]", answer["queues"] if isinstance(answer, dict) else answer
-        )
+        found: list[dict[str, Any]] = answer["queues"] if isinstance(answer, dict) else answer
+        return found
 
     def queue(self, queue: str) -> dict[str, Any]:
         """Return the entry of one queue (``GET queues/{q}``).
 
         The call also works for a queue that is not listed (an empty system queue).
         """
-        return cast("dict[str, Any]", self._json("GET", _queue_path(queue)))
+        return self._object("GET", _queue_path(queue))
 
     def range(
         self,
@@ -343,7 +340,7 @@ class QueueManagerClient:
         identifier of the expected queue manager. Raises :class:`ApiError` ``another-queue-manager``
         if another one answers.
         """
-        parameters: dict[str, Any] = {
+        parameters: dict[str, object] = {
             "epoch": epoch,
             "after": after,
             "to": to,
@@ -394,7 +391,7 @@ class QueueManagerClient:
         below. With ``ranged`` each mark states where it begins, unless that is the first sequence.
         With ``timeout`` there is one attempt of at most that many seconds.
         """
-        body: dict[str, Any] = {"holder": holder}
+        body: dict[str, object] = {"holder": holder}
         if epoch is not None:
             body["epoch"] = epoch
         if first is not None:
@@ -462,7 +459,7 @@ class QueueManagerClient:
         sequences of the lease up to ``to``. ``rejected`` means that the rows were read and are not
         wanted; a sender that requested a receipt is notified of the rejection.
         """
-        body: dict[str, Any] = {"epoch": epoch, "to": to, "holder": holder}
+        body: dict[str, object] = {"epoch": epoch, "to": to, "holder": holder}
         if first is not None:
             body["from"] = first
         if sequences is not None:
@@ -500,7 +497,7 @@ class QueueManagerClient:
 
         A queue of another kind raises :class:`ApiError` with status 409.
         """
-        return cast("dict[str, Any]", self._json("PUT", _queue_path(queue), body=settings))
+        return self._object("PUT", _queue_path(queue), body=settings)
 
     def delete_queue(self, queue: str) -> None:
         """Delete a queue and its rows (``DELETE queues/{q}``)."""
@@ -508,7 +505,7 @@ class QueueManagerClient:
 
     def purge(self, queue: str) -> dict[str, Any]:
         """Purge the rows of a queue and return the answer (``POST queues/{q}/purge``)."""
-        return cast("dict[str, Any]", self._json("POST", _queue_path(queue, "purge"), body={}))
+        return self._object("POST", _queue_path(queue, "purge"), body={})
 
     def give_up(self, queue: str, first: int, last: int, *, force: bool = False) -> dict[str, Any]:
         """Turn damaged rows ``first`` to ``last``, both included, into counted holes.
@@ -517,10 +514,7 @@ class QueueManagerClient:
         without damage.
         """
         parameters = {"first": first, "last": last} | ({"force": 1} if force else {})
-        return cast(
-            "dict[str, Any]",
-            self._json("POST", _queue_path(queue, "give-up"), body={}, parameters=parameters),
-        )
+        return self._object("POST", _queue_path(queue, "give-up"), body={}, parameters=parameters)
 
     def pause(self, queue: str) -> None:
         """Pause a queue, so that it accepts no messages (``POST queues/{q}/pause``)."""
@@ -536,11 +530,10 @@ class QueueManagerClient:
         Return one entry for each message. The call is not repeated automatically, because a lost
         answer may hide an accepted message.
         """
-        body = list(messages)
-        return cast(
-            "list[dict[str, Any]]",
-            self._json("POST", _queue_path(queue, "messages"), body=body, retry=False),
+        answer: list[dict[str, Any]] = self._json(
+            "POST", _queue_path(queue, "messages"), body=list(messages), retry=False
         )
+        return answer
 
     def is_ready(self) -> bool:
         """Return whether the queue manager answers that it is ready (``GET /readyz``).
@@ -577,6 +570,20 @@ class QueueManagerClient:
                 f"{self.url} answered {response.text[:ERROR_TEXT_MAX]!r}, not JSON",
                 "is this the API port of a queue manager?",
             ) from None
+
+    def _object(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,  # noqa: ANN401  # JSON
+        parameters: Mapping[str, Any] | None = None,
+        retry: bool = True,
+    ) -> dict[str, Any]:
+        answer: dict[str, Any] = self._json(
+            method, path, body=body, parameters=parameters, retry=retry
+        )
+        return answer
 
     def _call(
         self,

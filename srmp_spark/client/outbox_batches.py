@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -132,7 +132,7 @@ class OutboxClient(QueueManagerClient):
         sent.
         """
         path = _path(application, batch, "/commit")
-        body: dict[str, Any] = {"stages": list(stages)}
+        body: dict[str, object] = {"stages": list(stages)}
         if on_key_conflict is not None:
             body["on_key_conflict"] = on_key_conflict
         if allow_loop:
@@ -184,5 +184,5 @@ def _path(application: str, batch: str, action: str = "") -> str:
     return f"/v1/outbox/{quote(application, safe='')}/{quote(batch, safe='')}{action}"
 
 
-def _commit_answer(answer: dict[str, Any]) -> CommitAnswer:
-    return CommitAnswer(int(answer["new"]), int(answer["known"]), int(answer.get("conflicts", 0)))
+def _commit_answer(answer: Mapping[str, int]) -> CommitAnswer:
+    return CommitAnswer(answer["new"], answer["known"], answer.get("conflicts", 0))

@@ -27,8 +27,10 @@ class OutgoingClient(QueueManagerClient):
         repeated automatically, because a lost answer may hide a committed message. With a ``key``
         the caller can repeat the call safely.
         """
-        answer = self._json("POST", "/v1/outgoing/messages", body=list(messages), retry=False)
-        return cast("list[dict[str, Any]]", answer)
+        answer: list[dict[str, Any]] = self._json(
+            "POST", "/v1/outgoing/messages", body=list(messages), retry=False
+        )
+        return answer
 
     def states(
         self, destination: str, kind: str, serials: Sequence[int], *, wait: float = 0.0
@@ -52,7 +54,7 @@ class OutgoingClient(QueueManagerClient):
         The call is ``POST outgoing/{destination}/pause|resume|resend|reset|drop``.
         """
         path = f"/v1/outgoing/{quote(destination, safe='')}/{action}"
-        return cast("dict[str, Any]", self._json("POST", path + _stream(stream)))
+        return self._object("POST", path + _stream(stream))
 
     def decide_incoming(
         self, action: str, queue: str, stream: str, gap_at: int | None = None
@@ -66,7 +68,7 @@ class OutgoingClient(QueueManagerClient):
         path = f"/v1/streams/{quote_queue_name(queue)}/{action}{_stream(stream)}"
         if gap_at is not None:
             path += f"&gap_at={gap_at}"
-        return cast("dict[str, Any]", self._json("POST", path, retry=False))
+        return self._object("POST", path, retry=False)
 
 
 def _stream(stream: str | None) -> str:

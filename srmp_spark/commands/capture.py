@@ -83,7 +83,7 @@ def _capture(args: argparse.Namespace) -> int:
     from srmp_spark.rows.group import FORM_OF
 
     redactor, left_out = Redactor(), 0
-    written: list[dict[str, Any]] = []
+    written: list[dict[str, object]] = []
     with (out / MANIFEST).open("w", encoding="utf-8") as manifest:
         for number, (sequence, record) in enumerate(records, 1):
             if record.form not in FORM_OF.values():

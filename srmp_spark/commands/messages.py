@@ -273,7 +273,7 @@ def _send(args: argparse.Namespace) -> int:
             f"{', '.join(reliable)}: only a destination wsrm:URL can have this, and "
             f"{args.destination} is no such URL; leave it out"
         )
-    fields: dict[str, Any] = {"label": args.label, "body_type": args.body_type}
+    fields: dict[str, object] = {"label": args.label, "body_type": args.body_type}
     if args.delivery is not None:
         fields["delivery"] = args.delivery
     if args.key is not None:
@@ -309,7 +309,7 @@ def _send(args: argparse.Namespace) -> int:
 def _send_away(
     args: argparse.Namespace,
     client: OutgoingClient,
-    batch: list[dict[str, Any]],
+    batch: list[dict[str, object]],
     deadline: float | None,
 ) -> set[tuple[str, str, str]]:
     """Send ``batch`` to another queue manager, print the answers, return unfinished ones.

@@ -73,7 +73,7 @@ def _restore(args: argparse.Namespace) -> int:
     from srmp_spark.store.restore.report import Line
     from srmp_spark.store.restore.restore import restore
 
-    kept: list[dict[str, Any]] = []
+    kept: list[dict[str, object]] = []
 
     def tell(line: Line) -> None:
         if args.table:

@@ -15,7 +15,7 @@ import argparse
 import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ConfigurationError, SrmpSparkError
 from srmp_spark.jobs import message_files, ranges, remote_messages, replay, running
@@ -197,7 +197,7 @@ def send_files(args: argparse.Namespace) -> Outcome:
     outgoing = Outgoing(running.sink_options(args))
     total, size = count(args.origin)
     running.show_plan(total, size, [outgoing.destination])
-    more: dict[str, Any] = {
+    more: dict[str, object] = {
         "bytes": size,
         "destinations": [outgoing.destination],
         "id": outgoing.application,
@@ -266,7 +266,7 @@ def to_table(spark: SparkSession, args: argparse.Namespace) -> Outcome:
         frames = ((batch.rows, batch.of(rows)) for batch in plan)
         batches = len(plan)
     running.show_plan(total, size, [args.table])
-    more: dict[str, Any] = {"bytes": size, "destinations": [args.table], "id": args.id}
+    more: dict[str, object] = {"bytes": size, "destinations": [args.table], "id": args.id}
     if not args.yes:
         return Outcome(total, batches, "dry-run", more)
     return append(spark, args, frames, queues, total, more)
@@ -288,7 +288,7 @@ def remote_to_table(args: argparse.Namespace) -> Outcome:
     if args.id is None:
         # The host is the same at every start, so a restarted job continues without --id.
         args.id = source.host.text
-    more: dict[str, Any] = {"destinations": [args.table], "id": args.id}
+    more: dict[str, object] = {"destinations": [args.table], "id": args.id}
     if not args.yes:
         total, size = remote_messages.count(source, args.id)
         running.show_plan(total, size, [args.table])
@@ -303,7 +303,7 @@ def append_remote(
     spark: SparkSession,
     args: argparse.Namespace,
     source: remote_messages.RemoteSource,
-    more: dict[str, Any],
+    more: dict[str, object],
 ) -> Outcome:
     """Read a batch, append the rows that the table lacks, then remove the messages.
 
@@ -391,7 +391,7 @@ def append(
     frames: Iterable[tuple[int, DataFrame]],
     queues: set[str],
     total: int,
-    more: dict[str, Any],
+    more: dict[str, object],
 ) -> Outcome:
     """Append ``frames`` to the table batch by batch, each row once by its position.
 

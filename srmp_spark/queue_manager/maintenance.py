@@ -18,11 +18,21 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError, SrmpSparkError
 from srmp_spark.queue_manager.admission.disk_gate import DISK_LOOK_SECONDS, SEAL_ROOM_BYTES
 from srmp_spark.queue_manager.child.ending import end
+from srmp_spark.queue_manager.reader.crossing import (
+    READER_COMMANDS,
+    DueQueues,
+    FindQueuesToSeal,
+    FindQueuesToTrim,
+    PlanTrim,
+    SealAnswer,
+    SealRows,
+    TrimPlan,
+)
 from srmp_spark.queue_manager.reader.link import DAMAGED, INTERNAL
 from srmp_spark.store.database import sweeper
 from srmp_spark.store.stored_rows import retention, sealing
@@ -217,22 +227,23 @@ class Maintenance:
 
     # --- sealing and deleting ---------------------------------------------------------------------
 
-    async def _queues_due(self, command: dict[str, Any]) -> list[str]:
+    async def _queues_due(self, command: FindQueuesToSeal | FindQueuesToTrim) -> list[str]:
         """Return the names of the queues for which ``command`` finds work in the reader process.
 
-        ``command`` is "to-seal" or "to-trim". If the reader process answers that stored rows are
-        damaged or that it failed, return the names of all queues, so that each queue is then asked
-        separately. Raises :class:`ApiError` for other refusals, and if the reader process does not
-        answer.
+        If the reader process answers that stored rows are damaged or that it failed, return the
+        names of all queues, so that each queue is then asked separately. Raises :class:`ApiError`
+        for other refusals, and if the reader process does not answer.
         """
         manager = self._manager
         try:
-            return list((await manager.reader.ask_long(command, seconds=DUE_SECONDS))["queues"])
+            found = await manager.reader.ask_long(command, DueQueues, seconds=DUE_SECONDS)
         except ApiError as error:
             if error.code not in (DAMAGED, INTERNAL):
                 raise
-            log.warning('maintenance.each_queue_asked op=%s reason="%s"', command["op"], error)
+            name = READER_COMMANDS.name_of(command)
+            log.warning('maintenance.each_queue_asked op=%s reason="%s"', name, error)
             return [queue.name for queue in manager.catalogue]
+        return found.queues
 
     async def _each_queue(
         self, step: str, names: Iterable[str], job: Callable[[Queue], Awaitable[None]]
@@ -288,9 +299,7 @@ class Maintenance:
                 self._to_seal.add(name)
         since_begin = manager.clock.monotonic() - self._begin
         if since_begin - self._old_rows_at >= SEAL_IDLE_SECONDS:
-            self._to_seal.update(
-                await self._queues_due({"op": "to-seal", "now": manager.clock.utc()})
-            )
+            self._to_seal.update(await self._queues_due(FindQueuesToSeal(manager.clock.utc())))
             self._old_rows_at = since_begin
 
         async def look(queue: Queue) -> None:
@@ -323,20 +332,18 @@ class Maintenance:
                 return
             segments_max -= 1
             end, held = queue.end, queue.unsealed_bytes
-            answer = await manager.reader.ask(
-                {"op": "seal", "queue": queue.name, "now": manager.clock.utc()}
-            )
+            answer = await manager.reader.ask(SealRows(queue.name, manager.clock.utc()), SealAnswer)
             # There is no room for the files of the segment. The queue is due again when it has
             # grown, or when all queues are looked at for old rows.
-            if answer["later"]:
+            if answer.later:
                 self._to_seal.discard(queue.name)
                 return
-            if answer["sealed"] is None:
+            if answer.sealed is None:
                 self._sealed[queue.name] = end
                 self._to_seal.discard(queue.name)
                 queue.unsealed_bytes -= held
                 return
-            sealed = sealing.Sealed.from_json(answer["sealed"])
+            sealed = sealing.Sealed.from_json(answer.sealed)
             await manager.journal.transact(
                 partial(sealing.commit_segment, sealed=sealed, segments=manager.directory.segments)
             )
@@ -368,13 +375,8 @@ class Maintenance:
         async def look(queue: Queue) -> None:
             if queue.trimmed_to >= queue.end:
                 return
-            command = {
-                "op": "trim",
-                "queue": queue.name,
-                "before": before,
-                **self._limits_of(queue),
-            }
-            to = (await manager.reader.ask(command))["to"]
+            command = PlanTrim(queue.name, self._limits_of(queue, before))
+            to = (await manager.reader.ask(command, TrimPlan)).to
             if to is None or manager.catalogue.get(queue.name) is not queue:
                 return
             trim = partial(
@@ -386,33 +388,27 @@ class Maintenance:
             queue.trimmed(first - 1)
             manager.garbage.set()
 
-        due = await self._queues_due(
-            {"op": "to-trim", "before": None if self.disk.is_tight else before}
-        )
+        due = await self._queues_due(FindQueuesToTrim(None if self.disk.is_tight else before))
         await self._each_queue("retain", {*due, *retention.RECEIVED_BY_NOBODY}, look)
 
-    def _limits_of(self, queue: Queue) -> dict[str, int | None]:
-        """Return the limits of retention for ``queue``, by name, without the age.
+    def _limits_of(self, queue: Queue, before: int) -> retention.Limits:
+        """Return the limits of retention for ``queue``; ``before`` is the limit of the age.
 
-        :class:`.retention.Limits` explains them. ``None`` means no such limit.
+        :class:`.retention.Limits` explains them.
         """
         synced = self._manager.state.synced.get(queue.name, 0)
         bytes_max = 0 if self.disk.is_tight else None
         if queue.name not in retention.RECEIVED_BY_NOBODY:
-            return {"synced_to": synced, "bytes_max": bytes_max, "read_to": 0, "unsynced_max": None}
+            return retention.Limits(before, bytes_max, synced)
         if self._manager.config.state is None:  # There is no Delta state.
             synced = queue.end
-        bytes_max = retention.ORDER_QUEUE_BYTES_MAX if bytes_max is None else bytes_max
-        read_to, unsynced_max = (
+        return retention.Limits(
+            before,
+            retention.ORDER_QUEUE_BYTES_MAX if bytes_max is None else bytes_max,
+            synced,
             self._manager.outgoing.receipts_noted,
             retention.ORDER_QUEUE_UNPUBLISHED_MAX,
         )
-        return {
-            "synced_to": synced,
-            "bytes_max": bytes_max,
-            "read_to": read_to,
-            "unsynced_max": unsynced_max,
-        }
 
     def _count_left_out(self, queue: Queue, to: int) -> None:
         """Count and log receipts that were deleted before the Delta state had them.

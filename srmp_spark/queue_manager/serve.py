@@ -48,7 +48,7 @@ from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.multicast.groups import check_multicast
 from srmp_spark.queue_manager.puller.circles import Circles
 from srmp_spark.queue_manager.puller.pullers import Pullers
-from srmp_spark.queue_manager.queues.dead_letters import DeadLetters
+from srmp_spark.queue_manager.sender.dead_letters import DeadLetters
 from srmp_spark.queue_manager.sender.link import check_outbox
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.queue_manager.srmp_port.http_limits import HEAD_MAX

@@ -27,6 +27,7 @@ from srmp_spark.queue_manager.queues.administration import QueueAdministration
 from srmp_spark.queue_manager.queues.consumer_saves import ConsumerSaves
 from srmp_spark.queue_manager.queues.leases import Leases
 from srmp_spark.queue_manager.queues.own_order import OwnOrder
+from srmp_spark.queue_manager.reader.crossing import ReaderSettings
 from srmp_spark.queue_manager.reader.link import ReaderLink
 from srmp_spark.queue_manager.receipts.decision_receipts import DecisionReceipts
 from srmp_spark.queue_manager.receipts.receipts_sender import ReceiptsSender
@@ -203,10 +204,10 @@ def _multicast(core: Core, admission: Admission, acceptor: Acceptor) -> Multicas
 
 def _reader(core: Core, reports: StateReports) -> ReaderLink:
     """Build the link to the reader process."""
-    settings = {
-        "data_dir": str(core.directory.path),
-        "queue_manager": core.directory.queue_manager,
-        "state": core.config.state,
-        "state_interval": core.config.state_interval,
-    }
+    settings = ReaderSettings(
+        str(core.directory.path),
+        core.directory.queue_manager,
+        core.config.state,
+        core.config.state_interval,
+    )
     return ReaderLink(settings, reports.on_event)

@@ -10,11 +10,18 @@ import logging
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import StoreDamagedError
+from srmp_spark.queue_manager.reader.crossing import PositionsSynced, ReaderEvent
 from srmp_spark.queue_manager.state_lag import ROWS_GONE_MAX, StateFailure, StateLag
+from srmp_spark.store.delta.tables.events import (
+    PublisherFailed,
+    PublisherRecovered,
+    RowsGone,
+    StateCompared,
+    StatePublished,
+)
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.admission.gate import Gate
-    from srmp_spark.queue_manager.child.link import Event
     from srmp_spark.queue_manager.core import Core
     from srmp_spark.queue_manager.multicast.ports import MulticastPorts
 
@@ -57,66 +64,71 @@ class StateReports:
         self._unpublished_before: set[str] = set()
         """Names of the queues that the publisher called damaged before its last report."""
 
-    def on_event(self, event: Event) -> None:
+    def on_event(self, event: ReaderEvent) -> None:
         """Handle an event of the reader process.
 
         Events report which rows the Delta state holds, and failures and recoveries of its
         publishers.
         """
         lag = self.lag
-        kind = event["event"]
-        if kind == "compared":
+        if isinstance(event, StateCompared):
             self.compared.set()
-        elif kind in ("synced", "published"):
-            for queues in event["sequences"].values():
-                for name, last in queues.items():
-                    if last > self.synced.get(name, 0):
-                        self.synced[name] = last
-                        self.published.set()
-            if kind == "published":  # This is the last packet of a report.
-                self._forget_unpublished()
-                lag.position = event["position"]
-                lag.as_of = event["as_of"]
-                if self._multicast is not None:
-                    self._multicast.losses.published(event["position"])
-        elif kind == "rows_gone":
-            found = [
-                dict(zip(("epoch", "queue", "first", "last"), each, strict=True))
-                for each in event["ranges"]
-            ]
+        elif isinstance(event, PositionsSynced):
+            self._note_synced(event.sequences)
+        elif isinstance(event, StatePublished):  # This is the last packet of a report.
+            self._note_synced(event.sequences)
+            self._forget_unpublished()
+            lag.position = event.position
+            lag.as_of = event.as_of
+            if self._multicast is not None:
+                self._multicast.losses.published(event.position)
+        elif isinstance(event, RowsGone):
+            names = ("epoch", "queue", "first", "last")
+            found = [dict(zip(names, each, strict=True)) for each in event.ranges]
             lag.rows_gone = [*lag.rows_gone, *found][:ROWS_GONE_MAX]
-            log.error("state.rows_gone ranges=%s further=%d", event["ranges"], event["further"])
-        elif kind == "recovered":
-            if lag.failures.pop(event["of"], None) is not None:
+            ranges = [list(each) for each in event.ranges]
+            log.error("state.rows_gone ranges=%s further=%d", ranges, event.further)
+        elif isinstance(event, PublisherRecovered):
+            if lag.failures.pop(event.of, None) is not None:
                 self._state_failure = ""
-                log.info("state.recovered of=%s", event["of"])
-        elif kind == "failed":
-            if (damaged := self._catalogue.get(event.get("queue", ""))) is not None:
-                damaged.damage["publish"] = event["error"]
-                self._unpublished.add(damaged.name)
-            elif "queue" not in event:
-                self._note_failure(event)
-            if event["error"] != self._state_failure:
-                log.error(
-                    'state.failed fatal=%s reason="%s" remedy="%s"',
-                    event["fatal"],
-                    event["error"],
-                    event["remedy"],
-                )
-                self._state_failure = event["error"]
-            if event["fatal"]:
-                self.compared.set()  # No better answer will arrive.
-            if event.get("older_copy"):
-                self._refuse_older_copy(event["error"])
+                log.info("state.recovered of=%s", event.of)
+        else:
+            self._on_failed(event)
 
-    def _note_failure(self, event: Event) -> None:
+    def _note_synced(self, sequences: dict[str, dict[str, int]]) -> None:
+        for queues in sequences.values():
+            for name, last in queues.items():
+                if last > self.synced.get(name, 0):
+                    self.synced[name] = last
+                    self.published.set()
+
+    def _on_failed(self, event: PublisherFailed) -> None:
+        if event.queue is None:
+            self._note_failure(event)
+        elif (damaged := self._catalogue.get(event.queue)) is not None:
+            damaged.damage["publish"] = event.error
+            self._unpublished.add(damaged.name)
+        if event.error != self._state_failure:
+            log.error(
+                'state.failed fatal=%s reason="%s" remedy="%s"',
+                event.fatal,
+                event.error,
+                event.remedy,
+            )
+            self._state_failure = event.error
+        if event.fatal:
+            self.compared.set()  # No better answer will arrive.
+        if event.older_copy:
+            self._refuse_older_copy(event.error)
+
+    def _note_failure(self, event: PublisherFailed) -> None:
         """Keep the failure of a publisher of the Delta state for ``status``.
 
         A failure that continues keeps the time at which it began.
         """
-        failures, of = self.lag.failures, event["of"]
+        failures, of = self.lag.failures, event.of
         since = failures[of].since if of in failures else self._clock.utc()
-        failures[of] = StateFailure(event["error"], event["remedy"], event["fatal"], since)
+        failures[of] = StateFailure(event.error, event.remedy, event.fatal, since)
 
     def _forget_unpublished(self) -> None:
         """Clear the damage of queues that the publisher did not call damaged since its last report.

@@ -342,7 +342,7 @@ def rows_kept(batch: pa.RecordBatch, keep: tuple[tuple[int, int], ...]) -> Itera
 
 def _encode_columns(columns: dict[str, pa.Array], sequences: list[int]) -> bytes:
     rows = len(sequences)
-    derived: dict[str, Any] = {"message_id": "lineage, uniquifier"}
+    derived: dict[str, object] = {"message_id": "lineage, uniquifier"}
     if sequences[-1] - sequences[0] + 1 == rows:
         derived["sequence"] = sequences[0]
     if columns["body_text"].null_count == 0 and columns["body_text"].cast(pa.binary()).equals(

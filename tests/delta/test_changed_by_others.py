@@ -14,6 +14,7 @@ from outgoing_kit import Sending
 from real_log_kit import RealLog
 from store_kit import QUEUE
 
+from srmp_spark.queue_manager.reader.crossing import READER_EVENTS
 from srmp_spark.store.delta import publisher as publisher_module
 from srmp_spark.store.delta import rows_gone
 from srmp_spark.store.delta.log_source import StreamRow
@@ -35,10 +36,10 @@ def published(state: State, log: MemoryLog, cycles: int = 4) -> Any:
     return publisher
 
 
-def run_once(publisher: Any) -> list[dict[str, Any]]:
+def run_once(publisher: Any) -> list[Any]:
     stop = threading.Event()
     stop.set()
-    reports: list[dict[str, Any]] = []
+    reports: list[Any] = []
     publisher.run(stop, reports.append)
     return reports
 
@@ -93,16 +94,16 @@ def test_what_the_log_does_not_have_is_told_by_range_and_once(
     log.trim(ORDERS, 6)
     log.put("audit", 1)
     reports = run_once(publisher)
-    (gone,) = (each for each in reports if each["event"] == "rows_gone")
-    assert (gone["ranges"], gone["further"]) == ([[EPOCH, ORDERS, 2, 5]], 0)
+    (gone,) = (each for each in reports if READER_EVENTS.name_of(each) == "rows_gone")
+    assert (gone.ranges, gone.further) == ([(EPOCH, ORDERS, 2, 5)], 0)
     assert f"delta.rows_gone epoch={EPOCH} queue={ORDERS} first=2 last=5" in caplog.text
     left = {sequence for _, queue, sequence, _ in state.landed() if queue == ORDERS}
     assert left == {1, *range(6, 11)}
     assert sum(1 for row in state.read() if row["queue"] == "audit") == 5
     for again in (publisher, state.publisher(log)):
-        assert not [each for each in run_once(again) if each["event"] == "rows_gone"], (
-            "it is told once"
-        )
+        assert not [
+            each for each in run_once(again) if READER_EVENTS.name_of(each) == "rows_gone"
+        ], "it is told once"
 
 
 def test_a_kill_between_rows_that_come_back_loses_none(
@@ -158,15 +159,15 @@ def test_run_opens_it_at_once(state: State, log: MemoryLog) -> None:
     publisher = published(state, log)
     shutil.rmtree(state.folder / "inbox")
     stop = threading.Event()
-    reports: list[dict[str, Any]] = []
+    reports: list[Any] = []
 
-    def notify(report: dict[str, Any]) -> None:
+    def notify(report: Any) -> None:
         reports.append(report)
-        if report["event"] == "published":
+        if READER_EVENTS.name_of(report) == "published":
             stop.set()
 
     publisher.run(stop, notify)
-    assert [each["event"] for each in reports[:4]] == [
+    assert [READER_EVENTS.name_of(each) for each in reports[:4]] == [
         "compared",
         "failed",
         "published",
@@ -313,7 +314,7 @@ def test_a_damaged_row_keeps_rows_out_for_as_long_as_it_is_damaged(
     whole = rows_gone.sequences_of
     monkeypatch.setattr(rows_gone, "sequences_of", lambda inbox: looks.append("") or whole(inbox))
     for _ in range(2):
-        assert list(publisher.publish_once()["damaged"]) == [QUEUE]
+        assert list(publisher.publish_once().damaged) == [QUEUE]
     assert len(looks) == 1, "the whole table is read once a minute"
     if end == "repaired":
         writer.execute("UPDATE groups SET data = ? WHERE id = ?", (data, number))
@@ -321,7 +322,7 @@ def test_a_damaged_row_keeps_rows_out_for_as_long_as_it_is_damaged(
         real.store.call(lambda t: queues.give_up(t, QUEUE, 5, 5, real.store.directory.segments))
     publisher._again_at = 0.0  # the minute is over
     report = publisher.publish_once()
-    assert (report["damaged"], report["position"]) == ({}, real.store.journal.position)
+    assert (report.damaged, report.position) == ({}, real.store.journal.position)
     assert [row["sequence"] for row in real.landed()] == [
         n for n in range(1, 9) if n != 5 or end == "repaired"
     ]

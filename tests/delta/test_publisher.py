@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import Counter
@@ -16,6 +15,7 @@ from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
 from srmp_spark.errors import StoreDamagedError
+from srmp_spark.queue_manager.reader.crossing import READER_EVENTS
 from srmp_spark.rows.columns import NAMES
 from srmp_spark.store.delta import publisher as publisher_module
 from srmp_spark.store.delta.log_source import HistoryRow, Snapshot, StreamRow
@@ -23,6 +23,7 @@ from srmp_spark.store.delta.publisher import ChunkSizes, OlderCopyError
 from srmp_spark.store.delta.snapshot_rows import stamped
 from srmp_spark.store.delta.tables import state_table
 from srmp_spark.store.delta.tables.cycles import AWAY_REMEDY
+from srmp_spark.store.delta.tables.events import PublisherFailed
 
 STREAM = StreamRow("private$/orders", GUID, f"uid:{GUID}\\7", 3, 2, "http://peer/msmq/private$/order_queue$", "10.0.0.5:80", 0,
                    1_795_000_000_000_000, 1_795_000_000_000_001)  # fmt: skip
@@ -34,10 +35,10 @@ def test_every_row_lands_once_and_the_report_names_the_last_sequences(
     log.put("private$/orders", 10)
     log.put("audit", 5)
     report = state.publisher(log).publish_once()
-    assert report["event"] == "published"
-    assert report["position"] == 2
-    assert report["sequences"] == {EPOCH: {"private$/orders": 10, "audit": 5}}
-    assert json.loads(json.dumps(report)) == report
+    assert READER_EVENTS.name_of(report) == "published"
+    assert report.position == 2
+    assert report.sequences == {EPOCH: {"private$/orders": 10, "audit": 5}}
+    assert READER_EVENTS.decode(READER_EVENTS.encode(report)) == report
     assert state.landed() == log.expected()
 
 
@@ -55,7 +56,7 @@ def test_nothing_younger_is_reported_than_what_another_publisher_has(
 ) -> None:
     """The tables of sending: ``srmp_state_lag_seconds`` is of all of them."""
     log.put("private$/orders", 1)
-    assert state.publisher(log, others_as_of=lambda: 17.0).publish_once()["as_of"] == 17.0
+    assert state.publisher(log, others_as_of=lambda: 17.0).publish_once().as_of == 17.0
 
 
 def test_an_idle_queue_manager_commits_nothing(state: State, log: MemoryLog) -> None:
@@ -161,7 +162,7 @@ def test_an_older_epoch_is_published_beside_the_current_one(state: State, log: M
     newer = "22222222-0000-4000-8000-000000000002"
     log.put("private$/orders", 2, epoch=newer)
     report = state.publisher(log).publish_once()
-    assert report["sequences"] == {EPOCH: {"private$/orders": 3}, newer: {"private$/orders": 2}}
+    assert report.sequences == {EPOCH: {"private$/orders": 3}, newer: {"private$/orders": 2}}
     assert state.landed() == log.expected()
 
 
@@ -238,7 +239,7 @@ def test_no_identifier_is_there_before_its_row(
     for _ in range(3):
         report = publisher.publish_once()
         (run,) = state.read("message_id_history")
-        assert run["uniquifier_last"] == len(state.read()) == busy.position == report["position"]
+        assert run["uniquifier_last"] == len(state.read()) == busy.position == report.position
 
 
 def test_what_is_gone_from_the_state_is_gone_from_its_table(state: State, log: MemoryLog) -> None:
@@ -284,16 +285,20 @@ def test_run_says_that_the_log_is_an_older_copy_and_compares_before_it_publishes
     state: State, log: MemoryLog
 ) -> None:
     log.put("private$/orders", 9)
-    reports: list[dict[str, Any]] = []
+    reports: list[Any] = []
     stop = threading.Event()
     stop.set()
     state.publisher(log).run(stop, reports.append)
-    assert [each["event"] for each in reports] == ["compared", "published", "recovered"]
+    assert [READER_EVENTS.name_of(each) for each in reports] == [
+        "compared",
+        "published",
+        "recovered",
+    ]
     older = MemoryLog()
     older.put("private$/orders", 4)
     reports.clear()
     state.publisher(older).run(threading.Event(), reports.append)
-    assert [(each["event"], each["fatal"], each["older_copy"]) for each in reports] == [
+    assert [(READER_EVENTS.name_of(each), each.fatal, each.older_copy) for each in reports] == [
         ("failed", True, True)
     ]
 
@@ -310,19 +315,24 @@ def test_a_damaged_queue_is_named_and_the_others_are_reported(state: State, log:
         return good(epoch, queue, after, to)
 
     log.batches = batches  # type: ignore[method-assign]
-    reports: list[dict[str, Any]] = []
+    reports: list[Any] = []
     stop = threading.Event()
     stop.set()
     publisher = state.publisher(log)
     publisher.run(stop, reports.append)
-    assert [each["event"] for each in reports] == ["compared", "published", "failed", "recovered"]
-    assert reports[1]["sequences"] == {EPOCH: {"audit": 2, "broken": 0, "private$/orders": 4}}
-    assert reports[1]["position"] == 0, "the lag goes on growing: not everything is there"
-    assert not reports[2]["fatal"]
-    assert "queue broken is not published: rows 1 to 3" in reports[2]["error"]
+    assert [READER_EVENTS.name_of(each) for each in reports] == [
+        "compared",
+        "published",
+        "failed",
+        "recovered",
+    ]
+    assert reports[1].sequences == {EPOCH: {"audit": 2, "broken": 0, "private$/orders": 4}}
+    assert reports[1].position == 0, "the lag goes on growing: not everything is there"
+    assert not reports[2].fatal
+    assert "queue broken is not published: rows 1 to 3" in reports[2].error
     log.batches = good  # type: ignore[method-assign]
     report = publisher.publish_once()
-    assert (report["position"], report["damaged"]) == (3, {})
+    assert (report.position, report.damaged) == (3, {})
     assert state.landed() == log.expected()
 
 
@@ -380,10 +390,10 @@ def test_a_foreign_delta_table_is_never_written_to(state: State, log: MemoryLog)
 
 def test_run_publishes_until_stopped_and_once_more(state: State, log: MemoryLog) -> None:
     stop, first = threading.Event(), threading.Event()
-    reports: list[dict[str, Any]] = []
+    reports: list[Any] = []
 
-    def notify(report: dict[str, Any]) -> None:
-        if report["event"] == "published":
+    def notify(report: Any) -> None:
+        if READER_EVENTS.name_of(report) == "published":
             reports.append(report)
             first.set()
 
@@ -395,13 +405,13 @@ def test_run_publishes_until_stopped_and_once_more(state: State, log: MemoryLog)
     stop.set()
     thread.join(30)
     assert not thread.is_alive()
-    assert reports[-1]["sequences"] == {EPOCH: {"private$/orders": 6}}
+    assert reports[-1].sequences == {EPOCH: {"private$/orders": 6}}
     assert state.landed() == log.expected()
 
 
 def test_run_tells_a_failure_and_tries_again(state: State, log: MemoryLog) -> None:
     stop = threading.Event()
-    reports: list[dict[str, Any]] = []
+    reports: list[Any] = []
     log.put("private$/orders", 3)
     good, failures = log.batches, [OSError("the store is away")]
 
@@ -412,17 +422,15 @@ def test_run_tells_a_failure_and_tries_again(state: State, log: MemoryLog) -> No
 
     log.batches = batches  # type: ignore[method-assign]
 
-    def notify(report: dict[str, Any]) -> None:
-        if report["event"] != "compared":
+    def notify(report: Any) -> None:
+        if READER_EVENTS.name_of(report) != "compared":
             reports.append(report)
-        if report["event"] == "published":
+        if READER_EVENTS.name_of(report) == "published":
             stop.set()
 
     state.publisher(log).run(stop, notify)
-    assert reports[0] == {
-        "event": "failed", "of": "inbox", "error": "OSError: the store is away", "remedy": AWAY_REMEDY, "fatal": False,
-    }  # fmt: skip
-    assert [each["event"] for each in reports[1:3]] == ["published", "recovered"]
+    assert reports[0] == PublisherFailed("inbox", "OSError: the store is away", AWAY_REMEDY)
+    assert [READER_EVENTS.name_of(each) for each in reports[1:3]] == ["published", "recovered"]
     assert state.landed() == log.expected()
 
 
@@ -430,9 +438,9 @@ def test_run_ends_with_a_fatal_report_when_the_table_cannot_be_used(
     state: State, log: MemoryLog
 ) -> None:
     DeltaTable.create(str(state.folder / "inbox"), pa.schema([("a", pa.string())]))
-    reports: list[dict[str, Any]] = []
+    reports: list[Any] = []
     state.publisher(log).run(threading.Event(), reports.append)
-    assert [(r["event"], r["fatal"]) for r in reports] == [("failed", True)]
+    assert [(READER_EVENTS.name_of(r), r.fatal) for r in reports] == [("failed", True)]
 
 
 def test_the_object_store_road_writes_the_same_table(

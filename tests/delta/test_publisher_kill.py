@@ -85,7 +85,7 @@ def test_killed_at_every_call(
     assert killed >= 1, "the step was never reached: the sweep proves nothing"
     report = state.publisher(log).publish_once()
     assert state.landed() == log.expected()
-    assert report["position"] == log.position
+    assert report.position == log.position
 
 
 def test_nothing_is_reported_before_the_syncs(

@@ -12,6 +12,7 @@ import pytest
 from delta_state_kit import EPOCH, MemoryLog, State
 from outgoing_kit import Sending
 
+from srmp_spark.queue_manager.reader.crossing import READER_EVENTS
 from srmp_spark.store.database.disk_room import DISK_FREE_FLOOR
 from srmp_spark.store.delta.log_source import HistoryRow
 from srmp_spark.store.delta.tables import state_table
@@ -83,16 +84,16 @@ def test_what_was_published_before_the_room_ended_is_reported(
 
     with monkeypatch.context() as patch:
         patch.setattr(StateRoom, "check", check)
-        reports: list[dict[str, Any]] = []
+        reports: list[Any] = []
         stop = threading.Event()
         stop.set()
         publisher.run(stop, reports.append)
-    assert [each["event"] for each in reports] == ["compared", "published", "failed"]
-    (published,) = reports[1]["sequences"][EPOCH].values()
+    assert [READER_EVENTS.name_of(each) for each in reports] == ["compared", "published", "failed"]
+    (published,) = reports[1].sequences[EPOCH].values()
     assert published == len(state.read()) > 0
-    assert reports[1]["position"] == 0, "not everything is there"
+    assert reports[1].position == 0, "not everything is there"
     disk.spare = 2 * MIB
-    assert publisher.publish_once()["position"] == log.position
+    assert publisher.publish_once().position == log.position
     assert state.landed() == log.expected()
 
 
@@ -116,7 +117,7 @@ def test_a_file_for_which_the_room_goes_is_removed_and_so_is_the_history_before_
     with monkeypatch.context() as patch:
         patch.setattr(StateRoom, "check", check)
         report = publisher.publish_once()
-    assert report["sequences"] == {EPOCH: {"private$/orders": 0}}
+    assert report.sequences == {EPOCH: {"private$/orders": 0}}
     assert publisher._no_room is not None
     assert begun == [1], "both files were there"
     assert state.data_files() == state.data_files("message_id_history") == []
@@ -192,9 +193,9 @@ def test_what_no_version_names_any_more_goes_although_there_is_no_room(
     monkeypatch.setattr(state_table, "VACUUM_INTERVAL_S", 0)
     stop = threading.Event()
     stop.set()
-    reports: list[dict[str, Any]] = []
+    reports: list[Any] = []
     publisher.run(stop, reports.append)
-    assert [each["event"] for each in reports] == ["compared", "failed"]
+    assert [READER_EVENTS.name_of(each) for each in reports] == ["compared", "failed"]
     assert not orphan.exists()
 
 

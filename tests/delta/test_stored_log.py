@@ -38,14 +38,14 @@ def test_what_was_committed_lands_with_all_columns(real: RealLog) -> None:
     assert [row["sequence"] for row in rows] == list(range(1, 36))
     assert [row["body"] for row in rows] == [b"order %d" % n for n in range(1, 36)]
     assert {row["epoch"] for row in rows} == {real.store.directory.epoch}
-    assert report["sequences"] == {real.store.directory.epoch: {QUEUE: 30}}
+    assert report.sequences == {real.store.directory.epoch: {QUEUE: 30}}
     assert rows[2]["stream_id"] == f"uid:{SENDER}\\7"
     assert rows[2]["delivery"] == "transactional"
 
 
 def test_the_report_names_the_commit_of_the_snapshot(real: RealLog) -> None:
     real.put(3)
-    assert real.publisher().publish_once()["position"] == real.store.journal.position
+    assert real.publisher().publish_once().position == real.store.journal.position
 
 
 def test_purged_rows_are_left_out_and_the_next_ones_follow(real: RealLog) -> None:
@@ -129,8 +129,8 @@ def test_a_damaged_row_stops_its_own_queue_and_is_told(real: RealLog) -> None:
     real.store.directory.writer.execute("PRAGMA wal_checkpoint")
     publisher = real.publisher()
     report = publisher.publish_once()
-    assert "rows 1 to 1 of audit" in report["damaged"]["audit"]
-    assert report["sequences"] == {real.store.directory.epoch: {"audit": 0, QUEUE: 3}}
+    assert "rows 1 to 1 of audit" in report.damaged["audit"]
+    assert report.sequences == {real.store.directory.epoch: {"audit": 0, QUEUE: 3}}
     assert [row["queue"] for row in real.landed()] == [QUEUE] * 3
     real.store.call(
         lambda transaction: queues.give_up(
@@ -138,7 +138,7 @@ def test_a_damaged_row_stops_its_own_queue_and_is_told(real: RealLog) -> None:
         )
     )
     report = publisher.publish_once()
-    assert (report["damaged"], report["sequences"][real.store.directory.epoch]["audit"]) == (
+    assert (report.damaged, report.sequences[real.store.directory.epoch]["audit"]) == (
         {},
         1,
     ), "given up, it goes on"

@@ -6,6 +6,7 @@ import logging
 import random
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -229,10 +230,10 @@ def test_a_cycle_without_a_commit_looks_at_nothing(
     monkeypatch.setattr(StoredLog, "snapshot", lambda self: looks.append("") or whole(self))
     again = publisher.publish_once()
     assert not looks
-    assert {**again, "as_of": 0} == {**first, "as_of": 0}
-    assert again["as_of"] > first["as_of"], "it is as new as the look that found nothing"
+    assert replace(again, as_of=0) == replace(first, as_of=0)
+    assert again.as_of > first.as_of, "it is as new as the look that found nothing"
     real.put(1)
-    assert publisher.publish_once()["sequences"] == {real.store.directory.epoch: {QUEUE: 4}}
+    assert publisher.publish_once().sequences == {real.store.directory.epoch: {QUEUE: 4}}
     assert looks
 
 
@@ -254,7 +255,7 @@ def test_a_damaged_queue_is_tried_in_every_cycle(real: RealLog) -> None:
         "UPDATE groups SET data = substr(data, 1, length(data) - 1)"
     )
     publisher = real.publisher()
-    assert publisher.publish_once()["damaged"]
+    assert publisher.publish_once().damaged
     assert publisher._shown is None
 
 

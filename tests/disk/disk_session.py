@@ -220,8 +220,8 @@ class Housekeeping:
 
     def publish(self) -> None:
         report = self._publisher.publish_once()
-        assert report["damaged"] == {}, report["damaged"]
-        self._synced = report["sequences"].get(self._inbox.directory.epoch, {})
+        assert report.damaged == {}, report.damaged
+        self._synced = report.sequences.get(self._inbox.directory.epoch, {})
 
     def seal(self) -> None:
         inbox, directory = self._inbox, self._inbox.directory

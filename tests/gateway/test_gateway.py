@@ -16,9 +16,9 @@ import pytest
 from srmp_spark.errors import LimitExceededError, RemoteProtocolError
 from srmp_spark.queue_manager.gateway import link as link_module
 from srmp_spark.queue_manager.gateway.channel import TURN_SECONDS, Channel
+from srmp_spark.queue_manager.gateway.control import MEMORY_MAX, GatewaySettings
 from srmp_spark.queue_manager.gateway.frames import FRAME_MAX, FrameReader, encode_frame
 from srmp_spark.queue_manager.gateway.link import GatewayLink
-from srmp_spark.queue_manager.gateway.process import MEMORY_MAX
 from tests.kit.gateway_echo import Answer, Do, Said
 
 
@@ -34,7 +34,7 @@ class Service:
         self.heard: list[Said] = []
         self.events: list[str] = []
         self.link = Echo(
-            {}, {"port": listening}, Said, self._on_message,
+            GatewaySettings(), {"port": listening}, Said, self._on_message,
             on_up=lambda: self.events.append("up"), on_lost=lambda: self.events.append("lost"),
         )  # fmt: skip
 
@@ -179,7 +179,10 @@ def test_it_ends_with_the_main_process() -> None:
 
 def test_a_gateway_with_much_to_hold_may_have_more_memory() -> None:
     async def main() -> None:
-        for settings, limit in (({}, MEMORY_MAX), ({"memory_max": 2 * MEMORY_MAX}, 2 * MEMORY_MAX)):
+        for settings, limit in (
+            (GatewaySettings(), MEMORY_MAX),
+            (GatewaySettings(memory_max=2 * MEMORY_MAX), 2 * MEMORY_MAX),
+        ):
             with socket.create_server(("127.0.0.1", 0)) as listening:
                 link = Echo(settings, {"port": listening}, Said, lambda message: None)
                 link.start()

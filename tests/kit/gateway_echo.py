@@ -12,6 +12,7 @@ import time
 
 import msgspec
 
+from srmp_spark.queue_manager.gateway.control import GatewaySettings
 from srmp_spark.queue_manager.gateway.process import Gateway, Served, run_gateway
 
 
@@ -39,7 +40,7 @@ ToMain = Said
 ToGateway = Answer | Do
 
 
-async def serve(gateway: Gateway) -> Served:
+async def serve(gateway: Gateway[GatewaySettings]) -> Served:
     """Accept clients, send their lines to the main process, and return the message handler.
 
     The handler writes the main process's answers to the clients and carries out commands of the
@@ -75,4 +76,4 @@ async def serve(gateway: Gateway) -> Served:
 
 
 if __name__ == "__main__":
-    run_gateway(ToGateway, serve)
+    run_gateway(ToGateway, GatewaySettings, serve)

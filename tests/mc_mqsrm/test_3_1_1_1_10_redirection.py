@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.queue_manager.child.encoding import decode, encode
 from srmp_spark.srmp.forward.forwarding import hops_in_head, hops_of, via_of
 from srmp_spark.srmp.forward.redirection import ReceiptUrls, Redirection, Redirections, UrlRule
 
@@ -97,6 +98,7 @@ def test_the_first_rule_decides_and_its_exception_leaves_the_url_alone() -> None
     assert rules.target("http://machine3/msmq/orders") is None
     assert rules.endpoint_of("http://machine3/msmq/orders") == "http://machine3/msmq/orders"
     assert Redirections.load(rules.dump()) == rules
+    assert decode(encode(rules), Redirections) == rules
 
 
 def test_where_receipts_go_is_replaced_by_destination_else_by_the_default() -> None:
@@ -113,7 +115,7 @@ def test_where_receipts_go_is_replaced_by_destination_else_by_the_default() -> N
     )
     assert ReceiptUrls(urls.rules[:1]).replacement("http://machine3/msmq/orders", OWN) == OWN
     assert ReceiptUrls().replacement("http://machine3/msmq/orders", OWN) == OWN
-    assert ReceiptUrls.load(urls.dump()) == urls
+    assert decode(encode(urls), ReceiptUrls) == urls
 
 
 def test_the_marks_of_who_forwarded_a_message() -> None:

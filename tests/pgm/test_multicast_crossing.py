@@ -20,6 +20,7 @@ from srmp_spark.pgm.wire.encoder import encode
 from srmp_spark.pgm.wire.packets import Data, Spm
 from srmp_spark.queue_manager.admission.faults import Faults
 from srmp_spark.queue_manager.admission.gate import Gate
+from srmp_spark.queue_manager.child import encoding
 from srmp_spark.queue_manager.multicast import listener as module
 from srmp_spark.queue_manager.multicast.crossing import (
     Arrived,
@@ -319,4 +320,4 @@ def test_settings_cross_whole() -> None:
         encapsulation=Encapsulation.parse("udp:7"), interface="eth0", ttl=3, source=SourceSettings(txw_max_rte=1.0),
         receiver=ReceiverSettings(nak_rb_ivl=(0.25, 0.5), sessions_max=3),
     )  # fmt: skip
-    assert PgmSettings.load(msgspec.json.decode(msgspec.json.encode(given.dump()))) == given
+    assert encoding.decode(encoding.encode(given), PgmSettings) == given

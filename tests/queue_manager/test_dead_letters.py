@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +13,16 @@ from test_marks_and_queues import rig
 
 from srmp_spark.errors import ApiError
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
-from srmp_spark.queue_manager.queues import dead_letters
-from srmp_spark.queue_manager.queues.dead_letters import DeadLetters
 from srmp_spark.queue_manager.queues.own_messages import Stored
+from srmp_spark.queue_manager.sender import dead_letters
+from srmp_spark.queue_manager.sender.crossing import (
+    ApplicationLetter,
+    FindLetterQueues,
+    LetterGroup,
+    LetterQueues,
+    NextLetters,
+)
+from srmp_spark.queue_manager.sender.dead_letters import DeadLetters
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.srmp.codec.decoder import decode
 from srmp_spark.srmp.codec.encoder import encode, http_head
@@ -31,20 +37,17 @@ class Sender:
 
     def __init__(self, manager: QueueManager) -> None:
         self.guid = manager.directory.queue_manager
-        self.groups: dict[int, dict[str, Any]] = {}
+        self.groups: dict[int, LetterGroup] = {}
         self.queue_of: dict[int, str] = {}
         self.asked: list[str] = []
         self.is_away = False
         self.forgets = False
 
     def has(self, number: int, *numbers: int, queue: str = FAILED, **fields: Any) -> None:
-        self.groups[number] = {
-            "id": number,
-            "messages": [self._letter(n, **fields) for n in numbers],
-        }
+        self.groups[number] = LetterGroup(number, [self._letter(n, **fields) for n in numbers])
         self.queue_of[number] = queue
 
-    def _letter(self, number: int, **fields: Any) -> dict[str, Any]:
+    def _letter(self, number: int, **fields: Any) -> ApplicationLetter:
         asks = {
             "delivery_receipt_to": TO,
             "commitment_receipt_to": TO,
@@ -64,23 +67,23 @@ class Sender:
         )
         content_type, content = encode(message, boundary="b")
         head = http_head("/msmq/private$/in", "elsewhere.example", content_type, len(content))
-        return {"post_base64": base64.b64encode(head + content).decode(), "head_length": len(head)}
+        return ApplicationLetter(head + content, len(head))
 
-    async def ask_long(self, command: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+    async def ask_long(self, command: Any, kind: type[Any], *, seconds: float) -> Any:
         await asyncio.sleep(0)
         if self.is_away:
             raise ApiError(503, "sender-unavailable", "the sender process is being restarted")
-        if command["op"] == "dead_letter_queues":
+        if isinstance(command, FindLetterQueues):
             names = {self.queue_of[each] for each in self.groups}
-            return {"queues": sorted(name for name in names if name > command["after"])[:2]}
-        queue, handed = command["queue"], command["handed"]
+            return LetterQueues(sorted(name for name in names if name > command.after)[:2])
+        queue, handed = command.queue, command.handed
         self.asked.append(queue)
         mine = [each for each in sorted(self.groups) if self.queue_of[each] == queue]
         if handed and not self.forgets:
             for number in [each for each in mine if each <= handed]:
                 del self.groups[number]
         left = [each for each in mine if each > handed]
-        return self.groups[left[0]] if left else {"id": None}
+        return self.groups[left[0]] if left else LetterGroup(None, [])
 
 
 def run(
@@ -218,10 +221,10 @@ def test_a_bug_in_one_letter_holds_its_queue_alone(
         ask, decoded = sender.ask_long, dead_letters.decode
         is_there = True
 
-        async def answers(command: dict[str, Any], *, seconds: float) -> dict[str, Any]:
-            if is_there and where == "sender process" and command.get("queue") == FAILED:
+        async def answers(command: Any, kind: type[Any], *, seconds: float) -> Any:
+            if is_there and where == "sender process" and command == NextLetters(FAILED, 0):
                 raise ApiError(503, "sender", "KeyError('a bug')")
-            return await ask(command, seconds=seconds)
+            return await ask(command, kind, seconds=seconds)
 
         def decodes(content_type: str, content: bytes) -> Message:
             message = decoded(content_type, content)
@@ -317,9 +320,8 @@ def test_one_that_is_no_message_or_that_the_engine_refuses_holds_no_other_up(
             lambda queue, message, arrival: refused if message.body == b"3" else judge(queue, message, arrival),
         )  # fmt: skip
         sender.has(1, 1, 2, 3, 4, 5)
-        sender.groups[1]["messages"][1]["post_base64"] = base64.b64encode(
-            b"POST / HTTP/1.1\r\n\r\nno message"
-        ).decode()
+        bad = ApplicationLetter(b"POST / HTTP/1.1\r\n\r\nno message", 19)
+        sender.groups[1].letters[1] = bad
         sender.has(2, 6)
         manager.outgoing.dead_came.set()
         await until(lambda: not sender.groups)

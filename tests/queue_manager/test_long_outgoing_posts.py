@@ -27,9 +27,11 @@ from srmp_spark.queue_manager.api.port_side.http import (
     Request,
 )
 from srmp_spark.queue_manager.child.commands import read_long_command, receive_command
-from srmp_spark.queue_manager.child.link import ChildLink
-from srmp_spark.queue_manager.child.packets import LONG_COMMAND, PACKET_MAX, LongList, long_command
+from srmp_spark.queue_manager.child.encoding import ItemTexts
+from srmp_spark.queue_manager.child.packets import LONG_COMMAND, PACKET_MAX, packets_of
 from srmp_spark.queue_manager.queues.consumers import SEQUENCES_MAX
+from srmp_spark.queue_manager.sender.crossing import SENDER_COMMANDS, FindStates, SendMessages
+from srmp_spark.queue_manager.sender.link import SenderLink
 from srmp_spark.queue_manager.slices import Slices
 
 
@@ -37,11 +39,10 @@ class Child:
     """A child that answers each command with as many numbers as it had messages, and remembers it."""
 
     def __init__(self) -> None:
-        self.commands: list[dict[str, Any]] = []
+        self.commands: list[SendMessages] = []
         ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        self.link = ChildLink({}, lambda _: None)
-        self.link.noun = "sender"
+        self.link = SenderLink(None, lambda _: None)
         self.link._control = ours
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -49,15 +50,15 @@ class Child:
         while (received := receive_command(self._theirs)) is not None:
             assert received.answer is not None
             is_long = received.packet == LONG_COMMAND
-            command = read_long_command(received.answer) if is_long else json.loads(received.packet)
+            text = read_long_command(received.answer) if is_long else received.packet
+            command = SENDER_COMMANDS.decode(text)
+            assert isinstance(command, SendMessages)
             self.commands.append(command)
-            received.answer.whole(
-                {"messages": [{"message_id": f"n\\{n}"} for n in range(len(command["messages"]))]}
-            )
+            received.answer.whole([{"message_id": f"n\\{n}"} for n in range(len(command.messages))])
             received.answer.close()
 
-    async def ask_for_list(self, command: dict[str, Any], extra: LongList) -> bytes:
-        return await self.link.ask_for_list(command, extra, seconds=60)
+    async def ask_for_text(self, command: SendMessages) -> bytes:
+        return await self.link.ask_for_text(command, seconds=60)
 
     def close(self) -> None:
         assert self.link._control is not None
@@ -100,10 +101,10 @@ def test_the_loop_has_its_turns(count: int, size: int) -> None:
         async with turns_of_the_loop(turns):
             answer = await OutgoingApi(manager).messages(request)
         assert len(json.loads(answer.body)) == count
-        assert [each["key"] for each in child.commands[0]["messages"]] == [
+        assert [each["key"] for each in child.commands[0].messages] == [
             f"{n}" for n in range(count)
         ]
-        assert all(each["body_base64"] == body for each in child.commands[0]["messages"])
+        assert all(each["body_base64"] == body for each in child.commands[0].messages)
 
     async def given_pieces(_limit: int) -> list[bytes]:
         return pieces
@@ -123,7 +124,7 @@ def test_the_loop_has_its_turns(count: int, size: int) -> None:
         {"destination": "a"},
         [
             {"destination": "ä\u2028€😀\\", "label": '"]}'},
-            {"op": "operate", "messages": [1, {"x": None}]},
+            {"@": "operate", "messages": [1, {"x": None}]},
         ],
     ],
 )
@@ -133,7 +134,7 @@ def test_messages_cross_as_they_were_sent(messages: Any, padding: int) -> None:
             manager, [b" " * padding, json.dumps(messages, ensure_ascii=False).encode()]
         )
         wanted = messages if isinstance(messages, list) else [messages]
-        assert child.commands == [{"op": "send", "token": "t", "messages": wanted}]
+        assert child.commands == [SendMessages("t", wanted)]
         assert [each["message_id"] for each in found] == [f"n\\{n}" for n in range(len(wanted))]
 
     with_child(test)
@@ -145,8 +146,8 @@ def test_messages_cross_as_they_were_sent(messages: Any, padding: int) -> None:
     [
         ("[]", 400, "1 to 10000 messages"),
         ("[" + ",".join(["{}"] * (MESSAGES_MAX + 1)) + "]", 400, "1 to 10000 messages"),
-        ('[{}],"op":"operate","messages":[{}]', 400, "not JSON"),
-        ('{},"op":"operate"', 400, "not JSON"),
+        ('[{}],"@":"operate","messages":[{}]', 400, "not JSON"),
+        ('{},"@":"operate"', 400, "not JSON"),
         ('{}]},{"a":[{}', 400, "not JSON"),
     ],
 )
@@ -163,17 +164,17 @@ def test_what_is_no_list_of_messages_does_not_cross(
 
 
 @given(
-    command=st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+    token=st.none() | st.text(max_size=3),
     items=st.lists(st.one_of(st.text(max_size=9), st.just("x" * PACKET_MAX)), max_size=5),
 )
-def test_packets_of_a_long_command_are_the_command(
-    command: dict[str, Any], items: list[str]
-) -> None:
-    command.pop("é", None)
-    packets = [*long_command(command, LongList("é", [json.dumps(each).encode() for each in items]))]
-    assert json.loads(b"".join(packets)) == {**command, "é": items}
+def test_packets_of_a_long_command_are_the_command(token: str | None, items: list[str]) -> None:
+    texts = ItemTexts([json.dumps(each).encode() for each in items])
+    packets = [*packets_of(SENDER_COMMANDS.pieces(SendMessages(token, texts)))]
+    assert SENDER_COMMANDS.decode(b"".join(packets)) == SendMessages(token, items)
     assert all(len(each) == PACKET_MAX for each in packets[:-1])
-    assert [*long_command(command, None)] == [json.dumps(command).encode()]
+    states = FindStates(token or "", "stream", [2**70], 0.5)
+    assert [*packets_of(SENDER_COMMANDS.pieces(states))] == [SENDER_COMMANDS.encode(states)]
+    assert SENDER_COMMANDS.decode(SENDER_COMMANDS.encode(states)) == states
 
 
 # --- calls that need less ---------------------------------------------------------------------------------------------------

@@ -19,12 +19,24 @@ from srmp_spark.queue_manager import maintenance
 from srmp_spark.queue_manager.admission.disk_gate import SEAL_ROOM_BYTES, DiskGate
 from srmp_spark.queue_manager.api.status import state_failed
 from srmp_spark.queue_manager.maintenance import Maintenance
+from srmp_spark.queue_manager.reader.crossing import (
+    READER_COMMANDS,
+    DueQueues,
+    SealAnswer,
+    TrimPlan,
+)
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.queue_manager.srmp_port.srmp_inbox import SrmpInbox
 from srmp_spark.store.database import disk_room
 from srmp_spark.store.database.schema import WAL_KEPT_BYTES
 from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.delta.restore_watch import RestoreWatch, given_up_error
+from srmp_spark.store.delta.tables.events import (
+    PublisherFailed,
+    PublisherRecovered,
+    RowsGone,
+    StateCompared,
+)
 from srmp_spark.store.stored_rows import retention, sealing
 from tests.kit.living_manager import living_manager
 
@@ -321,18 +333,19 @@ class Reader:
         self.looks: list[str] = []
         self.due: list[str] = ["a", "b", "c"]
 
-    async def ask(self, command: dict[str, Any]) -> dict[str, Any]:
-        self.asked.append((command["op"], command["queue"]))
-        if command["queue"] in self.broken:
-            raise ApiError(409, "damaged", f"rows 1 to 3 of {command['queue']} cannot be read")
-        return {"sealed": None, "later": False, "to": None}
+    async def ask(self, command: Any, kind: type[Any]) -> SealAnswer | TrimPlan:
+        self.asked.append((READER_COMMANDS.name_of(command), command.queue))
+        if command.queue in self.broken:
+            raise ApiError(409, "damaged", f"rows 1 to 3 of {command.queue} cannot be read")
+        return SealAnswer(None, later=False) if kind is SealAnswer else TrimPlan(None)
 
-    async def ask_long(self, command: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+    async def ask_long(self, command: Any, kind: type[Any], *, seconds: float) -> DueQueues:
         """Name all that have rows, as if each were due."""
-        self.looks.append(command["op"])
-        if command["op"] in self.broken:
+        name = READER_COMMANDS.name_of(command)
+        self.looks.append(name)
+        if name in self.broken:
             raise ApiError(503, "internal", "database disk image is malformed")
-        return {"queues": self.due}
+        return DueQueues(self.due)
 
 
 def test_a_damaged_queue_stops_neither_sealing_nor_retention_of_the_others(
@@ -432,11 +445,10 @@ def test_an_older_copy_closes_the_gate_for_good_and_stops_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
-        of: dict[str, Any] = {"event": "failed", "of": "inbox", "remedy": "look"}
-        manager.state.on_event(of | {"error": "the store is away", "fatal": False})
+        manager.state.on_event(PublisherFailed("inbox", "the store is away", "look"))
         assert manager.gate.closed is None
         manager.state.on_event(
-            of | {"error": "it is an older copy", "fatal": True, "older_copy": True}
+            PublisherFailed("inbox", "it is an older copy", "look", fatal=True, older_copy=True)
         )
         assert manager.stop.is_set()
         assert manager.gate.closed.reason == "older-copy"
@@ -476,16 +488,7 @@ def test_what_is_in_the_way_of_the_state_is_told_until_its_publisher_goes_on(
 ) -> None:
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         def fail(of: str, error: str, **more: Any) -> None:
-            manager.state.on_event(
-                {
-                    "event": "failed",
-                    "of": of,
-                    "error": error,
-                    "remedy": f"mend {of}",
-                    "fatal": False,
-                }
-                | more
-            )
+            manager.state.on_event(PublisherFailed(of, error, f"mend {of}", **more))
 
         assert state_failed(manager) is None
         fail("inbox", "no room")
@@ -501,13 +504,11 @@ def test_what_is_in_the_way_of_the_state_is_told_until_its_publisher_goes_on(
             "mend sending",
             True,
         ), "what has ended comes first"
-        manager.state.on_event({"event": "recovered", "of": "inbox"})
+        manager.state.on_event(PublisherRecovered("inbox"))
         assert list(manager.state.lag.failures) == ["sending"]
         fail("inbox", "rows 1 to 2 cannot be read", queue="q")
         assert list(manager.state.lag.failures) == ["sending"], "a damaged queue is told as such"
-        manager.state.on_event(
-            {"event": "rows_gone", "of": "inbox", "ranges": [["e", "q", 2, 5]] * 101, "further": 9}
-        )
+        manager.state.on_event(RowsGone("inbox", [("e", "q", 2, 5)] * 101, 9))
         assert (
             manager.state.lag.rows_gone
             == [{"epoch": "e", "queue": "q", "first": 2, "last": 5}] * 100
@@ -524,7 +525,7 @@ def test_a_state_that_is_away_does_not_keep_messages_out(
         monkeypatch.setattr(maintenance, "STATE_COMPARE_SECONDS", 0.05)
         manager.config = dataclasses.replace(manager.config, state="s")
         await maintenance_.compare_state()
-        manager.state.on_event({"event": "compared"})
+        manager.state.on_event(StateCompared())
         monkeypatch.setattr(maintenance, "STATE_COMPARE_SECONDS", 60.0)
         await asyncio.wait_for(maintenance_.compare_state(), 5)
 
@@ -564,22 +565,18 @@ def test_of_our_order_queue_what_was_read_is_what_may_go(
         manager.state.synced = {ORDER_QUEUE: 2}
         orders, ours = manager.catalogue.find("q"), manager.catalogue.find(ORDER_QUEUE)
         ours.end = 7
-        assert maintenance_._limits_of(orders) == {
-            "synced_to": 0,
-            "bytes_max": None,
-            "read_to": 0,
-            "unsynced_max": None,
-        }
-        capped = {
-            "synced_to": synced_to,
-            "bytes_max": retention.ORDER_QUEUE_BYTES_MAX,
-            "read_to": 5,
-        }
-        capped |= {"unsynced_max": retention.ORDER_QUEUE_UNPUBLISHED_MAX}
-        assert maintenance_._limits_of(ours) == capped
+        assert maintenance_._limits_of(orders, 9) == retention.Limits(9)
+        capped = retention.Limits(
+            before=9,
+            synced_to=synced_to,
+            bytes_max=retention.ORDER_QUEUE_BYTES_MAX,
+            read_to=5,
+            unsynced_max=retention.ORDER_QUEUE_UNPUBLISHED_MAX,
+        )
+        assert maintenance_._limits_of(ours, 9) == capped
         maintenance_.disk.is_tight = True
-        assert maintenance_._limits_of(orders)["bytes_max"] == 0
-        assert maintenance_._limits_of(ours) == capped | {"bytes_max": 0}
+        assert maintenance_._limits_of(orders, 9).bytes_max == 0
+        assert maintenance_._limits_of(ours, 9) == capped._replace(bytes_max=0)
 
     rig(tmp_path / "d", test)
 

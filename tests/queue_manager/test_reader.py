@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from srmp_spark.queue_manager.child.packets import PACKET_MAX
+from srmp_spark.queue_manager.reader.crossing import READER_EVENTS
 from srmp_spark.queue_manager.reader.events import EVENT_TEXT_MAX, Events
+from srmp_spark.store.delta.tables.events import (
+    PublisherFailed,
+    PublisherRecovered,
+    StateCompared,
+    StateEvent,
+    StatePublished,
+)
 
 
 class Wire:
@@ -21,7 +29,7 @@ class Wire:
         self.ours.settimeout(0.3)
         self.events = Events(self.theirs)
 
-    def tell(self, event: dict[str, Any]) -> list[dict[str, Any]]:
+    def tell(self, event: StateEvent) -> list[Any]:
         sender = threading.Thread(
             target=self.events.tell, args=(event,), daemon=True
         )  # it waits for a reader, as it should
@@ -33,7 +41,7 @@ class Wire:
             except TimeoutError:
                 sender.join(10)
                 return found
-            found.append(json.loads(packet))
+            found.append(READER_EVENTS.decode(packet))
 
 
 @pytest.fixture
@@ -44,21 +52,14 @@ def wire() -> Any:
     wire.theirs.close()
 
 
-def published(sequences: dict[str, dict[str, int]], position: int = 1) -> dict[str, Any]:
-    return {
-        "event": "published",
-        "uri": "s",
-        "position": position,
-        "as_of": 1.0,
-        "sequences": sequences,
-        "damaged": {},
-    }
+def published(sequences: dict[str, dict[str, int]], position: int = 1) -> StatePublished:
+    return StatePublished("s", position, 1.0, sequences, damaged={"a": "told in its own event"})
 
 
-def merged(events: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+def merged(events: list[Any]) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for event in events:
-        for epoch, queues in event["sequences"].items():
+        for epoch, queues in event.sequences.items():
             found.setdefault(epoch, {}).update(queues)
     return found
 
@@ -67,9 +68,12 @@ def test_the_report_of_five_thousand_queues_arrives_whole(wire: Wire) -> None:
     sequences = {"epoch": {f"private$/{'long' * 20}{n}": n for n in range(5_000)}}
     assert len(json.dumps(sequences)) > PACKET_MAX
     events = wire.tell(published(sequences))
-    assert [each["event"] for each in events] == ["synced"] * (len(events) - 1) + ["published"]
+    assert [READER_EVENTS.name_of(each) for each in events] == [
+        *["synced"] * (len(events) - 1),
+        "published",
+    ]
     assert merged(events) == sequences
-    assert events[-1]["position"] == 1
+    assert events[-1].position == 1
 
 
 def test_the_longest_names_fit(wire: Wire) -> None:
@@ -80,28 +84,22 @@ def test_the_longest_names_fit(wire: Wire) -> None:
 def test_only_what_changed_is_sent(wire: Wire) -> None:
     wire.tell(published({"e": {"a": 1, "b": 2}}))
     (event,) = wire.tell(published({"e": {"a": 1, "b": 3}}, position=2))
-    assert event == {
-        "event": "published",
-        "uri": "s",
-        "position": 2,
-        "as_of": 1.0,
-        "sequences": {"e": {"b": 3}},
-    }
+    assert event == StatePublished("s", 2, 1.0, {"e": {"b": 3}}, damaged={})
 
 
 def test_a_packet_that_does_not_fit_is_told_and_a_long_error_is_cut(
     wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert wire.tell({"event": "huge", "text": "x" * 4_000_000}) == []
-    assert "reader.event_too_large event=huge" in caplog.text
-    (event,) = wire.tell({"event": "failed", "error": "x" * 4_000_000, "fatal": False})
-    assert len(event["error"]) == EVENT_TEXT_MAX
+    assert wire.tell(PublisherRecovered("x" * 4_000_000)) == []
+    assert "reader.event_too_large event=recovered" in caplog.text
+    (event,) = wire.tell(PublisherFailed("inbox", "x" * 4_000_000, ""))
+    assert len(event.error) == EVENT_TEXT_MAX
 
 
 def test_a_main_process_that_is_gone_is_not_worth_a_word(
     wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
     wire.ours.close()
-    wire.events.tell({"event": "compared"})
+    wire.events.tell(StateCompared())
     assert caplog.text == ""
     wire.ours, _ = socket.socketpair()

@@ -22,6 +22,12 @@ from srmp_spark.queue_manager.child import answer as answer_module
 from srmp_spark.queue_manager.child.answer import STALL_SECONDS, AnswerWriter
 from srmp_spark.queue_manager.child.link import ANSWER_SECONDS
 from srmp_spark.queue_manager.reader import process, shared_pool
+from srmp_spark.queue_manager.reader.crossing import (
+    BatchEnd,
+    FindBatchEnd,
+    ReaderSettings,
+    ReadRows,
+)
 from srmp_spark.queue_manager.reader.process import (
     READS_MAX,
     READS_OF_TOKEN_MAX,
@@ -88,29 +94,29 @@ class Call:
 def reader(tmp_path: Path) -> Iterator[tuple[Reader, threading.Semaphore, threading.Event]]:
     """A reader whose reads of rows last until the event; the semaphore counts those that run."""
     control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    settings = {
-        "data_dir": str(tmp_path),
-        "queue_manager": "q",
-        "state": None,
-        "state_interval": 1.0,
-    }
+    settings = ReaderSettings(str(tmp_path), "q", None, 1.0)
     reader, running, end = Reader(control, settings), threading.Semaphore(0), threading.Event()
 
-    def rows(command: dict[str, Any], answer: AnswerWriter) -> None:
+    def rows(command: ReadRows, answer: AnswerWriter) -> None:
         running.release()
         end.wait(WAIT_S)
 
-    reader._commands["rows"] = rows
-    reader._commands["end"] = lambda command, answer: answer.head({"last": 1})
+    reader._handlers[ReadRows] = rows
+    reader._handlers[FindBatchEnd] = lambda command, answer: answer.whole(BatchEnd(1))
     yield reader, running, end
     end.set()
     control.close()
     other.close()
 
 
-def submit(reader: Reader, op: str, caller: str | None) -> Call:
+def submit(reader: Reader, what: str, caller: str | None) -> Call:
     call = Call()
-    reader._submit({"op": op, "caller": caller}, call.answer)
+    reader._submit(
+        ReadRows(caller, "q", "q", "e", 0, 1, envelope=False, columns=(), dense=False, direct=False)
+        if what == "rows"
+        else FindBatchEnd(caller, "q", "e", 0, 1, 1),
+        call.answer,
+    )
     return call
 
 
@@ -128,7 +134,7 @@ def test_reads_of_one_token_hold_half_and_no_short_command(
         assert running.acquire(timeout=WAIT_S)
     short = submit(it, "end", "a")
     short.ours.settimeout(WAIT_S)
-    assert short.ours.recv(100) == b'H{"last": 1}', "while every thread for rows is taken"
+    assert short.ours.recv(100) == b'H{"last":1}', "while every thread for rows is taken"
     calls.append(submit(it, "rows", "c"))
     assert calls[0].answer.patience() == STALL_WAITED_SECONDS
     for call in (*calls, short):

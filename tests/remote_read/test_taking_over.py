@@ -9,7 +9,8 @@ from typing import Any
 
 from srmp_spark.mqrr.server.positions import Came, Positions
 from srmp_spark.queue_manager.queues.catalogue import QueueEpoch
-from srmp_spark.queue_manager.remote_read.frames import RUN
+from srmp_spark.queue_manager.reader.crossing import ReadPriorities
+from srmp_spark.queue_manager.reader.frames import RUN
 from srmp_spark.queue_manager.remote_read.queue import SLICE_RUNS, ServedQueue, ServedView
 from srmp_spark.sequences.sequence_set import SequenceSet
 
@@ -37,12 +38,12 @@ class Turns:
 class Reader:
     """The reader process: where priorities alternate each row is a run."""
 
-    async def open(self, command: dict[str, Any]) -> tuple[None, AsyncIterator[bytes]]:
+    async def open(self, command: ReadPriorities) -> AsyncIterator[bytes]:
         async def pieces() -> AsyncIterator[bytes]:
-            for n in range(command["after"] + 1, command["to"] + 1):
+            for n in range(command.after + 1, command.to + 1):
                 yield RUN.pack(n % 8, n, n)
 
-        return None, pieces()
+        return pieces()
 
 
 def served(turns: Turns, turn: asyncio.Lock, **state: Any) -> ServedQueue:

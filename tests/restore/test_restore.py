@@ -576,7 +576,7 @@ def test_the_old_directory_ends_when_it_publishes_again(manager: Manager) -> Non
     with pytest.raises(OlderCopyError, match="was restored"):
         old.publish_once()
     new = Publisher(manager.new, str(manager.folder), manager.guid, 5.0)
-    assert new.publish_once()["damaged"] == {}, "the restored one goes on"
+    assert new.publish_once().damaged == {}, "the restored one goes on"
 
 
 def test_a_second_restore_gives_the_first_up(manager: Manager, tmp_path: Path) -> None:

@@ -54,9 +54,9 @@ def watch_of(manager: Manager, data_dir: Path | None = None) -> RestoreWatch:
 
 
 @contextmanager
-def living(manager: Manager, data_dir: Path | None = None) -> Iterator[list[dict[str, Any]]]:
+def living(manager: Manager, data_dir: Path | None = None) -> Iterator[list[Any]]:
     """Run what a queue manager runs, but for its publisher: it has nothing to say for an hour, or was ended by damage."""
-    stop, events = threading.Event(), list[dict[str, Any]]()
+    stop, events = threading.Event(), list[Any]()
     thread = threading.Thread(target=watch_of(manager, data_dir).run, args=(stop, events.append))
     thread.start()
     try:
@@ -175,8 +175,8 @@ def test_with_force_one_that_lives_ends_at_its_next_look(manager: Manager) -> No
         manager.restore(force=True)
         until(lambda: events)
     (event,) = events
-    assert (event["fatal"], event["older_copy"]) == (True, True)
-    assert "was restored" in event["error"]
+    assert (event.fatal, event.older_copy) == (True, True)
+    assert "was restored" in event.error
 
 
 def test_what_was_accepted_and_is_in_no_table_is_named(
@@ -196,7 +196,7 @@ def test_what_was_accepted_and_is_in_no_table_is_named(
 
 
 def test_the_last_message_names_also_what_was_accepted_until_the_end(manager: Manager) -> None:
-    stop, events = threading.Event(), list[dict[str, Any]]()
+    stop, events = threading.Event(), list[Any]()
     manager.restore(force=True)
     manager.store.put(1, make=srmp_record)
     publisher = Publisher(manager.path, str(manager.folder), manager.guid, 0.05)
@@ -206,9 +206,9 @@ def test_the_last_message_names_also_what_was_accepted_until_the_end(manager: Ma
     manager.store.put(2, make=srmp_record)
     stop.set()
     thread.join(10.0)
-    assert [event["older_copy"] for event in events] == [True, True]
-    assert "4 to 4 of epoch" in events[0]["error"]
-    assert "4 to 6 of epoch" in events[1]["error"]
+    assert [event.older_copy for event in events] == [True, True]
+    assert "4 to 4 of epoch" in events[0].error
+    assert "4 to 6 of epoch" in events[1].error
 
 
 def test_a_copy_that_is_started_later_is_found_whether_the_restore_is_over_or_not(

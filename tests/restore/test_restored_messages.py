@@ -28,8 +28,8 @@ from srmp_spark.mqrr.packets.message_packet import (
     parse_message_packet,
 )
 from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.reader.frames import UNREADABLE, Frames
 from srmp_spark.queue_manager.reader.remote_messages import message_frames
-from srmp_spark.queue_manager.remote_read.frames import UNREADABLE, Frames
 from srmp_spark.rows import dense
 from srmp_spark.rows.decode import rows_of
 from srmp_spark.rows.group import Form, Record

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import threading
 import time
@@ -21,6 +20,18 @@ from srmp_spark.message import CLASS_NACK_Q_PURGED, CLASS_ORDER_ACK, Message, Re
 from srmp_spark.queue_manager.queues.identifiers import Identifiers
 from srmp_spark.queue_manager.sender import commands, dispatcher, link
 from srmp_spark.queue_manager.sender.commands import Commands
+from srmp_spark.queue_manager.sender.crossing import (
+    SENDER_EVENTS,
+    FindStates,
+    IdentifiersRefused,
+    IdentifiersReserved,
+    MessageStates,
+    ReceiptsArrived,
+    ReceiptsNoted,
+    ReserveIdentifiers,
+    SenderCommand,
+    SendMessages,
+)
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.link import Outgoing
 from srmp_spark.queue_manager.sender.receipts import Found, read_to
@@ -274,7 +285,9 @@ def test_identifiers_that_never_come_are_a_503(monkeypatch: pytest.MonkeyPatch) 
             with pytest.raises(ApiError) as raised:
                 await found.reserve(7)
             assert raised.value.status == 503
-            assert json.loads(theirs.recv(1000))["count"] == 7
+            asked = SENDER_EVENTS.decode(theirs.recv(1000))
+            assert isinstance(asked, ReserveIdentifiers)
+            assert asked.count == 7
 
     asyncio.run(run())
 
@@ -292,9 +305,9 @@ class Busy:
 
     def __init__(self) -> None:
         self.refused = 0
-        self.told: list[dict[str, Any]] = []
+        self.told: list[SenderCommand] = []
 
-    def tell(self, command: dict[str, Any]) -> bool:
+    def tell(self, command: SenderCommand) -> bool:
         if self.refused < 3:
             self.refused += 1
             return False
@@ -329,16 +342,18 @@ def test_a_child_that_has_too_much_to_do_is_told_again(
         noted: list[int] = []
         outgoing.order_queue_read = noted.append
         await outgoing._reserve(1, 2)
-        told: dict[str, Any] = {"first": 5} if trouble is None else {"error": str(trouble)}
+        told: SenderCommand = IdentifiersReserved(1, 5)
         if isinstance(trouble, ApiError):
-            told = {"error": "no more", "status": 503, "code": "used-up", "hint": "begin anew"}
-        assert busy.told == [{"op": "reserved", "number": 1, **told}]
+            told = IdentifiersRefused(1, 503, "used-up", "no more", "begin anew")
+        elif trouble is not None:
+            told = IdentifiersRefused(1, 503, "store", str(trouble), "")
+        assert busy.told == [told]
         busy.refused = 0
         outgoing.receipts_came()
         while len(busy.told) < 2:  # the time-out of the test is the limit
             await asyncio.sleep(0.01)
-        assert busy.told[1:] == [{"op": "receipts"}]
-        outgoing._on_event({"event": "receipts-noted", "to": 7})
+        assert busy.told[1:] == [ReceiptsArrived()]
+        outgoing._on_event(ReceiptsNoted(7))
         assert outgoing.receipts_noted == 7
         assert noted == [7]
 
@@ -360,17 +375,17 @@ def test_after_an_error_all_messages_may_be_sent_again(tmp_path: Path) -> None:
 
     async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
         messages = SendCommands(outbox, found._store, found)
-        await messages.send({"messages": items("first")[2:]})
+        await messages.send(SendMessages(None, items("first")[2:]))
         with pytest.raises(ApiError) as raised:
-            await messages.send({"messages": items("other")})
+            await messages.send(SendMessages(None, items("other")))
         assert raised.value.code == "key-conflict"
         assert "1 of 3 messages will be sent" in str(raised.value)
-        answers = (await messages.send({"messages": items("first")}))["messages"]
-        assert [each["message_id"] is None for each in answers] == [False, True, True]
+        answers = await messages.send(SendMessages(None, items("first")))
+        assert [each.message_id is None for each in answers] == [False, True, True]
         (queue,) = found.sender
         assert queue.end == 3, "each of them once"
         with pytest.raises(BatchError):
-            await messages.send({"messages": items("other")[2:]})
+            await messages.send(SendMessages(None, items("other")[2:]))
         assert fatal == []
 
     with_dispatcher(tmp_path, body)
@@ -430,11 +445,11 @@ def test_a_message_that_is_about_to_be_a_dead_letter_is_not_told_to_be_acknowled
                 decision="negative",
             )
             hear(final, CLASS_NACK_Q_PURGED, "final")
-            asked = {"destination": url, "kind": "stream", "serials": [1], "wait": 0}
+            asked = FindStates(url, "stream", [1], 0)
             answer = loop.create_task(SendCommands(outbox, found._store, found).state(asked))
             await asyncio.sleep(0.1)
             slow.set()
-            assert await answer == {"states": ["dead"]}
+            assert await answer == MessageStates(["dead"])
             await before
             assert fatal == []
 

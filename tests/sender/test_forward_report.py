@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from srmp_spark.queue_manager.sender.crossing import SENDER_EVENTS, ForwardHolding, RowsForwarded
 from srmp_spark.queue_manager.sender.reporting.forward_report import ForwardReport
 from srmp_spark.srmp.sending.outgoing_effects import QueueKey
 from srmp_spark.srmp.sending.outgoing_room import OutgoingRoom, origin_of_forwarded
 from srmp_spark.store.outbox.tables.forward_place import Cursor
 
 TO = "http://machine9/msmq/private$/q"
+FILLER = b"{}"
 KEY = QueueKey(TO, "plain")
 
 
@@ -32,7 +33,9 @@ def told(control: socket.socket) -> list[Any]:
     found = []
     try:
         while True:
-            found.append(json.loads(control.recv(1 << 17)))
+            packet = control.recv(1 << 17)
+            if packet != FILLER:
+                found.append(SENDER_EVENTS.decode(packet))
     except BlockingIOError:
         return found
 
@@ -44,11 +47,11 @@ def test_a_destination_that_empties_and_refills_for_another_within_one_report(
     report = ForwardReport(sockets[0], room)
     room.note(KEY, origin_of_forwarded("192.0.2.1"), holds=True)
     report.tell()
-    assert [each["holding"] for each in told(sockets[1])] == [{}, {TO: "192.0.2.1"}]
+    assert [each.holding for each in told(sockets[1])] == [{}, {TO: "192.0.2.1"}]
     room.note(KEY, "", holds=False)
     room.note(KEY, origin_of_forwarded("192.0.2.2"), holds=True)
     report.tell()
-    assert [each["holding"] for each in told(sockets[1])] == [{TO: "192.0.2.2"}]
+    assert [each.holding for each in told(sockets[1])] == [{TO: "192.0.2.2"}]
 
 
 def test_how_far_the_log_is_outgoing_is_told_behind_all_destinations(
@@ -62,19 +65,17 @@ def test_how_far_the_log_is_outgoing_is_told_behind_all_destinations(
     filler = 0
     try:
         while True:
-            sockets[0].send(b"{}")
+            sockets[0].send(FILLER)
             filler += 1
     except BlockingIOError:
         pass
     for _ in range(3):
         sockets[1].recv(1 << 17)
     report.forwarded(Cursor("e", 100))
-    assert not [each for each in told(sockets[1]) if each.get("event") == "forwarded"], (
-        "some destinations found no room"
-    )
+    assert RowsForwarded("e", 100) not in told(sockets[1]), "some destinations found no room"
     report.tell()
     events = told(sockets[1])
-    assert events[-1] == {"event": "forwarded", "epoch": "e", "to": 100}
-    assert "forward-holding" in [each["event"] for each in events]
+    assert events[-1] == RowsForwarded("e", 100)
+    assert ForwardHolding in map(type, events)
     report.tell()
     assert told(sockets[1]) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,6 +16,12 @@ from srmp_spark.errors import ApiError, StoreError
 from srmp_spark.message import Message
 from srmp_spark.queue_manager.sender import dispatcher as dispatcher_module
 from srmp_spark.queue_manager.sender import forwarder as forwarder_module
+from srmp_spark.queue_manager.sender.crossing import (
+    SENDER_COMMANDS,
+    FindStates,
+    ForwardingHeld,
+    MessageStates,
+)
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.forwarder import Forwarder, Read
 from srmp_spark.queue_manager.sender.link import Outgoing
@@ -194,13 +201,8 @@ def test_rows_without_room_need_no_record_and_fail_no_batch(
         assert sorted(queue.key.destination for queue in dispatcher.sender) == urls[:2]
         commands = SendCommands(outbox, dispatcher._store, dispatcher)
         for given in committed.enqueued:
-            asked = {
-                "destination": given.key.destination,
-                "kind": "plain",
-                "serials": [given.first],
-                "wait": 0,
-            }
-            (state,) = (await commands.state(asked))["states"]
+            asked = FindStates(given.key.destination, "plain", [given.first], 0)
+            (state,) = (await commands.state(asked)).states
             assert (state == "dead") == (given.key in committed.without_room)
         serials.extend(
             given.first for given in committed.enqueued if given.key in committed.without_room
@@ -284,16 +286,15 @@ def test_the_state_of_a_message_is_told_when_its_queue_was_forgotten(tmp_path: P
         assert dispatcher.sender.forget_idle(1, lambda key: True) == [given.key]
         await dispatcher.written()
         commands = SendCommands(outbox, dispatcher._store, dispatcher)
-        asked = {"destination": TO, "kind": "plain", "serials": [given.first], "wait": 0}
-        assert await commands.state(asked) == {"states": ["dead"]}
+        asked = FindStates(TO, "plain", [given.first], 0)
+        assert await commands.state(asked) == MessageStates(["dead"])
         with pytest.raises(ApiError, match="nothing waits for"):
-            await commands.state(asked | {"serials": [given.first + 1]})
+            await commands.state(replace(asked, serials=[given.first + 1]))
         (again,) = (
             await dispatcher.commit(lambda at: outbox.prepare_rows("a", "2", [row], at))
         ).enqueued
-        assert await commands.state(asked | {"serials": [given.first, again.first]} | {"wait": 0}) in (
-            {"states": ["dead", "queued"]}, {"states": ["dead", "sent"]},
-        )  # fmt: skip
+        found = await commands.state(replace(asked, serials=[given.first, again.first]))
+        assert found.states in (["dead", "queued"], ["dead", "sent"])
 
     run(tmp_path, Rows(), body)
 
@@ -319,27 +320,25 @@ def test_no_state_is_made_up(tmp_path: Path, lives: int) -> None:
     ) -> None:
         dispatcher.sender.serials_after = 1 << 20
         commands = SendCommands(outbox, dispatcher._store, dispatcher)
-        asked = {"kind": "plain", "wait": 0}
+        asked = FindStates(TO, "plain", [7], 0)
         with pytest.raises(ApiError, match="nothing waits for") as found:
-            await commands.state(
-                asked | {"destination": "http://never.example/msmq/private$/q", "serials": [7]}
-            )
+            await commands.state(replace(asked, destination="http://never.example/msmq/private$/q"))
         assert found.value.status == 404
         if lives == 1:
             await first(_, outbox, dispatcher, told)
         with pytest.raises(
             ApiError, match=r"7 was never given out to .*, or what became of it is not known"
         ) as found:
-            await commands.state(asked | {"destination": TO, "serials": [(1 << 20) + 1, 7]})
+            await commands.state(replace(asked, serials=[(1 << 20) + 1, 7]))
         assert (found.value.status, found.value.code) == (404, "unknown-serial")
         for serial in (0, -1, (1 << 20) + 2, 1 << 70):
             with pytest.raises(ApiError, match="was never given out"):
-                await commands.state(asked | {"destination": TO, "serials": [serial]})
+                await commands.state(replace(asked, serials=[serial]))
         with pytest.raises(ApiError, match="nothing of that kind"):
-            await commands.state(asked | {"destination": TO, "serials": [7], "kind": "stream"})
-        assert await commands.state(asked | {"destination": TO, "serials": [(1 << 20) + 1]}) == {
-            "states": ["dead"]
-        }
+            await commands.state(replace(asked, kind="stream"))
+        assert await commands.state(replace(asked, serials=[(1 << 20) + 1])) == MessageStates(
+            ["dead"]
+        )
 
     if lives == 2:
         run(tmp_path, Rows(), first)
@@ -470,14 +469,14 @@ def test_before_a_purge_what_is_outgoing_counts_as_received(
     class Link:
         is_up = True
 
-        async def ask(self, command: dict[str, str], *, seconds: float) -> dict[str, Any]:
-            happened.append(command["op"])
+        async def ask(self, command: Any, kind: type[Any], *, seconds: float) -> ForwardingHeld:
+            happened.append(SENDER_COMMANDS.name_of(command))
             if not answers:
                 raise ApiError(503, "sender-unavailable", "the sender process is away")
-            return {"forwarded": ["e", 5]}
+            return ForwardingHeld(("e", 5))
 
-        def tell(self, command: dict[str, str]) -> bool:
-            happened.append(command["op"])
+        def tell(self, command: Any) -> bool:
+            happened.append(SENDER_COMMANDS.name_of(command))
             return True
 
     async def forwarded(epoch: str, to: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.sender.crossing import Operate
 from srmp_spark.queue_manager.sender.operations import operate
 
 
@@ -20,7 +21,7 @@ def test_who_drops_again_is_told_that_nothing_is_there_when_that_is_stored() -> 
             sender=SimpleNamespace(get=lambda *key: None), written=stored.wait
         )
         clock: Any = None
-        command = {"op": "operate", "action": "drop", "destination": "http://peer.example/msmq/q"}
+        command = Operate("drop", "http://peer.example/msmq/q")
         again = asyncio.ensure_future(operate(dispatcher, clock, command))
         await asyncio.sleep(0.02)
         assert not again.done()

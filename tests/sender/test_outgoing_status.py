@@ -15,10 +15,16 @@ from srmp_spark.errors import ApiError
 from srmp_spark.names import LocalHosts
 from srmp_spark.queue_manager.configuration.config import load
 from srmp_spark.queue_manager.sender import link as link_module
+from srmp_spark.queue_manager.sender.crossing import (
+    GetStatus,
+    RowsForwarded,
+    SenderCommand,
+    SenderStatus,
+)
 from srmp_spark.queue_manager.sender.link import Outgoing, OutgoingEvents
 from srmp_spark.store.directory import DataDirectory
 
-FORWARDED = {"event": "forwarded", "epoch": "e", "to": 11}
+FORWARDED = RowsForwarded("e", 11)
 
 
 class Child:
@@ -30,12 +36,14 @@ class Child:
         self.is_away = False
         self.meanwhile: Callable[[], None] = lambda: None
 
-    async def ask_long(self, command: dict[str, Any], *, seconds: float) -> dict[str, Any]:
-        assert command == {"op": "status"}
+    async def ask_long(
+        self, command: SenderCommand, kind: type[SenderStatus], *, seconds: float
+    ) -> SenderStatus:
+        assert command == GetStatus()
         self.asked += 1
         if self.is_away:
             raise ApiError(503, "sender-unavailable", "the sender process is being restarted")
-        found = {"outgoing": [{"queued": self.queued}], "set_aside": [], "dead_letters": {}}
+        found = SenderStatus([{"queued": self.queued}], [], {})
         self.meanwhile()
         return found
 

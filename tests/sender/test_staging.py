@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import io
-import json
 import socket
 import threading
 import time
@@ -20,6 +19,7 @@ from srmp_spark.queue_manager.api import outbox as outbox_api
 from srmp_spark.queue_manager.api.outbox import OutboxApi
 from srmp_spark.queue_manager.api.stage_turns import StageTurn
 from srmp_spark.queue_manager.sender.commands import Commands
+from srmp_spark.queue_manager.sender.crossing import AddStage, StageAdded
 from srmp_spark.srmp.sending.outgoing_room import OutgoingRoom
 from srmp_spark.store.outbox.staging.stages import Staged
 
@@ -128,7 +128,7 @@ def test_a_stage_is_judged_beside_the_outbox(tmp_path: Path) -> None:
             found.set_result(job())
             return found
 
-    async def run() -> dict[str, Any]:
+    async def run() -> StageAdded:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             outbox, clock = SimpleNamespace(stages=Stages()), SimpleNamespace(utc=lambda: 1)
@@ -141,9 +141,7 @@ def test_a_stage_is_judged_beside_the_outbox(tmp_path: Path) -> None:
                 cast("Any", clock),
             )
             found._readers = cast("Any", Readers())
-            return await found._stage(
-                {"application": "a", "batch": "b", "partition": 0, "attempt": "0", "file": "f"}
-            )
+            return await found._stage(AddStage("a", "b", 0, "0", "f"))
 
-    assert json.loads(json.dumps(asyncio.run(run()))) == {"stage": "s", "rows": 3}
+    assert asyncio.run(run()) == StageAdded("s", 3, None)
     assert names["check"].startswith("check")

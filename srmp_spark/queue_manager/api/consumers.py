@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError
 from srmp_spark.interface import DEFAULT_CONSUMER
@@ -154,7 +155,7 @@ class ConsumersApi:
         return Response.json({})
 
 
-def _marks(consumer: Consumer, after: int) -> dict[str, Any]:
+def _marks(consumer: Consumer, after: int) -> dict[str, object]:
     """Return the marks of a consumer as the fields ``received``, ``ahead`` and ``ahead_after``.
 
     ``received`` is the sequence up to which (included) all rows are received. ``ahead`` lists the
@@ -186,7 +187,7 @@ def _check_not_ours(queue: Queue, consumer: str) -> None:
         raise ApiError(400, "reserved-queue", message, hint)
 
 
-def _sequences(body: dict[str, Any]) -> list[int] | None:
+def _sequences(body: Mapping[str, object]) -> list[int] | None:
     value = body.get("sequences")
     if value is None:
         return None
@@ -199,14 +200,14 @@ def _sequences(body: dict[str, Any]) -> list[int] | None:
     return value
 
 
-def _true_or_false(body: dict[str, Any], name: str) -> bool:
+def _true_or_false(body: Mapping[str, object], name: str) -> bool:
     value = body.get(name, False)
     if not isinstance(value, bool):
         raise usage(f"{name} is true or false")
     return value
 
 
-def _reason(body: dict[str, Any], consumer: str) -> Reason:
+def _reason(body: Mapping[str, object], consumer: str) -> Reason:
     rejected = _true_or_false(body, "rejected")
     if rejected and consumer != DEFAULT_CONSUMER:
         raise usage(

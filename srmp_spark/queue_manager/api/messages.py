@@ -14,7 +14,8 @@ of the loop by milliseconds only.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from srmp_spark.errors import ApiError, LocalProtocolError, RemoteProtocolError
@@ -80,7 +81,7 @@ _FIELDS = frozenset(
 _BOUNDARY = "MSMQ - SOAP boundary, 1"
 
 
-async def _binary(fields: dict[str, Any], name: str, work: Work) -> bytes | None:
+async def _binary(fields: Mapping[str, object], name: str, work: Work) -> bytes | None:
     text = field_text(fields, name)
     if text is None:
         return None
@@ -282,13 +283,13 @@ class MessagesApi:
                 await work.turn()
         return Response(body=b"[%b]\n" % b",".join(parts))
 
-    def _answer(self, message: Message, stored_in: str) -> dict[str, Any]:
+    def _answer(self, message: Message, stored_in: str) -> dict[str, object]:
         if stored_in == FORWARD_QUEUE:
             # A redirection leads the message to another host. The message is stored, and not
             # delivered yet.
             manager = self._manager
             to = manager.config.forwarding.forward_to(message.destination, manager.hosts)
-            found: dict[str, Any] = {
+            found: dict[str, object] = {
                 "destination": to,
                 "stream_id": None,
                 "stream_sequence": None,

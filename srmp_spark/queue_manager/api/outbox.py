@@ -23,6 +23,15 @@ from srmp_spark.errors import ApiError
 from srmp_spark.private_files import FOLDER_MODE, create_private
 from srmp_spark.queue_manager.api.port_side.http import Request, Response, usage
 from srmp_spark.queue_manager.api.stage_turns import StageTurn, StageTurns
+from srmp_spark.queue_manager.sender.crossing import (
+    AddStage,
+    BatchResult,
+    CommitBatch,
+    DeleteStages,
+    FindBatchResult,
+    StageAdded,
+    StagesDeleted,
+)
 from srmp_spark.queue_manager.sender.link import COMMIT_SECONDS, STAGE_SECONDS
 from srmp_spark.store.database.durable import sync_directory
 from srmp_spark.store.outbox.errors import FAIL, ON_CONFLICT
@@ -68,15 +77,13 @@ class OutboxApi:
         self._manager.gate.check()
         async with self._turns.turn(request.caller) as turn:
             name = await self._receive(request, turn)
-        command = {
-            "op": "stage",
-            "application": application,
-            "batch": batch,
-            "partition": partition,
-            "attempt": attempt,
-            "file": name,
-        }
-        return Response.json(await self._manager.outgoing.ask(command, seconds=STAGE_SECONDS))
+        added = await self._manager.outgoing.ask(
+            AddStage(application, batch, partition, attempt, name),
+            StageAdded,
+            seconds=STAGE_SECONDS,
+        )
+        warning = {} if added.warning is None else {"warning": added.warning}
+        return Response.json({"stage": added.stage, "rows": added.rows} | warning)
 
     async def _receive(self, request: Request, turn: StageTurn) -> str:
         """Write the body to a file in the folder of stages, sync it, and return the file's name.
@@ -144,16 +151,10 @@ class OutboxApi:
         allow_loop = body.get("allow_loop", False)
         if not isinstance(allow_loop, bool):
             raise usage("allow_loop is true or false")
-        command = {
-            "op": "commit",
-            "application": application,
-            "batch": batch,
-            "stages": stages,
-            "on_conflict": on_conflict,
-            "allow_loop": allow_loop,
-            "token": request.caller,
-        }
-        answer = await self._manager.outgoing.ask(command, seconds=COMMIT_SECONDS)
+        command = CommitBatch(application, batch, stages, on_conflict, allow_loop, request.caller)
+        answer = _counts(
+            await self._manager.outgoing.ask(command, BatchResult, seconds=COMMIT_SECONDS)
+        )
         for result, rows in answer.items():
             self._manager.metrics.sink_rows[result,] += rows
         return Response.json(answer)
@@ -165,8 +166,8 @@ class OutboxApi:
         process does not answer.
         """
         application, batch = _names(request)
-        command = {"op": "result", "application": application, "batch": batch}
-        return Response.json(await self._manager.outgoing.ask(command))
+        command = FindBatchResult(application, batch)
+        return Response.json(_counts(await self._manager.outgoing.ask(command, BatchResult)))
 
     async def delete(self, request: Request) -> Response:
         """Answer ``DELETE``: delete the stages of this batch that were not committed.
@@ -175,8 +176,18 @@ class OutboxApi:
         answer.
         """
         application, batch = _names(request)
-        command = {"op": "delete", "application": application, "batch": batch}
-        return Response.json(await self._manager.outgoing.ask(command))
+        command = DeleteStages(application, batch)
+        found = await self._manager.outgoing.ask(command, StagesDeleted)
+        return Response.json({"deleted": found.deleted})
+
+
+def _counts(result: BatchResult) -> dict[str, int]:
+    """Return the number of rows by result, as the API answers it.
+
+    Without conflicts the answer is that of the first release, which callers may compare as a whole.
+    """
+    conflicts = {"conflicts": result.conflicts} if result.conflicts else {}
+    return {"new": result.new, "known": result.known} | conflicts
 
 
 def _in_thread(

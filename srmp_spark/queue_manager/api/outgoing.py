@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from srmp_spark.queue_manager.api.port_side.http import (
@@ -16,7 +17,14 @@ from srmp_spark.queue_manager.api.port_side.http import (
     usage,
 )
 from srmp_spark.queue_manager.api.port_side.json_items import json_item_texts
-from srmp_spark.queue_manager.child.packets import LongList
+from srmp_spark.queue_manager.child.encoding import ItemTexts
+from srmp_spark.queue_manager.sender.crossing import (
+    FindStates,
+    MessageStates,
+    Operate,
+    Operated,
+    SendMessages,
+)
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
@@ -47,7 +55,7 @@ class OutgoingApi:
         """
         pieces = await request.pieces(REQUEST_BODY_MAX)
         self._manager.gate.check()
-        messages: list[bytes] = []
+        messages = ItemTexts()
         async with self._manager.slices.work() as work:
             async for text in json_item_texts(pieces, work):
                 if len(messages) == MESSAGES_MAX:
@@ -55,8 +63,8 @@ class OutgoingApi:
                 messages.append(text)
         if not messages:
             raise usage(f"1 to {MESSAGES_MAX} messages")
-        command = {"op": "send", "token": request.caller}
-        answers = await self._manager.outgoing.ask_for_list(command, LongList("messages", messages))
+        command = SendMessages(request.caller, messages)
+        answers = await self._manager.outgoing.ask_for_text(command)
         return Response(body=answers + b"\n")
 
     async def states(self, request: Request) -> Response:
@@ -79,14 +87,14 @@ class OutgoingApi:
         wait = body.get("wait", 0)
         if not isinstance(wait, int | float) or isinstance(wait, bool) or not wait >= 0:
             raise usage("wait is a number of seconds")
-        command = {
-            "op": "state",
-            "destination": field_text(body, "destination") or "",
-            "kind": field_text(body, "kind") or "stream",
-            "serials": serials,
-            "wait": wait,
-        }
-        return Response.json(await self._manager.outgoing.ask_long(command))
+        command = FindStates(
+            field_text(body, "destination") or "",
+            field_text(body, "kind") or "stream",
+            serials,
+            wait,
+        )
+        found = await self._manager.outgoing.ask_long(command, MessageStates)
+        return Response.json({"states": found.states})
 
     async def decide(self, request: Request) -> Response:
         """Answer ``POST outgoing/{destination}/{action}?stream=ID``: decide what is sent.
@@ -97,10 +105,9 @@ class OutgoingApi:
         stored. ``stream`` names the stream that the caller saw. Raises a 409 if another one is live
         now. Raises a 404 if nothing is known of the destination.
         """
-        command = {
-            "op": "operate",
-            "action": request.path.rpartition("/")[2],
-            "destination": request.parameters["destination"],
-            "stream": request.text("stream"),
-        }
-        return Response.json(await self._manager.outgoing.ask(command))
+        command = Operate(
+            request.path.rpartition("/")[2],
+            request.parameters["destination"],
+            request.text("stream"),
+        )
+        return Response.json(asdict(await self._manager.outgoing.ask(command, Operated)))

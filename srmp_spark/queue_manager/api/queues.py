@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError
 from srmp_spark.names import FORWARD_QUEUE, canonical_queue_name
@@ -121,7 +122,7 @@ class QueuesApi:
         return Response.json({"queue": queue.name, "paused": paused})
 
 
-def _setting(body: dict[str, Any], name: str) -> bool | None:
+def _setting(body: Mapping[str, object], name: str) -> bool | None:
     value = body.get(name)
     if value is not None and not isinstance(value, bool):
         raise usage(f"{name} is true or false")

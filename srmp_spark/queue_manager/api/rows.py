@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError
 from srmp_spark.interface import (
@@ -24,6 +25,15 @@ from srmp_spark.queue_manager.api.port_side.connection import Connection
 from srmp_spark.queue_manager.api.port_side.http import Request, Response, usage
 from srmp_spark.queue_manager.child.link import DirectAnswer, ReadRefusedError
 from srmp_spark.queue_manager.queues.catalogue import EpochSpan, Queue
+from srmp_spark.queue_manager.reader.crossing import (
+    BatchEnd,
+    CountHoles,
+    FindBatchEnd,
+    FindFirstSince,
+    FirstRowSince,
+    HoleCount,
+    ReadRows,
+)
 from srmp_spark.queue_manager.reader.link import DAMAGED
 from srmp_spark.rows.columns import KINDS, NAMES
 
@@ -79,17 +89,11 @@ class RowsApi:
             after = _after(queue, span, after)
         last = span.end if max_rows is None else min(span.end, queue.behind_hole(after) + max_rows)
         if max_bytes is not None and last > after:
-            command = {
-                "op": "end",
-                "caller": request.caller,
-                "queue": queue.log_name,
-                "epoch": span.epoch,
-                "after": after,
-                "to": last,
-                "max_bytes": max_bytes,
-            }
-            last = (await self._manager.reader.ask(command))["last"]
-        answer: dict[str, Any] = {
+            command = FindBatchEnd(
+                request.caller, queue.log_name, span.epoch, after, last, max_bytes
+            )
+            last = (await self._manager.reader.ask(command, BatchEnd)).last
+        answer: dict[str, object] = {
             "epoch": span.epoch,
             "first": span.first,
             "last": last,
@@ -107,14 +111,14 @@ class RowsApi:
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(request.text("epoch"))
-        command = {
-            "op": "holes",
-            "caller": request.caller,
-            "queue": queue.log_name,
-            "after": request.required_integer("after"),
-            "to": request.required_integer("to"),
-        }
-        return Response.json({"epoch": span.epoch, **await self._manager.reader.ask(command)})
+        command = CountHoles(
+            request.caller,
+            queue.log_name,
+            request.required_integer("after"),
+            request.required_integer("to"),
+        )
+        found = await self._manager.reader.ask(command, HoleCount)
+        return Response.json({"epoch": span.epoch, "count": found.count})
 
     async def first(self, request: Request) -> Response:
         """Answer ``GET first?epoch&since&after``: the first row that arrived at or after ``since``.
@@ -126,15 +130,15 @@ class RowsApi:
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(request.text("epoch"))
-        command = {
-            "op": "first-since",
-            "caller": request.caller,
-            "queue": queue.log_name,
-            "epoch": span.epoch,
-            "after": request.integer("after") or 0,
-            "since": request.required_integer("since"),
-        }
-        return Response.json({"epoch": span.epoch, **await self._manager.reader.ask(command)})
+        command = FindFirstSince(
+            request.caller,
+            queue.log_name,
+            span.epoch,
+            request.integer("after") or 0,
+            request.required_integer("since"),
+        )
+        found = await self._manager.reader.ask(command, FirstRowSince)
+        return Response.json({"epoch": span.epoch} | asdict(found))
 
     async def rows(self, request: Request) -> Response:
         """Answer ``GET rows``: the rows of (after, to] as an Arrow stream, or as a dense stream.
@@ -174,19 +178,18 @@ class RowsApi:
                 content_type=DENSE_STREAM if dense else ARROW_STREAM,
                 headers=((QUEUE_MANAGER_HEADER, ours),),
             )
-        command = {
-            "op": "rows",
-            "caller": request.caller,
-            "queue": queue.log_name,
-            "shown": queue.name,
-            "epoch": span.epoch,
-            "after": after,
-            "to": to,
-            "envelope": envelope in ("1", "true"),
-            "columns": columns,
-            "dense": dense,
-            "direct": dense and request.connection is not None,
-        }
+        command = ReadRows(
+            request.caller,
+            queue.log_name,
+            queue.name,
+            span.epoch,
+            after,
+            to,
+            envelope=envelope in ("1", "true"),
+            columns=columns,
+            dense=dense,
+            direct=dense and request.connection is not None,
+        )
         try:
             if dense and request.connection is not None:
                 answer = await self._manager.reader.open_direct(command)
@@ -195,7 +198,7 @@ class RowsApi:
                     headers=((QUEUE_MANAGER_HEADER, ours),),
                     direct=partial(self._lent, queue, after, to, answer, request.connection),
                 )
-            _, pieces = await self._manager.reader.open(command)
+            pieces = await self._manager.reader.open(command)
         except ApiError as error:
             self._note_damage(queue, after, to, error)
             raise

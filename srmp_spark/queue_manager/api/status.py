@@ -24,6 +24,7 @@ from srmp_spark.srmp.receiving.stream_name import StreamName, shown_queue
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.queues.catalogue import Queue
     from srmp_spark.queue_manager.queues.remote_queues import RemoteQueues
+    from srmp_spark.queue_manager.sender.crossing import OutgoingEntry
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.queue_manager.slices import Work
     from srmp_spark.srmp.receiving.incoming_streams import IncomingStream
@@ -62,7 +63,7 @@ def state_lag_seconds(manager: QueueManager) -> float:
     return max(0.0, manager.clock.utc() / 1e6 - lag.as_of)
 
 
-def state_failed(manager: QueueManager) -> dict[str, Any] | None:
+def state_failed(manager: QueueManager) -> dict[str, object] | None:
     """Return the failure that stops the Delta state, as a dictionary for JSON, or ``None``.
 
     It names the publisher (``of``), the reason, the remedy, whether the publisher has ended, and
@@ -89,7 +90,7 @@ def oldest_waiting_seconds(queue: Queue, utc: int) -> float | None:
     return None if oldest is None else max(0.0, (utc - oldest) / 1e6)
 
 
-def queue_status(queue: Queue, manager: QueueManager) -> dict[str, Any]:
+def queue_status(queue: Queue, manager: QueueManager) -> dict[str, object]:
     """Return the entry of one queue in ``queues`` of ``status``, with journal and subqueues."""
     now = manager.clock.monotonic()
     first = queue.trimmed_to + 1
@@ -124,13 +125,14 @@ def queue_status(queue: Queue, manager: QueueManager) -> dict[str, Any]:
     }
 
 
-def outgoing_status(entry: dict[str, Any]) -> dict[str, Any]:
+def outgoing_status(entry: OutgoingEntry) -> dict[str, object]:
     """Return one entry of ``outgoing`` in ``status``, with times as RFC 3339.
 
     ``entry`` is the entry that the sender process reported, with times in microseconds.
     """
-    shown = entry | {
-        name: rfc3339(entry[name]) for name in ("last_acknowledged_at", "next_attempt_at")
+    shown = dict[str, object](entry) | {
+        "last_acknowledged_at": rfc3339(entry["last_acknowledged_at"]),
+        "next_attempt_at": rfc3339(entry["next_attempt_at"]),
     }
     info = entry.get("transfer_info")
     if info is not None:
@@ -193,7 +195,7 @@ async def streams_seen(
         await work.turn()
 
 
-def stream_status(stream: IncomingStream) -> dict[str, Any]:
+def stream_status(stream: IncomingStream) -> dict[str, object]:
     """Return one entry of ``incoming_streams`` in ``status``, for ``stream``."""
     return {
         "queue": shown_queue(stream.queue),
@@ -272,7 +274,7 @@ def transports_shown(
     }
 
 
-def blocked_urls(manager: QueueManager) -> list[dict[str, Any]]:
+def blocked_urls(manager: QueueManager) -> list[dict[str, object]]:
     """Return the hosts to which receipts were not sent, because no ``--allow-url`` names them.
 
     Each entry has the number of receipts, and patterns that would allow the host.

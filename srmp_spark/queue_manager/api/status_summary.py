@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from heapq import nlargest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from srmp_spark.queue_manager.api.port_side.sliced_json import parts_of
 from srmp_spark.queue_manager.api.status import (
@@ -19,9 +19,14 @@ from srmp_spark.queue_manager.api.status import (
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.queues.catalogue import Queue
+    from srmp_spark.queue_manager.sender.crossing import OutgoingEntry
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.queue_manager.slices import Work
+    from srmp_spark.srmp.receiving.incoming_streams import IncomingStream
 
+_Summed = Literal["queued", "awaiting_stream_receipt", "awaiting_final_stream_receipt", "in_doubt"]
+_SUMMED: tuple[_Summed, ...] = get_args(_Summed)
+"""Fields of the entries of ``outgoing`` whose sums are shown."""
 SUMMARY_SHOWN = 20
 """Most entries of each list: as many as fit on a screen."""
 
@@ -56,7 +61,7 @@ async def summary(
         totals["count"] += sum(queue.listed for queue in seen)
         shown = nlargest(SUMMARY_SHOWN, shown + seen, key=lambda queue: _trouble(queue, quota))
         await work.turn()
-    gaps: list[Any] = []
+    gaps: list[IncomingStream] = []
     streams: Counter[str] = Counter()
     async for each in streams_seen(manager, sees, work):
         streams["count"] += len(each)
@@ -103,7 +108,7 @@ def _trouble(queue: Queue, quota: int | None) -> tuple[bool, bool, bool, int]:
 
 
 async def finish_summary(
-    answer: dict[str, Any], outgoing: list[dict[str, Any]], work: Work
+    answer: dict[str, Any], outgoing: list[OutgoingEntry], work: Work
 ) -> dict[str, Any]:
     """Count the other lists of ``answer``, and reduce them to entries that need attention.
 
@@ -114,17 +119,12 @@ async def finish_summary(
     """
     sums: Counter[str] = Counter()
     states: Counter[str] = Counter()
-    troubled: list[dict[str, Any]] = []
+    troubled: list[OutgoingEntry] = []
     for part in parts_of(outgoing):
         for entry in part:
             states[entry["state"]] += 1
-            for name in (
-                "queued",
-                "awaiting_stream_receipt",
-                "awaiting_final_stream_receipt",
-                "in_doubt",
-            ):
-                sums[name] += entry[name]
+            for summed in _SUMMED:
+                sums[summed] += entry[summed]
         troubled = nlargest(
             SUMMARY_SHOWN, troubled + [each for each in part if _is_troubled(each)], key=_unfinished
         )
@@ -134,15 +134,7 @@ async def finish_summary(
         "incoming_sequences": {"count": len(answer.pop("incoming_sequences"))},
         "outgoing": {
             "count": len(outgoing),
-            **{
-                name: sums[name]
-                for name in (
-                    "queued",
-                    "awaiting_stream_receipt",
-                    "awaiting_final_stream_receipt",
-                    "in_doubt",
-                )
-            },
+            **{str(summed): sums[summed] for summed in _SUMMED},
             "states": dict(sorted(states.items())),
         },
         "blocked_urls": {"count": len(answer["blocked_urls"])},
@@ -161,7 +153,7 @@ async def finish_summary(
     return answer
 
 
-def _is_troubled(entry: dict[str, Any]) -> bool:
+def _is_troubled(entry: OutgoingEntry) -> bool:
     return bool(
         entry.get("damaged")
         or entry["last_error"]
@@ -170,7 +162,7 @@ def _is_troubled(entry: dict[str, Any]) -> bool:
     )
 
 
-def _unfinished(entry: dict[str, Any]) -> tuple[bool, int]:
+def _unfinished(entry: OutgoingEntry) -> tuple[bool, int]:
     return bool(entry.get("damaged")), entry["queued"] + entry["awaiting_stream_receipt"] + entry[
         "in_doubt"
     ]

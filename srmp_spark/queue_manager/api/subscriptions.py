@@ -7,7 +7,7 @@ Subscriptions are added and removed while the queue manager runs
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.api.port_side.http import Request, Response, field_text, usage
@@ -59,9 +59,7 @@ class SubscriptionsApi:
                 f"unknown field {sorted(unknown)[0]!r} of a subscription",
                 f"known: {', '.join(_FIELDS)}",
             )
-        entry: dict[str, Any] = {
-            name: text for name in _FIELDS if (text := field_text(body, name)) is not None
-        }
+        entry = {name: text for name in _FIELDS if (text := field_text(body, name)) is not None}
         password = entry.pop(PASSWORD, None)
         # The change is completed even if the caller disconnects.
         found, is_new = await asyncio.shield(self._remote().add(entry, password))

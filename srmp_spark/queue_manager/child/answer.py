@@ -6,7 +6,6 @@ The answer consists of packets that are written into the socket that was receive
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import socket
@@ -14,7 +13,16 @@ import time
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from srmp_spark.queue_manager.child.packets import DATA, END, HEAD, PACKET_MAX, REFUSAL
+from srmp_spark.queue_manager.child.encoding import encode
+from srmp_spark.queue_manager.child.packets import (
+    BEGIN,
+    DATA,
+    END,
+    PACKET_MAX,
+    REFUSAL,
+    WHOLE,
+    Refusal,
+)
 
 STALL_SECONDS = 120.0
 """Longest time for which the caller (the HTTP client) may accept no byte, in seconds.
@@ -59,24 +67,24 @@ class AnswerWriter:
         self._caller: socket.socket | None = None
         self._pending = bytearray()
 
-    def head(self, value: dict[str, Any]) -> None:
-        """Send the head packet of the answer: ``value`` as JSON.
+    def begin(self) -> None:
+        """Send the packet that states that the answer follows as data.
 
-        For some commands it is the whole answer. Raises :class:`OSError` if the other end is closed
-        or accepts nothing.
+        Raises :class:`OSError` if the other end is closed or accepts nothing.
         """
-        self._put(HEAD + json.dumps(value).encode())
+        self._put(BEGIN)
 
-    def whole(self, value: dict[str, Any]) -> None:
-        """Send the whole answer: as its head, or, from PACKET_MAX bytes on, as data packets.
+    def whole(self, value: object) -> None:
+        """Send the whole answer ``value``: as one packet, or, from PACKET_MAX bytes on, as data.
 
-        The main process reads both forms with :meth:`.link.ChildLink.ask_long`.
+        The main process reads both forms with :meth:`.link.ChildLink.ask_long`, and the first form
+        with :meth:`.link.ChildLink.ask`.
         """
-        text = json.dumps(value).encode()
+        text = encode(value)
         if len(text) < PACKET_MAX:
-            self.head(value)
+            self._put(WHOLE + text)
             return
-        self.head({"long": True})
+        self.begin()
         self.write(text)
         self.end()
 
@@ -87,7 +95,7 @@ class AnswerWriter:
         :class:`BrokenPipeError` if the main process closed its end instead, because the caller has
         disconnected. Raises :class:`TimeoutError` if nothing arrives for :attr:`patience` seconds.
         """
-        # The main process first writes the head of the answer, which may wait for the caller.
+        # The main process first writes the head of its HTTP answer, which may wait for the caller.
         self._wait_for(self._connection, select.POLLIN)
         _, descriptors, _, _ = socket.recv_fds(self._connection, 1, 1)
         if not descriptors:
@@ -208,13 +216,8 @@ class AnswerWriter:
         It states why there is no answer, or why the answer breaks off. Message and hint are cut to
         REFUSAL_TEXT_MAX characters each.
         """
-        refusal = {
-            "status": status,
-            "code": code,
-            "message": message[:REFUSAL_TEXT_MAX],
-            "hint": hint[:REFUSAL_TEXT_MAX],
-        }
-        self._put(REFUSAL + json.dumps(refusal).encode())
+        refusal = Refusal(status, code, message[:REFUSAL_TEXT_MAX], hint[:REFUSAL_TEXT_MAX])
+        self._put(REFUSAL + encode(refusal))
 
     def receive(self, size: int) -> bytes:
         """Return the next packet of a long command from the main process, cut to ``size`` bytes.

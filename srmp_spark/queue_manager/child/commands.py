@@ -5,19 +5,18 @@ Each command begins with one packet.
 
 from __future__ import annotations
 
-import json
 import socket
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from srmp_spark.queue_manager.child.answer import AnswerWriter
 from srmp_spark.queue_manager.child.packets import COMMAND_MAX, END_OF_COMMAND, PACKET_MAX
 
 
-class Command(NamedTuple):
+class ReceivedCommand(NamedTuple):
     """One command packet from the main process, and the writer of its answer."""
 
     packet: bytes
-    """The command as JSON, or LONG_COMMAND.
+    """The command as :class:`.Encoding` encodes it, or LONG_COMMAND.
 
     After LONG_COMMAND :func:`read_long_command` reads the rest.
     """
@@ -25,7 +24,7 @@ class Command(NamedTuple):
     """Writes the answer of this command. ``None`` if the main process expects no answer."""
 
 
-def receive_command(control: socket.socket) -> Command | None:
+def receive_command(control: socket.socket) -> ReceivedCommand | None:
     """Receive the next command packet, and return it with the writer of its answer.
 
     Return ``None`` if the main process has closed its end or has ended. Blocks if ``control``
@@ -39,13 +38,13 @@ def receive_command(control: socket.socket) -> Command | None:
         return None
     if not packet:
         return None
-    return Command(
+    return ReceivedCommand(
         packet, AnswerWriter(socket.socket(fileno=descriptors[0])) if descriptors else None
     )
 
 
-def read_long_command(answer: AnswerWriter) -> dict[str, Any]:
-    """Read the packets that follow LONG_COMMAND, parse them and return the command.
+def read_long_command(answer: AnswerWriter) -> bytes:
+    """Read the packets that follow LONG_COMMAND, and return the encoded command.
 
     Blocks until END_OF_COMMAND arrives. Raises :class:`OSError` if the main process closes its end
     before that, or sends nothing for :data:`.answer.STALL_SECONDS`.
@@ -55,5 +54,4 @@ def read_long_command(answer: AnswerWriter) -> dict[str, Any]:
         if not packet:
             raise ConnectionResetError
         text += packet
-    command: dict[str, Any] = json.loads(text)
-    return command
+    return bytes(text)

@@ -8,7 +8,6 @@ are answered 503 meanwhile. :mod:`.packets` defines how the two processes talk.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import socket
@@ -17,21 +16,24 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Generic, TypeVar
 
 from srmp_spark.errors import ApiError
+from srmp_spark.queue_manager.child.encoding import Encoding, decode, encode
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.packets import (
+    BEGIN,
     COMMAND_MAX,
     DATA,
     END,
     END_OF_COMMAND,
-    HEAD,
     LONG_COMMAND,
     PACKET_MAX,
     REFUSAL,
-    LongList,
-    long_command,
+    WHOLE,
+    Refusal,
+    Start,
+    packets_of,
 )
 
 RESTART_SECONDS = (0.2, 1.0, 5.0, 30.0)
@@ -54,11 +56,13 @@ After that the answer counts as cut off.
 
 log = logging.getLogger(__name__)
 
-Event = dict[str, Any]
+_Command = TypeVar("_Command")
+_Event = TypeVar("_Event")
+_Answer = TypeVar("_Answer")
 
 
 class ReadRefusedError(ConnectionResetError):
-    """Raised when the child breaks off an answer after the head packet, and states why.
+    """Raised when the child breaks off an answer that has begun, and states why.
 
     ``refusal`` is the error that the child reported.
     """
@@ -68,25 +72,27 @@ class ReadRefusedError(ConnectionResetError):
         self.refusal = refusal
 
 
-class ChildLink:
+class ChildLink(Generic[_Command, _Event]):
     """Starts one child, keeps the child running, and talks to it.
 
-    A subclass names the child's module.
+    A subclass names the child's module, and the commands and events of the child.
     """
 
     module: str
     """The module that the child runs with ``python -m``. It calls :func:`.process.run_child`."""
     noun: str
     """The name of the child in log lines and error messages."""
+    commands: Encoding[_Command]
+    events: Encoding[_Event]
     environment: Mapping[str, str] = {}
     """Environment variables for the child. A variable that is already set keeps its value."""
     restart_seconds: Sequence[float] = RESTART_SECONDS
 
-    def __init__(self, settings: dict[str, Any], on_event: Callable[[Event], object]) -> None:
+    def __init__(self, settings: object, on_event: Callable[[_Event], object]) -> None:
         """Prepare the link without starting the child.
 
-        ``settings`` are sent to the child as JSON. ``on_event`` is called with each event that the
-        child sends.
+        ``settings`` is a dataclass that the child gets when it starts. ``on_event`` is called with
+        each event that the child sends.
         """
         self._settings = settings
         self._on_event = on_event
@@ -154,12 +160,10 @@ class ChildLink:
         ours.setblocking(False)
         try:
             descriptors = {name: each.fileno() for name, each in self._inherited().items()}
-            settings = json.dumps(
-                self._settings | {"parent": os.getpid(), "descriptors": descriptors}
-            )
+            start = Start(os.getpid(), descriptors, self._settings)
             # A file and not an argument, because every user can see the arguments.
-            with os.fdopen(os.memfd_create("settings"), "w+", encoding="utf-8") as file:
-                file.write(settings)
+            with os.fdopen(os.memfd_create("settings"), "wb+") as file:
+                file.write(encode(start))
                 file.seek(0)
                 # Standard output carries only the ready line of this process.
                 self._process = subprocess.Popen(  # noqa: S603  # this interpreter and a module of srmp-spark
@@ -237,7 +241,7 @@ class ChildLink:
                 control.close()
                 return
             try:
-                self._on_event(json.loads(packet))
+                self._on_event(self.events.decode(packet))
             except Exception:  # A bad event must not cut the link.
                 log.exception("%s.event_failed", self.noun)
 
@@ -265,7 +269,7 @@ class ChildLink:
             theirs.close()
         return ours
 
-    def tell(self, command: dict[str, Any]) -> bool:
+    def tell(self, command: _Command) -> bool:
         """Send a command that has no answer, and return whether it could be sent.
 
         The result is ``False`` if there is no child or the child is overloaded. It says nothing
@@ -276,7 +280,7 @@ class ChildLink:
         if control is None:
             return False
         try:
-            control.send(json.dumps(command).encode())
+            control.send(self.commands.encode(command))
         except OSError:  # The child is overloaded or gone.
             return False
         return True
@@ -289,13 +293,13 @@ class ChildLink:
         except (OSError, asyncio.TimeoutError):
             return b""
 
-    async def _post(self, command: dict[str, Any], extra: LongList | None = None) -> socket.socket:
+    async def _post(self, command: _Command) -> socket.socket:
         """Send a command of any length, and return this process's end of the socket for its answer.
 
-        ``extra`` is a list that belongs to the command. Raises :class:`ApiError` (503) if there is
-        no child, or if the child accepts no packet of a long command for ANSWER_SECONDS.
+        Raises :class:`ApiError` (503) if there is no child, or if the child accepts no packet of a
+        long command for ANSWER_SECONDS.
         """
-        packets = long_command(command, extra)
+        packets = packets_of(self.commands.pieces(command))
         first = next(packets)
         if len(first) < COMMAND_MAX:
             return self._send(first)
@@ -312,11 +316,14 @@ class ChildLink:
             raise
         return answer
 
-    async def ask(self, command: dict[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
-        """Send a command that the child answers with one packet, the head; return the head.
+    async def ask(
+        self, command: _Command, kind: type[_Answer], *, seconds: float | None = None
+    ) -> _Answer:
+        """Send a command that the child answers with one packet, and return the answer.
 
-        ``seconds`` is the longest wait for the answer, by default ANSWER_SECONDS. Raises
-        :class:`ApiError`: the child's refusal, or 503 if the child does not answer.
+        The answer is of the type ``kind``. ``seconds`` is the longest wait for the answer, by
+        default ANSWER_SECONDS. Raises :class:`ApiError`: the child's refusal, or 503 if the child
+        does not answer.
         """
         answer = await self._post(command)
         try:
@@ -329,90 +336,69 @@ class ChildLink:
             packet = b""
         finally:
             answer.close()
-        return self._head(packet)
+        self._check_answered(packet, WHOLE)
+        return decode(packet[1:], kind)
 
-    async def ask_long(self, command: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+    async def ask_long(self, command: _Command, kind: type[_Answer], *, seconds: float) -> _Answer:
         """Send a command that the child answers at any length, and return the answer.
 
         The child writes the answer with :meth:`.AnswerWriter.whole`. ``seconds`` is the longest
         wait for the whole answer. Raises as :meth:`ask`, and :class:`ConnectionResetError` if the
         answer is cut off after its head.
         """
-        try:
-            return await asyncio.wait_for(self._ask_long(command), seconds)
-        except asyncio.TimeoutError:
-            raise self._unavailable("does not answer") from None
+        return decode(await self.ask_for_text(command, seconds=seconds), kind)
 
-    async def ask_for_list(
-        self, command: dict[str, Any], extra: LongList, *, seconds: float
-    ) -> bytes:
-        """Send a command with the list ``extra``, and return the answer's list of the same name.
+    async def ask_for_text(self, command: _Command, *, seconds: float) -> bytes:
+        """Send a command that the child answers at any length, and return the answer as JSON text.
 
-        The list is returned as JSON text, which the main process does not parse. ``seconds`` is the
-        longest wait for the whole answer. Raises as :meth:`ask_long`, and :class:`ValueError` if a
-        long answer has no such list.
+        The main process does not parse the answer. Raises as :meth:`ask_long`.
         """
         try:
-            return await asyncio.wait_for(self._ask_for_list(command, extra), seconds)
+            return await asyncio.wait_for(self._text(command), seconds)
         except asyncio.TimeoutError:
             raise self._unavailable("does not answer") from None
 
-    async def _ask_for_list(self, command: dict[str, Any], extra: LongList) -> bytes:
-        head, pieces = await self.open(command, extra)
-        if "long" not in head:
-            await pieces.aclose()
-            return json.dumps(head[extra.name], separators=(",", ":")).encode()
-        text = b"".join([piece async for piece in pieces])
-        begin = b'{"%b": ' % extra.name.encode()
-        if not text.startswith(begin):
-            raise ValueError(
-                f"the {self.noun} process answers {text[:40]!r}, no list of {extra.name}"
-            )
-        return text[len(begin) : -1]
+    async def _text(self, command: _Command) -> bytes:
+        answer = await self._post(command)
+        try:
+            packet = await self._packet(answer)
+            self._check_answered(packet, WHOLE, BEGIN)
+        except BaseException:
+            answer.close()
+            raise
+        if packet[:1] == WHOLE:
+            answer.close()
+            return packet[1:]
+        return b"".join([piece async for piece in self._pieces(answer)])
 
-    async def _ask_long(self, command: dict[str, Any]) -> dict[str, Any]:
-        head, pieces = await self.open(command)
-        if "long" not in head:
-            await pieces.aclose()
-            return head
-        text = b"".join([piece async for piece in pieces])
-        answer: dict[str, Any] = json.loads(text)
-        return answer
-
-    async def open(
-        self, command: dict[str, Any], extra: LongList | None = None
-    ) -> tuple[dict[str, Any], AsyncGenerator[bytes, None]]:
-        """Send a command that the child answers with a head and data; return both.
+    async def open(self, command: _Command) -> AsyncGenerator[bytes, None]:
+        """Send a command that the child answers with data, and return the data when it begins.
 
         The data is an iterator of byte strings. It raises :class:`ConnectionResetError` if the
         answer is cut off: :class:`ReadRefusedError` if the child gave a reason. Close the iterator
-        to abandon the answer.
-
-        ``extra`` is a list that belongs to the command. Raises :class:`ApiError`: the child's
-        refusal, or 503 if the child does not answer.
+        to abandon the answer. Raises :class:`ApiError`: the child's refusal, or 503 if the child
+        does not answer.
         """
-        answer = await self._post(command, extra)
-        try:
-            head = self._head(await self._packet(answer))
-        except BaseException:
-            answer.close()
-            raise
-        return head, self._pieces(answer)
+        return self._pieces(await self._begun(command))
 
-    async def open_direct(self, command: dict[str, Any]) -> DirectAnswer:
+    async def open_direct(self, command: _Command) -> DirectAnswer:
         """Send a command whose data the child will write into the connection of the HTTP client.
 
-        Return the answer after its head was received. It waits for the client's connection
+        Return the answer when its data begins. It waits for the client's connection
         (:meth:`DirectAnswer.write_to`). Raises :class:`ApiError`: the child's refusal, or 503 if
         the child does not answer.
         """
+        return DirectAnswer(await self._begun(command), self.noun)
+
+    async def _begun(self, command: _Command) -> socket.socket:
+        """Send a command, and return the socket of its answer after the answer has begun."""
         answer = await self._post(command)
         try:
-            self._head(await self._packet(answer))
+            self._check_answered(await self._packet(answer), BEGIN)
         except BaseException:
             answer.close()
             raise
-        return DirectAnswer(answer, self.noun)
+        return answer
 
     async def _pieces(self, answer: socket.socket) -> AsyncGenerator[bytes, None]:
         try:
@@ -430,14 +416,12 @@ class ChildLink:
         finally:
             answer.close()
 
-    def _head(self, packet: bytes) -> dict[str, Any]:
-        kind, text = packet[:1], packet[1:]
-        if kind == HEAD:
-            head: dict[str, Any] = json.loads(text)
-            return head
-        if kind == REFUSAL:
-            raise _refusal(text)
-        raise self._unavailable("went away")
+    def _check_answered(self, packet: bytes, *kinds: bytes) -> None:
+        """Raise :class:`ApiError` unless the first packet of an answer is one of ``kinds``."""
+        if packet[:1] == REFUSAL:
+            raise _refusal(packet[1:])
+        if packet[:1] not in kinds:
+            raise self._unavailable("went away")
 
     def _unavailable(self, what: str) -> ApiError:
         message = f"the {self.noun} process {what}"
@@ -447,7 +431,7 @@ class ChildLink:
 
 
 class DirectAnswer:
-    """An answer of which the child has sent the head packet, and no data yet.
+    """An answer that the child has begun, without any data yet.
 
     Close it when done.
     """
@@ -485,11 +469,7 @@ def _cut_off(noun: str) -> ConnectionResetError:
 
 
 def _refusal(text: bytes) -> ApiError:
-    refusal = json.loads(text)
+    refusal = decode(text, Refusal)
     return ApiError(
-        refusal["status"],
-        refusal["code"],
-        refusal["message"],
-        refusal.get("hint", ""),
-        "INTERFACE.md section 3",
+        refusal.status, refusal.code, refusal.message, refusal.hint, "INTERFACE.md section 3"
     )

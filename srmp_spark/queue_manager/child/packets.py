@@ -1,16 +1,16 @@
 """Define how the main process and a child talk.
 
-Main process and child share one Unix socket for commands, which are JSON in packets. The main
-process creates a new socket pair for each command and sends one end of it with the command
-(``send_fds``). The child writes its answer into that end, in packets:
+Main process and child share one Unix socket for commands, which are JSON (:mod:`.encoding`) in
+packets. The main process creates a new socket pair for each command and sends one end of it with
+the command (``send_fds``). The child writes its answer into that end, in packets:
 
-    H {"…"}   the answer's head: JSON, for some commands all of it;
-              {"long": true}: all of it follows as data
+    H …       the whole answer, as JSON
+    B         the answer begins, and follows as data: rows, or JSON that is too long for one packet
     D …       data
     E         the end; without it the answer was cut off
-    X {"status", "code", "message", "hint"}   a refusal, before or after data
+    X …       a refusal (:class:`Refusal`), instead of the answer or within its data
 
-Data need not pass through this socket: after the head the child may receive the caller's own
+Data need not pass through this socket: after ``B`` the child may receive the caller's own
 connection in the same way, and write into that. Then only the end, or a refusal, is sent back
 (:meth:`.link.ChildLink.open_direct`). A command without an answer has no socket. The child may also
 send events, which are JSON in packets too.
@@ -20,9 +20,9 @@ The sockets keep the boundaries of packets, so no further framing is needed.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 PACKET_MAX = 128 * 1024
 """Most bytes of one packet.
@@ -42,41 +42,54 @@ END_OF_COMMAND = b"\n"
 No JSON that the main process writes is equal to either of them.
 """
 
-HEAD = b"H"
+WHOLE = b"H"
+BEGIN = b"B"
 DATA = b"D"
 END = b"E"
 REFUSAL = b"X"
-"""First bytes of the packets of an answer: HEAD, DATA, END and REFUSAL each name one kind."""
+"""First bytes of the packets of an answer: WHOLE, BEGIN, DATA, END and REFUSAL each name one kind.
+"""
+
+_Settings = TypeVar("_Settings")
 
 
-class LongList(NamedTuple):
-    """A list that is sent as the field ``name`` of a command. Its items are JSON texts already."""
+@dataclass(frozen=True, slots=True)
+class Start(Generic[_Settings]):
+    """The input of a child that starts."""
 
-    name: str
-    items: list[bytes]
+    parent: int
+    """Process id of the main process."""
+    descriptors: dict[str, int]
+    """File descriptors of the sockets that the child inherits, by name."""
+    settings: _Settings
+    """The settings of this kind of child."""
 
 
-def long_command(command: dict[str, Any], extra: LongList | None) -> Iterator[bytes]:
-    """Yield the JSON of a command in packets of at most PACKET_MAX bytes.
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The reason why a child does not answer a command, or why its answer breaks off.
 
-    ``extra`` is a list that becomes a field of the command. Neither LONG_COMMAND nor END_OF_COMMAND
-    is yielded. Items are copied packet by packet, because a command of 64 MiB as one text would
-    block the loop for tens of milliseconds.
+    The fields are those of :class:`.ApiError`.
     """
-    begin = json.dumps(command).encode()
-    parts = [begin]
-    if extra is not None:
-        comma = b", " if command else b""
-        parts = [b"%b%b%b: [" % (begin[:-1], comma, json.dumps(extra.name).encode())]
-        for n, item in enumerate(extra.items):
-            parts += (b",", item) if n else (item,)
-        parts.append(b"]}")
+
+    status: int
+    code: str
+    message: str
+    hint: str
+
+
+def packets_of(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the bytes of a command, in packets of at most PACKET_MAX bytes.
+
+    Neither LONG_COMMAND nor END_OF_COMMAND is yielded. Pieces are copied packet by packet, because
+    a command of 64 MiB as one text would block the loop for tens of milliseconds.
+    """
     packet = bytearray()
-    for part in parts:
+    for piece in pieces:
         at = 0
-        while at < len(part):
-            taken = min(PACKET_MAX - len(packet), len(part) - at)
-            packet += memoryview(part)[at : at + taken]
+        while at < len(piece):
+            taken = min(PACKET_MAX - len(packet), len(piece) - at)
+            packet += memoryview(piece)[at : at + taken]
             at += taken
             if len(packet) == PACKET_MAX:
                 yield bytes(packet)

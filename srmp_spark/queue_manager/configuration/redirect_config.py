@@ -99,7 +99,7 @@ def parse_receipt_urls(where: str, value: Any) -> ReceiptUrls:  # noqa: ANN401  
     return ReceiptUrls(tuple(urls))
 
 
-def _entries(where: str, name: str, entries: object) -> list[tuple[str, dict[str, Any]]]:
+def _entries(where: str, name: str, entries: object) -> list[tuple[str, dict[str, object]]]:
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ConfigurationError(f"{where} is a list of tables: write [[{name}]]")
     if len(entries) > RULES_MAX:
@@ -107,7 +107,7 @@ def _entries(where: str, name: str, entries: object) -> list[tuple[str, dict[str
     return [(f"{where}, number {number}", entry) for number, entry in enumerate(entries, 1)]
 
 
-def _check_keys(entry: Mapping[str, Any], known: set[str], needed: set[str], place: str) -> None:
+def _check_keys(entry: Mapping[str, object], known: set[str], needed: set[str], place: str) -> None:
     for key in entry:
         if key not in known:
             raise ConfigurationError(
@@ -117,7 +117,7 @@ def _check_keys(entry: Mapping[str, Any], known: set[str], needed: set[str], pla
         raise ConfigurationError(f"{place}: {key} is missing")
 
 
-def _text(entry: Mapping[str, Any], key: str, place: str) -> str:
+def _text(entry: Mapping[str, object], key: str, place: str) -> str:
     return _checked(entry[key], key, place)
 
 

@@ -11,6 +11,7 @@ to = "private$/orders"            # a local queue, not transactional;
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -109,7 +110,7 @@ def parse_subscriptions(where: str, value: Any) -> tuple[Subscription, ...]:  # 
 
 
 def parse_subscription(
-    where: str, entry: dict[str, Any], password: str | None = None
+    where: str, entry: Mapping[str, object], password: str | None = None
 ) -> Subscription:
     """Return the subscription that one entry describes.
 
@@ -117,6 +118,7 @@ def parse_subscription(
     entry in errors. Raises :class:`ConfigurationError` if the entry is invalid or its password file
     cannot be read.
     """
+    texts: dict[str, str] = {}
     for key, value in entry.items():
         if key not in KEYS:
             close = difflib.get_close_matches(key, KEYS, 1, 0.5)
@@ -124,24 +126,25 @@ def parse_subscription(
             raise ConfigurationError(f"{where}: unknown key {key!r}; {hint}")
         if not isinstance(value, str) or not value:
             raise ConfigurationError(f"{where}: {key} is a text, got {value!r}")
+        texts[key] = value
     for key in ("host", "queue"):
-        if key not in entry:
+        if key not in texts:
             raise ConfigurationError(f"{where}: {key} is missing")
-    mode = entry.get("mode", "move")
+    mode = texts.get("mode", "move")
     if mode not in MODES:
         raise ConfigurationError(f"{where}: mode is move or copy, got {mode!r}")
-    host = parse_remote_host(where, entry["host"])
+    host = parse_remote_host(where, texts["host"])
     signs_in = credentials(
         where,
         host,
-        level=entry.get("auth_level"),
-        protocol=entry.get("auth_protocol"),
-        user=entry.get("username"),
-        password=_password(where, entry) if password is None else password,
-        domain=entry.get("domain"),
+        level=texts.get("auth_level"),
+        protocol=texts.get("auth_protocol"),
+        user=texts.get("username"),
+        password=_password(where, texts) if password is None else password,
+        domain=texts.get("domain"),
     )
-    queue = entry["queue"].replace("/", "\\")
-    to = _to(where, entry, host, queue)
+    queue = texts["queue"].replace("/", "\\")
+    to = _to(where, texts, host, queue)
     subscription = Subscription(host, queue, cast('Literal["move", "copy"]', mode), to, signs_in)
     try:
         _ = subscription.format
@@ -150,7 +153,7 @@ def parse_subscription(
     return subscription
 
 
-def _password(where: str, entry: dict[str, Any]) -> str | None:
+def _password(where: str, entry: Mapping[str, str]) -> str | None:
     """Return the password from the file that the entry names, or ``None`` if it names none.
 
     The configuration itself holds no password, because configuration files get into backups and
@@ -168,7 +171,7 @@ def _password(where: str, entry: dict[str, Any]) -> str | None:
         raise ConfigurationError(f"{where}: password_file {path}: {error}") from None
 
 
-def _to(where: str, entry: dict[str, Any], host: RemoteHost, queue: str) -> str:
+def _to(where: str, entry: Mapping[str, str], host: RemoteHost, queue: str) -> str:
     """Return the name of the local queue of an entry, in canonical form.
 
     The entry's ``to`` is used, by default ``private$/orders@HOST`` for the remote queue ``orders``,

@@ -17,8 +17,16 @@ import msgspec
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.queue_manager.alarm import Alarm
-from srmp_spark.queue_manager.child.link import ChildLink, Event
+from srmp_spark.queue_manager.child.link import ChildLink
 from srmp_spark.queue_manager.gateway.channel import Channel
+from srmp_spark.queue_manager.gateway.control import (
+    GATEWAY_COMMANDS,
+    GATEWAY_EVENTS,
+    GatewayEvent,
+    GatewayListens,
+    GatewaySettings,
+    Ping,
+)
 
 RESTART_SECONDS = (0.2, 1.0, 2.0, 5.0)
 """Pauses before a gateway that died is started again, in seconds.
@@ -51,7 +59,7 @@ _Out = TypeVar("_Out", bound=msgspec.Struct)
 log = logging.getLogger(__name__)
 
 
-class GatewayLink(ChildLink, Generic[_Out, _In]):
+class GatewayLink(ChildLink[Ping, GatewayEvent], Generic[_Out, _In]):
     """Keeps one gateway running. A subclass or its caller defines the gateway and its messages.
 
     ``on_up`` is called when messages can be sent to a new gateway, before its first message
@@ -59,11 +67,13 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
     over, and messages that were sent to it may not have arrived.
     """
 
+    commands = GATEWAY_COMMANDS
+    events = GATEWAY_EVENTS
     restart_seconds = RESTART_SECONDS
 
     def __init__(
         self,
-        settings: dict[str, Any],
+        settings: GatewaySettings,
         listening: Mapping[str, socket.socket],
         types: Any,  # noqa: ANN401  # a union of Struct types is no type to mypy
         on_message: Callable[[_In], object],
@@ -74,7 +84,7 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
     ) -> None:
         """Prepare the link without starting the gateway.
 
-        ``settings`` are plain JSON values for :func:`.process.run_gateway`. ``listening`` are
+        ``settings`` are handed to the gateway (:func:`.process.run_gateway`). ``listening`` are
         bound, listening sockets by name, which the caller must close. ``types`` is the union of the
         messages that the gateway sends. ``on_message`` is called for each of them. ``on_room`` is
         called when more messages can be sent again after congestion.
@@ -190,9 +200,9 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
 
     # --- whether its loop turns -------------------------------------------------------------------
 
-    def _on_event_of_child(self, event: Event) -> None:
+    def _on_event_of_child(self, event: GatewayEvent) -> None:
         self._heard_at = time.monotonic()
-        if event.get("listens"):
+        if isinstance(event, GatewayListens):
             self._listens.set()
 
     def _look(self) -> None:
@@ -204,5 +214,5 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
             log.error("%s.silent pid=%d seconds=%.0f: killed", self.noun, process.pid, silent)
             process.kill()
             return
-        self.tell({"ping": True})
+        self.tell(Ping())
         self._watch.within(WATCH_SECONDS)

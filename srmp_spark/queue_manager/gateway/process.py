@@ -6,7 +6,7 @@ A gateway is started like every child (:mod:`srmp_spark.queue_manager.child.proc
 a gateway ends with::
 
     if __name__ == "__main__":
-        run_gateway(ToGateway, serve)
+        run_gateway(ToGateway, GatewaySettings, serve)
 """
 
 from __future__ import annotations
@@ -14,33 +14,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import json
 import logging
 import os
 import resource
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import uvloop
 
-from srmp_spark.queue_manager.child.packets import PACKET_MAX
+from srmp_spark.queue_manager.child.packets import PACKET_MAX, Start
 from srmp_spark.queue_manager.child.process import run_child
 from srmp_spark.queue_manager.gateway.channel import Channel
+from srmp_spark.queue_manager.gateway.control import (
+    GATEWAY_EVENTS,
+    GatewayListens,
+    GatewaySettings,
+    LoopTurns,
+)
 
-MEMORY_MAX = 1024 * 1024 * 1024
-"""Most bytes of data that a gateway may request from the kernel.
-
-The setting ``memory_max`` replaces this number. The gateway's own budgets are far smaller. If a
-budget has a bug, the gateway dies with a MemoryError and is started again, and the machine keeps
-its memory.
-"""
 OOM_SCORE = 600
 """The value that a gateway writes to its ``/proc/self/oom_score_adj``.
 
 With it the kernel's out-of-memory killer ends the gateway before the main process.
 """
+
+_Settings = TypeVar("_Settings", bound=GatewaySettings)
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +53,12 @@ class Served(NamedTuple):
     on_room: Callable[[], object] = lambda: None
 
 
-class Gateway(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Gateway(Generic[_Settings]):
     """The objects that a transport's ``serve`` function gets when it starts."""
 
-    settings: Mapping[str, Any]
-    """The settings from the main process, without the descriptors."""
+    settings: _Settings
+    """The settings from the main process."""
     listening: Mapping[str, socket.socket]
     """Bound, listening sockets by name.
 
@@ -69,18 +71,23 @@ class Gateway(NamedTuple):
     """
 
 
-def run_gateway(types: Any, serve: Callable[[Gateway], Any]) -> NoReturn:  # noqa: ANN401  # a union of Struct types is no type to mypy
+def run_gateway(
+    types: Any,  # noqa: ANN401  # a union of Struct types is no type to mypy
+    kind: type[_Settings],
+    serve: Callable[[Gateway[_Settings]], Awaitable[Served]],
+) -> NoReturn:
     """Run a gateway until the main process ends it or has ended, then exit with code 0.
 
-    ``types`` is the union of the messages that the main process sends. ``serve`` is a coroutine
-    function: it gets a :class:`Gateway`, starts to listen, and returns a :class:`Served`.
+    ``types`` is the union of the messages that the main process sends. ``kind`` is the type of the
+    settings. ``serve`` is a coroutine function: it gets a :class:`Gateway`, starts to listen, and
+    returns a :class:`Served`.
     """
 
-    def run(control: socket.socket, settings: dict[str, Any]) -> None:
-        _be_first_to_go(settings.get("memory_max", MEMORY_MAX))
-        uvloop.run(_run(control, settings, types, serve))
+    def run(control: socket.socket, start: Start[_Settings]) -> None:
+        _be_first_to_go(start.settings.memory_max)
+        uvloop.run(_run(control, start, types, serve))
 
-    run_child(run)
+    run_child(kind, run)
 
 
 def _be_first_to_go(memory_max: int) -> None:
@@ -93,12 +100,12 @@ def _be_first_to_go(memory_max: int) -> None:
 
 async def _run(
     control: socket.socket,
-    settings: dict[str, Any],
+    start: Start[_Settings],
     types: Any,  # noqa: ANN401  # a union of Struct types is no type to mypy
-    serve: Callable[[Gateway], Any],
+    serve: Callable[[Gateway[_Settings]], Awaitable[Served]],
 ) -> None:
     loop = asyncio.get_running_loop()
-    sockets = {name: socket.socket(fileno=fd) for name, fd in settings.pop("descriptors").items()}
+    sockets = {name: socket.socket(fileno=fd) for name, fd in start.descriptors.items()}
     for each in sockets.values():
         each.setblocking(False)
     over = asyncio.Event()
@@ -114,7 +121,7 @@ async def _run(
     channel: Channel[Any, Any] = Channel(types, on_message, over.set, lambda: served[0].on_room())
     channel.hold()
     await loop.create_unix_connection(lambda: channel, sock=sockets.pop("channel"))
-    served.append(await serve(Gateway(settings, sockets, channel)))
+    served.append(await serve(Gateway(start.settings, sockets, channel)))
     channel.release()
     gc.collect()
     gc.freeze()
@@ -122,7 +129,7 @@ async def _run(
     loop.add_reader(control.fileno(), _answer, control, over)
     # The main process may have ended meanwhile. The next read notices that.
     with contextlib.suppress(OSError):
-        control.send(json.dumps({"listens": True, "pid": os.getpid()}).encode())
+        control.send(GATEWAY_EVENTS.encode(GatewayListens(os.getpid())))
     await over.wait()
     logging.shutdown()
     os._exit(0)  # Connections end with the process. No state here needs an orderly end.
@@ -163,4 +170,4 @@ def _answer(control: socket.socket, over: asyncio.Event) -> None:
         over.set()
         return
     with contextlib.suppress(OSError):  # The main process reads too slowly, or is gone.
-        control.send(json.dumps({"turns": True}).encode())
+        control.send(GATEWAY_EVENTS.encode(LoopTurns()))

@@ -18,11 +18,24 @@ which wrap at 2^32.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 
 from srmp_spark.message import Message
 from srmp_spark.pgm.wire.addresses import SessionKey
+from srmp_spark.queue_manager.gateway.control import GatewaySettings
+from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.srmp.codec.mime import Parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MulticastSettings(GatewaySettings):
+    """The settings of the gateway of multicast."""
+
+    pgm: PgmSettings
+    groups: list[tuple[str, str]]
+    """Queue and multicast address of each group."""
 
 
 class Hearing(msgspec.Struct, tag=True, frozen=True):

@@ -11,9 +11,15 @@ import asyncio
 from srmp_spark.names import MulticastAddress
 from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.gateway.process import Gateway, Served, run_gateway
-from srmp_spark.queue_manager.multicast.crossing import Begin, Leave, Left, Settled, ToGateway
+from srmp_spark.queue_manager.multicast.crossing import (
+    Begin,
+    Leave,
+    Left,
+    MulticastSettings,
+    Settled,
+    ToGateway,
+)
 from srmp_spark.queue_manager.multicast.listener import Listener
-from srmp_spark.queue_manager.multicast.settings import PgmSettings
 
 FIGURES_SECONDS = 0.5
 """Interval at which changed figures are sent, in seconds.
@@ -25,14 +31,14 @@ FIGURES_SECONDS = 0.5
 class Front:
     """Runs the listeners (:class:`.Listener`) of all groups of a queue manager."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway[MulticastSettings]) -> None:
         self._channel = gateway.channel
         self._loop = asyncio.get_running_loop()
         self._figures = Alarm(self._loop, self._tell_figures)
-        settings = PgmSettings.load(gateway.settings["pgm"])
+        settings = gateway.settings
         self._listeners = [
-            Listener(number, queue, MulticastAddress.parse(address), settings, self._channel)
-            for number, (queue, address) in enumerate(gateway.settings["groups"])
+            Listener(number, queue, MulticastAddress.parse(address), settings.pgm, self._channel)
+            for number, (queue, address) in enumerate(settings.groups)
         ]
 
     def join(self) -> None:
@@ -77,7 +83,7 @@ class Front:
         self._channel.send(Left())
 
 
-async def serve(gateway: Gateway) -> Served:
+async def serve(gateway: Gateway[MulticastSettings]) -> Served:
     """Join the groups and return the callbacks for messages of the main process.
 
     Packets are read only when the main process sends :class:`Begin`.
@@ -88,4 +94,4 @@ async def serve(gateway: Gateway) -> Served:
 
 
 if __name__ == "__main__":
-    run_gateway(ToGateway, serve)
+    run_gateway(ToGateway, MulticastSettings, serve)

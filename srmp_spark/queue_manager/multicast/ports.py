@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import MulticastAddress
 from srmp_spark.pgm.wire.addresses import SessionKey, text_of
+from srmp_spark.queue_manager.gateway.control import MEMORY_MAX
 from srmp_spark.queue_manager.gateway.link import START_SECONDS, GatewayLink
-from srmp_spark.queue_manager.gateway.process import MEMORY_MAX
 from srmp_spark.queue_manager.metrics import LABELS_MAX, Metrics
 from srmp_spark.queue_manager.multicast.crossing import (
     Arrived,
@@ -22,6 +22,7 @@ from srmp_spark.queue_manager.multicast.crossing import (
     Leave,
     Left,
     Lost,
+    MulticastSettings,
     Opened,
     Refused,
     Settled,
@@ -88,13 +89,11 @@ class MulticastPorts:
         self._has_left = asyncio.Event()
         self._settlement = Settlement(self._loop, lambda settled: None)
         """Reports settled octets to the present gateway."""
-        given = {
-            "pgm": settings.dump(),
-            "groups": [[each.queue, str(each.address)] for each in self.groups],
-            "memory_max": max(
-                MEMORY_MAX, 2 * len(self.groups) * settings.receiver.buffer_bytes_max
-            ),
-        }
+        given = MulticastSettings(
+            memory_max=max(MEMORY_MAX, 2 * len(self.groups) * settings.receiver.buffer_bytes_max),
+            pgm=settings,
+            groups=[(each.queue, str(each.address)) for each in self.groups],
+        )
         self._link = (
             MulticastLink(
                 given, {}, ToMain, self._on_message, on_up=self._on_up, on_lost=self._on_lost

@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
@@ -81,29 +80,6 @@ class PgmSettings:
     ttl: int = TTL_DEFAULT
     source: SourceSettings = field(default_factory=SourceSettings)
     receiver: ReceiverSettings = field(default_factory=ReceiverSettings)
-
-    def dump(self) -> dict[str, Any]:
-        """Return the settings in JSON form, for the sender process and the gateway."""
-        return {
-            "encapsulation": str(self.encapsulation),
-            "interface": self.interface,
-            "ttl": self.ttl,
-            "source": asdict(self.source),
-            "receiver": asdict(self.receiver),
-        }
-
-    @classmethod
-    def load(cls, dumped: Mapping[str, Any]) -> PgmSettings:
-        """Build the settings from the JSON form that :meth:`dump` returned."""
-        # JSON has no tuples, only lists.
-        back_off = tuple(dumped["receiver"]["nak_rb_ivl"])
-        return cls(
-            encapsulation=Encapsulation.parse(dumped["encapsulation"]),
-            interface=dumped["interface"],
-            ttl=dumped["ttl"],
-            source=SourceSettings(**dumped["source"]),
-            receiver=ReceiverSettings(**{**dumped["receiver"], "nak_rb_ivl": back_off}),
-        )
 
 
 class PgmConstants(NamedTuple):

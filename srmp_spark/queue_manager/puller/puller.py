@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from srmp_spark.errors import RemoteLostError, SrmpSparkError
+from srmp_spark.interface import SubscriptionEntry
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.configuration.subscriptions import Subscription
@@ -288,7 +289,7 @@ class Puller:
     def _since(self, moment: float | None) -> float | None:
         return None if moment is None else self._manager.clock.monotonic() - moment
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> SubscriptionEntry:
         """Return the entry of ``status.subscriptions`` for this subscription."""
         given = self.subscription
         return {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError, ConfigurationError
+from srmp_spark.interface import SubscriptionEntry
 from srmp_spark.queue_manager.configuration.subscriptions import (
     SUBSCRIPTIONS_MAX,
     Subscription,
@@ -55,7 +56,7 @@ class Pullers:
         self._passwords = Passwords(manager.directory.path)
         self._pullers: dict[str, Puller] = {}
         """The pullers of the subscriptions that are not idle, by name."""
-        self._idle: dict[str, dict[str, Any]] = {}
+        self._idle: dict[str, SubscriptionEntry] = {}
         """Status entry of each idle subscription, by name."""
         self._held: dict[str, str] = {}
         """Reason why a subscription is on hold, by its name."""
@@ -158,7 +159,7 @@ class Pullers:
         """Iterate over the pullers of the subscriptions that are not idle."""
         return iter(tuple(self._pullers.values()))
 
-    def status(self) -> list[dict[str, Any]]:
+    def status(self) -> list[SubscriptionEntry]:
         """Return the list ``status.subscriptions``, with an entry for each subscription."""
         return [*(each.status() for each in self._pullers.values()), *self._idle.values()]
 
@@ -249,7 +250,9 @@ class Pullers:
 
     # --- while it runs ----------------------------------------------------------------------------
 
-    async def add(self, entry: dict[str, Any], password: str | None) -> tuple[dict[str, Any], bool]:
+    async def add(
+        self, entry: Mapping[str, str], password: str | None
+    ) -> tuple[SubscriptionEntry, bool]:
         """Add and start a subscription, or change the mode or credentials of an existing one.
 
         Return its status entry, and whether it is new. A subscription that is equal already stays
@@ -283,7 +286,7 @@ class Pullers:
             self._passwords.write(name, password)
             if there is not None:
                 await there.stop()
-            row = AddedRow(name, entry, removing=False)
+            row = AddedRow(name, dict(entry), removing=False)
             await manager.journal.transact(lambda each: store_added(each.connection, row))
             puller = self._puller(wanted, await self._left(name), configured=False)
             self._put(puller)
@@ -294,7 +297,7 @@ class Pullers:
 
     async def remove(
         self, host: str | None, queue: str | None, *, unused: bool = False
-    ) -> dict[str, Any]:
+    ) -> SubscriptionEntry:
         """Remove a subscription, and return its status entry.
 
         The subscription takes no more messages. It is forgotten when its pending messages are
@@ -344,7 +347,7 @@ class Pullers:
             log.info("subscription.removed name=%s pending=%d", name, puller.pending)
             return puller.status()
 
-    async def resume(self, host: str | None, queue: str | None) -> dict[str, Any]:
+    async def resume(self, host: str | None, queue: str | None) -> SubscriptionEntry:
         """Take a subscription off hold durably, begin to pull, and return its status entry.
 
         A subscription that is not on hold does not change. Raises :class:`ApiError` if the
@@ -381,7 +384,7 @@ class Pullers:
             _SECTION,
         )
 
-    async def _remove_idle(self, name: str) -> dict[str, Any]:
+    async def _remove_idle(self, name: str) -> SubscriptionEntry:
         status = self._idle[name]
         if status["pending"]:
             raise ApiError(
@@ -441,14 +444,14 @@ class Pullers:
             raise ApiError(400, "usage", str(error), section=_SECTION) from None
 
     @staticmethod
-    def _parse(entry: dict[str, Any], password: str | None) -> Subscription:
+    def _parse(entry: Mapping[str, str], password: str | None) -> Subscription:
         try:
             return parse_subscription("subscription", entry, password)
         except ConfigurationError as error:
             raise ApiError(400, "usage", str(error), section=_SECTION) from None
 
     @staticmethod
-    def _same_as_configured(there: Puller, entry: dict[str, Any]) -> None:
+    def _same_as_configured(there: Puller, entry: Mapping[str, str]) -> None:
         """Raise :class:`ApiError` (409) if ``entry`` has another mode or ``to`` than configured.
 
         Credentials are not compared, because they are the operator's.

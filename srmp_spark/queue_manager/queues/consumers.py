@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from srmp_spark.errors import ApiError
 from srmp_spark.holder import HOLDER_TEXT_LENGTH_MAX, Holder
@@ -62,7 +62,7 @@ REMOTE_READERS = "remote read (MQRR)"
 All such clients together are one holder.
 """
 
-HolderValue = dict[str, Any] | str
+HolderValue = dict[str, object] | str
 
 
 def parse_holder(value: object) -> HolderValue:

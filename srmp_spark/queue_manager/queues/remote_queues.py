@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from srmp_spark.interface import SubscriptionEntry
 
 
 class Reading(NamedTuple):
@@ -33,7 +35,7 @@ class RemoteQueues(Protocol):
         """Return whether the subscriptions are started. They are not in status before that."""
         ...
 
-    def status(self) -> list[dict[str, Any]]:
+    def status(self) -> list[SubscriptionEntry]:
         """Return the list ``status.subscriptions``, with an entry for each subscription."""
         ...
 
@@ -41,7 +43,9 @@ class RemoteQueues(Protocol):
         """Return the values for metrics of each running subscription."""
         ...
 
-    async def add(self, entry: dict[str, Any], password: str | None) -> tuple[dict[str, Any], bool]:
+    async def add(
+        self, entry: Mapping[str, str], password: str | None
+    ) -> tuple[SubscriptionEntry, bool]:
         """Add or change a subscription. Return its status entry, and whether it is new.
 
         ``entry`` has the keys of ``[[subscription]]``; ``password`` replaces its password file.
@@ -51,7 +55,7 @@ class RemoteQueues(Protocol):
 
     async def remove(
         self, host: str | None, queue: str | None, *, unused: bool = False
-    ) -> dict[str, Any]:
+    ) -> SubscriptionEntry:
         """Stop the subscription of ``host`` and ``queue``, and return its status entry.
 
         It is removed when its pending messages are settled, which may be later. With ``unused`` it
@@ -60,7 +64,7 @@ class RemoteQueues(Protocol):
         """
         ...
 
-    async def resume(self, host: str | None, queue: str | None) -> dict[str, Any]:
+    async def resume(self, host: str | None, queue: str | None) -> SubscriptionEntry:
         """Take the subscription of ``host`` and ``queue`` off hold, and return its status entry.
 
         A subscription that is not on hold does not change. Raises :class:`ApiError` if it is

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+
+from srmp_spark.queue_manager.reader.crossing import READER_EVENTS, PositionsSynced, ReaderEvent
+from srmp_spark.store.delta.tables.events import PublisherFailed, StateEvent, StatePublished
 
 EVENT_QUEUES_MAX = 100
 """Most queues in one packet of an event; further queues are sent in more packets.
@@ -25,7 +27,7 @@ class Events:
     """Sends events of the reader process to the main process, in packets below PACKET_MAX.
 
     A report of the publisher is sent as its changes since the last report. The last packet of a
-    report is the event itself. The packets before it are ``{"event": "synced", "sequences"}``.
+    report is the event itself. The packets before it are :class:`.PositionsSynced`.
     """
 
     def __init__(self, control: socket.socket) -> None:
@@ -33,7 +35,7 @@ class Events:
         self._lock = threading.Lock()
         self._told: dict[tuple[str, str], int] = {}
 
-    def tell(self, event: dict[str, Any]) -> None:
+    def tell(self, event: StateEvent) -> None:
         """Send an event to the main process. Any thread may call this; it raises no error.
 
         A packet that is too large is logged. Other errors are ignored, because then the main
@@ -41,19 +43,20 @@ class Events:
         """
         with self._lock:
             try:
-                for packet in self._packets(event):
-                    self._control.send(packet)
+                for each in self._parts(event):
+                    self._control.send(READER_EVENTS.encode(each))
             except OSError as error:
                 if error.errno == errno.EMSGSIZE:
-                    log.error("reader.event_too_large event=%s", event["event"])  # noqa: TRY400  # nothing to trace
+                    name = READER_EVENTS.name_of(event)
+                    log.error("reader.event_too_large event=%s", name)  # noqa: TRY400  # nothing to trace
 
-    def _packets(self, event: dict[str, Any]) -> Iterator[bytes]:
-        if "error" in event:
-            event = {**event, "error": event["error"][:EVENT_TEXT_MAX]}
-        if event["event"] == "published":
+    def _parts(self, event: StateEvent) -> Iterator[ReaderEvent]:
+        if isinstance(event, PublisherFailed):
+            event = replace(event, error=event.error[:EVENT_TEXT_MAX])
+        elif isinstance(event, StatePublished):
             last = {
                 (epoch, queue): sequence
-                for epoch, found in event["sequences"].items()
+                for epoch, found in event.sequences.items()
                 for queue, sequence in found.items()
             }
             changed = [
@@ -61,12 +64,11 @@ class Events:
             ]
             while len(changed) > EVENT_QUEUES_MAX:
                 part, changed = changed[:EVENT_QUEUES_MAX], changed[EVENT_QUEUES_MAX:]
-                yield json.dumps({"event": "synced", "sequences": _by_epoch(part)}).encode()
+                yield PositionsSynced(_by_epoch(part))
             # Damage was sent in events of its own.
-            event = {key: value for key, value in event.items() if key != "damaged"}
-            event["sequences"] = _by_epoch(changed)
+            event = replace(event, sequences=_by_epoch(changed), damaged={})
             self._told = last
-        yield json.dumps(event).encode()
+        yield event
 
 
 def _by_epoch(sequences: list[tuple[tuple[str, str], int]]) -> dict[str, dict[str, int]]:

@@ -11,6 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from srmp_spark.queue_manager.child.link import ChildLink
+from srmp_spark.queue_manager.reader.crossing import (
+    READER_COMMANDS,
+    READER_EVENTS,
+    ReaderCommand,
+    ReaderEvent,
+)
 
 DAMAGED = "damaged"
 """Code of a refusal: stored rows can no longer be read."""
@@ -18,14 +24,13 @@ INTERNAL = "internal"
 """Code of a refusal: a bug, or a database that cannot be read."""
 
 
-class ReaderLink(ChildLink):
-    """Starts the reader process, keeps it running, and talks to it.
-
-    :mod:`.process` describes the settings of the reader process.
-    """
+class ReaderLink(ChildLink[ReaderCommand, ReaderEvent]):
+    """Starts the reader process, keeps it running, and talks to it (:mod:`.crossing`)."""
 
     module = "srmp_spark.queue_manager.reader.process"
     noun = "reader"
+    commands = READER_COMMANDS
+    events = READER_EVENTS
     environment: Mapping[str, str] = {
         "ARROW_DEFAULT_MEMORY_POOL": "system",
         "MALLOC_ARENA_MAX": "2",

@@ -7,12 +7,12 @@ publishers run in this process too. :mod:`srmp_spark.queue_manager.child.process
 start and the end of the process.
 
     python -m srmp_spark.queue_manager.reader.process FD < SETTINGS
-    SETTINGS: '{"data_dir": …, "queue_manager": …, "state": …, …}'
+
+SETTINGS are :class:`.crossing.ReaderSettings`.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -30,8 +30,31 @@ import pyarrow as pa
 from srmp_spark.errors import ApiError, SrmpSparkError
 from srmp_spark.queue_manager.child.answer import STALL_SECONDS, AnswerWriter
 from srmp_spark.queue_manager.child.commands import receive_command
+from srmp_spark.queue_manager.child.packets import Start
 from srmp_spark.queue_manager.child.process import run_child
 from srmp_spark.queue_manager.reader.answer import AnswerFile, refusal_of
+from srmp_spark.queue_manager.reader.crossing import (
+    READER_COMMANDS,
+    BatchEnd,
+    CountHoles,
+    DueQueues,
+    FindBatchEnd,
+    FindFirstSince,
+    FindQueuesToSeal,
+    FindQueuesToTrim,
+    FirstRowSince,
+    HoleCount,
+    PlanTrim,
+    ReaderCommand,
+    ReaderSettings,
+    ReadPackets,
+    ReadPriorities,
+    ReadRecord,
+    ReadRows,
+    SealAnswer,
+    SealRows,
+    TrimPlan,
+)
 from srmp_spark.queue_manager.reader.dense_rows import FilePiece, dense_pieces
 from srmp_spark.queue_manager.reader.events import Events
 from srmp_spark.queue_manager.reader.remote_messages import (
@@ -87,34 +110,32 @@ log = logging.getLogger(__name__)
 class Reader:
     """Executes the commands of the main process in threads, and publishes the Delta state.
 
-    Methods that begin with "Answer" execute one command. The fields of ``command`` are the
-    arguments of the command, such as ``queue``, ``after`` and ``to``; its answer is sent through
-    ``answer``. These methods raise the errors of :class:`.Log`, which the caller turns into a
-    refusal, and the errors of :class:`.AnswerWriter`.
+    Each command (:mod:`.crossing`) has a handler, which sends the answer through ``answer``.
+    Handlers raise the errors of :class:`.Log`, which :meth:`_answer` turns into a refusal.
     """
 
-    def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
+    def __init__(self, control: socket.socket, settings: ReaderSettings) -> None:
         self._control = control
         self._events = Events(control)
-        self._data_dir = Path(settings["data_dir"])
-        self._queue_manager: str = settings["queue_manager"]
-        self._state: str | None = settings["state"]
-        self._state_interval: float = settings["state_interval"]
+        self._data_dir = Path(settings.data_dir)
+        self._queue_manager = settings.queue_manager
+        self._state = settings.state
+        self._state_interval = settings.state_interval
         self._reads = SharedPool(READS_MAX, READS_OF_TOKEN_MAX, "read")
         self._short_reads = SharedPool(SHORT_READS_MAX, SHORT_READS_OF_TOKEN_MAX, "short-read")
         self._seals = ThreadPoolExecutor(1, "seal", initializer=_be_nice)
-        self._commands: dict[str, Callable[[dict[str, Any], AnswerWriter], None]] = {
-            "rows": self._rows,
-            "end": self._end,
-            "holes": self._holes,
-            "first-since": self._first_since,
-            "to-seal": self._to_seal,
-            "to-trim": self._to_trim,
-            "seal": self._seal,
-            "trim": self._trim,
-            "packets": self._packets,
-            "priorities": self._priorities,
-            "record": self._record,
+        self._handlers: dict[type[ReaderCommand], Callable[[Any, AnswerWriter], None]] = {
+            ReadRows: self._rows,
+            FindBatchEnd: self._end,
+            CountHoles: self._holes,
+            FindFirstSince: self._first_since,
+            FindQueuesToSeal: self._to_seal,
+            FindQueuesToTrim: self._to_trim,
+            SealRows: self._seal,
+            PlanTrim: self._trim,
+            ReadPackets: self._packets,
+            ReadPriorities: self._priorities,
+            ReadRecord: self._record,
         }
         self._stop = threading.Event()
         self._publishers: list[threading.Thread] = []
@@ -127,7 +148,7 @@ class Reader:
         if self._state is not None:
             self._start_publisher("publish", self._publish)
         while (received := receive_command(self._control)) is not None:
-            command, answer = json.loads(received.packet), received.answer
+            command, answer = READER_COMMANDS.decode(received.packet), received.answer
             assert answer is not None  # Every command of the reader has an answer.
             self._submit(command, answer)
         self._stop.set()
@@ -135,22 +156,27 @@ class Reader:
         for thread in self._publishers:
             thread.join(max(0.0, end - time.monotonic()))
 
-    def _submit(self, command: dict[str, Any], answer: AnswerWriter) -> None:
+    def _submit(self, command: ReaderCommand, answer: AnswerWriter) -> None:
         job = partial(self._answer, command, answer)
-        op, caller = command["op"], command.get("caller")
-        if op in ("seal", "trim"):
+        if isinstance(command, SealRows | PlanTrim):
             self._seals.submit(job)
-        elif op == "rows":
+        elif isinstance(command, ReadRows):
             answer.patience = lambda: (
-                STALL_WAITED_SECONDS if self._reads.others_wait(caller) else STALL_SECONDS
+                STALL_WAITED_SECONDS if self._reads.others_wait(command.caller) else STALL_SECONDS
             )
-            self._reads.submit(caller, job, partial(_refuse, answer))
+            self._reads.submit(command.caller, job, partial(_refuse, answer))
         else:
-            self._short_reads.submit(caller, job, partial(_refuse, answer))
+            self._short_reads.submit(
+                command.caller
+                if isinstance(command, FindBatchEnd | CountHoles | FindFirstSince)
+                else None,
+                job,
+                partial(_refuse, answer),
+            )
 
-    def _answer(self, command: dict[str, Any], answer: AnswerWriter) -> None:
+    def _answer(self, command: ReaderCommand, answer: AnswerWriter) -> None:
         try:
-            self._commands[command["op"]](command, answer)
+            self._handlers[type(command)](command, answer)
         except (
             BrokenPipeError,
             ConnectionResetError,
@@ -161,10 +187,11 @@ class Reader:
         except BaseException as error:
             # The caller gets an answer for every error, and the process continues. An OSError is no
             # bug: the disk is full or refuses, and the main process tries again.
+            name = READER_COMMANDS.name_of(command)
             if isinstance(error, OSError):
-                log.warning('reader.failed op=%s reason="%s"', command["op"], error)
+                log.warning('reader.failed op=%s reason="%s"', name, error)
             elif not isinstance(error, Exception) or not _is_of_the_package(error):
-                log.exception("reader.failed op=%s", command["op"])
+                log.exception("reader.failed op=%s", name)
             try:
                 answer.refuse(*refusal_of(error), str(error))
             except OSError:
@@ -175,56 +202,37 @@ class Reader:
     def _log(self) -> Log:
         return Log(self._data_dir / DATABASE_FILE, self._data_dir / SEGMENTS_DIRECTORY)
 
-    def _end(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the last sequence of a batch of the rows in (after, to].
-
-        The posts of the batch have at most ``max_bytes`` together, but a batch has at least one
-        row.
-        """
-        after, to = command["after"], command["to"]
+    def _end(self, command: FindBatchEnd, answer: AnswerWriter) -> None:
+        after = command.after
         with self._log() as stored:
             last = stored.end_for(
-                command["queue"], command["epoch"], after, to - after, command["max_bytes"]
+                command.queue, command.epoch, after, command.to - after, command.max_bytes
             )
-        answer.head({"last": last})
+        answer.whole(BatchEnd(last))
 
-    def _holes(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the number of sequences in (after, to] that have no row."""
+    def _holes(self, command: CountHoles, answer: AnswerWriter) -> None:
         with self._log() as stored:
-            holes = stored.holes(command["queue"], command["after"], command["to"])
-        answer.head({"count": sum(last - first + 1 for first, last in holes)})
+            holes = stored.holes(command.queue, command.after, command.to)
+        answer.whole(HoleCount(sum(last - first + 1 for first, last in holes)))
 
-    def _first_since(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the first row after ``after`` that arrived at or after the time ``since``.
-
-        If there is no such row, the answer states how far the rows were searched.
-        """
-        what = (command[name] for name in ("queue", "epoch", "after", "since"))
+    def _first_since(self, command: FindFirstSince, answer: AnswerWriter) -> None:
         with self._log() as stored:
-            answer.head(arrivals.first_since(stored, *what)._asdict())
+            found = arrivals.first_since(
+                stored, command.queue, command.epoch, command.after, command.since
+            )
+        answer.whole(FirstRowSince(*found))
 
-    def _to_seal(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the names of the queues that may have rows to seal at the time ``now``."""
+    def _to_seal(self, command: FindQueuesToSeal, answer: AnswerWriter) -> None:
         with self._log() as stored:
-            answer.whole({"queues": due.to_seal(stored, command["now"])})
+            answer.whole(DueQueues(due.to_seal(stored, command.now)))
 
-    def _to_trim(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the names of the queues of which retention may delete rows before ``before``.
-
-        ``before`` is in microseconds since 1970, or null if rows of any age may be deleted.
-        """
+    def _to_trim(self, command: FindQueuesToTrim, answer: AnswerWriter) -> None:
         with self._log() as stored:
-            answer.whole({"queues": due.to_trim(stored, command["before"])})
+            answer.whole(DueQueues(due.to_trim(stored, command.before)))
 
-    def _seal(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Write the files of the next segment of a queue, if it has enough rows, and answer.
-
-        ``sealed`` of the answer describes the segment, which the main process then commits; null
-        means that nothing was sealed. ``later`` is true if that is so because the disk has no room
-        for the files.
-        """
+    def _seal(self, command: SealRows, answer: AnswerWriter) -> None:
         with self._log() as stored:
-            plan = sealing.plan(stored, command["queue"], command["now"])
+            plan = sealing.plan(stored, command.queue, command.now)
             try:
                 sealed = (
                     None
@@ -232,59 +240,30 @@ class Reader:
                     else sealing.write_segment(stored, plan, self._data_dir / SEGMENTS_DIRECTORY)
                 )
             except sealing.NoSealRoomError:
-                answer.head({"sealed": None, "later": True})
+                answer.whole(SealAnswer(None, later=True))
                 return
-        answer.head({"sealed": None if sealed is None else sealed.to_json(), "later": False})
+        answer.whole(SealAnswer(None if sealed is None else sealed.to_json(), later=False))
 
-    def _trim(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the sequence up to which (included) retention may delete rows of a queue.
-
-        The answer is null if there is nothing to delete. Nothing is deleted by this command.
-        """
-        names = ("before", "bytes_max", "synced_to", "read_to", "unsynced_max")
-        limits = retention.Limits(*(command[name] for name in names))
+    def _trim(self, command: PlanTrim, answer: AnswerWriter) -> None:
         with self._log() as stored:
-            answer.head({"to": retention.plan(stored, command["queue"], limits)})
+            answer.whole(TrimPlan(retention.plan(stored, command.queue, command.limits)))
 
-    def _rows(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the rows of (after, to].
-
-        The form is an Arrow stream, or with ``dense`` the stored pieces unchanged.
-        """
+    def _rows(self, command: ReadRows, answer: AnswerWriter) -> None:
+        where = command.queue, command.epoch, command.after, command.to
         with self._log() as stored:
-            queue, epoch, after, to = (command[key] for key in ("queue", "epoch", "after", "to"))
-            names = tuple(command["columns"])
-            if command["dense"]:
-                pieces = dense_pieces(
-                    stored.chunks(queue, epoch, after, to),
-                    envelope=command["envelope"],
-                    names=names,
-                )
-                first = next(pieces)  # A refusal must precede the head.
-                answer.head({})
-                if command["direct"]:
-                    answer.take_caller()
-                for piece in chain((first,), pieces):
-                    if isinstance(piece, FilePiece):
-                        with piece.file:
-                            for begin, end in piece.spans:
-                                answer.write_file(piece.file, begin, end)
-                    else:
-                        answer.write(piece)
+            if command.dense:
+                self._dense_rows(stored, where, command, answer)
             else:
                 batches = reading.batches(
                     stored,
                     self._queue_manager,
-                    queue,
-                    epoch,
-                    after,
-                    to,
-                    command["envelope"],
-                    shown=command["shown"],
-                    names=names,
+                    *where,
+                    command.envelope,
+                    shown=command.shown,
+                    names=command.columns,
                 )
-                batch, schema = next(batches, None), arrow_schema(names)
-                answer.head({})
+                batch, schema = next(batches, None), arrow_schema(command.columns)
+                answer.begin()
                 with (
                     pa.PythonFile(AnswerFile(answer), mode="w") as sink,
                     pa.ipc.new_stream(sink, schema) as writer,
@@ -294,28 +273,43 @@ class Reader:
                         batch = next(batches, None)
         answer.end()
 
-    def _packets(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with rows of (after, to] as frames (:func:`.remote_messages.message_frames`)."""
-        what = (command[key] for key in ("queue", "epoch", "after", "to", "max_bytes"))
-        with self._log() as stored:
-            self._write(answer, message_frames(stored, *what))
+    @staticmethod
+    def _dense_rows(
+        stored: Log, where: tuple[str, str, int, int], command: ReadRows, answer: AnswerWriter
+    ) -> None:
+        pieces = dense_pieces(
+            stored.chunks(*where), envelope=command.envelope, names=command.columns
+        )
+        first = next(pieces)  # A refusal must precede the beginning of the answer.
+        answer.begin()
+        if command.direct:
+            answer.take_caller()
+        for piece in chain((first,), pieces):
+            if isinstance(piece, FilePiece):
+                with piece.file:
+                    for begin, end in piece.spans:
+                        answer.write_file(piece.file, begin, end)
+            else:
+                answer.write(piece)
 
-    def _record(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with one row in its stored form, or with no data if there is no such row."""
-        what = (command[key] for key in ("queue", "epoch", "sequence"))
+    def _packets(self, command: ReadPackets, answer: AnswerWriter) -> None:
+        where = command.queue, command.epoch, command.after, command.to
         with self._log() as stored:
-            self._write(answer, record_blob(stored, *what))
+            self._write(answer, message_frames(stored, *where, command.max_bytes))
 
-    def _priorities(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the runs of rows of equal priority in (after, to], each packed by RUN."""
-        what = (command[key] for key in ("queue", "epoch", "after", "to"))
+    def _record(self, command: ReadRecord, answer: AnswerWriter) -> None:
         with self._log() as stored:
-            self._write(answer, priority_runs(stored, self._queue_manager, *what))
+            self._write(answer, record_blob(stored, command.queue, command.epoch, command.sequence))
+
+    def _priorities(self, command: ReadPriorities, answer: AnswerWriter) -> None:
+        where = command.queue, command.epoch, command.after, command.to
+        with self._log() as stored:
+            self._write(answer, priority_runs(stored, self._queue_manager, *where))
 
     @staticmethod
     def _write(answer: AnswerWriter, pieces: Iterator[bytes]) -> None:
-        first = next(pieces, b"")  # A refusal must precede the head.
-        answer.head({})
+        first = next(pieces, b"")  # A refusal must precede the beginning of the answer.
+        answer.begin()
         for piece in chain((first,), pieces):
             answer.write(piece)
         answer.end()
@@ -369,9 +363,9 @@ def _be_nice() -> None:
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), SEAL_NICENESS)
 
 
-def _serve(control: socket.socket, settings: dict[str, Any]) -> None:
-    Reader(control, settings).run()
+def _serve(control: socket.socket, start: Start[ReaderSettings]) -> None:
+    Reader(control, start.settings).run()
 
 
 if __name__ == "__main__":
-    run_child(_serve)
+    run_child(ReaderSettings, _serve)

@@ -24,7 +24,7 @@ from srmp_spark.mqrr.packet_of_message import Origin, Post, packet_of
 from srmp_spark.mqrr.packets.host_address import NO_ADDRESS, HostAddress, ip_address
 from srmp_spark.mqrr.packets.limits import SUBQUEUE_NAME_SIZE
 from srmp_spark.mqrr.packets.trailers import SubqueueHeader
-from srmp_spark.queue_manager.remote_read.frames import BINARY, FRAME, RUN, SRMP, UNREADABLE
+from srmp_spark.queue_manager.reader.frames import BINARY, FRAME, RUN, SRMP, UNREADABLE
 from srmp_spark.rows.decode import decode
 from srmp_spark.rows.group import Form, Record, pack_group
 from srmp_spark.store.stored_rows.log import GroupChunk, Log

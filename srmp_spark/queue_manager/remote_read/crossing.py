@@ -21,7 +21,22 @@ died.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
+
+from srmp_spark.queue_manager.gateway.control import GatewaySettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RpcSettings(GatewaySettings):
+    """The settings of the gateway of remote read."""
+
+    accounts: dict[str, str]
+    """The NT hash of each account in hexadecimal digits, by name."""
+    min_auth_level: int
+    connections_max: int
+    mapper_connections_max: int
 
 
 class Called(msgspec.Struct, tag=True, frozen=True):

@@ -41,6 +41,7 @@ from srmp_spark.queue_manager.remote_read.crossing import (
     ConnectionEnded,
     Failed,
     Responded,
+    RpcSettings,
     ToGateway,
     ToMain,
 )
@@ -184,7 +185,7 @@ class Front:
 class Ports:
     """Holds the listening ports of this process until the main process requests their end."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway[RpcSettings]) -> None:
         self._gateway = gateway
         self._channel: Channel[ToMain, ToGateway] = gateway.channel
         self._front = Front(self._channel)
@@ -198,21 +199,21 @@ class Ports:
         """
         settings, sockets = self._gateway.settings, self._gateway.listening
         number = sockets["rpc"].getsockname()[1]
-        accounts = accounts_of(settings["accounts"])
+        accounts = accounts_of(settings.accounts)
         accept = (
             partial(_acceptor, accounts, SignInDelays(), SystemClock()) if len(accounts) else None
         )
         reading = ServerSettings(
             interfaces={REMOTE_READ: frozenset(METHODS)},
             port=number,
-            min_auth_level=settings["min_auth_level"],
+            min_auth_level=settings.min_auth_level,
             accept_security=accept,
             stub_max=REQUEST_MAX,
         )
         # The property is read at each call.
         is_held = lambda: self._channel.is_congested  # noqa: E731
         await self._listen(
-            RpcEndpoint(self._front, reading, settings["connections_max"], is_held), sockets["rpc"]
+            RpcEndpoint(self._front, reading, settings.connections_max, is_held), sockets["rpc"]
         )
         mapper = sockets.get("mapper")
         if mapper is not None:
@@ -224,7 +225,7 @@ class Ports:
             )
             service = MapperService({REMOTE_READ: number})
             await self._listen(
-                RpcEndpoint(service, mapping, settings["mapper_connections_max"]), mapper
+                RpcEndpoint(service, mapping, settings.mapper_connections_max), mapper
             )
 
     async def _listen(self, endpoint: RpcEndpoint, listening: socket.socket) -> None:
@@ -313,7 +314,7 @@ def accounts_of(settings: Mapping[str, str]) -> Accounts:
     return Accounts(Account(name, bytes.fromhex(nt_hash)) for name, nt_hash in settings.items())
 
 
-async def serve(gateway: Gateway) -> Served:
+async def serve(gateway: Gateway[RpcSettings]) -> Served:
     """Listen on the sockets of the main process, and return the callbacks for its messages."""
     ports = Ports(gateway)
     await ports.listen()
@@ -321,4 +322,4 @@ async def serve(gateway: Gateway) -> Served:
 
 
 if __name__ == "__main__":
-    run_gateway(ToGateway, serve)
+    run_gateway(ToGateway, RpcSettings, serve)

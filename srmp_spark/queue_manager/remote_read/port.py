@@ -20,6 +20,7 @@ from srmp_spark.queue_manager.remote_read.crossing import (
     ConnectionEnded,
     Failed,
     Responded,
+    RpcSettings,
     ToMain,
 )
 from srmp_spark.queue_manager.remote_read.readers import Readers
@@ -80,12 +81,12 @@ class RpcPort:
         self._service = RemoteReadService(manager, listening.getsockname()[1], accounts=accounts)
         self._readers = Readers(self._service)
         self._closed = asyncio.Event()
-        settings = {
-            "accounts": settings_of(accounts.accounts),
-            "min_auth_level": int(LEVELS[config.rpc_auth_level]),
-            "connections_max": descriptors.rpc,
-            "mapper_connections_max": descriptors.mapper,
-        }
+        settings = RpcSettings(
+            accounts=settings_of(accounts.accounts),
+            min_auth_level=int(LEVELS[config.rpc_auth_level]),
+            connections_max=descriptors.rpc,
+            mapper_connections_max=descriptors.mapper,
+        )
         sockets = {"rpc": listening} if mapper is None else {"rpc": listening, "mapper": mapper}
         self._link = RpcLink(
             settings,

@@ -23,7 +23,8 @@ from srmp_spark.mqrr.packets.message_packet import EncodedPacket
 from srmp_spark.mqrr.server.effects import Message
 from srmp_spark.mqrr.server.positions import Came, Positions
 from srmp_spark.queue_manager.child.ending import end
-from srmp_spark.queue_manager.remote_read.frames import RUN, SRMP, UNREADABLE, Frame, Frames
+from srmp_spark.queue_manager.reader.crossing import ReadPackets, ReadPriorities, ReadRecord
+from srmp_spark.queue_manager.reader.frames import RUN, SRMP, UNREADABLE, Frame, Frames
 from srmp_spark.rows.group import Record, unpack_group
 
 if TYPE_CHECKING:
@@ -209,14 +210,8 @@ class ServedQueue:
         return found
 
     async def _priorities(self, epoch: str, after: int, to: int) -> AsyncIterator[list[Came]]:
-        command = {
-            "op": "priorities",
-            "queue": self._queue.log_name,
-            "epoch": epoch,
-            "after": after,
-            "to": to,
-        }
-        _, pieces = await self._manager.reader.open(command)
+        command = ReadPriorities(self._queue.log_name, epoch, after, to)
+        pieces = await self._manager.reader.open(command)
         data = b"".join([piece async for piece in pieces])
         for at in range(0, len(data), SLICE_RUNS * RUN.size):
             async with self._turn:
@@ -298,15 +293,9 @@ class ServedQueue:
         self._ahead_bytes = (
             min(2 * self._ahead_bytes, AHEAD_BYTES_MAX) if goes_on else AHEAD_BYTES_MIN
         )
-        command = {
-            "op": "packets",
-            "queue": self._queue.log_name,
-            "epoch": epoch,
-            "after": first - 1,
-            "to": min(end, first + AHEAD_ROWS - 1),
-            "max_bytes": self._ahead_bytes,
-        }
-        _, pieces = await self._manager.reader.open(command)
+        to = min(end, first + AHEAD_ROWS - 1)
+        command = ReadPackets(self._queue.log_name, epoch, first - 1, to, self._ahead_bytes)
+        pieces = await self._manager.reader.open(command)
         frames = Frames()
         async for piece in pieces:
             for frame in frames.take(piece):
@@ -341,13 +330,7 @@ class ServedQueue:
             for each in self._epochs(sequence - 1, self._queue.end)
             if each[0] < sequence <= each[1]
         )
-        command = {
-            "op": "record",
-            "queue": self._queue.log_name,
-            "epoch": epoch,
-            "sequence": sequence,
-        }
-        _, pieces = await self._manager.reader.open(command)
+        pieces = await self._manager.reader.open(ReadRecord(self._queue.log_name, epoch, sequence))
         blob = b"".join([piece async for piece in pieces])
         if not blob:
             raise ApiError(

@@ -11,16 +11,21 @@ already have rows.
 
 from __future__ import annotations
 
-import base64
 import logging
 import sqlite3
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from srmp_spark.errors import LocalProtocolError, StoreError
 from srmp_spark.log_once import OncePerKey
 from srmp_spark.message import Message, StreamId, StreamPosition
+from srmp_spark.queue_manager.sender.crossing import (
+    ApplicationLetter,
+    FindLetterQueues,
+    LetterGroup,
+    LetterQueues,
+    NextLetters,
+)
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.codec.encoder import encode, http_head
 from srmp_spark.store.database.schema import connect_reader
@@ -100,31 +105,24 @@ def _refuses_letters(data_dir: Path, queue: str) -> str | None:
 
 
 class ApplicationLetters:
-    """Handles the commands ``dead_letter_queues`` and ``dead_letters`` of the main process."""
+    """Handles the commands about dead letters of the main process (:mod:`.crossing`)."""
 
     def __init__(self, outbox: Outbox, store: StoreThread) -> None:
         self._outbox = outbox
         self._store = store
         self._known: LetterCursors | None = None
 
-    async def queues(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Return the names of local queues for which dead letters wait, as ``queues``.
+    async def queues(self, command: FindLetterQueues) -> LetterQueues:
+        """Return the names of local queues for which dead letters wait."""
+        return await self._store.run(partial(self._queues, command.after), later=True)
 
-        Only names that sort after the command's ``after`` are returned. The list is empty if there
-        are none.
+    async def next(self, command: NextLetters) -> LetterGroup:
+        """Return the next group of dead letters for a queue.
+
+        The queue's cursor first moves to the group that the main process stored last. Damaged
+        messages, and messages that cannot be encoded, are left out.
         """
-        return await self._store.run(partial(self._queues, str(command["after"])), later=True)
-
-    async def next(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Return the next group of dead letters for ``queue``: its ``id`` and its ``messages``.
-
-        ``id`` is null if there is no group. The command's ``handed`` is the ``id`` of the group
-        that the main process stored last, or 0 for none; the queue's cursor moves to this group
-        first. Damaged messages, and messages that cannot be encoded, are left out.
-        """
-        return await self._store.run(
-            partial(self._next, str(command["queue"]), int(command["handed"])), later=True
-        )
+        return await self._store.run(partial(self._next, command.queue, command.handed), later=True)
 
     @property
     def _cursors(self) -> LetterCursors:
@@ -136,14 +134,14 @@ class ApplicationLetters:
             self._known = LetterCursors(self._outbox.database, self._outbox.waiting.letters_for)
         return self._known
 
-    def _queues(self, after: str) -> dict[str, Any]:
-        return {"queues": self._cursors.queues(after)}
+    def _queues(self, after: str) -> LetterQueues:
+        return LetterQueues(self._cursors.queues(after))
 
-    def _next(self, queue: str, handed: int) -> dict[str, Any]:
+    def _next(self, queue: str, handed: int) -> LetterGroup:
         self._cursors.handed(queue, handed)
         number = self._cursors.next(queue)
         if number is None:
-            return {"id": None}
+            return LetterGroup(None, [])
         moved, messages, _ = next(self._outbox.waiting.moved(number - 1, 1))
         letters = []
         # Damaged messages have no entry: the damage was reported when they were read.
@@ -154,15 +152,14 @@ class ApplicationLetters:
                 # The same error kept the message from being sent. The table of dead letters
                 # contains the message.
                 log.warning('dead_letters.unwritable id=%s reason="%s"', stored.message.id, error)
-        return {"id": moved.id, "messages": letters}
+        return LetterGroup(moved.id, letters)
 
 
-def _letter(moved: MovedRow, serial: int, message: Message) -> dict[str, Any]:
+def _letter(moved: MovedRow, serial: int, message: Message) -> ApplicationLetter:
     """Return a dead letter as the POST request that would have sent the message.
 
-    The request is in base64 (``post_base64``), with the length of its head in bytes. It has the
-    message's stream position, and the message class that states why the message became a dead
-    letter. Raises :class:`LocalProtocolError` if the message cannot be encoded.
+    The request has the message's stream position, and the message class that states why the message
+    became a dead letter. Raises :class:`LocalProtocolError` if the message cannot be encoded.
     """
     ordinal, position = int(moved.stream_ordinal), serial - moved.base
     stream = (
@@ -180,4 +177,4 @@ def _letter(moved: MovedRow, serial: int, message: Message) -> dict[str, Any]:
     content_type, content = encode(message, boundary=_BOUNDARY)
     host, _, path = message.destination.partition("://")[2].partition("/")
     head = http_head(f"/{path}", host, content_type, len(content))
-    return {"post_base64": base64.b64encode(head + content).decode(), "head_length": len(head)}
+    return ApplicationLetter(head + content, len(head))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import logging
 import secrets
 import socket
@@ -27,6 +26,35 @@ from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.packets import LONG_COMMAND
 from srmp_spark.queue_manager.sender import operations
 from srmp_spark.queue_manager.sender.application_letters import ApplicationLetters
+from srmp_spark.queue_manager.sender.crossing import (
+    SENDER_COMMANDS,
+    SENDER_EVENTS,
+    AddStage,
+    BatchResult,
+    CommitBatch,
+    DeadLettersWait,
+    DeleteStages,
+    FindBatchResult,
+    FindLetterQueues,
+    FindStates,
+    ForwardArrived,
+    ForwardingHeld,
+    GetStatus,
+    HoldForwarding,
+    IdentifiersRefused,
+    IdentifiersReserved,
+    NextLetters,
+    Operate,
+    ReceiptsArrived,
+    ReceiptsNoted,
+    ReleaseForwarding,
+    ReserveIdentifiers,
+    SenderCommand,
+    SenderStatus,
+    SendMessages,
+    StageAdded,
+    StagesDeleted,
+)
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.reporting import snapshot
 from srmp_spark.queue_manager.sender.reporting.forward_report import ForwardReport
@@ -36,7 +64,6 @@ from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.sending.outgoing_room import origin_of_token
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.store.outbox.preparing.preparation import CommitResult
 from srmp_spark.store.outbox.staging.loops import OwnQueues
 from srmp_spark.store.outbox.tables.forward_place import Cursor
 
@@ -61,8 +88,6 @@ All dead letters of this time share one notice.
 """
 
 log = logging.getLogger(__name__)
-
-Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class Commands:
@@ -115,18 +140,18 @@ class Commands:
         before :meth:`serve`.
         """
         letters = ApplicationLetters(outbox, store)
-        self._handlers: dict[str, Handler] = {
-            "stage": self._stage,
-            "commit": self._commit,
-            "result": self._result,
-            "delete": self._delete,
-            "send": self._send_commands.send,
-            "state": self._send_commands.state,
-            "operate": partial(operations.operate, dispatcher, clock),
-            "status": self._status,
-            "dead_letter_queues": letters.queues,
-            "dead_letters": letters.next,
-            "hold-forwarding": self._hold_forwarding,
+        self._handlers: dict[type[SenderCommand], Callable[[Any], Awaitable[object]]] = {
+            AddStage: self._stage,
+            CommitBatch: self._commit,
+            FindBatchResult: self._result,
+            DeleteStages: self._delete,
+            SendMessages: self._send_commands.send,
+            FindStates: self._send_commands.state,
+            Operate: partial(operations.operate, dispatcher, clock),
+            GetStatus: self._status,
+            FindLetterQueues: letters.queues,
+            NextLetters: letters.next,
+            HoldForwarding: self._hold_forwarding,
         }
         self._dead_timer: asyncio.TimerHandle | None = None
 
@@ -153,7 +178,7 @@ class Commands:
         number = next(self._numbers)
         future: asyncio.Future[int] = self._loop.create_future()
         self._reservations[number] = future
-        question = json.dumps({"event": "reserve", "number": number, "count": count}).encode()
+        question = SENDER_EVENTS.encode(ReserveIdentifiers(number, count))
         try:
             await asyncio.wait_for(
                 self._loop.sock_sendall(self._control, question), RESERVE_SECONDS
@@ -180,7 +205,7 @@ class Commands:
         If the report is lost, the next one includes it.
         """
         with contextlib.suppress(OSError):
-            self._control.send(json.dumps({"event": "receipts-noted", "to": to}).encode())
+            self._control.send(SENDER_EVENTS.encode(ReceiptsNoted(to)))
 
     def dead_soon(self) -> None:
         """Notify the main process after DEAD_SECONDS that there are dead letters.
@@ -193,7 +218,7 @@ class Commands:
     def _dead(self) -> None:
         self._dead_timer = None
         try:
-            self._control.send(b'{"event": "dead"}')
+            self._control.send(SENDER_EVENTS.encode(DeadLettersWait()))
         except BlockingIOError:
             self.dead_soon()
         except OSError:
@@ -214,33 +239,32 @@ class Commands:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return
-        command = json.loads(received.packet)
-        if command["op"] == "receipts":
+        command = SENDER_COMMANDS.decode(received.packet)
+        if isinstance(command, ReceiptsArrived):
             self._dispatcher.receipts_came()
-        elif command["op"] == "forward":
+        elif isinstance(command, ForwardArrived):
             self.on_forward()
-        elif command["op"] == "release-forwarding":
+        elif isinstance(command, ReleaseForwarding):
             self.release_forwarding()
-        elif command["op"] == "reserved":
-            waiting = self._reservations.get(command["number"])
+        elif isinstance(command, IdentifiersReserved | IdentifiersRefused):
+            waiting = self._reservations.get(command.number)
             if waiting is not None and not waiting.done():
-                if "error" in command:
-                    status, code = command.get("status", 503), command.get("code", "store")
-                    waiting.set_exception(
-                        ApiError(status, code, command["error"], command.get("hint", ""))
-                    )
+                if isinstance(command, IdentifiersReserved):
+                    waiting.set_result(command.first)
                 else:
-                    waiting.set_result(command["first"])
+                    waiting.set_exception(
+                        ApiError(command.status, command.code, command.error, command.hint)
+                    )
 
     async def _serve(self, packet: bytes, answer: AnswerWriter) -> None:
         in_thread = partial(self._loop.run_in_executor, self._threads)
         try:
             try:
                 if packet == LONG_COMMAND:
-                    command = await in_thread(read_long_command, answer)
+                    command = await in_thread(_long_command, answer)
                 else:
-                    command = json.loads(packet)
-                result = await self._handlers[command["op"]](command)
+                    command = SENDER_COMMANDS.decode(packet)
+                result = await self._handlers[type(command)](command)
             except Exception as error:
                 # Report any error to the caller, and let the process continue.
                 await in_thread(_refuse, answer, error)
@@ -254,85 +278,79 @@ class Commands:
 
     # --- handlers ---------------------------------------------------------------------------------
 
-    async def _stage(self, command: dict[str, Any]) -> dict[str, Any]:
-        application, batch, partition, attempt = (
-            command[name] for name in ("application", "batch", "partition", "attempt")
-        )
+    async def _stage(self, command: AddStage) -> StageAdded:
         stages = self._outbox.stages
         checked = await self._loop.run_in_executor(
-            self._checks, self._readers.check, command["file"], partition
+            self._checks, self._readers.check, command.file, command.partition
         )
         add = partial(
-            stages.add, application, batch, partition, attempt, checked, self._clock.utc()
+            stages.add,
+            command.application,
+            command.batch,
+            command.partition,
+            command.attempt,
+            checked,
+            self._clock.utc(),
         )
         staged = await self._store.run(add, later=True)
-        answer = {"stage": staged.stage_id, "rows": staged.rows}
-        named = checked.schema.dead_letter_queue
+        named, warning = checked.schema.dead_letter_queue, None
         if named is not None:
             warning = await self._loop.run_in_executor(self._checks, self.letter_warning, named)
-            answer |= {} if warning is None else {"warning": warning}
-        return answer
+        return StageAdded(staged.stage_id, staged.rows, warning)
 
-    async def _commit(self, command: dict[str, Any]) -> dict[str, Any]:
-        application, batch, stages = command["application"], command["batch"], command["stages"]
-        origin = origin_of_token(command.get("token"))
-        own = None if command["allow_loop"] else self.own_queues
+    async def _commit(self, command: CommitBatch) -> BatchResult:
         prepare = partial(
             self._outbox.prepare,
-            application,
-            batch,
-            stages,
-            on_conflict=command["on_conflict"],
-            own=own,
+            command.application,
+            command.batch,
+            command.stages,
+            on_conflict=command.on_conflict,
+            own=None if command.allow_loop else self.own_queues,
         )
+        origin = origin_of_token(command.token)
         result = (await self._dispatcher.commit(prepare, origin)).result
         if result.conflicts:
             log.warning(
                 "outbox.conflicts application=%s batch=%s rows=%d on_key_conflict=%s: "
                 "their key or source position was committed before with other content",
-                ascii(application)[1:-1],
-                ascii(batch)[1:-1],
+                ascii(command.application)[1:-1],
+                ascii(command.batch)[1:-1],
                 result.conflicts,
-                command["on_conflict"],
+                command.on_conflict,
             )
-        return _told(result)
+        return BatchResult(*result)
 
-    async def _result(self, command: dict[str, Any]) -> dict[str, Any]:
-        application, batch = command["application"], command["batch"]
-        result = await self._store.run(partial(self._outbox.result, application, batch), later=True)
+    async def _result(self, command: FindBatchResult) -> BatchResult:
+        find = partial(self._outbox.result, command.application, command.batch)
+        result = await self._store.run(find, later=True)
         if result is None:
             raise ApiError(
                 404,
                 "unknown-batch",
                 "no batch of that name was committed, or the batch was forgotten",
             )
-        return _told(result)
+        return BatchResult(*result)
 
-    async def _delete(self, command: dict[str, Any]) -> dict[str, Any]:
-        drop = partial(self._outbox.stages.drop, command["application"], command["batch"])
-        return {"deleted": await self._store.run(drop, later=True)}
+    async def _delete(self, command: DeleteStages) -> StagesDeleted:
+        drop = partial(self._outbox.stages.drop, command.application, command.batch)
+        return StagesDeleted(await self._store.run(drop, later=True))
 
-    async def _hold_forwarding(self, command: dict[str, Any]) -> dict[str, Any]:
+    async def _hold_forwarding(self, command: HoldForwarding) -> ForwardingHeld:
         to = await self.hold_forwarding()
         # Report before the answer, which states the same position.
         self.forward_report.tell()
-        return {"forwarded": to}
+        return ForwardingHeld(to)
 
-    async def _status(self, command: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "outgoing": snapshot.outgoing(self._dispatcher, self._clock),
-            "set_aside": [each._asdict() for each in self._outbox.set_aside],
-            "dead_letters": dict(self._outbox.dead_letters.rows),
-        }
+    async def _status(self, command: GetStatus) -> SenderStatus:
+        return SenderStatus(
+            snapshot.outgoing(self._dispatcher, self._clock),
+            [each._asdict() for each in self._outbox.set_aside],
+            dict(self._outbox.dead_letters.rows),
+        )
 
 
-def _told(result: CommitResult) -> dict[str, Any]:
-    answer = result._asdict()
-    if not result.conflicts:
-        # Without conflicts the answer is that of the first release, which callers may compare as a
-        # whole.
-        del answer["conflicts"]
-    return answer
+def _long_command(answer: AnswerWriter) -> SenderCommand:
+    return SENDER_COMMANDS.decode(read_long_command(answer))
 
 
 def _refuse(answer: AnswerWriter, error: Exception) -> None:

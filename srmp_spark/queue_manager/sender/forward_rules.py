@@ -46,7 +46,7 @@ class Rules(NamedTuple):
         """
         return Forwarding(inbound=self.inbound).forward_to(destination, self.hosts)
 
-    def dump(self) -> dict[str, Any]:
+    def dump(self) -> dict[str, object]:
         """Return the rules as a dictionary for JSON, which :meth:`load` reads."""
         return {
             "inbound": self.inbound.dump(),

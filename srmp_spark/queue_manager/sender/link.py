@@ -18,12 +18,33 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from srmp_spark.errors import ApiError, SrmpSparkError
 from srmp_spark.names import ORDER_QUEUE
-from srmp_spark.queue_manager.child.link import ChildLink, Event
-from srmp_spark.queue_manager.child.packets import LongList
+from srmp_spark.queue_manager.child.link import ChildLink
+from srmp_spark.queue_manager.sender.crossing import (
+    SENDER_COMMANDS,
+    SENDER_EVENTS,
+    DeadLettersWait,
+    ForwardArrived,
+    ForwardHolding,
+    ForwardingHeld,
+    GetStatus,
+    HoldForwarding,
+    IdentifiersRefused,
+    IdentifiersReserved,
+    OutgoingEntry,
+    ReceiptsArrived,
+    ReceiptsNoted,
+    ReleaseForwarding,
+    ReserveIdentifiers,
+    SenderCommand,
+    SenderEvent,
+    SenderNotice,
+    SenderProcessSettings,
+    SenderStatus,
+)
 from srmp_spark.store.database.sqlite_file import check_file, readable
 from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
 from srmp_spark.store.outbox.tables.schema import DATABASE_FILE, OUTBOX
@@ -59,17 +80,18 @@ TELL_TIMES = 50
 All tries together take less time than the child waits.
 """
 
+_Answer = TypeVar("_Answer")
+
 log = logging.getLogger(__name__)
 
 
-class SenderLink(ChildLink):
-    """Starts the sender process, keeps it running, and sends it commands.
-
-    :class:`Outgoing` prepares the settings of the process.
-    """
+class SenderLink(ChildLink[SenderCommand, SenderEvent]):
+    """Starts the sender process, keeps it running, and sends it commands (:mod:`.crossing`)."""
 
     module = "srmp_spark.queue_manager.sender.process"
     noun = "sender"
+    commands = SENDER_COMMANDS
+    events = SENDER_EVENTS
 
 
 def check_outbox(data_dir: Path) -> None:
@@ -93,7 +115,7 @@ class _Seen(NamedTuple):
 
     ``None`` before the first answer.
     """
-    outgoing: list[dict[str, Any]]
+    outgoing: list[OutgoingEntry]
 
 
 _NOTHING_SEEN = _Seen(float("-inf"), None, [])
@@ -116,31 +138,30 @@ class OutgoingEvents:
     """Called with :attr:`Outgoing.receipts_noted` when the child reported it."""
 
 
-def _settings(core: Core) -> dict[str, Any]:
-    """Return the settings of the child that do not change while the data directory is open."""
-    config, directory, hosts = core.config, core.directory, core.hosts
-    return {
-        "data_dir": str(directory.path),
-        "queue_manager": directory.queue_manager,
-        "epoch": directory.epoch,
-        "receipts_url": f"{core.public_base}/msmq/{ORDER_QUEUE}",
-        "receipts_key": directory.receipts_key,
-        "resend_table": list(config.resend_table),
-        "retransmission_timeout": config.retransmission_timeout,
-        "multicast": None if (multicast := config.multicast) is None else multicast.dump(),
-        "wsrm_poll_interval": config.wsrm_poll_interval,
-        # Only the Delta state needs the send history.
-        "live": config.state is not None,
-        "redirect_in": config.redirect.inbound.dump(),
-        "redirect_out": config.redirect.outbound.dump(),
-        "receipt_urls": config.receipt_url.dump(),
-        "hosts": sorted(hosts.names),
-        "ports": sorted(hosts.ports),
-        "tls": [
-            str(path) if path else None
-            for path in (config.ca_file, config.client_cert, config.client_key)
-        ],
-    }
+def _settings(core: Core, forward_end: int, forward_waiting: int) -> SenderProcessSettings:
+    """Return the settings of the child process. The last two are those of :class:`Outgoing`."""
+    config, directory = core.config, core.directory
+    files = (config.ca_file, config.client_cert, config.client_key)
+    ca_file, client_cert, client_key = (str(path) if path else None for path in files)
+    return SenderProcessSettings(
+        data_dir=str(directory.path),
+        queue_manager=directory.queue_manager,
+        epoch=directory.epoch,
+        receipts_url=f"{core.public_base}/msmq/{ORDER_QUEUE}",
+        receipts_key=directory.receipts_key,
+        resend_table=tuple(config.resend_table),
+        retransmission_timeout=config.retransmission_timeout,
+        multicast=config.multicast,
+        wsrm_poll_interval=config.wsrm_poll_interval,
+        live=config.state is not None,
+        redirect_in=config.redirect.inbound,
+        redirect_out=config.redirect.outbound,
+        receipt_urls=config.receipt_url,
+        hosts=core.hosts,
+        forward_end=forward_end,
+        forward_waiting=forward_waiting,
+        tls=(ca_file, client_cert, client_key),
+    )
 
 
 class Outgoing:
@@ -165,10 +186,7 @@ class Outgoing:
         The child reports this number at each start.
         """
         self.folder = core.directory.path / STAGES_DIRECTORY
-        settings = _settings(core) | {
-            "forward_end": forward_end,
-            "forward_waiting": forward_waiting,
-        }
+        settings = _settings(core, forward_end, forward_waiting)
         self.link = SenderLink(settings, self._on_event)
         self.set_aside: list[dict[str, str]] = []
         """Entries for rows of the outbox that cannot be read, from the child's last status."""
@@ -179,7 +197,7 @@ class Outgoing:
         """Number of changes after which an earlier answer to ``status`` is no longer used."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
-        self._untold: dict[str, None] = {}
+        self._untold: dict[SenderNotice, None] = {}
 
     def start(self) -> None:
         """Start the sender process and its link, without waiting until the process is up."""
@@ -197,19 +215,19 @@ class Outgoing:
 
     def receipts_came(self) -> None:
         """Notify the child that there are new rows in this queue manager's order queue."""
-        self._tell("receipts")
+        self._tell(ReceiptsArrived())
 
     def forward_came(self) -> None:
         """Notify the child that there are new rows in ``private$/forward$``."""
-        self._tell("forward")
+        self._tell(ForwardArrived())
 
-    def _tell(self, what: str) -> None:
-        """Notify the child of ``what``, or repeat it later if the child is too busy.
+    def _tell(self, notice: SenderNotice) -> None:
+        """Send ``notice`` to the child, or repeat it later if the child is too busy.
 
         A child that is not up is not notified: it reads the rows when it starts.
         """
-        if not self.link.tell({"op": what}) and self.link.is_up:
-            self._untold[what] = None
+        if not self.link.tell(notice) and self.link.is_up:
+            self._untold[notice] = None
             if self._again is None:
                 self._again = asyncio.get_running_loop().call_later(
                     TELL_AGAIN_SECONDS, self._tell_again
@@ -218,24 +236,24 @@ class Outgoing:
     def _tell_again(self) -> None:
         self._again = None
         untold, self._untold = self._untold, {}
-        for what in untold:
-            self._tell(what)
+        for notice in untold:
+            self._tell(notice)
 
-    def _on_event(self, event: Event) -> None:
-        if event["event"] == "reserve":
-            self._do(self._reserve(event["number"], event["count"]))
-        elif event["event"] == "dead":
+    def _on_event(self, event: SenderEvent) -> None:
+        if isinstance(event, ReserveIdentifiers):
+            self._do(self._reserve(event.number, event.count))
+        elif isinstance(event, DeadLettersWait):
             self.dead_came.set()
-        elif event["event"] == "receipts-noted":
-            self.receipts_noted = event["to"]
-            self._events.order_queue_read(event["to"])
-        elif event["event"] == "forward-holding":
-            self._events.forward_holding(event["holding"], event["empty"], event["begins"])
-        elif event["event"] == "forwarded":
+        elif isinstance(event, ReceiptsNoted):
+            self.receipts_noted = event.to
+            self._events.order_queue_read(event.to)
+        elif isinstance(event, ForwardHolding):
+            self._events.forward_holding(event.holding, event.empty, event.begins)
+        else:
             # These rows are about to leave the queue ``private$/forward$``. A caller that finds
             # them neither in the queue nor in the status would believe that they were sent.
             self._changed()
-            self._do(self._events.forwarded(event["epoch"], event["to"]))
+            self._do(self._events.forwarded(event.epoch, event.to))
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -249,34 +267,30 @@ class Outgoing:
             # Answer after any error, because a commit waits.
             if not isinstance(error, SrmpSparkError):
                 log.exception("outgoing.reserve_failed")
-            answer: dict[str, Any] = {"error": str(error) or type(error).__name__}
-            if isinstance(error, ApiError):
-                answer = {
-                    "error": error.message,
-                    "status": error.status,
-                    "code": error.code,
-                    "hint": error.hint,
-                }
+            text = str(error) or type(error).__name__
+            refused = error if isinstance(error, ApiError) else ApiError(503, "store", text)
+            answer: IdentifiersReserved | IdentifiersRefused = IdentifiersRefused(
+                number, refused.status, refused.code, refused.message, refused.hint
+            )
         else:
-            answer = {"first": first}
+            answer = IdentifiersReserved(number, first)
         for _ in range(TELL_TIMES):
-            if (
-                self.link.tell({"op": "reserved", "number": number, **answer})
-                or not self.link.is_up
-            ):
+            if self.link.tell(answer) or not self.link.is_up:
                 return
             await asyncio.sleep(TELL_AGAIN_SECONDS)
 
     # --- what the API asks ------------------------------------------------------------------------
 
-    async def ask(self, command: dict[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
-        """Send a command to the child and return its answer.
+    async def ask(
+        self, command: SenderCommand, kind: type[_Answer], *, seconds: float | None = None
+    ) -> _Answer:
+        """Send a command to the child and return its answer, which is of the type ``kind``.
 
         ``seconds`` is the longest wait, by default ANSWER_SECONDS. Raises :class:`ApiError`: the
         child's refusal, or 503 if the child is not up or does not answer in time.
         """
         try:
-            return await self.link.ask(command, seconds=seconds)
+            return await self.link.ask(command, kind, seconds=seconds)
         finally:
             # The caller may have changed something, and expects the next status to show it.
             self._changed()
@@ -291,7 +305,7 @@ class Outgoing:
         resumes by itself after :data:`.forwarder.HOLD_SECONDS`.
         """
         try:
-            held = await self.link.ask({"op": "hold-forwarding"}, seconds=HOLD_ASKED_SECONDS)
+            held = await self.link.ask(HoldForwarding(), ForwardingHeld, seconds=HOLD_ASKED_SECONDS)
         except ApiError as error:
             log.warning(
                 'purge.uncertain reason="%s": some of the purged rows may already be outgoing, '
@@ -299,32 +313,31 @@ class Outgoing:
                 error.message,
             )
         else:
-            if held["forwarded"] is not None:
-                await self._events.forwarded(*held["forwarded"])
+            if held.forwarded is not None:
+                await self._events.forwarded(*held.forwarded)
         try:
             yield
         finally:
-            self._tell("release-forwarding")
+            self._tell(ReleaseForwarding())
 
-    async def ask_long(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Send a command and return its answer, which may have any length.
+    async def ask_long(self, command: SenderCommand, kind: type[_Answer]) -> _Answer:
+        """Send a command and return its answer, of the type ``kind``, which may have any length.
 
         The longest wait is COMMIT_SECONDS. Raises :class:`ApiError` as :meth:`ask`, and
         :class:`ConnectionResetError` if the answer is cut off.
         """
         try:
-            return await self.link.ask_long(command, seconds=COMMIT_SECONDS)
+            return await self.link.ask_long(command, kind, seconds=COMMIT_SECONDS)
         finally:
             self._changed()
 
-    async def ask_for_list(self, command: dict[str, Any], extra: LongList) -> bytes:
-        """Send a command with a long list, and return the list that answers it, as JSON.
+    async def ask_for_text(self, command: SenderCommand) -> bytes:
+        """Send a command and return its answer as JSON text, which this process does not parse.
 
-        Both lists have the same name. The longest wait is COMMIT_SECONDS. Raises the errors of
-        :meth:`ask_long`.
+        The longest wait is COMMIT_SECONDS. Raises the errors of :meth:`ask_long`.
         """
         try:
-            return await self.link.ask_for_list(command, extra, seconds=COMMIT_SECONDS)
+            return await self.link.ask_for_text(command, seconds=COMMIT_SECONDS)
         finally:
             self._changed()
 
@@ -332,7 +345,7 @@ class Outgoing:
         self._changes += 1
         self._seen = self._seen._replace(until=float("-inf"))
 
-    async def status(self) -> list[dict[str, Any]]:
+    async def status(self) -> list[OutgoingEntry]:
         """Return the entries of ``status.outgoing``, as the child reports or last reported them.
 
         The last report is returned if it is at most STATUS_KEPT_SECONDS old and nothing has changed
@@ -343,14 +356,14 @@ class Outgoing:
         now, at, changes = time.monotonic(), time.time_ns() // 1000, self._changes
         if now > self._seen.until:
             try:
-                found = await self.link.ask_long({"op": "status"}, seconds=STATUS_SECONDS)
+                found = await self.link.ask_long(GetStatus(), SenderStatus, seconds=STATUS_SECONDS)
             except ApiError as error:
                 log.info('outgoing.status_is_old reason="%s"', error)
             else:
                 kept = now + STATUS_KEPT_SECONDS if changes == self._changes else float("-inf")
-                self._seen = _Seen(kept, at, found["outgoing"])
-                self.set_aside = found["set_aside"]
-                self.dead_letters = found["dead_letters"]
+                self._seen = _Seen(kept, at, found.outgoing)
+                self.set_aside = found.set_aside
+                self.dead_letters = found.dead_letters
         return self._seen.outgoing
 
     @property
@@ -362,7 +375,7 @@ class Outgoing:
         return self._seen.at
 
     @property
-    def last_seen(self) -> list[dict[str, Any]]:
+    def last_seen(self) -> list[OutgoingEntry]:
         """Return the entries of ``status.outgoing`` of the child's last report.
 
         The child is not asked.

@@ -7,11 +7,11 @@ stored.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError
+from srmp_spark.queue_manager.sender.crossing import Operate, Operated
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.srmp.sending.outgoing_effects import Kind, QueueKey
 from srmp_spark.srmp.sending.outgoing_states import QueueState
@@ -61,7 +61,7 @@ def keys_of(dispatcher: Dispatcher, destination: str) -> list[QueueKey]:
     return keys
 
 
-async def operate(dispatcher: Dispatcher, clock: Clock, command: dict[str, Any]) -> dict[str, Any]:
+async def operate(dispatcher: Dispatcher, clock: Clock, command: Operate) -> Operated:
     """Carry out one decision, wait until it is stored, and return the answer.
 
     ``action`` in the command is one of ACTIONS, and ``destination`` names the outgoing queues.
@@ -69,18 +69,18 @@ async def operate(dispatcher: Dispatcher, clock: Clock, command: dict[str, Any])
     another stream is live, or if ``reset`` finds no stream; 404 if the destination has no queue;
     400 for an unknown action. ``drop`` also forgets the records of the queues.
     """
-    action, destination = command["action"], command["destination"]
+    action, destination = command.action, command.destination
     try:
         keys = keys_of(dispatcher, destination)
     except ApiError:
         # The command may repeat a `drop` that is being stored.
         await dispatcher.written()
         raise
-    wanted = command.get("stream")
+    wanted = command.stream
     if wanted is not None:
         stream = dispatcher.sender.get(*keys[0])
         live = str(stream.id) if isinstance(stream, OutgoingStream) and stream.ordinal else None
-        if live is None or live.lower() != str(wanted).lower():
+        if live is None or live.lower() != wanted.lower():
             raise ApiError(
                 409, "another-stream", f"the live stream to {destination} is {live}, not {wanted}"
             )
@@ -102,7 +102,7 @@ async def operate(dispatcher: Dispatcher, clock: Clock, command: dict[str, Any])
                 dispatcher.transports.of(key).forget(key)
                 dispatcher.errors.pop(key, None)
         await dispatcher.written()
-    return {"destination": keys[0].destination, "action": action}
+    return Operated(keys[0].destination, action)
 
 
 def _apply(dispatcher: Dispatcher, clock: Clock, action: str, key: QueueKey) -> None:

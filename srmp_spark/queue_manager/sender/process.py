@@ -4,8 +4,9 @@ See :mod:`.link` for the other side. The process waits for the lock of the outbo
 sender process has ended. :mod:`srmp_spark.queue_manager.child.process` describes how the process
 starts and ends.
 
-    python -m srmp_spark.queue_manager.sender.process FD
-        < '{"data_dir": …, "queue_manager": …, "epoch": …, …}'
+    python -m srmp_spark.queue_manager.sender.process FD < SETTINGS
+
+SETTINGS are :class:`.crossing.SenderProcessSettings`.
 """
 
 from __future__ import annotations
@@ -19,21 +20,20 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import uvloop
 
 from srmp_spark.clock import SystemClock
 from srmp_spark.errors import StoreError
 from srmp_spark.interface import exit_code_of
-from srmp_spark.names import LocalHosts
+from srmp_spark.queue_manager.child.packets import Start
 from srmp_spark.queue_manager.child.process import run_child
-from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.sender.application_letters import (
     LetterQueueWarnings,
     takes_dead_letters,
 )
 from srmp_spark.queue_manager.sender.commands import Commands
+from srmp_spark.queue_manager.sender.crossing import SenderProcessSettings
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.forward_rules import Rules, load_rules
 from srmp_spark.queue_manager.sender.forwarder import Forwarder, ForwardLog
@@ -43,7 +43,6 @@ from srmp_spark.queue_manager.sender.reporting.snapshot import told
 from srmp_spark.queue_manager.sender.sending_transports import TransportSettings
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.queue_manager.trust.tls import ClientTls
-from srmp_spark.srmp.forward.redirection import ReceiptUrls, Redirections
 from srmp_spark.srmp.sending.outgoing_states import SenderSettings
 from srmp_spark.srmp.sending.receipts_address import ReceiptAddresses
 from srmp_spark.srmp.sending.sender import Sender
@@ -97,34 +96,30 @@ async def _sweep(outbox: Outbox, store: StoreThread, clock: SystemClock) -> None
             await asyncio.sleep(SWEEP_PAUSE_SECONDS)
 
 
-def _hosts(settings: dict[str, Any]) -> LocalHosts:
-    return LocalHosts(frozenset(settings["hosts"]), frozenset(settings["ports"]))
-
-
 def _forwarder(
     outbox: Outbox,
     dispatcher: Dispatcher,
-    settings: dict[str, Any],
+    settings: SenderProcessSettings,
     on_forwarded: Callable[[Cursor], object],
     at: int,
 ) -> Forwarder:
-    present = Rules(Redirections.load(settings["redirect_in"]), _hosts(settings))
-    accepted_to = Cursor(settings["epoch"], settings["forward_end"])
+    present = Rules(settings.redirect_in, settings.hosts)
+    accepted_to = Cursor(settings.epoch, settings.forward_end)
     rules = load_rules(
         outbox.database, present, accepted_to, forward_place.read_to(outbox.database), at
     )
-    held = forward_place.held_because(outbox.database, accepted_to, settings["forward_waiting"])
+    held = forward_place.held_because(outbox.database, accepted_to, settings.forward_waiting)
     if held is not None:
         log.error('forward.held because="%s"', held)
         outbox.look_for_set_aside()
-    log_of_queue = ForwardLog(Path(settings["data_dir"]), settings["queue_manager"], rules)
+    log_of_queue = ForwardLog(Path(settings.data_dir), settings.queue_manager, rules)
     read_to = forward_place.read_to(outbox.database)
     return Forwarder(
         dispatcher, outbox, log_of_queue, read_to, on_forwarded, is_held=held is not None
     )
 
 
-async def run(control: socket.socket, settings: dict[str, Any]) -> None:
+async def run(control: socket.socket, settings: SenderProcessSettings) -> None:
     """Serve the main process until it closes its end of the socket, then store all changes.
 
     ``settings`` are those that :class:`.link.Outgoing` prepares. Raises :class:`StoreError` if the
@@ -132,14 +127,11 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     """
     loop = asyncio.get_running_loop()
     clock = SystemClock()
-    data_dir = Path(settings["data_dir"])
-    identity: str = settings["queue_manager"]
-    outbox = Outbox.open(data_dir, queue_manager=identity, epoch=settings["epoch"], at=clock.utc())
+    data_dir = Path(settings.data_dir)
+    identity = settings.queue_manager
+    outbox = Outbox.open(data_dir, queue_manager=identity, epoch=settings.epoch, at=clock.utc())
     outbox.waiting.takes_dead_letters = partial(takes_dead_letters, data_dir)
-    multicast = (
-        PgmSettings.load(settings["multicast"]) if settings["multicast"] is not None else None
-    )
-    outbox.stages.multicast = multicast is not None
+    outbox.stages.multicast = settings.multicast is not None
     if outbox.held:
         log.warning(
             "sender.held queues=%d: the data directory is a copy, so waiting messages may "
@@ -149,8 +141,8 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     sender = Sender.load(
         identity,
         SenderSettings(
-            resend_table=settings["resend_table"],
-            retransmission_timeout=settings["retransmission_timeout"],
+            resend_table=settings.resend_table,
+            retransmission_timeout=settings.retransmission_timeout,
             in_flight_max=IN_FLIGHT,
         ),
         outbox.queue_rows(),
@@ -159,17 +151,15 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
         last_stream_ordinal=outbox.last_stream_ordinal,
         serials_after=outbox.serials_after,
     )
-    addresses = ReceiptAddresses(
-        settings["receipts_key"], ReceiptUrls.load(settings["receipt_urls"])
-    )
-    for stream in sender.receipts_go_to(settings["receipts_url"], addresses.replacement):
+    addresses = ReceiptAddresses(settings.receipts_key, settings.receipt_urls)
+    for stream in sender.receipts_go_to(settings.receipts_url, addresses.replacement):
         log.warning(
             "sender.receipts_elsewhere destination=%s send_receipts_to=%s now=%s: the "
             "peer received the old address when the stream began; if the old address no "
             "longer leads here, run `srmp-spark streams reset --destination %s`",
             stream.key.destination,
             told(stream.receipts_url),
-            told(addresses.replacement(stream.key.destination, settings["receipts_url"])),
+            told(addresses.replacement(stream.key.destination, settings.receipts_url)),
             stream.key.destination,
         )
     store = StoreThread(loop, _die)
@@ -180,22 +170,22 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
         store,
         ReceiptLog(data_dir, read_mark(outbox.database)),
         clock,
-        receipts_url=settings["receipts_url"],
+        receipts_url=settings.receipts_url,
         receipts_read_to=read_to(outbox.database),
         reserve=lambda count: commands.reserve(count),
         settings=TransportSettings(
-            endpoint_of=Redirections.load(settings["redirect_out"]).endpoint_of,
-            tls=ClientTls(*(name and Path(name) for name in settings["tls"])),
-            multicast=multicast,
+            endpoint_of=settings.redirect_out.endpoint_of,
+            tls=ClientTls(*(None if name is None else Path(name) for name in settings.tls)),
+            multicast=settings.multicast,
             sessions=outbox.sessions(),
-            poll_interval=settings["wsrm_poll_interval"],
+            poll_interval=settings.wsrm_poll_interval,
         ),
     )
     commands = Commands(control, outbox, store, dispatcher, clock)
     forwarder = _forwarder(outbox, dispatcher, settings, commands.forwarded, clock.utc())
     commands.on_forward, commands.hold_forwarding = forwarder.came, forwarder.hold
     commands.release_forwarding = forwarder.release
-    commands.own_queues = OwnQueues(settings["queue_manager"], _hosts(settings))
+    commands.own_queues = OwnQueues(settings.queue_manager, settings.hosts)
     commands.letter_warning = LetterQueueWarnings(data_dir).warning
     dispatcher.on_dead = commands.dead_soon
     dispatcher.on_receipts_noted = commands.receipts_noted
@@ -208,7 +198,7 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
             dispatcher.same_queues.run(),
         )
     ]
-    if settings["live"]:
+    if settings.live:
         live = tell_live(data_dir, outbox.database.fence, sender, dispatcher.sendings, clock)
         tasks.append(loop.create_task(live))
     # Some receipts may have been answered 200 before this start. Sending begins when they are read.
@@ -225,13 +215,13 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     log.info("sender.stopped position=%d", outbox.database.position)
 
 
-def _serve(control: socket.socket, settings: dict[str, Any]) -> None:
+def _serve(control: socket.socket, start: Start[SenderProcessSettings]) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        uvloop.run(run(control, settings))
+        uvloop.run(run(control, start.settings))
     except StoreError as error:
         _die(error)
 
 
 if __name__ == "__main__":
-    run_child(_serve)
+    run_child(SenderProcessSettings, _serve)

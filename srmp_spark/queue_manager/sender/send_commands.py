@@ -13,13 +13,20 @@ import base64
 import binascii
 import secrets
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.errors import ApiError
 from srmp_spark.names import format_names, message_id
+from srmp_spark.queue_manager.sender.crossing import (
+    FindStates,
+    KnownMessageState,
+    MessageState,
+    MessageStates,
+    SendMessages,
+)
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
 from srmp_spark.queue_manager.sender.operations import canonical_name, keys_of
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
@@ -69,7 +76,11 @@ _BINARY = {
 }
 
 
-def _row(item: object) -> dict[str, Any]:
+_Row = dict[str, Any]
+"""A message as a row of the outbox: the values of its columns."""
+
+
+def _row(item: object) -> _Row:
     if not isinstance(item, dict):
         raise ApiError(400, "usage", "a message is a JSON object")
     unknown = item.keys() - _COLUMNS.keys() - _BINARY.keys()
@@ -102,19 +113,18 @@ class SendCommands:
         self._store = store
         self._dispatcher = dispatcher
 
-    async def send(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Commit ``messages``, and return their states in the same order, as ``messages``.
+    async def send(self, command: SendMessages) -> list[MessageState | KnownMessageState]:
+        """Commit the messages of ``command``, and return their states in the same order.
 
         A message for several queues has one state for each queue. A message whose key was sent
         before is not sent again; its present state is returned. Raises :class:`ApiError` or
         :class:`BatchError` for messages that are refused. Messages with keys before the refused one
         stay committed, and the hint states their number.
         """
-        items = command["messages"]
-        if not isinstance(items, list) or not 0 < len(items) <= MESSAGES_MAX:
+        if not 0 < len(command.messages) <= MESSAGES_MAX:
             raise ApiError(400, "usage", f"1 to {MESSAGES_MAX} messages")
-        rows = [_row(item) for item in items]
-        answers: list[list[dict[str, Any]]] = [[] for _ in rows]
+        rows = [_row(item) for item in command.messages]
+        answers: list[list[MessageState | KnownMessageState]] = [[] for _ in rows]
         repeats: list[int] = []
         unkeyed = [index for index, row in enumerate(rows) if "key" not in row]
         done = 0
@@ -130,7 +140,7 @@ class SendCommands:
                         batch,
                         [rows[index] for index in indices],
                     ),
-                    origin_of_token(command.get("token")),
+                    origin_of_token(command.token),
                 )
             except (BatchError, ApiError) as error:
                 if not done:
@@ -146,18 +156,18 @@ class SendCommands:
             if not committed.enqueued:
                 repeats += indices
                 continue
-            for index, answer in self._answers(
+            for index, state in self._answers(
                 [(index, rows[index]) for index in indices], committed
             ):
-                answers[index].append(answer)
+                answers[index].append(state)
         if repeats:
-            for index, answer in await self._known([(index, rows[index]) for index in repeats]):
-                answers[index].append(answer)
-        return {"messages": [answer for each in answers for answer in each]}
+            for index, known in await self._known([(index, rows[index]) for index in repeats]):
+                answers[index].append(known)
+        return [answer for each in answers for answer in each]
 
     def _answers(
-        self, rows: list[tuple[int, dict[str, Any]]], committed: CommittedBatch
-    ) -> list[tuple[int, dict[str, Any]]]:
+        self, rows: list[tuple[int, _Row]], committed: CommittedBatch
+    ) -> list[tuple[int, MessageState]]:
         """Return the states of the messages of a batch in which all rows are new.
 
         Each state is paired with the index of its row. A message for several queues has several.
@@ -175,34 +185,28 @@ class SendCommands:
         for index, key in [(index, key) for index, row in rows for key in self._keys(row)]:
             number, serial, given = places[key].pop()
             stream = given.stream_id
-            answers.append(
-                (
-                    index,
-                    {
-                        "message_id": message_id(self._outbox.queue_manager, number),
-                        "destination": key.destination,
-                        "stream_id": str(stream) if stream is not None else None,
-                        "stream_sequence": given.first_position + serial - given.first
-                        if stream is not None
-                        else None,
-                        "state": "dead" if key in committed.without_room else "queued",
-                        "kind": key.kind,
-                        "serial": serial,
-                    },
-                )
+            answer = MessageState(
+                message_id=message_id(self._outbox.queue_manager, number),
+                destination=key.destination,
+                stream_id=str(stream) if stream is not None else None,
+                stream_sequence=given.first_position + serial - given.first
+                if stream is not None
+                else None,
+                state="dead" if key in committed.without_room else "queued",
+                kind=key.kind,
+                serial=serial,
             )
+            answers.append((index, answer))
         return answers
 
-    def _keys(self, row: dict[str, Any]) -> list[QueueKey]:
+    def _keys(self, row: _Row) -> list[QueueKey]:
         transactional = row.get("delivery", "transactional") == "transactional"
         return [
             QueueKey.for_messages(canonical_outgoing(name), transactional=transactional)
             for name in format_names(row["destination"])
         ]
 
-    async def _known(
-        self, rows: list[tuple[int, dict[str, Any]]]
-    ) -> list[tuple[int, dict[str, Any]]]:
+    async def _known(self, rows: list[tuple[int, _Row]]) -> list[tuple[int, KnownMessageState]]:
         """Return the states of messages that were sent before under the same keys.
 
         Each state is paired with the index of its row. A delivered message is known by its key
@@ -226,28 +230,23 @@ class SendCommands:
                 state = self._state(key, known.serial)
             elif known is not None and known.fate == "dead":
                 state = "dead"
-            answers.append(
-                (
-                    index,
-                    {
-                        # INTERFACE.md section 7: no new message was sent.
-                        "message_id": None,
-                        "known": True,
-                        "known_message_id": None
-                        if known is None
-                        else message_id(self._outbox.queue_manager, known.number),
-                        "destination": key.destination,
-                        "stream_id": None,
-                        "stream_sequence": None,
-                        "state": state,
-                        "kind": key.kind,
-                        "serial": known.serial if known is not None and waiting else None,
-                    },
-                )
+            answer = KnownMessageState(
+                message_id=None,
+                known=True,
+                known_message_id=None
+                if known is None
+                else message_id(self._outbox.queue_manager, known.number),
+                destination=key.destination,
+                stream_id=None,
+                stream_sequence=None,
+                state=state,
+                kind=key.kind,
+                serial=known.serial if known is not None and waiting else None,
             )
+            answers.append((index, answer))
         return answers
 
-    async def state(self, command: dict[str, Any]) -> dict[str, Any]:
+    async def state(self, command: FindStates) -> MessageStates:
         """Return the states of the messages ``serials`` of a queue, in the same order.
 
         ``destination`` and ``kind`` in the command name the outgoing queue. Wait until all of these
@@ -255,10 +254,12 @@ class SendCommands:
         :class:`ApiError` (404) for an unknown queue or serial, and 400 for a text that is no
         destination.
         """
-        serials: list[int] = command["serials"]
-        key, earlier = await self._known_of(command["destination"], command["kind"], serials)
+        serials = command.serials
+        # No queue has a kind that is not one of the two.
+        kind = cast("Kind", command.kind)
+        key, earlier = await self._known_of(command.destination, kind, serials)
         loop = self._dispatcher.loop
-        end = loop.time() + min(float(command["wait"]), WAIT_SECONDS_MAX)
+        end = loop.time() + min(command.wait, WAIT_SECONDS_MAX)
         while True:
             states = [earlier.get(serial) or self._state(key, serial) for serial in serials]
             left = end - loop.time()
@@ -272,7 +273,7 @@ class SendCommands:
             states = [
                 ended.get(serial, state) for serial, state in zip(serials, states, strict=True)
             ]
-        return {"states": states}
+        return MessageStates(states)
 
     async def _known_of(
         self, destination: str, kind: Kind, serials: list[int]

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
+from srmp_spark.queue_manager.sender.crossing import SessionEntries
 from srmp_spark.queue_manager.sender.http.connections import Connections
 from srmp_spark.queue_manager.sender.multicast.multicasts import Multicasts
 from srmp_spark.queue_manager.sender.reliable.reliable_sessions import ReliableSessions
@@ -147,7 +148,7 @@ class SendingTransports:
         """Return the transport of an outgoing queue."""
         return self._all[key.transport]
 
-    def status(self, key: QueueKey) -> dict[str, dict[str, Any] | None]:
+    def status(self, key: QueueKey) -> SessionEntries:
         """Return the entries of ``status.outgoing`` about the session of a queue.
 
         There is an entry for each transport with sessions; those of other transports are ``None``.
@@ -157,7 +158,7 @@ class SendingTransports:
         }
         if key.transport.rules.status:
             found[key.transport.rules.status] = self.of(key).status(key)
-        return found
+        return cast("SessionEntries", found)
 
     # --- sessions that the outbox stores ----------------------------------------------------------
 

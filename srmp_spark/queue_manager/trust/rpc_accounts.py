@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -125,7 +125,7 @@ def parse_rpc_accounts(where: str, value: Any) -> tuple[RpcAccount, ...]:  # noq
     return tuple(_parse(where, entry) for entry in value)
 
 
-def _parse(where: str, entry: dict[str, Any]) -> RpcAccount:
+def _parse(where: str, entry: Mapping[str, object]) -> RpcAccount:
     for key in entry:
         if key not in _KEYS:
             close = difflib.get_close_matches(key, _KEYS, 1, 0.5)
@@ -161,7 +161,7 @@ def _verbs(where: str, given: object) -> frozenset[RpcVerb]:
     return frozenset(given)
 
 
-def _hash(where: str, entry: dict[str, Any]) -> bytes:
+def _hash(where: str, entry: Mapping[str, object]) -> bytes:
     """Read the password or its NT hash from the file that the entry names; return the NT hash.
 
     Secrets are in files, because the configuration is copied to backups and tickets. Raises

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,7 +66,7 @@ def parse_signers(where: str, value: Any) -> tuple[Signer, ...]:  # noqa: ANN401
     return signers
 
 
-def _parse(where: str, entry: dict[str, Any]) -> Signer:
+def _parse(where: str, entry: Mapping[str, object]) -> Signer:
     for key in entry:
         if key not in _KEYS:
             close = difflib.get_close_matches(key, _KEYS, 1, 0.5)

@@ -27,7 +27,7 @@ import difflib
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -227,7 +227,7 @@ def check_unlike(where: str, tokens: Sequence[Token]) -> None:
                 )
 
 
-def _parse(where: str, entry: dict[str, Any]) -> Token:
+def _parse(where: str, entry: Mapping[str, object]) -> Token:
     for key in entry:
         if key not in _KEYS:
             close = difflib.get_close_matches(key, _KEYS, 1, 0.5)
@@ -251,7 +251,7 @@ def _parse(where: str, entry: dict[str, Any]) -> Token:
     )
 
 
-def _digest(where: str, entry: dict[str, Any]) -> bytes:
+def _digest(where: str, entry: Mapping[str, object]) -> bytes:
     if ("file" in entry) is ("sha256" in entry):
         raise ConfigurationError(
             f"{where}: give file or sha256, one of them (a token itself does not belong "
@@ -275,7 +275,7 @@ def _digest(where: str, entry: dict[str, Any]) -> bytes:
     return bytes.fromhex(given)
 
 
-def _queues(where: str, entry: dict[str, Any]) -> tuple[str, ...]:
+def _queues(where: str, entry: Mapping[str, object]) -> tuple[str, ...]:
     given = entry.get("queues", [EVERYTHING])
     if not isinstance(given, list) or not given:
         raise ConfigurationError(
@@ -284,7 +284,7 @@ def _queues(where: str, entry: dict[str, Any]) -> tuple[str, ...]:
     return tuple(parse_pattern(where, each) for each in given)
 
 
-def _verbs(where: str, entry: dict[str, Any]) -> frozenset[Verb]:
+def _verbs(where: str, entry: Mapping[str, object]) -> frozenset[Verb]:
     given = entry.get("verbs")
     if not isinstance(given, list) or not given:
         raise ConfigurationError(f"{where}: verbs is a list of {', '.join(VERBS)}, got {given!r}")

@@ -27,7 +27,7 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -222,7 +222,7 @@ def open_forwarding(writers: Sequence[Writer]) -> str | None:
     )
 
 
-def _parse(where: str, entry: dict[str, Any]) -> Writer:
+def _parse(where: str, entry: Mapping[str, object]) -> Writer:
     for key in entry:
         if key not in _KEYS:
             close = difflib.get_close_matches(key, _KEYS, 1, 0.5)
@@ -243,14 +243,14 @@ def _parse(where: str, entry: dict[str, Any]) -> Writer:
     return writer
 
 
-def _text(where: str, entry: dict[str, Any], key: str) -> str | None:
+def _text(where: str, entry: Mapping[str, object], key: str) -> str | None:
     value = entry.get(key)
     if value is not None and (not isinstance(value, str) or not value):
         raise ConfigurationError(f"{where}: {key} is a text, got {value!r}")
     return value
 
 
-def _networks(where: str, entry: dict[str, Any]) -> tuple[_Network, ...]:
+def _networks(where: str, entry: Mapping[str, object]) -> tuple[_Network, ...]:
     if "address" not in entry:
         return ()
     given = entry["address"]

@@ -15,11 +15,31 @@ closed is dropped, like an answer that the network lost. The client then repeats
 from __future__ import annotations
 
 import pickle
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
+from srmp_spark.queue_manager.gateway.control import GatewaySettings
 from srmp_spark.wsrm.codec.elements import SoapMessage
+
+
+@dataclass(frozen=True, slots=True)
+class WsrmTls:
+    """The files by which the port identifies itself, and checks its clients."""
+
+    cert: str
+    key: str
+    client_ca: str | None
+    require_client_cert: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WsrmSettings(GatewaySettings):
+    """The settings of the gateway of WS-ReliableMessaging."""
+
+    tls: WsrmTls | None
+    connections_max: int
 
 
 class Client(msgspec.Struct, frozen=True, array_like=True):

@@ -38,6 +38,7 @@ from srmp_spark.queue_manager.wsrm.crossing import (
     HandshakeRefused,
     Refused,
     ToGateway,
+    WsrmSettings,
     packed,
 )
 from srmp_spark.queue_manager.wsrm.replies import SoapReply, reply_of_error
@@ -107,7 +108,7 @@ class Front:
     It is the :class:`.Inbox` of the port.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway[WsrmSettings]) -> None:
         """Build the front with its endpoint, which has no socket yet."""
         channel = self._channel = gateway.channel
         self._request = 0
@@ -120,7 +121,7 @@ class Front:
             self,
             count_refusal=lambda status, reason: channel.send(Counted(status, reason)),
             utc_seconds=time.time,
-            connections_max=min(CONNECTIONS_MAX, gateway.settings["connections_max"]),
+            connections_max=min(CONNECTIONS_MAX, gateway.settings.connections_max),
             connection_class=SoapConnection,
             budget=BUDGET,
         )
@@ -233,14 +234,14 @@ def _client(connection: SrmpConnection, head: RequestHead) -> Client:
     )
 
 
-async def serve(gateway: Gateway) -> Served:
+async def serve(gateway: Gateway[WsrmSettings]) -> Served:
     """Listen on the socket that the main process passed, and return the callbacks.
 
     Raises :class:`SystemExit` if the certificate files cannot be loaded.
     """
     front = Front(gateway)
     channel, listening, endpoint = gateway.channel, gateway.listening["port"], front.endpoint
-    tls = gateway.settings["tls"]
+    tls = gateway.settings.tls
     if tls is None:
         await asyncio.get_running_loop().create_server(
             endpoint.connection, sock=listening, backlog=BACKLOG
@@ -248,10 +249,10 @@ async def serve(gateway: Gateway) -> Served:
         return Served(front.on_message, front.on_room)
     try:
         server_tls = ServerTls(
-            Path(tls["cert"]),
-            Path(tls["key"]),
-            None if tls["client_ca"] is None else Path(tls["client_ca"]),
-            require_client_certificate=tls["require_client_cert"],
+            Path(tls.cert),
+            Path(tls.key),
+            None if tls.client_ca is None else Path(tls.client_ca),
+            require_client_certificate=tls.require_client_cert,
         )
     except ConfigurationError as error:
         # The main process has read the same files before, so this is rare.
@@ -270,4 +271,4 @@ async def serve(gateway: Gateway) -> Served:
 
 
 if __name__ == "__main__":
-    run_gateway(ToGateway, serve)
+    run_gateway(ToGateway, WsrmSettings, serve)

@@ -23,6 +23,8 @@ from srmp_spark.queue_manager.wsrm.crossing import (
     HandshakeRefused,
     Refused,
     ToMain,
+    WsrmSettings,
+    WsrmTls,
 )
 from srmp_spark.queue_manager.wsrm.inbox import ReliableInbox, Request
 from srmp_spark.queue_manager.wsrm.queues import ReliableQueues
@@ -92,13 +94,13 @@ class ReliablePort:
         assert config.listen_wsrm is not None
         tls = None
         if config.listen_wsrm.is_tls:
-            tls = {
-                "cert": str(config.listen_cert),
-                "key": str(config.listen_key),
-                "client_ca": None if config.client_ca is None else str(config.client_ca),
-                "require_client_cert": config.require_client_cert,
-            }
-        settings = {"tls": tls, "connections_max": connections_max}
+            tls = WsrmTls(
+                str(config.listen_cert),
+                str(config.listen_key),
+                None if config.client_ca is None else str(config.client_ca),
+                require_client_cert=config.require_client_cert,
+            )
+        settings = WsrmSettings(tls=tls, connections_max=connections_max)
         self._link = ReliableLink(settings, {"port": listening}, ToMain, self._on_message)
         self._link.start()
         await self._link.started()

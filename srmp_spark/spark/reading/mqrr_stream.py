@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from srmp_spark.client.subscriptions import SubscriptionsClient
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.interface import SubscriptionEntry
 from srmp_spark.spark.embedded import locate
 from srmp_spark.spark.reading.first_pass import FirstPass, Subscribed
 from srmp_spark.spark.reading.stream_reader import SrmpStreamReader
@@ -121,7 +122,7 @@ def subscribed(
 
 
 def _subscribed(
-    client: SubscriptionsClient, remote: RemoteOptions, queue: str, there: list[dict[str, Any]]
+    client: SubscriptionsClient, remote: RemoteOptions, queue: str, there: list[SubscriptionEntry]
 ) -> Subscribed:
     name = queue.replace("/", "\\").lower()
     found = next(

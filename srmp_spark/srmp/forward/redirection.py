@@ -271,20 +271,6 @@ class ReceiptUrls(NamedTuple):
                 return _with_query(to, own)
         return own if default is None else _with_query(default, own)
 
-    @classmethod
-    def load(cls, stored: Sequence[Mapping[str, Any]]) -> ReceiptUrls:
-        """Return the receipt URLs that :meth:`dump` stored."""
-        return cls(
-            tuple(
-                (UrlRule.parse(each["from"]) if each["from"] else None, each["to"])
-                for each in stored
-            )
-        )
-
-    def dump(self) -> list[dict[str, Any]]:
-        """Return the receipt URLs in a form for JSON, which :meth:`load` reads."""
-        return [{"from": str(source) if source else None, "to": to} for source, to in self.rules]
-
 
 def _with_query(to: str, own: str) -> str:
     return to if "?" in to else to + "".join(own.partition("?")[1:])

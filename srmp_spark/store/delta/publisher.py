@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,8 +50,15 @@ from srmp_spark.store.delta.rows_gone import Gone
 from srmp_spark.store.delta.snapshot_rows import IDENTIFIERS, REPLACED, identifier_rows, stamped
 from srmp_spark.store.delta.tables import table_specs
 from srmp_spark.store.delta.tables.actions import LiveFile, digest_of
-from srmp_spark.store.delta.tables.cycles import Notify, OlderCopyError, run_cycles
+from srmp_spark.store.delta.tables.cycles import OlderCopyError, run_cycles
 from srmp_spark.store.delta.tables.data_files import DataFile, storage_of
+from srmp_spark.store.delta.tables.events import (
+    Notify,
+    PublisherFailed,
+    RowsGone,
+    StateCompared,
+    StatePublished,
+)
 from srmp_spark.store.delta.tables.state_folder import state_folder
 from srmp_spark.store.delta.tables.state_room import CYCLE_BYTES_MIN, NoRoomError, StateRoom
 from srmp_spark.store.delta.tables.state_table import StateTable
@@ -107,22 +114,10 @@ _log = logging.getLogger(__name__)
 class Publisher:
     """Writes the state tables below ``state_uri`` for the queue manager that owns ``data_dir``.
 
-    ``run`` reports with JSON-ready dictionaries:
-
-    - ``{"event": "compared"}``: once, when the tables are open and not ahead of the log.
-    - ``{"event": "published", "uri", "position", "as_of", "sequences": {epoch: {queue: last}},
-      "damaged": {queue: error}}``: the tables hold, durably, all that was committed up to
-      ``position``, and each queue up to ``sequences``. ``as_of`` is when the log was read (seconds
-      since 1970). Position and ``as_of`` do not advance while a queue is damaged.
-    - ``{"event": "failed", "of", "error", "remedy", "fatal"}``: a cycle failed, or one queue of it,
-      which ``"queue"`` names. Fatal failures (:class:`StoreDamagedError`) end ``run``. With
-      ``"older_copy": true`` the log is an older copy, and no more messages may be accepted into
-      it.
-    - ``{"event": "rows_gone", "of", "ranges", "further"}``: other programs took rows out of
-      ``inbox`` that the log no longer has: ``[epoch, queue, first, last]`` each, and the number of
-      ranges that are not named.
-    - ``{"event": "recovered", "of"}``: a cycle succeeded, and it was the first one or the one
-      before it failed.
+    ``run`` reports with the events of :mod:`.events`. In :class:`.StatePublished` the tables hold,
+    durably, all that was committed up to ``position``, and each queue up to ``sequences``. Position
+    and ``as_of`` do not advance while a queue is damaged. Fatal failures
+    (:class:`StoreDamagedError`) end ``run``.
     """
 
     def __init__(
@@ -213,7 +208,7 @@ class Publisher:
             self._open()
             if not compared:
                 compared = True
-                notify({"event": "compared"})
+                notify(StateCompared())
             try:
                 report = self._publish()
             except NoRoomError:
@@ -222,38 +217,22 @@ class Publisher:
             notify(report)
             if self._gone:
                 gone, self._gone = self._gone, []
-                ranges = [list(each) for each in gone[: rows_gone.RANGES_MAX]]
-                notify(
-                    {
-                        "event": "rows_gone",
-                        "of": INBOX,
-                        "ranges": ranges,
-                        "further": len(gone) - len(ranges),
-                    }
-                )
+                named = gone[: rows_gone.RANGES_MAX]
+                notify(RowsGone(INBOX, [(*each,) for each in named], len(gone) - len(named)))
             if self._no_room is not None:
                 # Published rows count: they may be deleted, which makes room.
                 self._vacuum()
                 raise self._no_room
-            for queue, error in report["damaged"].items():
+            for queue, error in report.damaged.items():
                 told = f"queue {queue} is not published: {error}"
-                notify(
-                    {
-                        "event": "failed",
-                        "of": INBOX,
-                        "error": told,
-                        "remedy": "",
-                        "fatal": False,
-                        "queue": queue,
-                    }
-                )
+                notify(PublisherFailed(INBOX, told, remedy="", queue=queue))
             self._maintain()
             return True
 
         run_cycles(INBOX, cycle, self._close, self._interval_s, stop, notify)
 
-    def publish_once(self) -> dict[str, Any]:
-        """Run one cycle, and return its report: the event ``published`` of the class docstring.
+    def publish_once(self) -> StatePublished:
+        """Run one cycle, and return its report.
 
         Raises the errors of the store. The rows that the cycle had committed before stay in the
         tables, and a later cycle reports them.
@@ -285,7 +264,7 @@ class Publisher:
     def _open_tables(self) -> Iterator[StateTable]:
         return filter(None, (*self._tables.values(), self._losses.table))
 
-    def _publish(self) -> dict[str, Any]:
+    def _publish(self) -> StatePublished:
         self._room.check(CYCLE_BYTES_MIN)
         source = self._open()
         stamp, as_of = source.stamp(), time.time()
@@ -319,14 +298,7 @@ class Publisher:
         position, as_of = self._complete or (0, self._began_at)
         if self._others_as_of is not None:
             as_of = min(as_of, self._others_as_of())
-        return {
-            "event": "published",
-            "uri": self._uri,
-            "position": position,
-            "as_of": as_of,
-            "sequences": shown.sequences,
-            "damaged": shown.damaged,
-        }
+        return StatePublished(self._uri, position, as_of, shown.sequences, shown.damaged)
 
     def _others_published(self) -> bool:
         """Read new commits of ``inbox``, and return whether other programs changed its rows.

@@ -38,8 +38,9 @@ from deltalake.exceptions import TableNotFoundError
 
 from srmp_spark.store.database.schema import connect_reader
 from srmp_spark.store.delta.tables.actions import answered_id, answers_id, asked_id, restores_id
-from srmp_spark.store.delta.tables.cycles import ENDED_REMEDY, GivenUpError, Notify
+from srmp_spark.store.delta.tables.cycles import ENDED_REMEDY, GivenUpError
 from srmp_spark.store.delta.tables.data_files import storage_of
+from srmp_spark.store.delta.tables.events import Notify, PublisherFailed
 from srmp_spark.store.delta.tables.shadow import ACTIONS_KEY
 from srmp_spark.store.delta.tables.table_specs import PARTITION, inbox
 from srmp_spark.store.directory import DATABASE_FILE
@@ -216,13 +217,8 @@ class RestoreWatch:
             try:
                 self.look()
             except GivenUpError as error:
-                event = {
-                    "event": "failed",
-                    "of": inbox().name,
-                    "error": str(error),
-                    "remedy": ENDED_REMEDY,
-                }
-                notify(event | {"fatal": True, "older_copy": True})
+                name = inbox().name
+                notify(PublisherFailed(name, str(error), ENDED_REMEDY, fatal=True, older_copy=True))
                 return
             except Exception as error:
                 # A store or a network may raise anything. The next look may succeed.

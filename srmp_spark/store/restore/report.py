@@ -33,10 +33,10 @@ class Line:
     """Number of objects; ``None`` if it is unknown."""
     detail: str
     """Explanation of the line for an operator."""
-    more: dict[str, Any]
+    more: dict[str, object]
     """Further keys of the JSON object."""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return the line as the JSON object that is printed."""
         return {
             "finding": self.finding,

@@ -56,7 +56,7 @@ class StoredQueue(NamedTuple):
     name: str
     transactional: bool
     paused: bool
-    options: dict[str, Any]
+    options: dict[str, object]
     end: int
     """The last issued sequence; 0 if none."""
     received: int
@@ -221,7 +221,7 @@ def load_queue(
     )
 
 
-def _options(queue: str, text: str, unreadable: list[SetAside] | None) -> dict[str, Any]:
+def _options(queue: str, text: str, unreadable: list[SetAside] | None) -> dict[str, object]:
     try:
         found = json.loads(text)
         if isinstance(found, dict):

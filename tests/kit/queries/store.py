@@ -27,6 +27,7 @@ from srmp_spark.queue_manager.api.status import Transports
 from srmp_spark.queue_manager.child.answer import AnswerWriter
 from srmp_spark.queue_manager.configuration.config import load
 from srmp_spark.queue_manager.configured_queues import ensure_queues
+from srmp_spark.queue_manager.reader.crossing import ReaderCommand, ReaderSettings
 from srmp_spark.queue_manager.reader.process import Reader
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.store.database.schema import connect_writer
@@ -54,11 +55,14 @@ class _Collected(AnswerWriter):
 
     # The method of the base class needs a socket and is not called.
     def __init__(self) -> None:
-        self.value: dict[str, Any] = {}
+        self.value: Any = None
         self.data = bytearray()
         self.refusal: ApiError | None = None
 
-    def head(self, value: dict[str, Any]) -> None:
+    def begin(self) -> None:
+        """Do nothing, because all data is collected."""
+
+    def whole(self, value: object) -> None:
         self.value = value
 
     def write(self, data: Any) -> int:  # noqa: ANN401  # bytes, or a buffer of Arrow
@@ -87,25 +91,20 @@ class _ReaderInside:
 
     def __init__(self, directory: DataDirectory) -> None:
         control: Any = SimpleNamespace(fileno=lambda: -1)
-        settings = {
-            "data_dir": str(directory.path),
-            "queue_manager": directory.queue_manager,
-            "state": None,
-            "state_interval": 5.0,
-        }
+        settings = ReaderSettings(str(directory.path), directory.queue_manager, None, 5.0)
         self._reader = Reader(control, settings)
 
-    async def ask(self, command: dict[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
-        """Run ``command`` and return the head of its answer.
+    async def ask(
+        self, command: ReaderCommand, kind: type[object], *, seconds: float | None = None
+    ) -> Any:  # noqa: ANN401  # a value of the type ``kind``
+        """Run ``command`` and return its answer.
 
         Raises :class:`ApiError` for a refusal.
         """
         return self._run(command).value
 
-    async def open(
-        self, command: dict[str, Any]
-    ) -> tuple[dict[str, Any], AsyncGenerator[bytes, None]]:
-        """Run ``command``; return the head of its answer, and the answer's data in pieces.
+    async def open(self, command: ReaderCommand) -> AsyncGenerator[bytes, None]:
+        """Run ``command`` and return the data of its answer in pieces.
 
         Raises :class:`ApiError` for a refusal.
         """
@@ -114,9 +113,9 @@ class _ReaderInside:
         async def pieces() -> AsyncGenerator[bytes, None]:
             yield bytes(answer.data)
 
-        return answer.value, pieces()
+        return pieces()
 
-    def _run(self, command: dict[str, Any]) -> _Collected:
+    def _run(self, command: ReaderCommand) -> _Collected:
         answer = _Collected()
         # The threads of the reader call the same method.
         self._reader._answer(command, answer)  # noqa: SLF001

@@ -1,6 +1,6 @@
 """Simulates, for one seed, dead letters that are delivered to the queues of applications.
 
-The main process's :class:`~srmp_spark.queue_manager.queues.dead_letters.DeadLetters` and the
+The main process's :class:`~srmp_spark.queue_manager.sender.dead_letters.DeadLetters` and the
 outbox's :class:`~srmp_spark.store.outbox.tables.letter_cursors.LetterCursors` run as they are. The
 queues, the letters and the commands between the two processes are simulated. Either process is
 killed at times. Messages become dead letters for several queues, each of which is paused or full at
@@ -26,7 +26,14 @@ from typing import Any, cast
 
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.admission.gate import Gate
-from srmp_spark.queue_manager.queues.dead_letters import RETRY_SECONDS, DeadLetters
+from srmp_spark.queue_manager.sender.crossing import (
+    ApplicationLetter,
+    FindLetterQueues,
+    LetterGroup,
+    LetterQueues,
+    NextLetters,
+)
+from srmp_spark.queue_manager.sender.dead_letters import RETRY_SECONDS, DeadLetters
 from srmp_spark.store.outbox.tables.letter_cursors import LetterCursors
 from srmp_spark.store.outbox.tables.schema import ADDED, DDL
 from tests.kit.wayout.virtual_loop import VirtualLoop, run_virtual
@@ -120,8 +127,9 @@ class _SimDeadLetters(DeadLetters):
 
     living: _Living
 
-    async def _take(self, name: str, letters: list[dict[str, Any]]) -> bool:
-        why = await self.living.store(name, [letter["number"] for letter in letters])
+    async def _take(self, name: str, letters: list[ApplicationLetter]) -> bool:
+        # The simulation counts letters in the field of a length.
+        why = await self.living.store(name, [letter.head_length for letter in letters])
         return True if why is None else self._not_yet(name, why)
 
 
@@ -206,7 +214,9 @@ class _Living:
 
     # --- commands between the processes -----------------------------------------------------------
 
-    async def ask_long(self, command: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+    async def ask_long(
+        self, command: FindLetterQueues | NextLetters, kind: type[object], *, seconds: float
+    ) -> LetterQueues | LetterGroup:
         """Answer a command of the main process as the sender process does.
 
         Raises :class:`ApiError` while the sender process is away after a kill.
@@ -214,11 +224,11 @@ class _Living:
         await asyncio.sleep(0.001)
         if self._loop.time() < self._sender_is_away_until:
             raise ApiError(503, "sender-unavailable", "the sender process is being restarted")
-        if command["op"] == "dead_letter_queues":
-            return {"queues": self._cursors.queues(command["after"])}
-        self._cursors.handed(command["queue"], command["handed"])
-        number = self._cursors.next(command["queue"])
-        return {"id": number, "messages": [{"number": number}]}
+        if isinstance(command, FindLetterQueues):
+            return LetterQueues(self._cursors.queues(command.after))
+        self._cursors.handed(command.queue, command.handed)
+        number = self._cursors.next(command.queue)
+        return LetterGroup(number, [] if number is None else [ApplicationLetter(b"", number)])
 
     async def store(self, name: str, numbers: list[int]) -> str | None:
         """Store letters in the queue ``name`` as the engine does: each number becomes a row once.

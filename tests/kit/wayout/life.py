@@ -25,6 +25,7 @@ from random import Random
 
 from srmp_spark.errors import ApiError
 from srmp_spark.message import Message
+from srmp_spark.queue_manager.sender.crossing import Operate
 from srmp_spark.queue_manager.sender.operations import operate
 from srmp_spark.queue_manager.sender.process import IN_FLIGHT
 from srmp_spark.srmp.sending.outgoing_effects import Kind, QueueKey
@@ -207,7 +208,7 @@ class _Living:
         self._dropped.add(QueueKey(key.destination, "plain" if key.kind == "stream" else "stream"))
         self._life.marks["drop"] += 1
         await asyncio.sleep(self._random.uniform(0.0, 4 * WRITE_S))
-        command = {"op": "operate", "action": "drop", "destination": key.destination}
+        command = Operate("drop", key.destination)
         # The operation is refused if nothing waits for the destination.
         with suppress(ApiError):
             await operate(self._rig.dispatcher, self._rig.loop, command)

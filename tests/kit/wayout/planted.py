@@ -14,7 +14,7 @@ from unittest import mock
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.posting import address_race, http_exchange
 from srmp_spark.queue_manager.posting.http_exchange import ANSWER_SECONDS
-from srmp_spark.queue_manager.queues.dead_letters import DeadLetters
+from srmp_spark.queue_manager.sender.dead_letters import DeadLetters
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
 from srmp_spark.queue_manager.sender.http.connections import Wire
 from srmp_spark.srmp.sending.outgoing_effects import Kind, QueueKey, Send

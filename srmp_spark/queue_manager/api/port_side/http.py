@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
@@ -232,7 +232,7 @@ class Request:
             if not event.get("more_body", False):
                 return parts
 
-    async def json_object(self, limit: int = CALL_BODY_MAX) -> dict[str, Any]:
+    async def json_object(self, limit: int = CALL_BODY_MAX) -> dict[str, object]:
         """Read the body as a JSON object, ``limit`` bytes at most, and return it as a dictionary.
 
         An empty body is an empty object. Raises a 400 for anything but an object, a 413 for more
@@ -345,7 +345,7 @@ def _integer(name: str, value: object, low: int, high: int = 2**63 - 1) -> int:
 
 
 def field_integer(
-    body: dict[str, Any],
+    body: Mapping[str, object],
     name: str,
     *,
     default: int | None = None,
@@ -360,7 +360,7 @@ def field_integer(
     return default if value is None else _integer(name, value, low, high)
 
 
-def field_text(body: dict[str, Any], name: str) -> str | None:
+def field_text(body: Mapping[str, object], name: str) -> str | None:
     """Return the text ``name`` of a JSON body, or ``None`` if it is absent.
 
     Raises a 400 if the value is no text.

@@ -6,7 +6,7 @@ Writing a list of 10,000 queues at once would hold the loop for 40 ms.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -20,7 +20,7 @@ One step takes a fraction of a millisecond.
 """
 
 
-async def sliced_json(value: dict[str, Any], work: Work) -> Response:
+async def sliced_json(value: Mapping[str, object], work: Work) -> Response:
     """Write ``value`` as JSON in slices, and return the answer.
 
     Other work has its turn between two parts of a list. The bytes equal those of

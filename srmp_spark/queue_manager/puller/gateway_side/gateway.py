@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from srmp_spark.errors import LocalProtocolError, SrmpSparkError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.client.failures import NotSentError
+from srmp_spark.queue_manager.gateway.control import GatewaySettings
 from srmp_spark.queue_manager.gateway.process import Gateway, Served, run_gateway
 from srmp_spark.queue_manager.log_once import LogOnce
 from srmp_spark.queue_manager.puller.gateway_side.answers import Unreadable
@@ -233,11 +234,11 @@ class RemoteConnections:
                     each.client.hold_reading()
 
 
-async def serve(gateway: Gateway) -> Served:
+async def serve(gateway: Gateway[GatewaySettings]) -> Served:
     """Return the callbacks for messages of the main process. No connection is made yet."""
     connections = RemoteConnections(gateway.channel)
     return Served(connections.on_message, connections.on_room)
 
 
 if __name__ == "__main__":
-    run_gateway(ToGateway, serve)
+    run_gateway(ToGateway, GatewaySettings, serve)

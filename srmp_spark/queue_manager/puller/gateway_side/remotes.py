@@ -20,6 +20,7 @@ from srmp_spark.errors import RemoteLostError
 from srmp_spark.mqrr.client.failures import NotSentError
 from srmp_spark.mqrr.client.queue_calls import Ended
 from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.gateway.control import GatewaySettings
 from srmp_spark.queue_manager.gateway.link import START_SECONDS, GatewayLink
 from srmp_spark.queue_manager.puller.gateway_side.answers import Unreadable
 from srmp_spark.queue_manager.puller.gateway_side.crossing import (
@@ -86,7 +87,12 @@ class Remotes:
         """
         if self._link is None:
             self._link = RemotesLink(
-                {}, {}, ToMain, self._on_message, on_up=self._is_up.set, on_lost=self._on_lost
+                GatewaySettings(),
+                {},
+                ToMain,
+                self._on_message,
+                on_up=self._is_up.set,
+                on_lost=self._on_lost,
             )
             self._link.start()
         try:

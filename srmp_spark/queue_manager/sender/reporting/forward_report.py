@@ -11,10 +11,10 @@ reports everything again.
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 from itertools import islice
 
+from srmp_spark.queue_manager.sender.crossing import SENDER_EVENTS, ForwardHolding, RowsForwarded
 from srmp_spark.srmp.sending.outgoing_room import OutgoingRoom
 from srmp_spark.store.outbox.tables.forward_place import Cursor
 
@@ -71,11 +71,7 @@ class ForwardReport:
             if self._room.version != self._version:
                 self._tell_destinations()
             if (to := self._forwarded) is not None:
-                self._control.send(
-                    json.dumps(
-                        {"event": "forwarded", "epoch": to.epoch, "to": to.sequence}
-                    ).encode()
-                )
+                self._control.send(SENDER_EVENTS.encode(RowsForwarded(to.epoch, to.sequence)))
                 self._forwarded = None
         except OSError:
             # The socket is full, or the main process has ended.
@@ -100,5 +96,4 @@ class ForwardReport:
         self._version = version
 
     def _send(self, holding: dict[str, str], empty: list[str], *, begins: bool = False) -> None:
-        event = {"event": "forward-holding", "holding": holding, "empty": empty, "begins": begins}
-        self._control.send(json.dumps(event).encode())
+        self._control.send(SENDER_EVENTS.encode(ForwardHolding(holding, empty, begins)))

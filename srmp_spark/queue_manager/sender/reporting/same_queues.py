@@ -26,7 +26,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from srmp_spark.log_once import OncePerKey
 from srmp_spark.names import UrlParts, split_url
@@ -72,7 +71,7 @@ class SameQueue:
     text: str
     hint: str
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return the finding as a dictionary, as ``status.outgoing`` shows it."""
         return {
             "destination": self.other,

@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from srmp_spark.clock import Clock
+from srmp_spark.queue_manager.sender.crossing import OutgoingEntry
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.srmp.sending.outgoing_queue import OutgoingQueue
 from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.sending.transfer_info import SequenceInfo, transfer_info
 
 
-def outgoing(dispatcher: Dispatcher, clock: Clock) -> list[dict[str, Any]]:
+def outgoing(dispatcher: Dispatcher, clock: Clock) -> list[OutgoingEntry]:
     """Return an entry for each outgoing queue, with times in microseconds since 1970 (UTC).
 
     This first searches for queues under two names (:meth:`.same_queues.SameQueues.look`), which may
@@ -22,7 +23,7 @@ def outgoing(dispatcher: Dispatcher, clock: Clock) -> list[dict[str, Any]]:
     """
     dispatcher.same_queues.look()
     now, utc = clock.monotonic(), clock.utc()
-    found = []
+    found: list[OutgoingEntry] = []
     for queue in dispatcher.sender:
         stream = queue if isinstance(queue, OutgoingStream) else None
         next_at = (

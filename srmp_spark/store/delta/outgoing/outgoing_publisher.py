@@ -47,8 +47,9 @@ from srmp_spark.store.delta.outgoing.outgoing_rows import (
 from srmp_spark.store.delta.restore_watch import RestoreNotes, given_up_error, restores_of
 from srmp_spark.store.delta.tables import table_specs
 from srmp_spark.store.delta.tables.actions import LiveFile, digest_of
-from srmp_spark.store.delta.tables.cycles import Notify, OlderCopyError, run_cycles
+from srmp_spark.store.delta.tables.cycles import OlderCopyError, run_cycles
 from srmp_spark.store.delta.tables.data_files import DataFile, storage_of
+from srmp_spark.store.delta.tables.events import Notify, PublisherFailed
 from srmp_spark.store.delta.tables.state_folder import state_folder
 from srmp_spark.store.delta.tables.state_room import CYCLE_BYTES_MIN, NoRoomError, StateRoom
 from srmp_spark.store.delta.tables.state_table import StateTable
@@ -146,15 +147,7 @@ class OutgoingPublisher:
         def cycle() -> bool:
             damaged = self.publish_once()
             for error in damaged:
-                notify(
-                    {
-                        "event": "failed",
-                        "of": SENDING,
-                        "error": error,
-                        "remedy": DAMAGED_REMEDY,
-                        "fatal": False,
-                    }
-                )
+                notify(PublisherFailed(SENDING, error, DAMAGED_REMEDY))
             return not damaged
 
         run_cycles(SENDING, cycle, self._forget, self._interval_s, stop, notify)

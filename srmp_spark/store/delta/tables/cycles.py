@@ -12,9 +12,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from srmp_spark.errors import StoreDamagedError, StoreError
+from srmp_spark.store.delta.tables.events import Notify, PublisherFailed, PublisherRecovered
 
 RETRY_WAIT_S_MAX = 60.0
 """Longest wait after a failed cycle, in seconds.
@@ -36,7 +36,6 @@ AWAY_REMEDY = (
 AGAIN_REMEDY = "the publisher tries again; if the failure stays, look in the log for earlier errors"
 """Advice for a failure that another cycle may repair: another publisher, a damaged row, no room."""
 
-Notify = Callable[[dict[str, Any]], None]
 _log = logging.getLogger(__name__)
 
 
@@ -73,7 +72,7 @@ def run_cycles(
 
     The last call is there so that a clean end leaves no lag. ``cycle`` returns whether everything
     is published. Errors of ``cycle`` are notified and not raised. ``of`` names the publisher in its
-    events, which :class:`.publisher.Publisher` describes.
+    events (:mod:`.events`).
 
     The function returns earlier after a :class:`StoreDamagedError`, with one exception: after a
     :class:`GivenUpError` it waits for ``stop``. After another :class:`StoreError` the next cycle
@@ -81,12 +80,6 @@ def run_cycles(
     RETRY_WAIT_S_MAX. ``forget`` drops all handles; it is called after such an error, and after a
     :class:`TableGoneError`.
     """
-
-    def fail(error: str, remedy: str, **more: Any) -> None:  # noqa: ANN401  # JSON values
-        notify(
-            {"event": "failed", "of": of, "error": error, "remedy": remedy, "fatal": False} | more
-        )
-
     wait = interval_s
     # The state of the earlier process is unknown, so a first success counts as a recovery.
     failing = True
@@ -98,9 +91,9 @@ def run_cycles(
             failing = not cycle()
             wait = interval_s
             if failed_before and not failing:
-                notify({"event": "recovered", "of": of})
+                notify(PublisherRecovered(of))
         except OlderCopyError as error:
-            fail(str(error), ENDED_REMEDY, fatal=True, older_copy=True)
+            notify(PublisherFailed(of, str(error), ENDED_REMEDY, fatal=True, older_copy=True))
             if last or not isinstance(error, GivenUpError):
                 return
             # Run once more when no message is accepted any longer. The last notification then names
@@ -110,19 +103,19 @@ def run_cycles(
         except StoreDamagedError as error:
             # The message is complete; a traceback would hide it.
             _log.error("delta.damaged: %s", error)
-            fail(str(error), ENDED_REMEDY, fatal=True)
+            notify(PublisherFailed(of, str(error), ENDED_REMEDY, fatal=True))
             return
         except StoreError as error:
             # Another publisher, trimmed rows or a damaged row: the next cycle looks again.
             _log.warning("delta.failed: %s", error)
-            fail(str(error), AGAIN_REMEDY)
+            notify(PublisherFailed(of, str(error), AGAIN_REMEDY))
             if isinstance(error, TableGoneError):
                 forget()
         except Exception as error:
             # A store or a network may raise anything. The rows are safe in the log, so the cycle is
             # tried again.
             _log.exception("delta.failed: next attempt in %.0f s", min(wait * 2, RETRY_WAIT_S_MAX))
-            fail(f"{type(error).__name__}: {error}", AWAY_REMEDY)
+            notify(PublisherFailed(of, f"{type(error).__name__}: {error}", AWAY_REMEDY))
             forget()
             wait = min(max(wait, 1.0) * 2, RETRY_WAIT_S_MAX)
         if last:

@@ -22,7 +22,7 @@ import logging
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -397,7 +397,7 @@ def _batch(rows: Sequence[Incoming]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([_row(each) for each in rows], schema=_SCHEMA)
 
 
-def _row(row: Incoming) -> dict[str, Any]:
+def _row(row: Incoming) -> dict[str, object]:
     message = row.message
     envelope = encode_envelope(forwarded(message, row.to))
     # Fail here if the envelope cannot be parsed again, because it would hold its destination later.

@@ -333,7 +333,7 @@ def _class_of(value: Any) -> str:  # noqa: ANN401  # a value of SQLite
 # --- setting aside --------------------------------------------------------------------------------
 
 
-def _move(connection: sqlite3.Connection, problem: Problem, at: int) -> dict[str, Any]:
+def _move(connection: sqlite3.Connection, problem: Problem, at: int) -> dict[str, object]:
     """Move a database row into the table ``set_aside``; return its values by column.
 
     The function runs in the caller's transaction. ``at`` is the present time, in microseconds since

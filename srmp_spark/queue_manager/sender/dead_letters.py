@@ -15,17 +15,23 @@ sends no receipt about its end: the sender was notified when the message became 
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import logging
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from srmp_spark.errors import ApiError, RemoteProtocolError
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.queues.own_messages import OwnMessage, own_positions, stored, submit
+from srmp_spark.queue_manager.sender.crossing import (
+    ApplicationLetter,
+    FindLetterQueues,
+    LetterGroup,
+    LetterQueues,
+    NextLetters,
+)
 from srmp_spark.srmp.codec.decoder import decode
 from srmp_spark.srmp.codec.http_head import content_type_of
 
@@ -128,7 +134,10 @@ class DeadLetters:
         Raises :class:`ApiError` if the sender process does not answer.
         """
         took, after, seen = False, "", set[str]()
-        while names := (await self._ask({"op": "dead_letter_queues", "after": after}))["queues"]:
+        link = self._manager.outgoing.link
+        while names := (
+            await link.ask_long(FindLetterQueues(after), LetterQueues, seconds=ASK_SECONDS)
+        ).queues:
             for name in names:
                 if self._gate_is_shut():
                     return took
@@ -164,21 +173,18 @@ class DeadLetters:
         Return whether there was a group and it is finished. The request also reports the group
         before it as stored. Raises :class:`ApiError` as :meth:`.link.ChildLink.ask_long`.
         """
-        found = await self._ask(
-            {"op": "dead_letters", "queue": name, "handed": self._handed.get(name, 0)}
+        found = await self._manager.outgoing.link.ask_long(
+            NextLetters(name, self._handed.get(name, 0)), LetterGroup, seconds=ASK_SECONDS
         )
         self._handed.pop(name, None)
-        if found["id"] is None:
+        if found.id is None:
             self._held.pop(name, None)
             return False
-        if not await self._take(name, found["messages"]):
+        if not await self._take(name, found.letters):
             return False
         self._held.pop(name, None)
-        self._handed[name] = found["id"]
+        self._handed[name] = found.id
         return True
-
-    async def _ask(self, command: dict[str, Any]) -> dict[str, Any]:
-        return await self._manager.outgoing.link.ask_long(command, seconds=ASK_SECONDS)
 
     def _gate_is_shut(self) -> bool:
         gate = self._manager.gate.closed
@@ -188,7 +194,7 @@ class DeadLetters:
         self._gate_told = told
         return bool(told)
 
-    async def _take(self, name: str, letters: list[dict[str, Any]]) -> bool:
+    async def _take(self, name: str, letters: list[ApplicationLetter]) -> bool:
         """Store a group of letters in the queue ``name``. Return whether the group is finished.
 
         Letters that the queue cannot have are logged and finished too; they stay in the outbox
@@ -226,12 +232,12 @@ class DeadLetters:
                 left = left[1:]  # The refused letter would hold up all others.
         return True
 
-    def _message(self, name: str, letter: dict[str, Any]) -> OwnMessage | None:
+    def _message(self, name: str, letter: ApplicationLetter) -> OwnMessage | None:
         """Return the message of a letter, without its position in the stream to the queue.
 
         If the letter cannot be decoded, log that and return ``None``.
         """
-        post, head_length = base64.b64decode(letter["post_base64"]), int(letter["head_length"])
+        post, head_length = letter.post, letter.head_length
         try:
             message = decode(content_type_of(post[:head_length]), post[head_length:])
         except RemoteProtocolError as error:
