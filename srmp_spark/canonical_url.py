@@ -7,17 +7,17 @@ and forwarded messages are compared in this form.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from urllib.parse import quote, unquote
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import (
-    RELIABLE_PREFIX,
     VIRTUAL_DIRECTORY,
-    multicast_address,
+    MulticastAddress,
     queue_of_path,
-    reliable_url,
     split_url,
 )
+from srmp_spark.transports import Transport, transport_of
 
 HOST_LENGTH_MAX, HOST_LABEL_LENGTH_MAX = 253, 63
 """Longest host name, and longest label of a host name, in characters (RFC 1035 2.3.4).
@@ -62,14 +62,16 @@ def canonical_outgoing(destination: str) -> str:
     becomes what :func:`canonical_destination` returns. Raises :class:`ConfigurationError` if the
     text is no destination.
     """
-    service = reliable_url(destination)
-    if service is not None:
-        return RELIABLE_PREFIX + _canonical_service(service)
+    transport = transport_of(destination)
+    address = transport.address_in(destination)
+    return _CANONICAL[transport](destination if address is None else address)
+
+
+def _canonical_group(address: str) -> str:
     try:
-        multicast = multicast_address(destination)
+        return MulticastAddress.parse(address).format_name
     except ValueError as error:
         raise ConfigurationError(f"not a destination: {error}") from None
-    return canonical_destination(destination) if multicast is None else multicast.format_name
 
 
 def _canonical_service(url: str) -> str:
@@ -81,7 +83,16 @@ def _canonical_service(url: str) -> str:
         raise ConfigurationError(
             f"not a destination: {error}; write wsrm:http://HOST/PATH"
         ) from None
-    return f"{parts.scheme}://{parts.authority}{path}{parts.query}"
+    prefix = Transport.RELIABLE.rules.prefix
+    return f"{prefix}{parts.scheme}://{parts.authority}{path}{parts.query}"
+
+
+_CANONICAL: Mapping[Transport, Callable[[str], str]] = {
+    Transport.HTTP: canonical_destination,
+    Transport.MULTICAST: _canonical_group,
+    Transport.RELIABLE: _canonical_service,
+}
+"""Transport → function that returns the canonical destination of an address."""
 
 
 def _check_host(host: str) -> None:

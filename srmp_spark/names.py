@@ -32,6 +32,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
 from srmp_spark.errors import ConfigurationError, RemoteProtocolError
+from srmp_spark.transports import SPELLINGS, Transport
 
 NULL_GUID = "00000000-0000-0000-0000-000000000000"
 PRIVATE_PREFIX = "private$/"
@@ -112,15 +113,9 @@ _URL = re.compile(
 )
 _QUEUE_SUFFIX = re.compile(r"(.*):(transactional|journal|multicast=.*)", re.IGNORECASE | re.DOTALL)
 _BETWEEN_ELEMENTS = re.compile(
-    r"[ \t]*,[ \t]*(?=(?:DIRECT|PUBLIC|PRIVATE|MACHINE|CONNECTOR|DL|(?:MSMQ:)?MULTICAST)=|https?://|WSRM:)",
+    r"[ \t]*,[ \t]*(?=(?:DIRECT|PUBLIC|PRIVATE|MACHINE|CONNECTOR|DL)=|https?://|" + SPELLINGS + ")",
     re.IGNORECASE,
 )
-_MULTICAST = re.compile(r"(?:DIRECT=)?(?:MSMQ:)?MULTICAST=(.*)", re.IGNORECASE | re.DOTALL)
-_RELIABLE = re.compile(r"(?:DIRECT=)?WSRM:(.*)", re.IGNORECASE | re.DOTALL)
-RELIABLE_PREFIX = "wsrm:"
-"""Prefix of a destination that is reached by WS-ReliableMessaging; the URL of the service follows
-(INTERFACE.md section 4, Sink).
-"""
 _USER_INFO = re.compile(r"//[^/]*@")
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]@]+)(?::(\d{1,5}))?")
 
@@ -427,12 +422,7 @@ class MulticastAddress(NamedTuple):
     @property
     def format_name(self) -> str:
         """Return the address in canonical form, such as ``MULTICAST=234.1.1.1:8001``."""
-        return f"MULTICAST={self}"
-
-
-def is_multicast(destination: str) -> bool:
-    """Return whether a destination in canonical form is a multicast group."""
-    return destination.startswith("MULTICAST=")
+        return f"{Transport.MULTICAST.rules.prefix}{self}"
 
 
 def multicast_address(destination: str) -> MulticastAddress | None:
@@ -441,19 +431,13 @@ def multicast_address(destination: str) -> MulticastAddress | None:
     Return ``None`` for a destination that is not multicast. Raises :class:`ValueError` for a
     multicast destination that names no valid group.
     """
-    match = _MULTICAST.fullmatch(destination.strip())
-    return None if match is None else MulticastAddress.parse(match[1])
-
-
-def is_reliable(destination: str) -> bool:
-    """Return whether a destination in canonical form is a service of WS-ReliableMessaging."""
-    return destination.startswith(RELIABLE_PREFIX)
+    address = Transport.MULTICAST.address_in(destination)
+    return None if address is None else MulticastAddress.parse(address)
 
 
 def reliable_url(destination: str) -> str | None:
     """Return the URL in ``wsrm:URL``, as it is written, or ``None`` for any other destination."""
-    match = _RELIABLE.fullmatch(destination.strip())
-    return None if match is None else match[1]
+    return Transport.RELIABLE.address_in(destination)
 
 
 def parse_queue_url(url: str) -> QueueAddress:

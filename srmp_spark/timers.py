@@ -3,7 +3,7 @@
 Setting a deadline costs one dictionary store. A deadline is pushed on the heap only if it is
 earlier than the heap entry of its key. A deadline that was moved to a later time is corrected when
 its old heap entry becomes the first. Most timers of this package are moved a thousand times and
-never fire.
+never fire. The heap entry of a removed deadline stays until its time, or until there are too many.
 """
 
 from __future__ import annotations
@@ -11,6 +11,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Hashable
 from typing import Generic, TypeVar
+
+LEFTOVERS_MAX = 4_096
+"""Heap entries without a deadline, beside as many as there are deadlines, before all are removed.
+
+A remote reader that receives 8,000 messages a second sets and removes as many locks of five
+minutes: two million entries would be kept.
+"""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -31,7 +38,8 @@ class Timers(Generic[Key]):
     def set(self, key: Key, when: float | None) -> None:
         """Set the deadline of ``key`` to ``when``; ``None`` removes the deadline."""
         if when is None:
-            self._deadlines.pop(key, None)
+            if self._deadlines.pop(key, None) is not None:
+                self._remove_leftovers()
             return
         self._deadlines[key] = when
         entry = self._in_heap.get(key)
@@ -42,6 +50,17 @@ class Timers(Generic[Key]):
         self._serial += 1
         self._in_heap[key] = when
         heapq.heappush(self._heap, (when, self._serial, key))
+
+    def _remove_leftovers(self) -> None:
+        if len(self._heap) <= 2 * len(self._deadlines) + LEFTOVERS_MAX:
+            return
+        self._heap = [
+            entry
+            for entry in self._heap
+            if entry[2] in self._deadlines and entry[0] == self._in_heap[entry[2]]
+        ]
+        heapq.heapify(self._heap)
+        self._in_heap = {key: when for when, _, key in self._heap}
 
     def next(self) -> float | None:
         """Return the earliest deadline, in monotonic seconds, or ``None`` if no key has one."""

@@ -16,6 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from srmp_spark import canonical_url
+from srmp_spark.queue_manager.sender import sending_transports
+from srmp_spark.transports import Transport
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "srmp_spark"
 KIT = ROOT / "tests" / "kit"
@@ -25,6 +29,7 @@ NOUNS = {
     "names",
     "sequences",
     "canonical_url",
+    "transports",
     "message",
     "errors",
     "clock",
@@ -32,31 +37,36 @@ NOUNS = {
     "interface",
     "private_files",
     "extras",
+    "log_once",
     "log_event",
 }
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows", "mqrr", "signing_in"} | NOUNS,
     "client": {"rows", "mqrr"} | NOUNS,
-    "queue_manager": {"store", "rows", "srmp", "mqrr", "pgm", "wsrm", "signing_in"} | NOUNS,
+    "queue_manager": {"store", "rows", "srmp", "mqrr", "pgm", "wsrm", "signing_in", "transitions"}
+    | NOUNS,
     "store": {"rows", "srmp", "pgm", "wsrm"} | NOUNS,
     "rows": {"srmp", "mqrr", "wsrm"} | NOUNS,
-    "srmp": {"message", "names", "canonical_url", "errors", "timers"},
-    "mqrr": {"message", "names", "errors"},
-    "pgm": {"errors", "timers"},
-    "wsrm": {"srmp", "sequences", "errors", "timers"},
+    "srmp": {"message", "names", "canonical_url", "transports", "errors", "timers", "transitions"},
+    "mqrr": {"message", "names", "errors", "timers", "transitions"},
+    "pgm": {"errors", "timers", "transitions"},
+    "wsrm": {"srmp", "sequences", "errors", "timers", "transitions"},
     "signing_in": {"mqrr", "errors", "private_files"},
     "private_files": {"errors"},
     "extras": {"errors"},
     "log_event": set(),
     "message": {"names", "errors"},
-    "names": {"errors"},
+    "names": {"errors", "transports"},
+    "transports": set(),
     "sequences": set(),
-    "canonical_url": {"names", "errors"},
+    "canonical_url": {"names", "errors", "transports"},
     "holder": {"errors"},
+    "log_once": set(),
     "interface": {"errors"},
     "errors": set(),
     "clock": set(),
     "timers": set(),
+    "transitions": {"errors"},
     "functions": {"rows"} | NOUNS,
     "jobs": {"spark", "client", "rows", "mqrr", "signing_in"} | NOUNS,
     "commands": {"jobs", "queue_manager", "client", "rows", "store", "srmp"} | NOUNS,
@@ -105,6 +115,41 @@ small.
 OF_THE_GATEWAY_OF_SUBSCRIPTIONS = {
     f"{HELPERS}.puller.gateway_side.{each}" for each in ("gateway", "connection", "remote")
 } | {"srmp_spark.mqrr.client.remote_reader"}
+
+TRANSPORTS = "srmp_spark.transports"
+KNOW_A_TRANSPORT = {
+    "transports.py",
+    "names.py",
+    "canonical_url.py",
+    "queue_manager/sender/sending_transports.py",
+    "store/outbox/columns.py",
+    "store/outbox/tables/schema.py",
+    "store/outbox/staging/reliable_rows.py",
+    "store/outbox/staging/row_checks.py",
+}
+"""Modules that name a member of ``Transport``: the tables, and what belongs to one transport.
+
+All other code asks the rules of the transport that it was given.
+"""
+READ_A_TRANSPORT = {
+    "canonical_url.py",
+    "commands/messages.py",
+    "commands/send_unfinished.py",
+    "spark/settings/sink_columns.py",
+    "spark/settings/sink_options.py",
+    "srmp/sending/outgoing_effects.py",
+    "store/outbox/columns.py",
+    "store/outbox/staging/loops.py",
+}
+"""Modules where a destination enters as a text. Each finds its transport there, once."""
+READ_AN_ADDRESS = {
+    "commands/messages.py",
+    "queue_manager/multicast/reading.py",
+    "queue_manager/sender/multicast/multicasts.py",
+    "queue_manager/sender/reliable/reliable_sessions.py",
+    "store/outbox/staging/multicast_rows.py",
+}
+"""Modules that need the address in a destination whose transport they know, or are the way in."""
 
 FILES_MAX = 20
 """Most modules of one folder. More cannot be surveyed at a glance and belong in subfolders."""
@@ -252,6 +297,60 @@ def test_no_room_needs_one_that_needs_it() -> None:
         if pair[::-1] in found and not f"{pair[0]}.".startswith(f"{pair[1]}.")
     ]
     assert circles == []
+
+
+def imported_from(path: Path, module: str) -> set[str]:
+    return {
+        each.name
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ImportFrom) and node.module == module
+        for each in node.names
+    }
+
+
+def test_the_transport_of_a_destination_is_a_value() -> None:
+    """Nobody parses a transport from a text but where the text enters, and few know which it is."""
+    members, readers, addresses = set(), set(), set()
+    for path in modules():
+        place = path.relative_to(PACKAGE).as_posix()
+        if "Transport" in imported_from(path, TRANSPORTS) or place == "transports.py":
+            members |= {
+                place
+                for node in ast.walk(tree_of(path))
+                if isinstance(node, ast.Attribute)
+                and node.attr in Transport.__members__
+                and ast.unparse(node.value) == "Transport"
+            }
+        if "transport_of" in imported_from(path, TRANSPORTS):
+            readers.add(place)
+        if imported_from(path, "srmp_spark.names") & {"multicast_address", "reliable_url"}:
+            addresses.add(place)
+    assert members == KNOW_A_TRANSPORT
+    assert readers == READ_A_TRANSPORT
+    assert addresses == READ_AN_ADDRESS
+
+
+def test_no_code_looks_for_the_prefix_of_a_transport() -> None:
+    prefixes = [each.rules.prefix.lower() for each in Transport if each.rules.prefix]
+    found = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in modules()
+        for call in ast.walk(tree_of(path))
+        if isinstance(call, ast.Call)
+        and ast.unparse(call.func).rpartition(".")[2]
+        in ("startswith", "removeprefix", "partition", "split", "compile", "match", "fullmatch")
+        for each in ast.walk(call)
+        if isinstance(each, ast.Constant)
+        and isinstance(each.value, str)
+        and any(prefix in each.value.lower() for prefix in prefixes)
+    }
+    # These parse ``--queue NAME:multicast=GROUP``, which is no destination.
+    assert found == {"names.py", "queue_manager/configuration/queue_spec.py"}
+
+
+def test_every_transport_is_in_the_tables() -> None:
+    assert set(canonical_url._CANONICAL) == set(Transport)
+    assert set(sending_transports._BUILDERS) == set(Transport)
 
 
 def test_a_folder_is_looked_over_at_a_glance() -> None:

@@ -69,7 +69,6 @@ class LeaseKeeper:
         queue: str,
         consumer: str,
         *,
-        epoch: str | None = None,
         first: int | None = None,
         ranged: bool = False,
     ) -> Registration:
@@ -80,9 +79,7 @@ class LeaseKeeper:
         ``C00E0009`` with the name of the holder if another receiver holds the lease and renews it,
         and the other errors of that method.
         """
-        answer = client.register(
-            queue, consumer, holder=self.holder, epoch=epoch, first=first, ranged=ranged
-        )
+        answer = client.register(queue, consumer, holder=self.holder, first=first, ranged=ranged)
         with self._lock:
             self._leases[client.url, queue, consumer] = _Lease(client, queue, consumer)
             if client.url not in self._renewing:
@@ -91,11 +88,6 @@ class LeaseKeeper:
                     target=self._renew_for_ever, args=(client.url,), name="srmp-lease", daemon=True
                 ).start()
         return answer
-
-    @property
-    def is_whole(self) -> bool:
-        """Return whether no lease has been lost so far."""
-        return self._lost is None
 
     def check(self) -> None:
         """Raise the :class:`ApiError` by which a lease was lost, if one has been lost so far."""

@@ -31,8 +31,8 @@ from srmp_spark.names import (
     local_queue_name,
     multicast_address,
     parse_queue_url,
-    reliable_url,
 )
+from srmp_spark.transports import transport_of
 
 if TYPE_CHECKING:
     from srmp_spark.client.api import QueueManagerClient
@@ -261,7 +261,7 @@ def _send(args: argparse.Namespace) -> int:
     reliable = [
         f"--{name.replace('_', '-')}" for name, *_ in _RELIABLE if getattr(args, name) is not None
     ]
-    if reliable and reliable_url(args.destination) is None:
+    if reliable and not transport_of(args.destination).rules.speaks_soap:
         raise ConfigurationError(
             f"{', '.join(reliable)}: only a destination wsrm:URL can have this, and "
             f"{args.destination} is no such URL; leave it out"
@@ -376,12 +376,12 @@ def _local_destination(destination: str, client: QueueManagerClient) -> str | No
     try:
         if multicast_address(destination) is not None:
             return None
-        if reliable_url(destination) is not None:
-            # Raise the error of the queue manager before anything is sent.
-            canonical_outgoing(destination)
-            return None
     except ValueError as error:
         raise ConfigurationError(f"--destination {destination}: {error}") from None
+    if not transport_of(destination).rules.leads_to_queue:
+        # Raise the error of the queue manager before anything is sent.
+        canonical_outgoing(destination)
+        return None
     other = f"--destination {destination}: give the URL of the queue, like http://HOST/msmq/private$/NAME"
     url = destination[7:] if destination[:7].upper() == "DIRECT=" else destination
     if "://" not in url:

@@ -17,6 +17,7 @@ from srmp_spark.commands.common import (
     connect,
     emit,
 )
+from srmp_spark.commands.subscribe import SUBSCRIPTION_COLUMNS
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.names import local_queue_name
 
@@ -49,17 +50,6 @@ _STREAM_COLUMNS = (
     "last_acknowledged",
     "gap_at",
     "reject_count",
-)
-_SUBSCRIPTION_COLUMNS = (
-    "host",
-    "queue",
-    "mode",
-    "to",
-    "pulled",
-    "pending",
-    "doubtful",
-    "lag_seconds",
-    "last_error",
 )
 _OUTGOING_COLUMNS = ("destination", "state", "stream_id", "queued", "last_error", "next_attempt_at")
 
@@ -291,7 +281,7 @@ def _tables(
     yield "consumers", consumers, ("queue", *_CONSUMER_COLUMNS)
     yield "incoming streams", status["incoming_streams"], _STREAM_COLUMNS
     yield "outgoing", status["outgoing"], _OUTGOING_COLUMNS
-    yield "subscriptions", status["subscriptions"], _SUBSCRIPTION_COLUMNS
+    yield "subscriptions", status["subscriptions"], SUBSCRIPTION_COLUMNS
     yield (
         "blocked URLs (allow them with serve --allow-url)",
         status["blocked_urls"],

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from srmp_spark.errors import with_hint
-from srmp_spark.names import is_reliable, split_url
+from srmp_spark.names import split_url
+from srmp_spark.transports import transport_of
 
 _ANSWER = re.compile(r"(\d{3})(?: ([a-z-]+)(?=;|$))?")
 """Pattern of ``last_error`` after an HTTP answer.
@@ -63,8 +64,9 @@ def unfinished(state: str, outgoing: Mapping[str, Any] | None) -> str:
             "gives it up",
         )
     if error is not None:
-        # The remedies are for peers that speak SRMP; they do not fit a wsrm destination.
-        remedy = "" if is_reliable(told.get("destination", "")) else _remedy(error)
+        # The remedies are for peers that speak SRMP.
+        rules = transport_of(told.get("destination", "")).rules
+        remedy = "" if rules.speaks_soap else _remedy(error)
         return with_hint(
             f"not acknowledged: {error}; it is kept and tried again",
             remedy or "see streams --table",

@@ -20,6 +20,7 @@ from srmp_spark.commands.common import (
     emit,
 )
 from srmp_spark.errors import ApiError, ConfigurationError, with_hint
+from srmp_spark.jobs.sign_in_flags import add_sign_in_flags
 from srmp_spark.private_files import refuse_open_secret
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _FLAGS = (
     "--password-file, --domain, "
     "--auth-protocol ntlm|kerberos|negotiate, --auth-level none|connect|integrity|privacy"
 )
-COLUMNS = (
+SUBSCRIPTION_COLUMNS = (
     "host",
     "queue",
     "mode",
@@ -115,28 +116,7 @@ def add_commands(commands: Commands[Any]) -> None:
     parser.add_argument(
         "--to", metavar="NAME", help="the queue here that receives (default private$/NAME@HOST)"
     )
-    parser.add_argument(
-        "--username", metavar="USER", help="account that signs in at the remote machine"
-    )
-    parser.add_argument(
-        "--domain",
-        metavar="DOMAIN",
-        help="domain of the account, or the name of the remote machine",
-    )
-    parser.add_argument(
-        "--password-file", metavar="FILE", help="file with the password of the account"
-    )
-    parser.add_argument(
-        "--auth-protocol",
-        metavar="P",
-        help="protocol of the sign-in: ntlm (default), kerberos or negotiate",
-    )
-    parser.add_argument(
-        "--auth-level",
-        metavar="L",
-        help="protection of the calls: none, connect, integrity or privacy "
-        "(default privacy, on loopback none)",
-    )
+    add_sign_in_flags(parser)
     add_connection_flags(parser, shows=True)
     parser.set_defaults(run=_subscribe)
 
@@ -149,7 +129,7 @@ def _subscribe(args: argparse.Namespace) -> int:
             for each in client.subscriptions()
             if args.host in (None, each["host"]) and args.queue in (None, each["queue"])
         ]
-        emit(found, table=args.table, columns=COLUMNS)
+        emit(found, table=args.table, columns=SUBSCRIPTION_COLUMNS)
         if not found and args.table:
             print("no subscriptions", file=sys.stderr)
         return 0
@@ -159,10 +139,18 @@ def _subscribe(args: argparse.Namespace) -> int:
                 f"{args.action} needs --{name}; `srmp-spark subscribe list` lists the subscriptions"
             )
     if args.action == "remove":
-        emit([client.unsubscribe(args.host, args.queue)], table=args.table, columns=COLUMNS)
+        emit(
+            [client.unsubscribe(args.host, args.queue)],
+            table=args.table,
+            columns=SUBSCRIPTION_COLUMNS,
+        )
         return 0
     if args.action == "resume":
-        emit([client.resume_subscription(args.host, args.queue)], table=args.table, columns=COLUMNS)
+        emit(
+            [client.resume_subscription(args.host, args.queue)],
+            table=args.table,
+            columns=SUBSCRIPTION_COLUMNS,
+        )
         return 0
     entry = {
         "host": args.host,
@@ -210,7 +198,7 @@ def _add(
             (each for each in there if (each["host"], each["to"]) == (found["host"], found["to"])),
             found,
         )
-    emit([found], table=table, columns=COLUMNS)
+    emit([found], table=table, columns=SUBSCRIPTION_COLUMNS)
     outcome = attempt(found, math.inf)
     this = f"--host {found['host']} --queue '{found['queue']}'"
     if outcome is Attempt.FAILED:

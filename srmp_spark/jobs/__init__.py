@@ -19,6 +19,7 @@ Modules of the jobs that send:
   depends on the record;
 - :mod:`.message_files`: read saved bodies and JSON lines as rows;
 - :mod:`.remote_messages`: read a queue of another queue manager over RPC;
+- :mod:`.sign_in_flags`: flags of the account that reads it;
 - :mod:`.pace`: limit the rate and draw the progress bar;
 - :mod:`.running`: flags, signals and the last line of output of every job.
 """

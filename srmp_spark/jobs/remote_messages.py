@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from srmp_spark.client.remote_queue import RemoteMachine, RemoteQueue
 from srmp_spark.client.walking import Shown, shown
 from srmp_spark.errors import ConfigurationError, RemoteProtocolError, SrmpSparkError
+from srmp_spark.jobs.sign_in_flags import add_sign_in_flags
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.client.failures import refused
 from srmp_spark.mqrr.client.queue_calls import NOTHING
@@ -97,28 +98,7 @@ def add_arguments(group: argparse._ActionsContainer) -> None:
         help="copy (default): remove nothing from the remote queue; move: remove each message when "
         "it is in the table",
     )
-    group.add_argument(
-        "--username", metavar="USER", help="account that signs in at the remote machine"
-    )
-    group.add_argument(
-        "--domain",
-        metavar="DOMAIN",
-        help="domain of the account, or the name of the remote machine",
-    )
-    group.add_argument(
-        "--password-file", metavar="FILE", help="file with the password of the account"
-    )
-    group.add_argument(
-        "--auth-protocol",
-        metavar="P",
-        help="protocol of the sign-in: ntlm (default), kerberos or negotiate",
-    )
-    group.add_argument(
-        "--auth-level",
-        metavar="L",
-        help="protection of the calls: none, connect, integrity or privacy "
-        "(default privacy, on loopback none)",
-    )
+    add_sign_in_flags(group)
 
 
 FLAGS = ("mode", "username", "domain", "password_file", "auth_protocol", "auth_level")

@@ -27,8 +27,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum, auto
 
-from srmp_spark.errors import LocalProtocolError
-
 
 class PulledState(Enum):
     """The states of one message that is moved from a remote queue into a local one."""
@@ -102,16 +100,3 @@ TRANSITIONS: Mapping[tuple[PulledState, PulledEvent], PulledState] = {
 
 DOUBTFUL = frozenset({_S.UNSENT, _S.UNANSWERED})
 """States in which the original must be looked up."""
-
-
-def moved(state: PulledState, event: PulledEvent) -> PulledState:
-    """Return the state after ``event``.
-
-    Raises :class:`LocalProtocolError` if the event cannot happen in this state.
-    """
-    target = TRANSITIONS.get((state, event))
-    if target is None:
-        raise LocalProtocolError(
-            f"{event.name} cannot happen to a pulled message that is {state.name}"
-        )
-    return target

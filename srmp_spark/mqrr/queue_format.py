@@ -219,24 +219,3 @@ def queue_format_for(host: str, queue: str) -> QueueFormat:
     )
     protocol = "TCP" if re.fullmatch(r"\d{1,3}(?:\.\d{1,3}){3}", host) else "OS"
     return queue_format_of(f"DIRECT={protocol}:{host}\\{machine}")
-
-
-def format_name_of(queue: QueueFormat) -> str:
-    """Return the format name of any QUEUE_FORMAT that a client sent, for logs and messages."""
-    word = (
-        f";{_S(queue.suffix).name}"
-        if queue.suffix in (_S.JOURNAL, _S.DEADLETTER, _S.DEADXACT)
-        else ""
-    )
-    if queue.type in (_T.DIRECT, _T.SUBQUEUE):
-        return f"DIRECT={queue.text}" + ("" if queue.text.upper().endswith(word) else word)
-    if queue.type == _T.PRIVATE:
-        return f"PRIVATE={queue.guid}\\{queue.number:x}{word}"
-    if queue.type == _T.MULTICAST:
-        octets = ".".join(str(octet) for octet in queue.address.to_bytes(4, "little"))
-        return f"MULTICAST={octets}:{queue.number}"
-    if queue.type == _T.DL:
-        return f"DL={queue.guid}" + (f"@{queue.text}" if queue.text else "")
-    if queue.type in (_T.PUBLIC, _T.MACHINE, _T.CONNECTOR):
-        return f"{_T(queue.type).name}={queue.guid}{word}"
-    return f"QUEUE_FORMAT of type {queue.type}"

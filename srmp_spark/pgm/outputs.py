@@ -23,8 +23,6 @@ class Multicast(NamedTuple):
 
     RFC 3208 4: "SPMs, NCFs, and RDATA MUST be transmitted with" it.
     """
-    is_local: bool = False
-    """Whether to send with a TTL of 1, so that no router passes the packet on (RFC 3208 6.3)."""
 
 
 class Unicast(NamedTuple):

@@ -25,12 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from srmp_spark.rows.body_text import VT_BSTR, VT_EMPTY
-
 BodyFormat = Literal["raw", "activex", "xml"]
-BODY_FORMATS: tuple[BodyFormat, ...] = ("raw", "activex", "xml")
-BODY_TYPES: dict[BodyFormat, int] = {"raw": VT_EMPTY, "activex": VT_BSTR, "xml": VT_EMPTY}
-"""Body type that a receiver needs in order to read a body, by format."""
 
 COLUMN_BYTES_MAX = 2**31 - 1
 """Largest number of bytes in one Arrow column with 32-bit offsets.

@@ -62,14 +62,6 @@ class Piece(NamedTuple):
     Zero bytes at the end are left out. ``None``: the piece is a run of full blocks.
     """
 
-    @property
-    def last(self) -> int:
-        """Return the last sequence of the piece's last block.
-
-        No sequence of the piece is higher.
-        """
-        return (self.block + self.blocks << BLOCK_BITS) - 1
-
 
 class SequenceSet:
     """A set of whole numbers from 0 on, of any size. ``len(set)`` is the number of sequences."""

@@ -75,11 +75,6 @@ DRAIN_LOOK_S = 0.002
 
 The journal is not idle while the checkpoint after a commit is in progress.
 """
-WAITING_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of posts that may wait for the disk: 16 bodies of the largest size.
-
-Above this limit :attr:`Journal.is_full` tells the caller to stop reading.
-"""
 
 _log = logging.getLogger(__name__)
 
@@ -246,14 +241,6 @@ class Journal:
     def proof(self) -> Committed:
         """Return the proof (:class:`.Committed`) that names the last commit on stable storage."""
         return Committed(self._position)
-
-    @property
-    def is_full(self) -> bool:
-        """Return whether more than :data:`WAITING_BYTES_MAX` bytes of posts wait for the disk.
-
-        If so, the caller must stop reading messages until a callback is called.
-        """
-        return self._waiting.bytes > WAITING_BYTES_MAX
 
     @property
     def wal_bytes(self) -> int:

@@ -18,6 +18,7 @@ from srmp_spark.store.directory import DATABASE_FILE
 from srmp_spark.store.stored_rows import sealing
 from srmp_spark.store.stored_rows.log import Log
 from srmp_spark.store.tables import queues, state
+from tests.kit.offline_purge import purge
 
 
 @pytest.fixture
@@ -52,9 +53,7 @@ def test_purged_rows_are_left_out_and_the_next_ones_follow(real: RealLog) -> Non
     publisher = real.publisher()
     publisher.publish_once()
     real.put(3)
-    real.store.call(
-        lambda transaction: queues.purge(transaction, QUEUE, real.store.directory.segments)
-    )
+    real.store.call(lambda transaction: purge(transaction, QUEUE, real.store.directory.segments))
     real.put(2)
     publisher.publish_once()
     assert [row["sequence"] for row in real.landed()] == [1, 2, 3, 4, 8, 9]

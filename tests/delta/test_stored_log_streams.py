@@ -15,6 +15,7 @@ from srmp_spark.store.database import schema
 from srmp_spark.store.delta import stored_log
 from srmp_spark.store.tables import queues
 from srmp_spark.store.tables.epochs import end_of, ends
+from tests.kit.offline_purge import purge
 
 GUID = "32221eda-9376-46df-b6ed-783091123831"
 GOOD: tuple[Any, ...] = (
@@ -109,7 +110,7 @@ def test_the_ends_of_all_queues_are_those_of_each(store: Store) -> None:
     for number in range(5):
         store.call(lambda t, number=number: queues.create(t, f"q{number}", transactional=False))
     store.put(7, together=3)
-    store.call(lambda t: queues.purge(t, "private$/orders", store.directory.segments))
+    store.call(lambda t: purge(t, "private$/orders", store.directory.segments))
     store.put(2)
     store.call(lambda t: queues.delete(t, "q3", store.directory.segments, NOW))
     db = store.directory.writer

@@ -27,6 +27,7 @@ from srmp_spark.store.delta.stored_log import StoredLog
 from srmp_spark.store.directory import DATABASE_FILE
 from srmp_spark.store.stored_rows import retention
 from srmp_spark.store.tables import losses, queues, state
+from tests.kit.offline_purge import purge
 
 TABLES = (
     "inbox",
@@ -118,9 +119,7 @@ class Changing:
 
     def purge(self) -> None:
         name = self.queue()
-        self.call(
-            lambda transaction: queues.purge(transaction, name, self.real.store.directory.segments)
-        )
+        self.call(lambda transaction: purge(transaction, name, self.real.store.directory.segments))
 
     def trim(self) -> None:
         name = self.queue()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from srmp_spark.queue_manager.api import stage_turns
-from srmp_spark.queue_manager.posting import http_client, lookups
+from srmp_spark.queue_manager.posting import http_exchange, lookups
 from srmp_spark.queue_manager.posting.http_answer import ANSWER_MAX
 from srmp_spark.queue_manager.receipts import receipts_sender
 from srmp_spark.queue_manager.sender import forwarder
@@ -61,11 +61,11 @@ def test_answers_of_destinations() -> None:
         "quarter for one host)"
     )
     connect, silent = (
-        f"connect {connections.CONNECT_SECONDS:.0f} s",
-        f"{connections.ANSWER_SECONDS:.0f} s without a byte",
+        f"connect {http_exchange.CONNECT_SECONDS:.0f} s",
+        f"{http_exchange.ANSWER_SECONDS:.0f} s without a byte",
     )
     assert deadlines.startswith(
-        f"{connect}, {silent} that moves, {connections.RATE_MIN // 1024} KiB/s at least, "
+        f"{connect}, {silent} that moves, {http_exchange.RATE_MIN // 1024} KiB/s at least, "
     )
     assert f"look-up of a name {lookups.LOOKUP_SECONDS:.0f} s" in deadlines
     assert f"a request older than {places.SLOW_SECONDS:.0f} s makes way" in deadlines
@@ -83,8 +83,8 @@ def test_answers_to_receipts() -> None:
     count, deadlines, memory, _ = cells("answers to receipts")
     assert count == f"{receipts_sender.POSTS_MAX}, {receipts_sender.HOST_POSTS_MAX} to one host"
     assert (
-        deadlines
-        == f"connect {http_client.CONNECT_SECONDS:.0f} s, answer {http_client.ANSWER_SECONDS:.0f} s"
+        deadlines == f"connect {http_exchange.CONNECT_SECONDS:.0f} s, answer "
+        f"{http_exchange.ANSWER_SECONDS:.0f} s"
     )
     rates = receipts_sender.HOST_RECEIPTS_PER_SECOND, receipts_sender.OWN_SENDER_RECEIPTS_PER_SECOND
     assert memory.startswith(

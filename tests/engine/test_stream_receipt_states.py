@@ -60,7 +60,7 @@ def test_every_pair_is_in_the_table_or_refused(state: ReceiptState, event: Recei
     else:
         with pytest.raises(
             LocalProtocolError,
-            match=f"{event.name} cannot happen in <IncomingStream .* {state.name}",
+            match=f"{event.name} cannot happen to <IncomingStream .* {state.name}",
         ):
             stream._move(event)
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from srmp_spark import timers as module
 from srmp_spark.srmp.sending.serial_runs import SerialRuns
 from srmp_spark.timers import Timers
 
@@ -37,6 +38,21 @@ def test_a_deadline_can_be_moved_both_ways_and_taken_back() -> None:
     assert repr(timers) == "<Timers 0 next=None>"
 
 
+def test_what_is_left_of_removed_deadlines_is_not_kept_behind_one_that_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The oldest deadline stays; those of thousands of others that were removed stand behind it."""
+    monkeypatch.setattr(module, "LEFTOVERS_MAX", 16)
+    timers: Timers[int] = Timers()
+    timers.set(0, 1.0)
+    for key in range(1, 200):
+        timers.set(key, 2.0 + key)
+        timers.set(key, None)
+        assert len(timers._heap) <= 16 + 3
+    timers.set(7, 1.5)
+    assert timers.due(300.0) == [0, 7]
+
+
 SETS = st.lists(
     st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.integers(0, 20))), max_size=40
 )
@@ -44,7 +60,16 @@ SETS = st.lists(
 
 @given(SETS, st.integers(0, 20))
 @settings(max_examples=100, deadline=None)
-def test_timers_are_a_dictionary_of_deadlines(sets: list[tuple[str, int | None]], now: int) -> None:
+@pytest.mark.parametrize("leftovers_max", [0, module.LEFTOVERS_MAX])
+def test_timers_are_a_dictionary_of_deadlines(
+    leftovers_max: int, sets: list[tuple[str, int | None]], now: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "LEFTOVERS_MAX", leftovers_max)
+        are_a_dictionary(sets, now)
+
+
+def are_a_dictionary(sets: list[tuple[str, int | None]], now: int) -> None:
     timers: Timers[str] = Timers()
     model: dict[str, int] = {}
     for key, when in sets:

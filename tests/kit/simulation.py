@@ -18,17 +18,12 @@ These steps are the receiving half. The same seed is then one life of a sending 
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, fields
 from functools import partial
 from random import Random
-from typing import Any
 
 from srmp_spark.message import Arrival, Message
 from srmp_spark.names import split_url
@@ -36,8 +31,10 @@ from srmp_spark.srmp.codec.decoder import decode
 from srmp_spark.srmp.codec.encoder import encode
 from srmp_spark.srmp.receiving.effects import Accepted, Pending, Refused
 from srmp_spark.srmp.receiving.receiver import ReceiverSettings
+from tests.kit import schedules
 from tests.kit.decision_oracle import DecisionOracle
 from tests.kit.oracle import Oracle, Verdict
+from tests.kit.schedules import Log, Many, Simulated, digested
 from tests.kit.sender_model import (
     RESEND_TABLE_S,
     DatagramSender,
@@ -338,9 +335,15 @@ def run(
     result holds the SHA-256 of the event log, which must depend only on the seed. ``log`` gets each
     line of the log.
     """
-    sha = hashlib.sha256()
-    if digest:
-        log = lambda line: sha.update(line.encode())  # noqa: E731
+    return digested(partial(_run, seed, queue_manager_class, sender_class), log, digest=digest)
+
+
+def _run(
+    seed: int,
+    queue_manager_class: type[SimQueueManager] | None,
+    sender_class: type[SimSender] | None,
+    log: Log | None,
+) -> Outcome:
     outcomes = []
     if sender_class is None:
         outcomes.append(
@@ -361,7 +364,6 @@ def run(
         _joined(outcome.problems for outcome in outcomes),
         sum(outcome.steps for outcome in outcomes),
         sum((outcome.marks for outcome in outcomes), Counter()),
-        sha.hexdigest() if digest else "",
     )
 
 
@@ -377,106 +379,15 @@ def _run_sending(
     return Outcome(seed, simulation.oracle.verdict(), problems, simulation.steps, simulation.marks)
 
 
-def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome]]:
-    """Run ``seeds`` until the first fault.
-
-    Return the number of runs, the marks, the number of steps, and a list: empty, or with the one
-    run that is not clean.
-    """
-    marks: Counter[str] = Counter()
-    runs = steps = 0
-    for seed in seeds:
-        outcome = run(seed)
-        runs += 1
-        steps += outcome.steps
-        marks.update(outcome.marks)
-        if not outcome.clean:
-            return runs, marks, steps, [outcome]
-    return runs, marks, steps, []
-
-
-def _chunks(first: int, count: int) -> list[range]:
-    end = first + count
-    return [
-        range(at, min(at + SEEDS_PER_REPORT, end)) for at in range(first, end, SEEDS_PER_REPORT)
-    ]
-
-
-def _results(
-    chunks: list[range], jobs: int
-) -> Iterable[tuple[int, Counter[str], int, list[Outcome]]]:
-    if jobs == 1:
-        yield from map(run_many, chunks)
-        return
-    with ProcessPoolExecutor(jobs) as pool:
-        try:
-            yield from pool.map(run_many, chunks)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _say(text: str, end: str = "\n") -> None:
-    sys.stdout.write(text + end)
-    sys.stdout.flush()
-
-
-def simulate(first: int, count: int, jobs: int) -> int:
-    """Run ``count`` seeds from ``first`` in ``jobs`` processes, and return the exit code.
-
-    The code is 1 if a seed fails, else 0. The function stops at this seed and prints the command
-    that repeats it.
-    """
-    begin = time.perf_counter()
-    marks: Counter[str] = Counter()
-    runs = steps = 0
-    for chunk_runs, chunk_marks, chunk_steps, failed in _results(_chunks(first, count), jobs):
-        runs += chunk_runs
-        steps += chunk_steps
-        marks.update(chunk_marks)
-        rate = runs / (time.perf_counter() - begin)
-        progress = f"{runs}/{count} seeds, {rate:.0f} schedules/s"
-        _say(
-            f"\r{progress}" if sys.stdout.isatty() else progress,
-            end="" if sys.stdout.isatty() else "\n",
-        )
-        if failed:
-            _say(f"\n{failed[0]}")
-            _say(f"repeat it: python -m tests.kit.simulation --seed {failed[0].seed} --trace")
-            return 1
-    _say(
-        f"\n0 violations in {runs} seeds ({steps} steps, {rate:.0f} schedules/s); what "
-        "happened how often:"
-    )
-    for name, times in sorted(marks.items()):
-        _say(f"  {name:42} {times}")
-    return 0
+def run_many(seeds: Iterable[int]) -> Many:
+    """Run ``seeds`` until one fails."""
+    return schedules.run_many(run, seeds)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line and return the exit code: 1 if a seed failed, else 0."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.kit.simulation", description=__doc__.split("\n")[0]
-    )
-    parser.add_argument(
-        "--seeds", type=int, default=1000, metavar="N", help="how many seeds to run (default: 1000)"
-    )
-    parser.add_argument(
-        "--first", type=int, default=0, metavar="K", help="the first of them (default: 0)"
-    )
-    parser.add_argument("--seed", type=int, metavar="K", help="run only this seed")
-    parser.add_argument(
-        "--trace", action="store_true", help="with --seed: print everything that happens"
-    )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
-    options = parser.parse_args(arguments)
-    if options.seed is None:
-        if options.seeds < 1 or options.jobs < 1 or options.trace:
-            parser.error("--seeds and --jobs are at least 1; --trace needs --seed")
-        return simulate(options.first, options.seeds, options.jobs)
-    log: Callable[[str], Any] | None = _say if options.trace else None
-    outcome = run(options.seed, log=log)
-    _say(str(outcome))
-    return 0 if outcome.clean else 1
+    """Run the command line and return its exit code."""
+    simulated = Simulated("tests.kit.simulation", __doc__, run, run_many, SEEDS_PER_REPORT)
+    return schedules.main(simulated, arguments)
 
 
 if __name__ == "__main__":

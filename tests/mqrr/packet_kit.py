@@ -18,6 +18,7 @@ from srmp_spark.mqrr.packets.multi_queue_format_header import (
     MultiQueueFormatHeader,
 )
 from srmp_spark.mqrr.packets.queue_names import QueueName, QueueNameType, direct_queue
+from srmp_spark.mqrr.packets.sections import SectionBuffer, cut_sections
 from srmp_spark.mqrr.packets.security_header import SecurityHeader, SenderIdType
 from srmp_spark.mqrr.packets.session_header import SessionHeader
 from srmp_spark.mqrr.packets.soap_header import SoapHeader
@@ -123,3 +124,14 @@ def full_binary() -> MessagePacket:
 def put(data: bytes, at: int, value: int, size: int) -> bytes:
     """``data`` with another number at ``at``."""
     return data[:at] + value.to_bytes(size, "little") + data[at + size :]
+
+
+def split_sections(packet: MessagePacket, limit: int) -> tuple[SectionBuffer, ...]:
+    """The sections of ``packet`` for a reader that wants ``limit`` bytes of its body."""
+    srmp = packet.compound is not None
+    return cut_sections(
+        packet.encode_pieces(),
+        srmp=srmp,
+        max_body_size=0 if srmp else limit,
+        max_compound_message_size=limit if srmp else 0,
+    )

@@ -29,6 +29,11 @@ PEER = "192.0.2.7"
 SERVER = ServerSettings(interfaces={REMOTE_READ: OPNUMS}, port=2103)
 
 
+def encode_shutdown() -> bytes:
+    """The server asks the client to close the connection (C706 12.6.4.11). Ours never does."""
+    return encode_pdu(PduType.SHUTDOWN, WHOLE, 0, b"")
+
+
 def associations() -> Associations[Any]:
     ids, uuids = itertools.count(0x1001), itertools.count(1)
     return Associations(new_id=lambda: next(ids), new_uuid=lambda: next(uuids).to_bytes(16, "big"))

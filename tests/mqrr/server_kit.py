@@ -42,13 +42,10 @@ from srmp_spark.mqrr.server.effects import (
     LookOn,
     Message,
     Open,
-    OutcomeNotStored,
-    OutcomeStored,
     Purge,
     Read,
     Reason,
     Take,
-    Taken,
 )
 from srmp_spark.mqrr.server.positions import Came, Positions
 from srmp_spark.mqrr.server.remote_read import RemoteReadServer
@@ -109,25 +106,20 @@ def message(sequence: int, priority: int = 3, body: bytes | None = None) -> Mess
 class World:
     """The server, the owner of one or two queues, and time. What the server asks is done at once, unless held back."""
 
-    def __init__(self, *boxes: Box, coordinator: bool = False, hold: tuple[type, ...] = ()) -> None:
+    def __init__(self, *boxes: Box, hold: tuple[type, ...] = ()) -> None:
         self.boxes = {box.name.replace("/", "\\"): box for box in boxes or (Box(),)}
         self.moved: list[tuple[str, int, str, int]] = []
         """(queue, sequence, to, sequence there)."""
         self.box = next(iter(self.boxes.values()))
         contexts = itertools.count(0x5EED)
-        self.server = RemoteReadServer(
-            2103, new_move_context=lambda: next(contexts), coordinator=coordinator
-        )
+        self.server = RemoteReadServer(2103, new_move_context=lambda: next(contexts))
         self.now = 1000.0
         self.hold = hold
         """Kinds of effects that are kept in ``held`` and not done."""
         self.held: deque[Effect] = deque()
         self.answers: dict[tuple[object, int], Any] = {}
-        self.taken: list[Taken] = []
+        self.taken: list[Take] = []
         self.open: list[tuple[Box, bool]] = []
-        self.committed: list[bytes] = []
-        self.undone: list[bytes] = []
-        """Commits after which all is as before."""
         self.refuse: Status | None = None
         """What every Take fails with."""
         ids, uuids = itertools.count(1), itertools.count(1)
@@ -182,30 +174,23 @@ class World:
             if self.refuse is not None:
                 self.do(self.server.not_stored(effect.storing, self.refuse))
                 return
-            for each in effect.messages:
-                assert each.sequence not in each.queue.left, "taken twice"
-                each.queue.left.add(each.sequence)
-            self.taken += effect.messages
+            box, to = effect.queue, effect.to
+            assert effect.sequence not in box.left, "taken twice"
+            box.left.add(effect.sequence)
+            self.taken.append(effect)
             self.do(self.server.stored(effect.storing))
-            for each in effect.messages:
-                if each.to is not None:
-                    self.came(each.queue.priorities[each.sequence], box=each.to)
-                    self.moved.append(
-                        (each.queue.name, each.sequence, each.to.name, len(each.to.priorities))
-                    )
+            if to is not None:
+                self.came(box.priorities[effect.sequence], box=to)
+                self.moved.append((box.name, effect.sequence, to.name, len(to.priorities)))
         elif isinstance(effect, Purge):
             box = effect.queue
             box.left |= box.priorities.keys() - set(effect.spared)
             self.do(self.server.purged(effect.purging))
         elif isinstance(effect, LookOn):
             self.do(self.server.look_on(effect.purging))
-        elif isinstance(effect, Close):
-            self.open.remove((effect.queue, effect.receive))
-        elif isinstance(effect, OutcomeStored):
-            self.committed.append(effect.transaction)
         else:
-            assert isinstance(effect, OutcomeNotStored)
-            self.undone.append(effect.transaction)
+            assert isinstance(effect, Close)
+            self.open.remove((effect.queue, effect.receive))
 
     def release(self) -> None:
         """Do what was held back."""

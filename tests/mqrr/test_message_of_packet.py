@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from packet_kit import GUID, GUID_2, SENT, binary, full_binary, sample, srmp
+from packet_kit import GUID, GUID_2, SENT, binary, full_binary, sample, split_sections, srmp
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.message import Message, StreamId, StreamPosition
@@ -13,7 +13,7 @@ from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.packets.message_packet import parse_message_packet
 from srmp_spark.mqrr.packets.message_properties_header import MessagePropertiesHeader
 from srmp_spark.mqrr.packets.queue_names import QueueName, QueueNameType
-from srmp_spark.mqrr.packets.sections import join_sections, split_sections
+from srmp_spark.mqrr.packets.sections import join_sections
 from srmp_spark.mqrr.packets.security_header import SecurityHeader
 from srmp_spark.mqrr.packets.user_header import UserHeader
 from srmp_spark.rows.made_columns import format_name
@@ -138,8 +138,6 @@ def test_the_first_message_of_a_sequence_starts_its_stream():
 
 @pytest.mark.parametrize("packet", [binary(b"0123456789"), srmp()], ids=["binary", "srmp"])
 def test_a_message_of_which_a_part_is_missing_is_none(packet):
-    sections = split_sections(
-        packet, packet.encode_pieces(), max_body_size=3, max_compound_message_size=20
-    )
+    sections = split_sections(packet, 3)
     with pytest.raises(RemoteProtocolError, match="were not sent; read it again"):
         message_of(join_sections(sections))

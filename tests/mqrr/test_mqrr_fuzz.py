@@ -6,21 +6,20 @@ import os
 
 import pytest
 from ndr_kit import GOLDEN, vectors
-from packet_kit import binary, full_binary, sample, srmp
+from packet_kit import binary, full_binary, sample, split_sections, srmp
 from rpc_kit import Link, bind, request
 from test_endpoint_mapper import NAMED_PIPE, TOWER, response
 
 from srmp_spark.mqrr.ndr.methods import METHODS
 from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR, NDR64
-from srmp_spark.mqrr.packets.sections import split_sections
-from srmp_spark.mqrr.packets.trailers import REQUIRED_TRAILERS
 from srmp_spark.mqrr.rpc.calls import encode_cancel, encode_orphaned
 from srmp_spark.mqrr.rpc.pdu import FIRST_FRAGMENT, LAST_FRAGMENT
 from tests.kit.fuzz.binary import mutants
 from tests.kit.fuzz.curated import MUTANTS, run
 from tests.kit.fuzz.mqrr_conversation import conversations
 from tests.kit.fuzz.mqrr_targets import mqrr_targets, ntlm_legs
+from tests.kit.remote.forms import REQUIRED_TRAILERS
 
 MEMORY_EVERY = 200
 """The peak is measured for one mutant in so many: to trace allocations takes ten times as long as to parse."""
@@ -35,11 +34,8 @@ PACKETS = [
 def received() -> list[bytes]:
     found = []
     for packet in PACKETS:
-        encoded = packet.encode_pieces()
         for limit in (10, 0xFFFFFFFF):
-            sections = split_sections(
-                packet, encoded, max_body_size=limit, max_compound_message_size=limit
-            )
+            sections = split_sections(packet, limit)
             answer = StartReceiveResponse(1, 2, sections, 0)
             found += [b"\0" + answer.encode(NDR), b"\1" + answer.encode(NDR64)]
     return found

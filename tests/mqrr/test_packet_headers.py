@@ -44,7 +44,6 @@ from srmp_spark.mqrr.packets.security_header import (
 )
 from srmp_spark.mqrr.packets.srmp_headers import CompoundMessageHeader
 from srmp_spark.mqrr.packets.trailers import (
-    REQUIRED_TRAILERS,
     DeadLetterHeader,
     SubqueueHeader,
     Trailers,
@@ -52,6 +51,7 @@ from srmp_spark.mqrr.packets.trailers import (
 )
 from srmp_spark.mqrr.packets.transaction_header import TransactionHeader
 from srmp_spark.mqrr.packets.user_header import UserHeader, parse_user_header
+from tests.kit.remote.forms import REQUIRED_TRAILERS
 
 FULL = full_binary()
 WIRE = FULL.encode()

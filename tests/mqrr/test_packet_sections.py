@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from packet_kit import binary, full_binary, srmp
+from packet_kit import binary, full_binary, split_sections, srmp
 
 from srmp_spark.client.walking import shown
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
@@ -15,19 +15,11 @@ from srmp_spark.mqrr.packets.sections import (
     SectionBuffer,
     SectionType,
     join_sections,
-    split_sections,
     whole_packet,
 )
-from srmp_spark.mqrr.packets.trailers import REQUIRED_TRAILERS
+from tests.kit.remote.forms import REQUIRED_TRAILERS
 
 WITH_TRAILERS = binary(b"0123456789", trailers=REQUIRED_TRAILERS, debug=DebugHeader())
-
-
-def split(packet: MessagePacket, limit: int) -> tuple[SectionBuffer, ...]:
-    encoded = packet.encode_pieces()
-    if packet.compound is None:
-        return split_sections(packet, encoded, max_body_size=limit, max_compound_message_size=0)
-    return split_sections(packet, encoded, max_body_size=0, max_compound_message_size=limit)
 
 
 @pytest.mark.parametrize(
@@ -37,14 +29,16 @@ def split(packet: MessagePacket, limit: int) -> tuple[SectionBuffer, ...]:
 )
 @pytest.mark.parametrize("limit", [ALL, None])
 def test_a_limit_that_is_large_enough_gives_the_full_packet(packet, limit):
-    (section,) = split(packet, len(packet.encode_pieces().counted) if limit is None else limit)
+    (section,) = split_sections(
+        packet, len(packet.encode_pieces().counted) if limit is None else limit
+    )
     assert section == SectionBuffer(SectionType.FULL_PACKET, len(packet.encode()), packet.encode())
     assert join_sections([section]).encode() == packet.encode()
 
 
 @pytest.mark.parametrize("limit", range(10))
 def test_t24_a_smaller_limit_gives_the_first_bytes_of_the_body_and_all_that_follows(limit):
-    first, second = split(WITH_TRAILERS, limit)
+    first, second = split_sections(WITH_TRAILERS, limit)
     assert (first.type, second.type) == (SectionType.BINARY_FIRST, SectionType.BINARY_SECOND)
     # "the size of the message body that was not transferred"
     assert first.size_alloc - len(first.data) == 10 - limit
@@ -58,7 +52,7 @@ def test_t24_a_smaller_limit_gives_the_first_bytes_of_the_body_and_all_that_foll
 
 
 def test_t24_without_trailers_there_is_no_second_section():
-    (first,) = split(binary(b"0123456789"), 4)
+    (first,) = split_sections(binary(b"0123456789"), 4)
     assert first.type == SectionType.BINARY_FIRST
     assert join_sections([first]).missing == 6
 
@@ -66,7 +60,7 @@ def test_t24_without_trailers_there_is_no_second_section():
 @pytest.mark.parametrize("extra", [1, 2, 3])
 def test_t24_padding_behind_a_cut_body_is_accepted(extra):
     """Nobody says whether it is sent; SectionSizeAlloc counts it or not."""
-    first, second = split(WITH_TRAILERS, 5)
+    first, second = split_sections(WITH_TRAILERS, 5)
     counted = first._replace(data=first.data + b"\xaa" * extra, size_alloc=first.size_alloc + extra)
     packet = join_sections([counted, second])
     assert (packet.body, packet.missing) == (b"01234", 5)
@@ -77,14 +71,14 @@ def test_t24_padding_behind_a_cut_body_is_accepted(extra):
 
 
 def test_t25_the_bytes_present_are_section_size():
-    first, _ = split(WITH_TRAILERS, 5)
+    first, _ = split_sections(WITH_TRAILERS, 5)
     assert first.size_alloc > len(first.data)
 
 
 @pytest.mark.parametrize("limit", [0, 1, 15, 16, 17, 30])
 def test_t26_the_limit_of_an_srmp_message_counts_its_compound_header_whole(limit):
     whole = srmp(data=b"POST /msmq HTTP/1.1\r\n\r\nhello", trailers=REQUIRED_TRAILERS)
-    first, second = split(whole, limit)
+    first, second = split_sections(whole, limit)
     assert (first.type, second.type) == (SectionType.SRMP_FIRST, SectionType.SRMP_SECOND)
     assert first.size_alloc - len(first.data) == whole.compound.size - limit
     packet = join_sections([first, second])
@@ -95,18 +89,18 @@ def test_t26_the_limit_of_an_srmp_message_counts_its_compound_header_whole(limit
 
 
 def test_t27_a_limit_of_0_is_a_way_to_count():
-    assert join_sections(split(binary(b"0123456789"), 0)).body == b""
+    assert join_sections(split_sections(binary(b"0123456789"), 0)).body == b""
 
 
 def test_what_is_missing_is_never_written():
-    packet = join_sections(split(WITH_TRAILERS, 5))
+    packet = join_sections(split_sections(WITH_TRAILERS, 5))
     with pytest.raises(LocalProtocolError, match=r"5 bytes of \{.*\}\\7 are missing"):
         packet.encode()
 
 
-FIRST, SECOND = split(WITH_TRAILERS, 5)
-SRMP_FIRST, SRMP_SECOND = split(srmp(trailers=REQUIRED_TRAILERS), 5)
-FULL = split(WITH_TRAILERS, ALL)[0]
+FIRST, SECOND = split_sections(WITH_TRAILERS, 5)
+SRMP_FIRST, SRMP_SECOND = split_sections(srmp(trailers=REQUIRED_TRAILERS), 5)
+FULL = split_sections(WITH_TRAILERS, ALL)[0]
 
 
 @pytest.mark.parametrize(

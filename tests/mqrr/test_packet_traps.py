@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from packet_kit import GUID, GUID_2, IPV6, SENT, binary, full_binary, put, sample, srmp
+from packet_kit import GUID, GUID_2, IPV6, binary, full_binary, put, sample, srmp
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.mqrr import lookup_identifier
 from srmp_spark.mqrr.guids import guid_bytes
 from srmp_spark.mqrr.packets.base_header import (
-    INFINITE,
     BaseHeader,
-    absolute_time_to_reach_queue,
-    relative_time_to_reach_queue,
 )
 from srmp_spark.mqrr.packets.debug_header import DebugHeader
 from srmp_spark.mqrr.packets.host_address import ip_address
@@ -31,26 +28,14 @@ from srmp_spark.mqrr.packets.session_header import SessionHeader
 from srmp_spark.mqrr.packets.soap_header import SoapHeader
 from srmp_spark.mqrr.packets.srmp_headers import CompoundMessageHeader
 from srmp_spark.mqrr.packets.trailers import (
-    REQUIRED_TRAILERS,
     SubqueueHeader,
     Trailers,
     parse_trailers,
 )
 from srmp_spark.mqrr.packets.user_header import UserHeader, address_overlay
+from tests.kit.remote.forms import REQUIRED_TRAILERS
 
 PROPERTIES_AT = 16 + 48 + 24  # behind BaseHeader and the UserHeader of a message to OS:host\q
-
-
-def test_t1_time_to_reach_queue_is_a_moment_in_a_remote_read():
-    assert absolute_time_to_reach_queue(SENT, 60) == SENT + 60
-    assert relative_time_to_reach_queue(SENT, SENT + 60) == 60
-
-
-def test_t1_infinite_stays_infinite_and_a_sum_does_not_wrap():
-    assert absolute_time_to_reach_queue(SENT, INFINITE) == INFINITE
-    assert relative_time_to_reach_queue(SENT, INFINITE) == INFINITE
-    assert absolute_time_to_reach_queue(SENT, INFINITE - 1) == INFINITE
-    assert relative_time_to_reach_queue(SENT, SENT - 1) == 0
 
 
 def test_t2_sixteen_bytes_are_an_address_beside_a_direct_name_and_a_guid_beside_any_other():

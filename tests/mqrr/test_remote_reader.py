@@ -42,7 +42,6 @@ from srmp_spark.mqrr.client.reader_states import (
     Connect,
     ReaderEvent,
     ReaderState,
-    moved,
 )
 from srmp_spark.mqrr.client.remote_reader import RemoteReader
 from srmp_spark.mqrr.ndr.methods import (
@@ -63,6 +62,7 @@ from srmp_spark.mqrr.rpc.limits import CALL_ID_MAX
 from srmp_spark.mqrr.rpc.pdu import AuthLevel
 from srmp_spark.mqrr.rpc.security import SecurityError
 from srmp_spark.mqrr.status import Status
+from srmp_spark.transitions import next_state
 
 QUEUE = queue_format_for(HOST, "private$\\orders")
 HANDLE = ContextHandle(0, bytes(range(16)))
@@ -88,12 +88,12 @@ def is_ready(**options: bool) -> ReaderPlaybook:
 def test_every_pair_of_a_state_and_an_event(state: ReaderState, event: ReaderEvent) -> None:
     target = TRANSITIONS.get((state, event))
     if target is not None:
-        assert moved(state, event) is target
+        assert next_state(TRANSITIONS, state, event, "a reader") is target
         return
     with pytest.raises(
         LocalProtocolError, match=f"{event.name} cannot happen to a reader that is {state.name}"
     ):
-        moved(state, event)
+        next_state(TRANSITIONS, state, event, "a reader")
 
 
 def test_every_state_is_reached_and_nothing_leaves_the_last_one() -> None:

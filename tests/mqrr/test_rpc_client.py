@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from rpc_kit import PEER, SERVER, Link, Server, associations, bind, pdus
+from rpc_kit import PEER, SERVER, Link, Server, associations, bind, encode_shutdown, pdus
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR
 from srmp_spark.mqrr.rpc import client_connection
 from srmp_spark.mqrr.rpc.binding import NDR64_ID, REMOTE_READ, Context, parse_bind_ack
-from srmp_spark.mqrr.rpc.calls import encode_shutdown
 from srmp_spark.mqrr.rpc.client_connection import Answered, ClientSettings, Closed, ShutdownAsked
 from srmp_spark.mqrr.rpc.client_states import ClientState
 from srmp_spark.mqrr.rpc.limits import CALL_ID_MAX, CALL_TIMEOUT_S

@@ -37,7 +37,15 @@ from srmp_spark.mqrr.rpc.limits import (
     TOKEN_MAX,
 )
 from srmp_spark.mqrr.rpc.negotiation import answer, features_of, features_syntax, offers
-from srmp_spark.mqrr.rpc.pdu import WHOLE, AuthTrailer, PduStream, PduType, encode_pdu, parse_pdu
+from srmp_spark.mqrr.rpc.pdu import (
+    OBJECT_UUID,
+    WHOLE,
+    AuthTrailer,
+    PduStream,
+    PduType,
+    encode_pdu,
+    parse_pdu,
+)
 from srmp_spark.mqrr.rpc.verification_trailer import (
     SIGNATURE,
     VerificationTrailer,
@@ -255,8 +263,10 @@ def test_a_request_and_its_object():
     assert piece.body == bytes.fromhex("04000000 0100 0700") + b"stub"
     parsed = calls.parse_request(parse_pdu(encode_pdu(PduType.REQUEST, piece.flags, 1, piece.body)))
     assert parsed == Request(4, 1, 7, b"stub")
-    (piece,) = request_pieces(1, 7, b"stub", fragment=1432, object_uuid=bytes(range(16)))
-    parsed = calls.parse_request(parse_pdu(encode_pdu(PduType.REQUEST, piece.flags, 1, piece.body)))
+    body = piece.body[:8] + bytes(range(16)) + b"stub"
+    parsed = calls.parse_request(
+        parse_pdu(encode_pdu(PduType.REQUEST, piece.flags | OBJECT_UUID, 1, body))
+    )
     assert (parsed.object, parsed.stub, parsed.stub_at) == (bytes(range(16)), b"stub", 24)
 
 
@@ -321,7 +331,6 @@ def test_a_fault_has_no_stub_and_no_forbidden_status():
 def test_pdus_that_are_only_a_header():
     assert calls.encode_cancel(5)[2] == 18
     assert calls.encode_orphaned(5)[2] == 19
-    assert calls.encode_shutdown()[2] == 17
     auth3 = calls.encode_auth3(5, AuthTrailer(10, 5, 1, b"last"))
     assert parse_pdu(auth3).auth == AuthTrailer(10, 5, 1, b"last")
     assert len(auth3) == 16 + 4 + 8 + 4

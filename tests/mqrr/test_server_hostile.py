@@ -34,7 +34,7 @@ QUEUE = queue_format_of(r"DIRECT=OS:host\private$\orders")
 
 def test_ten_thousand_mutants_are_answered():
     rng = random.Random(20261122)
-    world = World(Box(transactional=True), coordinator=True)
+    world = World(Box(transactional=True))
     world.came(0, 0, 0)
     reader = world.reader().opened()
     cursor = reader.cursor()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from server_kit import Box, World, lookup_id
-from test_server_transactions import OTHER, TX, enlist, take
 
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.ndr.methods import (
@@ -13,7 +12,6 @@ from srmp_spark.mqrr.ndr.methods import (
     SHARE_DENY_SHARE,
     HandleRequest,
     OpenRequest,
-    SetClassRequest,
 )
 from srmp_spark.mqrr.queue_format import queue_format_of
 from srmp_spark.mqrr.server.effects import Reason, Take
@@ -27,20 +25,13 @@ def made(*, transactional: bool = False, **more) -> World:
     boxes = [
         Box(name, transactional=transactional) for name in (ORDERS, RETRY, POISON, "private$/other")
     ]
-    return World(*boxes, coordinator=transactional, **more)
+    return World(*boxes, **more)
 
 
 @pytest.fixture
 def world() -> World:
     world = made()
     world.came(3, 7, 3)
-    return world
-
-
-@pytest.fixture
-def in_transactions() -> World:
-    world = made(transactional=True)
-    world.came(0, 0, 0)
     return world
 
 
@@ -181,95 +172,25 @@ def test_a_queue_that_was_deleted_takes_nothing(world):
     assert one.move(number, lookup_id(1)) == Status.MQ_ERROR_QUEUE_DELETED
 
 
-# --- in a transaction --------------------------------------------------------------------------------------------------------
-
-
-def test_a_move_in_a_transaction_is_provisional_until_its_outcome(in_transactions):
-    world = in_transactions
-    one, two = world.reader("one").opened(), world.reader("two").opened()
-    assert enlist(one) == enlist(one, OTHER) == Status.MQ_OK
+def test_no_message_is_moved_in_a_transaction(world):
+    one, tx = world.reader().opened(), b"transaction one!"
+    assert one.move(context(one, RETRY), lookup_id(1), tx) == Status.MQ_ERROR_TRANSACTION_USAGE
+    other = made(transactional=True)
+    other.came(0)
+    one = other.reader().opened()
     number = context(one, RETRY)
-    assert one.move(number, lookup_id(1, 0), TX) == Status.MQ_OK
-    assert one.move(number, lookup_id(2, 0), OTHER) == Status.MQ_OK
-    assert world.moved == []
-    assert (
-        two.get(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id(1, 0))
-        == Status.MQ_ERROR_TRANSACTION_USAGE
-    )
-    assert (
-        one.move(number, lookup_id(1, 0), OTHER) == Status.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION
-    )
-    world.do(world.server.outcome(TX, committed=True))
-    world.do(world.server.outcome(OTHER, committed=False))
-    assert world.moved == [(ORDERS, 1, RETRY, 1)]
-    assert world.committed == [TX]
-    assert (two.get(request=1), two.get(request=2)) == (2, 3)
-
-
-def test_what_is_received_and_what_is_moved_is_stored_together(in_transactions):
-    world = in_transactions
-    one = world.reader().opened()
-    assert enlist(one) == Status.MQ_OK
-    assert take(one) == 1
-    assert one.move(context(one, RETRY), lookup_id(2, 0), TX) == Status.MQ_OK
-    world.hold = (Take,)
-    world.do(world.server.outcome(TX, committed=True))
-    (stored,) = world.held
-    assert [(each.sequence, each.reason) for each in stored.messages] == [
-        (1, Reason.RECEIVED),
-        (2, Reason.MOVED),
-    ]
-
-
-def test_a_client_that_is_gone_leaves_its_moves_to_the_coordinator(in_transactions):
-    world = in_transactions
-    one = world.reader().opened()
-    assert enlist(one) == Status.MQ_OK
-    assert one.move(context(one, RETRY), lookup_id(1, 0), TX) == Status.MQ_OK
-    one.gone()
-    world.do(world.server.outcome(TX, committed=True))
-    assert world.moved == [(ORDERS, 1, RETRY, 1)]
-    assert world.open == []
-
-
-def test_a_move_without_an_outcome_is_aborted_after_five_minutes(in_transactions):
-    world = in_transactions
-    one = world.reader().opened()
-    assert enlist(one) == Status.MQ_OK
-    assert one.move(context(one, RETRY), lookup_id(1, 0), TX) == Status.MQ_OK
-    world.wait(301)
-    assert one.get() == 1
-    assert world.moved == []
-
-
-def test_a_purge_takes_what_was_to_be_moved(in_transactions):
-    world = in_transactions
-    one = world.reader().opened()
-    assert enlist(one) == Status.MQ_OK
-    assert one.move(context(one, RETRY), lookup_id(1, 0), TX) == Status.MQ_OK
-    assert one.ask(6, HandleRequest(one.handle)).status == Status.MQ_OK
-    world.do(world.server.outcome(TX, committed=True))
-    assert world.reasons() == [(1, Reason.PURGED)]
-    assert world.moved == []
-
-
-def test_a_message_that_is_moved_is_not_rejected(in_transactions):
-    world = in_transactions
-    one = world.reader().opened()
-    assert enlist(one) == Status.MQ_OK
-    assert one.move(context(one, RETRY), lookup_id(1, 0), TX) == Status.MQ_OK
-    assert (
-        one.ask(14, SetClassRequest(one.handle, lookup_id(1, 0), 0xC004)).status
-        == Status.MQ_ERROR_TRANSACTION_USAGE
-    )
-
-
-def test_transactions_of_moves_are_enlisted_and_of_transactional_queues(world, in_transactions):
-    one = world.reader().opened()
-    assert one.move(context(one, RETRY), lookup_id(1), TX) == Status.MQ_ERROR_TRANSACTION_USAGE
-    one = in_transactions.reader().opened()
-    number = context(one, RETRY)
-    assert one.move(number, lookup_id(1, 0), TX) == Status.MQ_ERROR_TRANSACTION_SEQUENCE
+    assert one.move(number, lookup_id(9, 0), tx) == Status.MQ_ERROR_MESSAGE_NOT_FOUND
+    assert one.move(number, lookup_id(1, 0), tx) == Status.MQ_ERROR_TRANSACTION_SEQUENCE
     assert one.move(number, lookup_id(1, 0)) == Status.MQ_OK, (
         "without a transaction it is moved at once"
     )
+
+
+def test_a_purge_spares_what_is_being_moved():
+    world = made(hold=(Take,))
+    world.came(3)
+    one = world.reader().opened()
+    assert one.move(context(one, RETRY), lookup_id(1)) is None
+    assert one.ask(6, HandleRequest(one.handle)).status == Status.MQ_OK
+    world.release()
+    assert world.moved == [(ORDERS, 1, RETRY, 1)]

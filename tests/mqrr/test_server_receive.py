@@ -12,7 +12,7 @@ from srmp_spark.mqrr.ndr.methods import (
     NoParameters,
 )
 from srmp_spark.mqrr.packets.sections import SectionType
-from srmp_spark.mqrr.server import remote_read, timers
+from srmp_spark.mqrr.server import remote_read
 from srmp_spark.mqrr.server.effects import LookOn, Purge, Read, Reason, Take
 from srmp_spark.mqrr.status import Status
 
@@ -444,9 +444,7 @@ def test_a_purge_that_fails_removes_nothing(other: str):
     assert world.reasons()[: 0 if left else 1] == ([] if left else [(1, Reason.PURGED)])
 
 
-def test_timers_of_locks_that_ended_are_not_kept_while_one_is_held(monkeypatch: pytest.MonkeyPatch):
-    """The oldest timer is that of a lock that is held; those of thousands of others that ended stand behind it."""
-    monkeypatch.setattr(timers, "TIMERS_KEPT", 16)
+def test_timers_of_locks_that_ended_are_not_kept_while_one_is_held():
     world = World()
     world.came(*[3] * 200)
     one = world.reader().opened()
@@ -454,7 +452,7 @@ def test_timers_of_locks_that_ended_are_not_kept_while_one_is_held(monkeypatch: 
     for request in range(2, 200):
         one.get(request=request)
         assert one.end(request) == Status.MQ_OK
-        assert len(world.server._receiving._timers) <= 17
+        assert len(world.server._receiving._timers) == 1
     world.wait(300.0)
     assert one.get(request=500) == 1, "the timer of the one that was held is kept"
 

@@ -34,19 +34,15 @@ class Run:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.transactional = self.rng.random() < 0.4
-        self.world = World(
-            Box(transactional=self.transactional), coordinator=True, hold=(Read, Take, Purge)
-        )
+        self.world = World(Box(transactional=self.transactional), hold=(Read, Take, Purge))
         self.readers: list[Reader] = []
-        self.calls: dict[int, tuple[Reader, int, bytes | None]] = {}
-        """call → (reader, request, transaction), of receives without an answer."""
-        self.held: dict[int, tuple[Reader, int, bytes | None]] = {}
+        self.calls: dict[int, tuple[Reader, int]] = {}
+        """call → (reader, request), of receives without an answer."""
+        self.held: dict[int, tuple[Reader, int]] = {}
         """sequence → who was handed it last and has not ended."""
         self.acknowledged: set[int] = set()
-        self.rejected: set[int] = set()
         self.purges = 0
         self.names = 0
-        self.transactions: list[bytes] = []
 
     def step(self) -> None:
         choice = self.rng.random()
@@ -74,19 +70,14 @@ class Run:
             self.purges += 1
             rng.choice(self.readers).call(6, HandleRequest(rng.choice(self.readers).handle))
         elif choice < 0.67:
-            self.transact()
+            self.name_a_transaction()
         elif world.held:
             self.release()
         self.look()
 
     def start(self, reader: Reader) -> None:
         rng = self.rng
-        transaction = (
-            rng.choice(self.transactions)
-            if self.transactional and self.transactions and rng.random() < 0.5
-            else None
-        )
-        more: dict[str, object] = {"transaction": transaction} if transaction is not None else {}
+        more: dict[str, object] = {}
         action, receives = Action.RECEIVE, True
         if rng.random() < 0.3 and self.world.box.priorities:
             sequence = rng.choice(sorted(self.world.box.priorities))
@@ -97,10 +88,10 @@ class Run:
             more["timeout_ms"] = rng.choice((0, 2_000, 0xFFFFFFFF))
         call = reader.start(action, **more)
         if receives:
-            self.calls[call] = reader, reader.last, transaction
+            self.calls[call] = reader, reader.last
 
     def is_held(self, sequence: int) -> bool:
-        reader, request, _ = self.held[sequence]
+        reader, request = self.held[sequence]
         found = reader.association.find(reader.handle)
         return (
             found is not None
@@ -109,30 +100,23 @@ class Run:
         )
 
     def end(self, sequence: int) -> None:
-        reader, request, transaction = self.held[sequence]
+        reader, request = self.held[sequence]
         if not self.is_held(sequence):
             del self.held[sequence]
             return
         ack = self.rng.choice((RR_ACK, RR_ACK, RR_NACK))
-        reader.call(
-            15 if transaction is not None else 9, EndReceiveRequest(reader.handle, ack, request)
-        )
+        opnum = self.rng.choice((9, 15))
+        reader.call(opnum, EndReceiveRequest(reader.handle, ack, request))
         del self.held[sequence]
         if ack == RR_ACK:
             self.acknowledged.add(sequence)
 
-    def transact(self) -> None:
-        rng, world = self.rng, self.world
-        if self.transactions and rng.random() < 0.6:
-            ended = self.transactions.pop(rng.randrange(len(self.transactions)))
-            world.do(world.server.outcome(ended, committed=rng.random() < 0.6))
-            self.held = {n: each for n, each in self.held.items() if each[2] != ended}
-            self.calls = {call: each for call, each in self.calls.items() if each[2] != ended}
-        elif self.readers:
-            made = rng.randbytes(16)
-            reader = rng.choice(self.readers)
-            assert reader.ask(12, EnlistRequest(made, b"", ORDERS)).status == Status.MQ_OK
-            self.transactions.append(made)
+    def name_a_transaction(self) -> None:
+        """A reader that is refused, and nothing is locked for it."""
+        reader, made = self.rng.choice(self.readers), self.rng.randbytes(16)
+        answer = reader.ask(12, EnlistRequest(made, b"", ORDERS))
+        assert answer.status == Status.MQ_ERROR_TRANSACTION_ENLIST
+        assert isinstance(reader.get(transaction=made), Status)
 
     def release(self) -> None:
         world = self.world
@@ -147,16 +131,11 @@ class Run:
         world.do_now(effect)
 
     def storing(self) -> set[int]:
-        return {
-            each.sequence
-            for effect in self.world.held
-            if isinstance(effect, Take)
-            for each in effect.messages
-        }
+        return {each.sequence for each in self.world.held if isinstance(each, Take)}
 
     def look(self) -> None:
         """What became of the calls, and whether everything still holds."""
-        for call, (reader, request, transaction) in list(self.calls.items()):
+        for call, (reader, request) in list(self.calls.items()):
             found = reader.shown(call)
             if found is None:
                 continue
@@ -170,7 +149,7 @@ class Run:
                 assert not any(each.sequence == sequence for each in self.world.taken), (
                     f"message {sequence} was taken before"
                 )
-                self.held[sequence] = reader, request, transaction
+                self.held[sequence] = reader, request
         for each in self.world.taken:
             if each.reason is Reason.PURGED:
                 assert self.purges
@@ -190,8 +169,6 @@ def test_no_message_is_lost_doubled_or_locked_for_ever(part):
         world = run.world
         for reader in run.readers:
             reader.gone()
-        for transaction in run.transactions:
-            world.do(world.server.outcome(transaction, committed=False))
         while world.held:
             run.release()
         run.look()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from server_kit import Box
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.mqrr.queue_format import QueueFormat, QueueFormatType, QueueSuffix, queue_format_of
@@ -13,6 +14,7 @@ from srmp_spark.mqrr.server.cursors import Cursor, CursorEvent, CursorState
 from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState
 from srmp_spark.mqrr.server.positions import START, Came, Positions
 from srmp_spark.mqrr.server.requests import RequestEvent, RequestState
+from srmp_spark.mqrr.server.shared_queue import SharedQueue
 from srmp_spark.mqrr.server.which_queue import CannotOpenError, WhichQueue, which_queue
 from srmp_spark.mqrr.status import Status
 
@@ -54,10 +56,11 @@ def test_only_a_stored_removal_or_somebody_else_makes_a_message_go():
 
 
 def test_what_cannot_happen_is_an_error():
+    queue = SharedQueue(Box())
     with pytest.raises(
         LocalProtocolError, match="STORED cannot happen to a message that is AVAILABLE"
     ):
-        position_states.moved(PositionState.AVAILABLE, PositionEvent.STORED)
+        queue.move(1, PositionEvent.STORED)
     with pytest.raises(LocalProtocolError, match="cannot happen to a cursor that is UNREAD"):
         Cursor(1).move(CursorEvent.GAVE_UP_READ)
 

@@ -187,7 +187,7 @@ def test_nothing_is_read_while_too_much_waits_for_its_commit(
         inlet.put(data(3, good))
         await turns()
         assert main.taken() == []
-        assert listener._timer is None, "and nothing is asked for"
+        assert not listener._alarm.is_set, "and nothing is asked for"
         listener.settled(len(good))
         await turns()
         assert [each.first for each in main.taken()] == [3]

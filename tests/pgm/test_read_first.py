@@ -74,8 +74,8 @@ async def asks_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     listener.engine.receive(Data(False, TSI, DPORT, 1, 0, b"x"), SOURCE, begin)
     assert due(begin) == 0, "what lies in the kernel's buffer may be number 0"
     assert due(begin + READ_FIRST_SECONDS) == 1
-    assert listener._timer is not None
-    listener._timer.cancel()
+    assert listener._alarm.is_set
+    listener._alarm.stop()
     inlet.close()
 
 

@@ -7,10 +7,9 @@ from pgm_kit import DPORT, GROUP, RECEIVER, SOURCE, TSI, Listener, listening, to
 
 from srmp_spark.errors import ConfigurationError, LocalProtocolError
 from srmp_spark.pgm.outputs import DataLost, LossReason, Multicast, Unicast
-from srmp_spark.pgm.receiving import repair_states, session_states
 from srmp_spark.pgm.receiving.receive_window import MISSING_WINDOWS
-from srmp_spark.pgm.receiving.repair_states import RepairEvent, RepairState
-from srmp_spark.pgm.receiving.session_states import SessionEvent, SessionState
+from srmp_spark.pgm.receiving.repair_states import TRANSITIONS, RepairEvent, RepairState
+from srmp_spark.pgm.receiving.repairs import Repair
 from srmp_spark.pgm.settings import ReceiverSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
 from srmp_spark.pgm.wire.decoder import decode
@@ -115,7 +114,7 @@ def test_a_missing_number_is_asked_for_after_a_back_off() -> None:
     assert listener.receiver.next_timer() == listener.now + 0.05
     naks = listener.receiver.poll(listener.now + 0.05)
     packet = naks[0].packet
-    assert naks == [Unicast(SOURCE, packet), Multicast(packet, is_local=True)]
+    assert naks == [Unicast(SOURCE, packet), Multicast(packet)]
     assert decode(packet) == Nak(
         PacketType.NAK, TSI, DPORT, 0, SOURCE, GROUP, Options(nak_list=(1,))
     )
@@ -396,15 +395,17 @@ def test_no_more_sessions_than_sessions_max() -> None:
     assert listener.receiver.next_timer() is None
 
 
-@pytest.mark.parametrize("state", [*RepairState, *SessionState])
-@pytest.mark.parametrize("event", [*RepairEvent, *SessionEvent])
-def test_every_pair_of_the_tables(state: object, event: object) -> None:
-    module = repair_states if isinstance(state, RepairState) else session_states
-    if (state, event) in module.TRANSITIONS:
-        assert module.moved(state, event) is module.TRANSITIONS[state, event]  # type: ignore[arg-type,index]
+@pytest.mark.parametrize("state", RepairState)
+@pytest.mark.parametrize("event", RepairEvent)
+def test_every_pair_of_the_table_of_repairs(state: RepairState, event: RepairEvent) -> None:
+    repair = Repair(0.0)
+    repair.state = state
+    if (state, event) in TRANSITIONS:
+        repair.move(event)
+        assert repair.state is TRANSITIONS[state, event]
     else:
-        with pytest.raises(LocalProtocolError, match="cannot happen in"):
-            module.moved(state, event)  # type: ignore[arg-type]
+        with pytest.raises(LocalProtocolError, match="cannot happen to a missing number"):
+            repair.move(event)
 
 
 @pytest.mark.parametrize(

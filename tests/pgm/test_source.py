@@ -423,7 +423,7 @@ def test_every_pair_of_the_table(state: SourceState, event: SourceEvent) -> None
         source._move(event)
         assert source.state is TRANSITIONS[state, event]
     else:
-        with pytest.raises(LocalProtocolError, match=f"{event.name} cannot happen in <Source"):
+        with pytest.raises(LocalProtocolError, match=f"{event.name} cannot happen to <Source"):
             source._move(event)
 
 

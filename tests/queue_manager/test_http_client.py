@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from unittest import mock
 
 import pytest
 
 from srmp_spark.queue_manager.posting import http_client
 from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
-from srmp_spark.queue_manager.posting.http_client import PostFailedError, post
+from srmp_spark.queue_manager.posting.http_client import PostFailedError, StatusExchange, post
+from srmp_spark.queue_manager.posting.http_exchange import LostError
 
 HEAD = b"POST /msmq/q HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n"
 Reply = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -123,6 +125,19 @@ def test_silence_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(PostFailedError, match="no answer"):
         exchange(silent)
+
+
+def test_an_answer_before_the_request_is_none() -> None:
+    async def run() -> None:
+        transport = mock.Mock(asyncio.Transport)
+        exchange = StatusExchange()
+        exchange.connection_made(transport)
+        exchange.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        with pytest.raises(LostError, match="before the request"):
+            await exchange.ask(HEAD, 5)
+        transport.write.assert_not_called()
+
+    asyncio.run(run())
 
 
 def test_nobody_there() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from srmp_spark.errors import LocalProtocolError, RemoteLostError, RemoteReadError
 from srmp_spark.mqrr.actions import Action
-from srmp_spark.mqrr.pulled_states import DOUBTFUL, TRANSITIONS, PulledEvent, PulledState, moved
+from srmp_spark.mqrr.pulled_states import DOUBTFUL, TRANSITIONS, PulledEvent, PulledState
 from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.gateway_side.answers import Unreadable
@@ -304,7 +304,3 @@ def test_the_table():
         (PulledState.UNANSWERED, PulledEvent.GONE),
     }
     assert all((state, PulledEvent.HELD_BY_ANOTHER) in TRANSITIONS for state in DOUBTFUL)
-    with pytest.raises(
-        LocalProtocolError, match="PUBLISHED cannot happen to a pulled message that is KEPT"
-    ):
-        moved(PulledState.KEPT, PulledEvent.PUBLISHED)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_coordinator import QUEUE, Played, rig, send
+from service_kit import QUEUE, OneClient, rig, send
 
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
@@ -23,10 +23,10 @@ def test_a_message_that_is_purged_while_it_is_read_is_not_shown(
 ) -> None:
     """The reader process has answered with it when the purge is stored and the operator was told so."""
 
-    async def test(played: Played) -> None:
-        await send(played.manager, 1)
-        handle = await played.opened()
-        link, read, go_on = played.manager.reader, asyncio.Event(), asyncio.Event()
+    async def test(client: OneClient) -> None:
+        await send(client.manager, 1)
+        handle = await client.opened()
+        link, read, go_on = client.manager.reader, asyncio.Event(), asyncio.Event()
         at_once = link.open
 
         async def late(command: dict[str, Any]) -> Any:
@@ -43,10 +43,10 @@ def test_a_message_that_is_purged_while_it_is_read_is_not_shown(
 
         link.open = late  # type: ignore[method-assign,assignment]
         asked = asyncio.ensure_future(
-            played.ask(7, StartReceiveRequest(handle, action=action, request_id=1))
+            client.ask(7, StartReceiveRequest(handle, action=action, request_id=1))
         )
         await asyncio.wait_for(read.wait(), 60)
-        assert await played.manager.purge_queue(QUEUE) == 1
+        assert await client.manager.purge_queue(QUEUE) == 1
         go_on.set()
         assert (await asked).status == Status.MQ_ERROR_IO_TIMEOUT
 
@@ -57,13 +57,13 @@ def test_nobody_hears_of_a_purge_that_is_not_stored(tmp_path: Path) -> None:
     """A crash would bring the message back. Another queue manager whose End had no answer asks for it, takes "not found" for
     its own removal and makes a row; then it would read the message once more."""
 
-    async def test(played: Played) -> None:
-        await send(played.manager, 1)
-        handle = await played.opened()
-        catalogue, commit = played.manager.catalogue, SimpleNamespace(after_commit=[])
+    async def test(client: OneClient) -> None:
+        await send(client.manager, 1)
+        handle = await client.opened()
+        catalogue, commit = client.manager.catalogue, SimpleNamespace(after_commit=[])
         purging = catalogue.purging
         catalogue.purging = lambda _transaction, queue: purging(commit, queue)  # type: ignore[method-assign,arg-type]
-        await played.manager.purge_queue(QUEUE)  # its commit is stored, but for what is called then
+        await client.manager.purge_queue(QUEUE)  # its commit is stored, but for what is called then
         look = StartReceiveRequest(
             handle,
             action=Action.LOOKUP_PEEK_CURRENT,
@@ -71,15 +71,15 @@ def test_nobody_hears_of_a_purge_that_is_not_stored(tmp_path: Path) -> None:
             lookup_id=rebuilt(1, priority=0),
         )
         asked = [
-            asyncio.ensure_future(played.ask(7, look._replace(request_id=number)))
+            asyncio.ensure_future(client.ask(7, look._replace(request_id=number)))
             for number in (1, 2)
         ]
         await asyncio.sleep(0)
-        assert len(played.service._held) == 2
+        assert len(client.service._held) == 2
         assert not any(each.done() for each in asked)
         for stored in commit.after_commit:
             stored()
         assert [(await each).status for each in asked] == [Status.MQ_ERROR_MESSAGE_NOT_FOUND] * 2
-        assert not played.service._held
+        assert not client.service._held
 
     rig(tmp_path / "data", test)

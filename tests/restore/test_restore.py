@@ -37,6 +37,7 @@ from srmp_spark.store.restore.outgoing import SERIALS_SKIPPED
 from srmp_spark.store.restore.report import Line
 from srmp_spark.store.restore.restore import SEQUENCES_SKIPPED, restore
 from srmp_spark.store.tables import queues, state
+from tests.kit.offline_purge import purge
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def test_marks_purged_rows_and_kinds_of_queues_come_back(manager: Manager) -> No
     store.call(lambda transaction: queues.create(transaction, "gone", transactional=False))
     store.call(lambda transaction: queues.delete(transaction, "gone", store.directory.segments, 5))
     store.put(4, make=srmp_record)
-    store.call(lambda transaction: queues.purge(transaction, QUEUE, store.directory.segments))
+    store.call(lambda transaction: purge(transaction, QUEUE, store.directory.segments))
     store.put(3, make=srmp_record)
     audit = state.StoredConsumer(QUEUE, "audit", 5, SequenceSet([(7, 7)]), None, None, None)
     store.call(lambda transaction: state.save_consumer(transaction.connection, 1, audit))

@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 from kit import arrow, outgoing, post, until
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.store.outbox.reading import OutboxReader
 from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.outbox_reader import OutboxReader
 
 URL = "http://127.0.0.1:9/msmq/private$/nowhere"
 FAILED = "private$/failed"
@@ -66,7 +66,7 @@ def letters(directory: Path) -> list[tuple[str, bytes, int]]:
     with OutboxReader(directory) as reader:
         return [
             (moved.row.reason, stored.message.body, stored.message.uniquifier)
-            for moved in reader.moved(0, 1_000_000)
+            for moved in reader.moved()
             for stored in moved.messages or []
         ]
 

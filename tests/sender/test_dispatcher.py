@@ -83,7 +83,7 @@ def with_dispatcher(
         try:
             await body(found, outbox, fatal, receipts)
         finally:
-            await found.connections.stop()
+            await found.transports.stop()
             await store.run(outbox.close)
 
     asyncio.run(run())

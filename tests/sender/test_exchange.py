@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from srmp_spark.queue_manager.posting.http_answer import ANSWER_BODY_MAX, PeerAnswer
-from srmp_spark.queue_manager.sender.http.exchange import Exchange
+from srmp_spark.queue_manager.posting.http_exchange import Exchange
 from srmp_spark.srmp.sending.outgoing_effects import Send
 
 
@@ -40,7 +40,7 @@ class Owner:
         self.told.append(("lost", unanswered, silent))
 
 
-def opened(requests: int = 1) -> tuple[Exchange, Owner, Wire]:
+def opened(requests: int = 1) -> tuple[Exchange[Send], Owner, Wire]:
     owner, wire = Owner(), Wire()
     exchange = Exchange(owner)
     exchange.connection_made(wire)

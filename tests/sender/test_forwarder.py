@@ -90,7 +90,7 @@ def run(
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await dispatcher.connections.stop()
+            await dispatcher.transports.stop()
             await store.run(outbox.close)
 
     asyncio.run(main())

@@ -11,8 +11,8 @@ import pytest
 
 from srmp_spark import SrmpSink
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.store.outbox.reading import OutboxReader
 from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.outbox_reader import OutboxReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,15 +55,15 @@ class Orders:
         entries = QueueManagerClient(self.running.api).status()["outgoing"]
         queued = sum(entry["queued"] for entry in entries if entry["destination"] == NOWHERE)
         with OutboxReader(self.running.data_dir) as reader:
-            found = [stored for key in reader.queues() for stored in reader.waiting(_key(key), 0)]
+            found = [stored for key in reader.queues() for stored in reader.waiting(_key(key))]
         assert len(found) == queued
-        return Counter(row.stored.message.body.decode().split()[0] for row in found)
+        return Counter(row.message.body.decode().split()[0] for row in found)
 
     def letters(self) -> Counter[str]:
         with OutboxReader(self.running.data_dir) as reader:
             return Counter(
                 stored.message.body.decode().split()[0]
-                for moved in reader.moved(0)
+                for moved in reader.moved()
                 for stored in moved.messages or []
             )
 

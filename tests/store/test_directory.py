@@ -316,7 +316,10 @@ def test_what_sqlite_says_becomes_the_right_exit_code(tmp_path: Path) -> None:
         (sqlite3.OperationalError("database is locked"), 2),
         (sqlite3.DatabaseError("database disk image is malformed"), 6),
     ):
-        assert exit_code_of(type(schema.store_error(tmp_path, error))) == code
+        assert (
+            exit_code_of(type(sqlite_file.store_error(tmp_path, error, schema.RESTORE_HINT)))
+            == code
+        )
 
 
 def test_what_is_damaged_names_both_ways_back(tmp_path: Path) -> None:
@@ -324,7 +327,9 @@ def test_what_is_damaged_names_both_ways_back(tmp_path: Path) -> None:
     (tmp_path / "data" / "store.db").unlink()
     with pytest.raises(StoreDamagedError) as gone:
         DataDirectory.open(tmp_path / "data", now=NOW)
-    damaged_ = schema.store_error(tmp_path, sqlite3.DatabaseError("malformed"))
+    damaged_ = sqlite_file.store_error(
+        tmp_path, sqlite3.DatabaseError("malformed"), schema.RESTORE_HINT
+    )
     for said in (str(gone.value), str(damaged_)):
         assert "srmp-spark restore" in said
         assert "backup" in said

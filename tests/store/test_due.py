@@ -17,6 +17,7 @@ from srmp_spark.store.stored_rows import due, retention, sealing
 from srmp_spark.store.stored_rows.log import Log
 from srmp_spark.store.stored_rows.sealing import SEAL_AGE_S, SEAL_ROWS_MIN
 from srmp_spark.store.tables import queues, state
+from tests.kit.offline_purge import purge
 
 DAY_US = 86_400_000_000
 OLD_US = int(SEAL_AGE_S * 1_000_000)
@@ -102,7 +103,7 @@ def test_every_queue_with_a_plan_is_named_and_most_others_are_not(store: Store, 
                     )
                 )
         else:
-            store.call(lambda t, name=name: queues.purge(t, name, store.directory.segments))
+            store.call(lambda t, name=name: purge(t, name, store.directory.segments))
         while chance.random() < 0.9 and store.call(sweeper.sweep):
             continue
         with log(store) as stored:

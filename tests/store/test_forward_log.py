@@ -31,7 +31,8 @@ from srmp_spark.store.outbox.tables.database import OutboxDatabase
 from srmp_spark.store.outbox.tables.forward_place import Cursor
 from srmp_spark.store.stored_rows import retention
 from srmp_spark.store.stored_rows.log import TrimmedError
-from srmp_spark.store.tables import queues, state
+from srmp_spark.store.tables import state
+from tests.kit.offline_purge import purge
 
 QM, OTHER = "caf195ea-615c-4264-ae08-11a4e60194c0", "32221eda-9376-46df-b6ed-783091123831"
 
@@ -76,9 +77,7 @@ def test_no_queue_is_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_an_operator_purged_is_passed_over(tmp_path: Path) -> None:
     store = Store(tmp_path / "d")
     store.put(3, make=srmp_record)
-    store.call(
-        lambda transaction: queues.purge(transaction, FORWARD_QUEUE, store.directory.segments)
-    )
+    store.call(lambda transaction: purge(transaction, FORWARD_QUEUE, store.directory.segments))
     store.put(1, make=srmp_record)
     read = log_of(tmp_path / "d").read(None)
     assert (bodies(read), read.to) == ([4], Cursor(store.directory.epoch, 4))
@@ -283,9 +282,7 @@ def test_what_an_operator_gave_up_is_not_told_as_lost(
 ) -> None:
     store = Store(tmp_path / "d")
     store.put(3, make=srmp_record)
-    store.call(
-        lambda transaction: queues.purge(transaction, FORWARD_QUEUE, store.directory.segments)
-    )
+    store.call(lambda transaction: purge(transaction, FORWARD_QUEUE, store.directory.segments))
     store.put(1, make=srmp_record)
     assert bodies(log_of(tmp_path / "d").read(None)) == [4]
     assert "forward.lost" not in caplog.text
@@ -299,9 +296,7 @@ def test_nor_when_retention_deletes_its_group_before_the_cursor_came_by(
     store = Store(tmp_path / "d")
     store.put(5, together=5, make=srmp_record)
     receive(store, 2)
-    store.call(
-        lambda transaction: queues.purge(transaction, FORWARD_QUEUE, store.directory.segments)
-    )
+    store.call(lambda transaction: purge(transaction, FORWARD_QUEUE, store.directory.segments))
     assert (
         store.call(
             lambda transaction: retention.trim(
@@ -330,9 +325,7 @@ def test_the_oldest_of_many_purges_are_forgotten(
         store.put(1, make=srmp_record)
         receive(store, 2 * number + 1)
         store.put(1, make=srmp_record)
-        store.call(
-            lambda transaction: queues.purge(transaction, FORWARD_QUEUE, store.directory.segments)
-        )
+        store.call(lambda transaction: purge(transaction, FORWARD_QUEUE, store.directory.segments))
     store.call(
         lambda transaction: retention.trim(transaction, FORWARD_QUEUE, 11, store.directory.segments)
     )
@@ -352,9 +345,7 @@ def test_holes_of_other_queues_go_with_their_rows(
     monkeypatch.setattr(store_kit, "QUEUE", "private$/orders")
     store = Store(tmp_path / "d")
     store.put(5, together=5, make=srmp_record)
-    store.call(
-        lambda transaction: queues.purge(transaction, "private$/orders", store.directory.segments)
-    )
+    store.call(lambda transaction: purge(transaction, "private$/orders", store.directory.segments))
     store.call(
         lambda transaction: retention.trim(
             transaction, "private$/orders", 5, store.directory.segments

@@ -453,16 +453,6 @@ def test_synchronous_normal_is_found_at_open(store: Store, tmp_path: Path) -> No
         Journal(store.directory, HandLoop())
 
 
-def test_a_full_buffer_says_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "WAITING_BYTES_MAX", 500)
-    proofs: list[Committed] = []
-    for n in (1, 2):
-        store.journal.submit((QUEUE, n, record(n, 400)), proofs.append)
-    assert store.journal.is_full
-    store.loop.until(lambda: len(proofs) == 2)
-    assert not store.journal.is_full
-
-
 def test_the_wal_is_copied_and_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from srmp_spark.store.database import checkpointer
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from store_kit import NOW, QUEUE, Store
 
 from srmp_spark.sequences.as_json import RUNS_SHOWN_MAX, set_as_json, set_from_json
-from srmp_spark.sequences.sequence_set import BLOCK_SEQUENCES, Piece, SequenceSet
+from srmp_spark.sequences.sequence_set import BLOCK_SEQUENCES, SequenceSet
 from srmp_spark.store.database.set_aside import SetAside
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.tables import marks, queues, state
@@ -202,4 +202,3 @@ def test_what_is_set_aside_of_nothing_is_nothing() -> None:
     assert isinstance(marks.set_aside_text("q", "c", None), SetAside)
     with pytest.raises(ValueError, match="range"):
         set_from_json([[5, 3]])
-    assert Piece(2, 3, None).last == 5 * BLOCK_SEQUENCES - 1

@@ -18,6 +18,7 @@ from srmp_spark.store.database.disk_room import Volume
 from srmp_spark.store.stored_rows import reading, retention, sealing
 from srmp_spark.store.stored_rows.log import Log
 from srmp_spark.store.tables import queues, state
+from tests.kit.offline_purge import purge
 
 DAY = 86_400_000_000
 
@@ -218,7 +219,7 @@ def test_a_plan_that_is_out_of_date_is_not_entered(store: Store, change: str) ->
     sealed = write(store, plan)
     segments = store.directory.segments
     if change == "purge":
-        store.call(lambda t: queues.purge(t, QUEUE, segments))
+        store.call(lambda t: purge(t, QUEUE, segments))
         sweep(store)
     elif change == "delete":
         store.call(lambda t: queues.delete(t, QUEUE, segments, NOW))
@@ -306,7 +307,7 @@ def test_holes_of_two_kinds_that_cover_a_group_together_do_not_end_sealing(
     else:
         store.call(lambda t: queues.take_away(t, QUEUE, 1, 3, SequenceSet([(1, 1)]), segments))
         store.call(lambda t: queues.give_up(t, QUEUE, 1, 1, segments))
-    store.call(lambda t: queues.purge(t, QUEUE, segments))
+    store.call(lambda t: purge(t, QUEUE, segments))
     store.put(3, together=3, make=srmp_record)
     assert seal(store).plan[4:6] == (4, 6)
     assert holes_of(store) == [(1, 1, "damaged"), (2, 3, "purged")]
@@ -322,7 +323,7 @@ def test_a_segment_does_not_span_a_hole_as_long_as_a_queue(
     store.put(2, make=srmp_record)
     mark(store, 2)
     store.put(20, together=5, make=srmp_record)
-    store.call(lambda t: queues.purge(t, QUEUE, store.directory.segments))
+    store.call(lambda t: purge(t, QUEUE, store.directory.segments))
     store.put(2, make=srmp_record)
     assert [len(seal(store).sizes) for _ in range(2)] == [8, 8]
     assert [n for n, _ in rows(store.directory.path, 0, 24)] == [1, 2, 23, 24]
@@ -336,7 +337,7 @@ def holes_of(store: Store) -> list[tuple[int, int, str]]:
 def test_purges_of_a_queue_that_nobody_receives_from_are_one_row(store: Store) -> None:
     for _ in range(30):
         store.put(2, make=srmp_record)
-        assert store.call(lambda t: queues.purge(t, QUEUE, store.directory.segments)) == 2
+        assert store.call(lambda t: purge(t, QUEUE, store.directory.segments)) == 2
     sweep(store)
     assert holes_of(store) == [(1, 60, "purged")]
     assert groups(store) == 0
@@ -376,7 +377,7 @@ def test_what_an_earlier_version_left_side_by_side_is_joined_at_the_next_start(
 def test_purged_rows_are_not_sealed(store: Store) -> None:
     store.put(10, together=4, make=srmp_record)
     mark(store, 6)
-    assert store.call(lambda t: queues.purge(t, QUEUE, store.directory.segments)) == 4
+    assert store.call(lambda t: purge(t, QUEUE, store.directory.segments)) == 4
     store.put(4, together=4, make=srmp_record)
     sealed = seal(store)
     assert (sealed.plan.first, sealed.plan.last, sealed.rows) == (1, 14, 10)
@@ -390,13 +391,13 @@ def test_purging_sealed_rows(store: Store) -> None:
         store.put(5, make=srmp_record)
         seal(store)
     mark(store, 7, ahead=[(9, 9)])
-    assert store.call(lambda t: queues.purge(t, QUEUE, store.directory.segments)) == 7
+    assert store.call(lambda t: purge(t, QUEUE, store.directory.segments)) == 7
     assert [n for n, _ in rows(store.directory.path, 0, 15)] == [1, 2, 3, 4, 5, 6, 7, 9]
     assert len(list(store.directory.segments.glob("*/*"))) == 4, (
         "the third segment held nothing but purged rows"
     )
     assert state.received_by_default(store.directory.writer, store.queue_id) == 15
-    assert store.call(lambda t: queues.purge(t, QUEUE, store.directory.segments)) == 0
+    assert store.call(lambda t: purge(t, QUEUE, store.directory.segments)) == 0
 
 
 def limits(store: Store, limits: retention.Limits, queue: str = QUEUE) -> int | None:
@@ -508,7 +509,7 @@ def test_an_epoch_that_begins_because_a_hole_is_unreadable_begins_beyond_the_mar
 ) -> None:
     """The hole was the last of its queue: what comes next must not count as received by who received nothing of it."""
     store.put(15, make=srmp_record)
-    store.call(lambda t: queues.purge(t, QUEUE, store.directory.segments))
+    store.call(lambda t: purge(t, QUEUE, store.directory.segments))
     mark(store, 15, ahead=[(17, 18)])
     sweep(store)
     store.directory.writer.execute("UPDATE holes SET reason = x'00'")

@@ -18,6 +18,7 @@ from srmp_spark.wsrm.codec.elements import (
 )
 from srmp_spark.wsrm.codec.namespaces import MAKE_CONNECTION_ANONYMOUS
 from srmp_spark.wsrm.receiving.destination_effects import Respond
+from srmp_spark.wsrm.receiving.inbound_sequence import InboundSequence
 from srmp_spark.wsrm.receiving.inbound_states import InboundState
 
 ADDRESSES = [*(f"{MAKE_CONNECTION_ANONYMOUS}{n}" for n in range(3)), NEW[1].anonymous]
@@ -35,6 +36,11 @@ STEPS = st.lists(
     ),
     max_size=60,
 )
+
+
+def is_owed(sequence: InboundSequence) -> bool:
+    """Whether an acknowledgement waits for a MakeConnection of the client."""
+    return sequence.polled is not None and sequence.identifier in sequence.polled.owed
 
 
 class Clients(Queue):
@@ -84,7 +90,7 @@ class Clients(Queue):
     def poll(self, address: str, name: str | None) -> None:
         asked = [each for each in self.destination if each.acks_to.address == address]
         is_shared = any(each.client != name for each in asked)
-        owed = [each.identifier for each in asked if each.is_owed]
+        owed = [each.identifier for each in asked if is_owed(each)]
         sent = self.message("urn:mc", content=MakeConnection(address))
         received = self.destination.receive(sent, "post", self.now, self.utc, name or "", name)
         (outputs,) = self.commit(received)
@@ -108,7 +114,7 @@ class Clients(Queue):
             linear = [each for each in self.destination if each.acks_to.address == address]
             assert [*found.sequences] == [each.identifier for each in linear]
             assert all(each.polled is found for each in linear)
-            assert {*found.owed} == {each.identifier for each in linear if each.is_owed}
+            assert {*found.owed} == {each.identifier for each in linear if is_owed(each)}
             for name in NAMES:
                 assert found.is_shared_with_another(name) is any(
                     each.client != name for each in linear

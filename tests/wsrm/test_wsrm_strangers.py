@@ -128,6 +128,11 @@ def test_who_was_told_0_hears_of_room_once_and_who_polls_with_make_connection_li
 # --- memory -----------------------------------------------------------------------------------------------------------------
 
 
+def held_by(queue: Queue) -> int:
+    """How many messages wait after gaps."""
+    return sum(len(each.held) for each in queue.destination)
+
+
 def test_a_message_behind_a_gap_costs_all_that_it_came_with() -> None:
     """A header of 60 KB and no Body is 60 KB, twice: what was read, and the POST."""
     queue = Queue(8, held_total_max=1_000_000)
@@ -139,7 +144,7 @@ def test_a_message_behind_a_gap_costs_all_that_it_came_with() -> None:
             b"<s:Header>", b"<s:Header><x xmlns='urn:y'>%s</x>" % (b"z" * 60_000)
         )
         queue.commit(queue.destination.receive(decode(envelope), "post", queue.now, queue.utc))
-    assert 5 <= queue.destination.held <= 8
+    assert 5 <= held_by(queue) <= 8
     assert decode(encode(message(body=b"<b/>")), 70_000).size == 70_000
 
 
@@ -158,7 +163,7 @@ def test_all_queues_share_what_may_wait_behind_gaps() -> None:
     for number in (2, 3, 4):
         first.say(first.number(number))
         second.say(second.number(number))
-    assert first.destination.held + second.destination.held == 3
+    assert held_by(first) + held_by(second) == 3
     first.say(first.number(1))
     assert held.bytes == sum(each.held_bytes for each in second.destination)
     second.say(second.of_rm("TerminateSequence", TerminateSequence(second.identifier)))

@@ -18,8 +18,6 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
-from srmp_spark.errors import LocalProtocolError
-
 CONNECT_SECONDS = 10.0
 """Longest wait for a TCP connection, in seconds.
 
@@ -92,14 +90,3 @@ class Disconnect(NamedTuple):
 
 
 ReaderEffect = Connect | Prepare | Disconnect
-
-
-def moved(state: ReaderState, event: ReaderEvent) -> ReaderState:
-    """Return the state after ``event``.
-
-    Raises :class:`LocalProtocolError` if the event cannot happen in this state.
-    """
-    target = TRANSITIONS.get((state, event))
-    if target is None:
-        raise LocalProtocolError(f"{event.name} cannot happen to a reader that is {state.name}")
-    return target

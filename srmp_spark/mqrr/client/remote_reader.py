@@ -25,13 +25,13 @@ from srmp_spark.mqrr.client.failures import (
 )
 from srmp_spark.mqrr.client.reader_states import (
     ANSWER_SECONDS,
+    TRANSITIONS,
     Connect,
     Disconnect,
     Prepare,
     ReaderEffect,
     ReaderEvent,
     ReaderState,
-    moved,
 )
 from srmp_spark.mqrr.errors import BadStubError
 from srmp_spark.mqrr.ndr.methods import METHODS, Method, Parameters
@@ -56,6 +56,7 @@ from srmp_spark.mqrr.rpc.endpoint_mapper import (
 )
 from srmp_spark.mqrr.rpc.security import SecurityError
 from srmp_spark.mqrr.status import Status
+from srmp_spark.transitions import next_state
 
 _MAPPER = ClientSettings(interface=ENDPOINT_MAPPER, syntaxes=(NDR,))
 
@@ -307,7 +308,7 @@ class RemoteReader:
 
     def _move(self, event: ReaderEvent) -> None:
         """Change the state. The caller sets the deadline of a state that waits for an answer."""
-        self._state = moved(self._state, event)
+        self._state = next_state(TRANSITIONS, self._state, event, "a reader")
         self._deadline = None
 
     def _fail(self, error: SrmpSparkError) -> list[Outcome]:

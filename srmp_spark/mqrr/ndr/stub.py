@@ -10,7 +10,6 @@ from srmp_spark.mqrr.errors import BadStubError
 from srmp_spark.mqrr.guids import GUID_SIZE, NULL_GUID_BYTES
 from srmp_spark.mqrr.packets.wire import fits
 
-HANDLE_SIZE = 20
 U8_MAX, U16_MAX, U32_MAX, U64_MAX = 0xFF, 0xFFFF, 0xFFFFFFFF, 2**64 - 1
 
 

@@ -42,8 +42,8 @@ class BaseHeader:
     time_to_reach_queue: int = INFINITE
     """In a packet of a remote read a **moment**: seconds since 1970, UTC.
 
-    In a packet between queue managers a duration: seconds from SentTime. See
-    :func:`absolute_time_to_reach_queue`.
+    In a packet between queue managers a duration: seconds from SentTime. A server of remote read
+    writes the sum of the two ([MS-MQRR] 3.1.4.7).
     """
     reserved: int = 0
     """The reserved byte; senders set it to anything: captures show 0x00, 0xC0 and 0x5A."""
@@ -111,21 +111,3 @@ def parse_base_header(data: bytes, end: int) -> BaseFields:
         reserved=reserved,
     )
     return BaseFields(header, packet_size, bool(flags & _SH), bool(flags & _DH))
-
-
-def absolute_time_to_reach_queue(sent_time: int, seconds: int) -> int:
-    """Return the moment until which a message had to reach its queue, as a remote read has it.
-
-    A server writes this moment ([MS-MQRR] 3.1.4.7): SentTime plus the ``seconds`` of
-    TimeToReachQueue, in seconds since 1970. Infinite stays infinite. A sum that does not fit into
-    32 bits becomes infinite: wrapped around, the message would have expired long ago.
-    """
-    return INFINITE if seconds == INFINITE else min(sent_time + seconds, INFINITE)
-
-
-def relative_time_to_reach_queue(sent_time: int, moment: int) -> int:
-    """Return the seconds that a message had to reach its queue, from the moment in a remote read.
-
-    The result is never below 0, because clocks and senders differ. Infinite stays infinite.
-    """
-    return INFINITE if moment == INFINITE else max(moment - sent_time, 0)

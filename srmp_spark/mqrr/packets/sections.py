@@ -59,26 +59,6 @@ class SectionBuffer(NamedTuple):
     data: bytes
 
 
-def split_sections(
-    packet: MessagePacket,
-    encoded: EncodedPacket,
-    *,
-    max_body_size: int,
-    max_compound_message_size: int,
-) -> tuple[SectionBuffer, ...]:
-    """Return the sections that a server sends for ``packet``, whose bytes are ``encoded``.
-
-    ``max_body_size`` is the limit in bytes for binary messages, ``max_compound_message_size`` for
-    messages that were sent over HTTP.
-    """
-    return cut_sections(
-        encoded,
-        srmp=packet.compound is not None,
-        max_body_size=max_body_size,
-        max_compound_message_size=max_compound_message_size,
-    )
-
-
 def cut_sections(
     encoded: EncodedPacket, *, srmp: bool, max_body_size: int, max_compound_message_size: int
 ) -> tuple[SectionBuffer, ...]:

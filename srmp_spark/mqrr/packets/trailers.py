@@ -12,7 +12,7 @@ from functools import lru_cache
 from struct import Struct
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
-from srmp_spark.mqrr.packets.host_address import NO_ADDRESS, HostAddress, parse_host_address
+from srmp_spark.mqrr.packets.host_address import HostAddress, parse_host_address
 from srmp_spark.mqrr.packets.limits import NAMES_REMEMBERED, SUBQUEUE_NAME_SIZE, U16_MAX, U32_MAX
 from srmp_spark.mqrr.packets.wire import fits, pad, padded, read_wchars, require, write_wchars
 
@@ -115,13 +115,6 @@ class Trailers:
             )
             + following
         )
-
-
-REQUIRED_TRAILERS = Trailers(subqueue=SubqueueHeader(), received_from=NO_ADDRESS)
-"""The trailers of a message that was never moved and whose peer is unknown.
-
-A server writes these two headers because both MUST be present.
-"""
 
 
 def begins_trailers(data: bytes, at: int, end: int) -> bool:

@@ -140,11 +140,6 @@ def encode_orphaned(call_id: int) -> bytes:
     return encode_pdu(PduType.ORPHANED, FIRST_FRAGMENT | LAST_FRAGMENT, call_id, b"")
 
 
-def encode_shutdown() -> bytes:
-    """Encode shutdown: the server asks the client to close the connection (C706 12.6.4.11)."""
-    return encode_pdu(PduType.SHUTDOWN, FIRST_FRAGMENT | LAST_FRAGMENT, 0, b"")
-
-
 def encode_auth3(call_id: int, auth: AuthTrailer) -> bytes:
     """Encode auth3, the last of an odd number of legs of a negotiation ([MS-RPCE] 2.2.2.10).
 
@@ -171,7 +166,6 @@ def request_pieces(
     *,
     fragment: int,
     token_size: int = 0,
-    object_uuid: bytes | None = None,
 ) -> Iterator[Piece]:
     """Yield a request in fragments, whose PDUs have at most ``fragment`` bytes each.
 
@@ -179,15 +173,9 @@ def request_pieces(
     UUID, if there is one. Each fragment leaves room for a token of ``token_size`` bytes (0: no
     token). Raises :class:`LocalProtocolError` if no room is left for the stub.
     """
-    flags = 0 if object_uuid is None else OBJECT_UUID
-    object_bytes = object_uuid or b""
-    for first, piece, left in _cut(
-        stub, fragment, CALL_HEADER_SIZE + len(object_bytes), token_size
-    ):
-        head = _REQUEST.pack(left, context_id, opnum) + object_bytes
-        yield Piece(
-            flags | first | (LAST_FRAGMENT if left == len(piece) else 0), head + piece, len(head)
-        )
+    for first, piece, left in _cut(stub, fragment, CALL_HEADER_SIZE, token_size):
+        head = _REQUEST.pack(left, context_id, opnum)
+        yield Piece(first | (LAST_FRAGMENT if left == len(piece) else 0), head + piece, len(head))
 
 
 def response_pieces(

@@ -76,6 +76,7 @@ from srmp_spark.mqrr.rpc.security import (
 )
 from srmp_spark.mqrr.rpc.verification_trailer import VerificationTrailer, append_trailer
 from srmp_spark.mqrr.status import NEVER_EXECUTED, status_text
+from srmp_spark.transitions import next_state
 
 _AUTH_CONTEXT_ID = 1
 """Number of the security context. Any number works, because a connection has one context."""
@@ -372,12 +373,7 @@ class ClientConnection:
         return results
 
     def _move(self, event: ClientEvent) -> None:
-        target = TRANSITIONS.get((self._state, event))
-        if target is None:
-            raise LocalProtocolError(
-                f"{event.name} cannot happen to a connection that is {self._state.name}"
-            )
-        self._state = target
+        self._state = next_state(TRANSITIONS, self._state, event, "a connection")
 
     def _close(self, event: ClientEvent, reason: str) -> None:
         self._move(event)

@@ -17,7 +17,6 @@ from srmp_spark.mqrr.rpc.binding import Context, RejectReason, Result, ResultCod
 FEATURES_PREFIX = bytes.fromhex("2c1cb76c12984045")
 """The bytes of 6CB71C2C-9812-4540 on the wire. The eight bytes after them are the bit mask."""
 FEATURES_VERSION = 1
-SECURITY_CONTEXT_MULTIPLEXING = 0x01
 KEEP_CONNECTION_ON_ORPHAN = 0x02
 PREFERRED = NDR64
 """Transfer syntax that a server accepts if it is offered. Windows of 64 bits prefers it too."""

@@ -51,12 +51,8 @@ FIRST_FRAGMENT = 0x01
 LAST_FRAGMENT = 0x02
 SUPPORT_HEADER_SIGN = 0x04
 """Meaning of this bit in bind, alter_context, their answers and auth3 ([MS-RPCE] 2.2.2.3)."""
-PENDING_CANCEL = 0x04
-"""Meaning of the same bit in all other PDUs ([MS-RPCE] 2.2.2.3)."""
 CONCURRENT_MULTIPLEXING = 0x10
 DID_NOT_EXECUTE = 0x20
-MAYBE = 0x40
-"""Flag that is ignored ([MS-RPCE] 2.2.2.2)."""
 OBJECT_UUID = 0x80
 WHOLE = FIRST_FRAGMENT | LAST_FRAGMENT
 

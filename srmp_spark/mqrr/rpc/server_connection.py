@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from srmp_spark.errors import LimitExceededError, LocalProtocolError, RemoteProtocolError
+from srmp_spark.errors import LimitExceededError, RemoteProtocolError
 from srmp_spark.mqrr.ndr.transfer_syntax import TransferSyntax
 from srmp_spark.mqrr.rpc.associations import Association, Associations
 from srmp_spark.mqrr.rpc.binding import Bind, BindAck, BindNak, NakReason, SyntaxId, parse_bind
@@ -64,6 +64,7 @@ from srmp_spark.mqrr.rpc.server_events import (
 from srmp_spark.mqrr.rpc.server_states import MAY_COME, TRANSITIONS, ServerEvent, ServerState
 from srmp_spark.mqrr.rpc.verification_trailer import split_trailer
 from srmp_spark.mqrr.status import Status
+from srmp_spark.transitions import next_state
 
 NO_SECURITY = "no security provider is set up here"
 
@@ -294,12 +295,7 @@ class ServerConnection:
         return events
 
     def _move(self, event: ServerEvent) -> None:
-        target = TRANSITIONS.get((self._state, event))
-        if target is None:
-            raise LocalProtocolError(
-                f"{event.name} cannot happen to a connection that is {self._state.name}"
-            )
-        self._state = target
+        self._state = next_state(TRANSITIONS, self._state, event, "a connection")
 
     def _receive_pdu(self, raw: bytes) -> None:
         try:

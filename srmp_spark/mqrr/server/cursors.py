@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from srmp_spark.errors import LocalProtocolError
 from srmp_spark.mqrr.server.positions import START
+from srmp_spark.transitions import next_state
 
 
 class CursorState(Enum):
@@ -112,11 +112,7 @@ class Cursor:
 
         Raises :class:`LocalProtocolError` if the event cannot happen in this state.
         """
-        target = TRANSITIONS.get((self.state, event))
-        if target is None:
-            raise LocalProtocolError(
-                f"{event.name} cannot happen to a cursor that is {self.state.name}"
-            )
+        target = next_state(TRANSITIONS, self.state, event, "a cursor")
         if event in (CursorEvent.WAIT_TO_PEEK, CursorEvent.WAIT_TO_RECEIVE):
             self._before = self.state
         self.state = target

@@ -67,11 +67,6 @@ class Reason(Enum):
     """Reason why a message leaves its queue ([MS-MQDMPR] 3.1.7.2.1)."""
 
     RECEIVED = auto()
-    REJECTED = auto()
-    """NackReceiveRejected: the application does not want the message.
-
-    A sender that requested a receipt is notified.
-    """
     PURGED = auto()
     MOVED = auto()
     """The message is in another queue now. No decision about it is made or reported."""
@@ -137,25 +132,19 @@ class Read(NamedTuple):
     """
 
 
-class Taken(NamedTuple):
-    """One message of a :class:`Take`: it leaves its queue, for a reason."""
+class Take(NamedTuple):
+    """Order to store that a message has left its queue, for a reason.
 
+    A moved message is stored in its new queue in the same commit. Then call
+    :meth:`.RemoteReadServer.stored` or ``not_stored`` with ``storing``, the number of this order.
+    """
+
+    storing: int
     queue: QueueView
     sequence: int
     reason: Reason
     to: QueueView | None = None
     """For ``MOVED``: the queue in which the message is afterwards."""
-
-
-class Take(NamedTuple):
-    """Order to store in one transaction that the messages have left their queues.
-
-    Moved messages are stored in their new queues in the same transaction. Then call
-    :meth:`.RemoteReadServer.stored` or ``not_stored`` with ``storing``, the number of this order.
-    """
-
-    storing: int
-    messages: tuple[Taken, ...]
 
 
 class Purge(NamedTuple):
@@ -192,21 +181,4 @@ class Close(NamedTuple):
     receive: bool
 
 
-class OutcomeStored(NamedTuple):
-    """Report that the outcome of a transaction is on stable storage."""
-
-    transaction: bytes
-
-
-class OutcomeNotStored(NamedTuple):
-    """Report that the outcome of a transaction could not be stored, or was too late.
-
-    All messages are as they were before the transaction.
-    """
-
-    transaction: bytes
-
-
-Effect = (
-    Answer | Fault | Open | Read | Take | Purge | LookOn | Close | OutcomeStored | OutcomeNotStored
-)
+Effect = Answer | Fault | Open | Read | Take | Purge | LookOn | Close

@@ -22,15 +22,6 @@ One more is refused with MQ_ERROR_INSUFFICIENT_RESOURCES.
 """
 OPEN_MAX = 10_000
 """Most open handles of one queue. A further attempt to open the queue is refused."""
-TRANSACTIONS_MAX = 1_000
-"""Most transactions without an outcome. Each is aborted after TRANSACTION_TIMEOUT_S."""
-TIMED_OUT_KEPT = 10_000
-"""Most timed-out transactions that are remembered; the oldest is forgotten.
-
-If the coordinator commits such a transaction later, it must be notified of the time-out.
-"""
-OPERATIONS_MAX = 10_000
-"""Most messages received and moved in one transaction, because one commit stores them all."""
 LOCKS_OF_A_TURN = 1_000
 """Most locked messages that a purge examines before other calls are processed.
 
@@ -41,17 +32,6 @@ CLEANUP_S = 300.0
 """Pending Request Cleanup Timer in seconds ([MS-MQRR] 3.1.2.2, appendix B <11>: 300,000 ms).
 
 A message that a reader has received but not acknowledged for that long is unlocked.
-"""
-TRANSACTION_TIMEOUT_S = 300.0
-"""Longest time in seconds from the enlistment of a transaction to its outcome.
-
-A transaction without an outcome is aborted then.
-"""
-TIMERS_KEPT = 4_096
-"""Timers that are kept before expired ones are removed.
-
-After that, the limit is twice the number of valid timers. A reader that receives 8,000 messages a
-second would otherwise leave two million timers within CLEANUP_S.
 """
 CATCH_UP_S = 10.0
 """Longest wait in seconds of a reader that does not want to wait.

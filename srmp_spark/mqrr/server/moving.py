@@ -3,9 +3,9 @@
 The document is [MS-MQRR] 3.1.4.10 and 3.1.4.11. A subqueue is a queue whose name is that of another
 queue, a ``;`` and a name of its own. A move is like a receive whose reader is another queue. The
 message is locked, one commit removes it from its queue and stores its place in the other queue, and
-from then on it is there. In a transaction the message stays locked until the outcome. A move
-decides nothing about the message: receipts that it requested are sent when it is received from its
-new queue.
+from then on it is there. A move in a transaction is refused (:mod:`.transactions`). A move decides
+nothing about the message: receipts that it requested are sent when it is received from its new
+queue.
 """
 
 from __future__ import annotations
@@ -92,9 +92,8 @@ class Moving:
     ) -> Status | None:
         """Begin to move a message; return the status to answer now, or ``None``.
 
-        ``None`` means that ``call`` is answered when the move is stored. In a transaction the
-        result is MQ_OK, and the message moves when the transaction is committed. Any other status
-        is an error, and nothing moves.
+        ``None`` means that ``call`` is answered when the move is stored. A status is that of an
+        error, and nothing moves.
         """
         if not descriptor.may_receive:
             return Status.MQ_ERROR_ACCESS_DENIED
@@ -114,14 +113,9 @@ class Moving:
             return Status.MQ_ERROR_MESSAGE_NOT_FOUND
         if state is not PositionState.AVAILABLE:
             return Status.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION
-        transaction = (
-            self._receiving.transactions.get(asked.transaction) if in_transaction else None
-        )
-        if in_transaction and transaction is None:
+        if in_transaction:
             return Status.MQ_ERROR_TRANSACTION_SEQUENCE
-        if len(descriptor.requests) + len(descriptor.unsettled) >= REQUESTS_MAX or (
-            transaction and transaction.is_full
-        ):
+        if len(descriptor.requests) + len(descriptor.unsettled) >= REQUESTS_MAX:
             return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
         request = Request(
             call=None,
@@ -129,11 +123,10 @@ class Moving:
             action=Action.LOOKUP_RECEIVE_CURRENT,
             lookup_id=asked.lookup_id,
             limits=Limits(0, 0),
-            transaction=asked.transaction if in_transaction else None,
             to=target,
         )
-        done = self._receiving.move(descriptor, call, request, asked.lookup_id, transaction)
-        return Status.MQ_OK if done else None
+        self._receiving.move(descriptor, call, request, asked.lookup_id)
+        return None
 
     def __repr__(self) -> str:
         return f"<Moving open={len(self._contexts)}>"

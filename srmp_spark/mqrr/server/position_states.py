@@ -17,15 +17,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum, auto
 
-from srmp_spark.errors import LocalProtocolError
-
 
 class PositionState(Enum):
     """State of one message in a queue."""
 
     AVAILABLE = auto()
     LOCKED = auto()
-    """A reader has the message and has not ended its request, or its transaction has no outcome."""
+    """A reader has the message and has not ended its request."""
     PURGE_PENDING = auto()
     """The message is locked, and is removed when the lock ends, however it ends."""
     STORING = auto()
@@ -39,9 +37,9 @@ class PositionEvent(Enum):
     BEGIN = auto()
     """Dequeue Message Begin: a reader locks the message."""
     TAKE = auto()
-    """Dequeue Message End with iDeleteMessage, or the commit of a transaction."""
+    """Dequeue Message End with iDeleteMessage."""
     RETURN = auto()
-    """Dequeue Message End without iDeleteMessage; rundown, close, cleanup timer, abort."""
+    """Dequeue Message End without iDeleteMessage; rundown, close, cleanup timer."""
     PURGE = auto()
     PURGE_FAILED = auto()
     """R_PurgeQueue failed, so none of the messages that it marked is removed."""
@@ -69,14 +67,3 @@ TRANSITIONS: Mapping[tuple[PositionState, PositionEvent], PositionState] = {
     (_S.STORING, _E.NOT_STORED): _S.AVAILABLE,
     **{(state, _E.VANISHED): _S.GONE for state in _S},
 }
-
-
-def moved(state: PositionState, event: PositionEvent) -> PositionState:
-    """Return the state after ``event``.
-
-    Raises :class:`LocalProtocolError` if the event cannot happen in ``state``.
-    """
-    target = TRANSITIONS.get((state, event))
-    if target is None:
-        raise LocalProtocolError(f"{event.name} cannot happen to a message that is {state.name}")
-    return target

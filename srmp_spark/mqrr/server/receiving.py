@@ -2,18 +2,19 @@
 
 The document is [MS-MQRR] 3.1.4.7 to 3.1.4.9, 3.1.4.13 to 3.1.4.15 and 3.1.5.1. Theory of operation:
 :mod:`.requests` (a request), :mod:`.position_states` (a message), :mod:`.cursors`. This module
-keeps the three consistent: whatever happens, a message is locked exactly as long as a request, an
-operation of a transaction or a commit in progress exists that will end its lock.
+keeps the three consistent: whatever happens, a message is locked exactly as long as a request or a
+commit in progress exists that will end its lock. No request belongs to a transaction
+(:mod:`.transactions`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from srmp_spark.mqrr.actions import LOOKUPS, RECEIVES, Action
 from srmp_spark.mqrr.lookup_identifier import sequence_of
-from srmp_spark.mqrr.ndr.methods import RR_ACK, EndReceiveRequest, EnlistRequest, StatusResponse
+from srmp_spark.mqrr.ndr.methods import RR_ACK, EndReceiveRequest, StatusResponse
 from srmp_spark.mqrr.ndr.receive import (
     NO_TRANSACTION,
     StartReceiveRequest,
@@ -27,12 +28,9 @@ from srmp_spark.mqrr.server.effects import (
     CallId,
     Effect,
     Message,
-    OutcomeNotStored,
-    OutcomeStored,
     Read,
     Reason,
     Take,
-    Taken,
 )
 from srmp_spark.mqrr.server.limits import (
     CATCH_UP_S,
@@ -51,19 +49,20 @@ from srmp_spark.mqrr.server.requests import (
     fits_together,
 )
 from srmp_spark.mqrr.server.shared_queue import OpenQueue, SharedQueue, Waiter
-from srmp_spark.mqrr.server.timers import Timers
-from srmp_spark.mqrr.server.transactions import Operation, Transaction, Transactions
+from srmp_spark.mqrr.server.transactions import refuse_receive
 from srmp_spark.mqrr.status import Status
+from srmp_spark.timers import Timers
 
 
-@dataclass(slots=True, eq=False)
-class _Storing:
-    """The content of one :class:`Take`, kept until it is stored."""
+class _Storing(NamedTuple):
+    """One :class:`Take` that is not stored yet."""
 
     call: CallId | None
-    items: list[tuple[OpenQueue, Request, int]]
-    """One (handle, request, LookupIdentifier) for each message."""
-    transaction: bytes | None = None
+    """The call that is answered when the removal is stored."""
+    descriptor: OpenQueue
+    request: Request
+    found: int
+    """LookupIdentifier of the message."""
 
 
 class Receiving:
@@ -75,21 +74,23 @@ class Receiving:
     """
 
     def __init__(
-        self, emit: Callable[[Effect], None], new_number: Callable[[], int], *, coordinator: bool
+        self,
+        emit: Callable[[Effect], None],
+        new_number: Callable[[], int],
+        on_settled: Callable[[OpenQueue], None],
     ) -> None:
         """Create an object without requests.
 
         ``emit`` accepts each effect. ``new_number`` returns the number of each order to the owner.
-        Without a ``coordinator`` no transaction can be enlisted.
+        ``on_settled`` is called with each closed handle when all of its requests are settled.
         """
         self._emit = emit
         self._new_number = new_number
+        self._on_settled = on_settled
         self._readings: dict[int, tuple[OpenQueue, Request]] = {}
         self._storings: dict[int, _Storing] = {}
-        self.transactions = Transactions(coordinator=coordinator)
-        self._timers: Timers[tuple[OpenQueue | None, Request | bytes]] = Timers(self._is_waited_for)
-        self.settled: Callable[[OpenQueue], None] = lambda _descriptor: None
-        """Called with each closed handle when all of its requests are settled."""
+        self._timers: Timers[tuple[OpenQueue, Request]] = Timers()
+        """Ends of waits and of locks."""
 
     # --- R_StartReceive, R_StartTransactionalReceive ----------------------------------------------
 
@@ -121,10 +122,8 @@ class Receiving:
         cursor = descriptor.cursors.get(asked.cursor)
         if asked.cursor and cursor is None:
             return Status.STATUS_INVALID_HANDLE
-        transaction = asked.transaction if asked.transaction != NO_TRANSACTION else None
-        joined = self._may_join(descriptor, action, transaction)
-        if isinstance(joined, Status):
-            return joined
+        if asked.transaction not in (None, NO_TRANSACTION):
+            return refuse_receive(descriptor, action)
         if len(descriptor.requests) + len(descriptor.unsettled) >= REQUESTS_MAX:
             return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
         request = Request(
@@ -134,7 +133,6 @@ class Receiving:
             lookup_id=asked.lookup_id,
             cursor=cursor,
             limits=Limits(asked.max_body_size, asked.max_compound_message_size),
-            transaction=transaction,
             may_wait=asked.timeout_ms > 0,
             called_at=now,
             deadline=None
@@ -144,23 +142,7 @@ class Receiving:
         status = self._look(descriptor, request)
         if status is Status.MQ_OK:
             descriptor.requests[request.id] = request
-            if joined is not None:
-                joined.operations.append(Operation(descriptor, request))
         return status
-
-    def _may_join(
-        self, descriptor: OpenQueue, action: Action, transaction: bytes | None
-    ) -> Transaction | Status | None:
-        if transaction is None:
-            return None
-        if not descriptor.queue.view.transactional or action not in RECEIVES:
-            return Status.MQ_ERROR_TRANSACTION_USAGE
-        found = self.transactions.get(transaction)
-        if found is None:
-            # 3.1.4.13 creates a transaction without a name here. No coordinator could end such a
-            # transaction, and the message would stay locked.
-            return Status.MQ_ERROR_TRANSACTION_SEQUENCE
-        return Status.MQ_ERROR_INSUFFICIENT_RESOURCES if found.is_full else found
 
     def _look(self, descriptor: OpenQueue, request: Request) -> Status:
         """Find a message for the request or let it wait; return MQ_OK or an error's status."""
@@ -204,11 +186,12 @@ class Receiving:
             )
         queue.waiting.append(Waiter(descriptor, request))
         if request.deadline is not None:
-            self._at(request.deadline, descriptor, request)
+            self._timers.set((descriptor, request), request.deadline)
         return Status.MQ_OK
 
     def _found(self, descriptor: OpenQueue, request: Request, lookup_id: int) -> None:
         request.move(RequestEvent.FOUND)
+        self._timers.set((descriptor, request), None)
         request.found = lookup_id
         if request.cursor is not None:
             request.cursor_was = request.cursor.place
@@ -250,8 +233,7 @@ class Receiving:
         )
         if request.receives:
             request.move(RequestEvent.HANDED_OVER)
-            request.cleanup_at = now + CLEANUP_S
-            self._at(request.cleanup_at, descriptor, request)
+            self._timers.set((descriptor, request), now + CLEANUP_S)
         else:
             request.move(RequestEvent.SHOWN)
             del descriptor.requests[request.id]
@@ -294,7 +276,7 @@ class Receiving:
         request.move(RequestEvent.FAILED)
         del descriptor.requests[request.id]
         if request.receives:
-            self._unlock(descriptor, request)
+            self._give_back(descriptor, request, None)
 
     # --- R_CancelReceive, time-outs, callers that are gone ----------------------------------------
 
@@ -340,8 +322,8 @@ class Receiving:
     def _give_up(
         self, descriptor: OpenQueue, request: Request, event: RequestEvent, status: Status
     ) -> None:
-        self._leave_transaction(request)
         del descriptor.requests[request.id]
+        self._timers.set((descriptor, request), None)
         self._answer(request, status)
         request.move(event)
 
@@ -352,20 +334,16 @@ class Receiving:
 
     # --- R_EndReceive, R_EndTransactionalReceive --------------------------------------------------
 
-    def end(
-        self, descriptor: OpenQueue, call: CallId, asked: EndReceiveRequest, *, transactional: bool
-    ) -> None:
+    def end(self, descriptor: OpenQueue, call: CallId, asked: EndReceiveRequest) -> None:
         """Process R_EndReceive or R_EndTransactionalReceive.
 
         A call that removes a message is answered when the removal is stored.
         """
-        status = self._end(descriptor, call, asked, transactional=transactional)
+        status = self._end(descriptor, call, asked)
         if status is not None:
             self._emit(Answer(call, StatusResponse(status).encode(call.syntax)))
 
-    def _end(
-        self, descriptor: OpenQueue, call: CallId, asked: EndReceiveRequest, *, transactional: bool
-    ) -> Status | None:
+    def _end(self, descriptor: OpenQueue, call: CallId, asked: EndReceiveRequest) -> Status | None:
         """End the request; return the status to answer now, or ``None``.
 
         ``None`` means that ``call`` is answered when the removal is stored.
@@ -375,93 +353,85 @@ class Receiving:
         request = descriptor.requests.get(asked.request_id)
         if request is None or request.state is not RequestState.HELD or request.found is None:
             return Status.MQ_ERROR_INVALID_PARAMETER
-        if request.transaction is not None and not transactional:
-            # The document says "ended through R_EndTransactionalReceive, not through this method".
-            return Status.MQ_ERROR_INVALID_PARAMETER
         del descriptor.requests[request.id]
-        queue, found = descriptor.queue, request.found
-        if queue.state_of(found) is PositionState.GONE:
-            self._leave_transaction(request)
+        self._timers.set((descriptor, request), None)
+        if descriptor.queue.state_of(request.found) is PositionState.GONE:
             request.move(RequestEvent.CLOSED)
             return Status.MQ_ERROR_MESSAGE_NOT_FOUND
         if asked.ack != RR_ACK:
-            self._leave_transaction(request)
             request.move(RequestEvent.REFUSED)
             return None if self._give_back(descriptor, request, call) else Status.MQ_OK
-        if request.transaction is not None:
-            request.move(RequestEvent.ACKNOWLEDGED_IN_TRANSACTION)
-            descriptor.unsettled.add(request)
-            return Status.MQ_OK
-        request.move(RequestEvent.ACKNOWLEDGED)
-        self._take(
-            call, [(descriptor, request, self._taken(descriptor, request, found, Reason.RECEIVED))]
-        )
+        self._acknowledge(descriptor, request, request.found, call, Reason.RECEIVED)
         return None
 
-    def _taken(self, descriptor: OpenQueue, request: Request, found: int, reason: Reason) -> Taken:
-        """Move the message to ``STORING`` and return its entry for a :class:`Take`."""
+    def move(self, descriptor: OpenQueue, call: CallId, request: Request, lookup_id: int) -> None:
+        """Process R_MoveMessage for an available message.
+
+        ``call`` is answered when the move is stored.
+        """
+        request.found = lookup_id
+        request.move(RequestEvent.FOUND)
+        # The other queue is the reader of this request.
+        request.move(RequestEvent.HANDED_OVER)
+        descriptor.queue.move(lookup_id, PositionEvent.BEGIN)
+        self._acknowledge(descriptor, request, lookup_id, call, Reason.MOVED)
+
+    def _acknowledge(
+        self, descriptor: OpenQueue, request: Request, found: int, call: CallId, reason: Reason
+    ) -> None:
+        request.move(RequestEvent.ACKNOWLEDGED)
         queue = descriptor.queue
         purged = queue.state_of(found) is PositionState.PURGE_PENDING
         queue.move(found, PositionEvent.TAKE)
-        return Taken(
-            queue.view,
-            sequence_of(found),
-            Reason.PURGED if purged else reason,
-            None if purged else request.to,
-        )
+        self._take(descriptor, request, found, call, Reason.PURGED if purged else reason)
 
     def _take(
         self,
+        descriptor: OpenQueue,
+        request: Request,
+        found: int,
         call: CallId | None,
-        items: Sequence[tuple[OpenQueue, Request, Taken]],
-        transaction: bytes | None = None,
+        reason: Reason,
     ) -> None:
+        """Order to store that a message has left its queue; ``call`` is answered after that."""
         storing = self._new_number()
-        kept = [(descriptor, request, request.found or 0) for descriptor, request, _ in items]
-        self._storings[storing] = _Storing(call, kept, transaction)
-        for descriptor, request, _ in items:
-            descriptor.unsettled.add(request)
-        self._emit(Take(storing, tuple(taken for _, _, taken in items)))
+        self._storings[storing] = _Storing(call, descriptor, request, found)
+        descriptor.unsettled.add(request)
+        to = request.to if reason is Reason.MOVED else None
+        self._emit(Take(storing, descriptor.queue.view, sequence_of(found), reason, to))
 
     def stored(self, storing: int) -> None:
-        """Complete the removal of messages (a :class:`Take`) that is now on stable storage.
+        """Complete the removal of a message (a :class:`Take`) that is now on stable storage.
 
-        Calls that waited for it are answered.
+        The call that waited for it is answered.
         """
-        done = self._storings.pop(storing)
-        for descriptor, request, found in done.items:
-            descriptor.queue.move(found, PositionEvent.STORED)
-            if request.state is RequestState.STORING:
-                request.move(RequestEvent.STORED)
-            self._settle(descriptor, request)
-        if done.call is not None:
-            self._emit(Answer(done.call, StatusResponse(Status.MQ_OK).encode(done.call.syntax)))
-        if done.transaction is not None:
-            self._emit(OutcomeStored(done.transaction))
+        call, descriptor, request, found = self._storings.pop(storing)
+        descriptor.queue.move(found, PositionEvent.STORED)
+        if request.state is RequestState.STORING:
+            request.move(RequestEvent.STORED)
+        self._settle(descriptor, request)
+        if call is not None:
+            self._emit(Answer(call, StatusResponse(Status.MQ_OK).encode(call.syntax)))
 
     def not_stored(self, storing: int, status: Status) -> None:
-        """Undo the removal of messages (a :class:`Take`) that could not be stored.
+        """Undo the removal of a message (a :class:`Take`) that could not be stored.
 
-        The messages are available in their queues as before, and no reader has them. The call that
-        waited gets ``status``.
+        The message is available in its queue as before, and no reader has it. The call that waited
+        gets ``status``.
         """
-        done = self._storings.pop(storing)
-        for descriptor, request, found in done.items:
-            descriptor.queue.move(found, PositionEvent.NOT_STORED)
-            if request.state is RequestState.STORING:
-                request.move(RequestEvent.NOT_STORED)
-        if done.call is not None:
-            self._emit(Answer(done.call, StatusResponse(status).encode(done.call.syntax)))
-        if done.transaction is not None:
-            self._emit(OutcomeNotStored(done.transaction))
-        for descriptor, request, found in done.items:
-            self.satisfy(descriptor.queue, ((found, found),))
-            self._settle(descriptor, request)
+        call, descriptor, request, found = self._storings.pop(storing)
+        descriptor.queue.move(found, PositionEvent.NOT_STORED)
+        if request.state is RequestState.STORING:
+            request.move(RequestEvent.NOT_STORED)
+        if call is not None:
+            self._emit(Answer(call, StatusResponse(status).encode(call.syntax)))
+        self.satisfy(descriptor.queue, ((found, found),))
+        self._settle(descriptor, request)
 
     def _settle(self, descriptor: OpenQueue, request: Request) -> None:
         descriptor.unsettled.discard(request)
         if descriptor.closed and not descriptor.unsettled:
-            self.settled(descriptor)
+            self._on_settled(descriptor)
 
     # --- locks ------------------------------------------------------------------------------------
 
@@ -477,14 +447,8 @@ class Receiving:
         if queue.move(found, PositionEvent.RETURN) is PositionState.AVAILABLE:
             self.satisfy(queue, ((found, found),))
             return False
-        self._take(
-            call, [(descriptor, request, Taken(queue.view, sequence_of(found), Reason.PURGED))]
-        )
+        self._take(descriptor, request, found, call, Reason.PURGED)
         return True
-
-    def _unlock(self, descriptor: OpenQueue, request: Request) -> None:
-        self._leave_transaction(request)
-        self._give_back(descriptor, request, None)
 
     def satisfy(self, queue: SharedQueue, fresh: Sequence[tuple[int, int]]) -> None:
         """Give available messages to requests that wait, the request that waits longest first.
@@ -530,163 +494,34 @@ class Receiving:
         """
         for request in tuple(descriptor.requests.values()):
             was = request.state
+            self._timers.set((descriptor, request), None)
             descriptor.queue.stop_waiting(request)
             if request.cursor is not None:
                 request.cursor.give_up()
             self._answer(request, status)
             request.move(RequestEvent.CLOSED)
-            self._leave_transaction(request)
             if request.receives and was in (RequestState.READING, RequestState.HELD):
                 self._give_back(descriptor, request, None)
         descriptor.requests.clear()
 
-    # --- transactions -----------------------------------------------------------------------------
-
-    def enlist(self, asked: EnlistRequest, now: float) -> Status:
-        """Enlist the transaction of R_QMEnlistRemoteTransaction, and start its time-out.
-
-        The time-out aborts the transaction. Return MQ_OK, also if the transaction is enlisted
-        already, or the status of the error.
-        """
-        made = self.transactions.enlist(asked.transaction, now)
-        if isinstance(made, Status):
-            return made
-        self._at(made.deadline, None, made.id)
-        return Status.MQ_OK
-
-    def move(
-        self,
-        descriptor: OpenQueue,
-        call: CallId,
-        request: Request,
-        lookup_id: int,
-        transaction: Transaction | None,
-    ) -> bool:
-        """Process R_MoveMessage for an available message; return whether the call is answered now.
-
-        In a transaction the move becomes an operation of the transaction, and the result is True.
-        Without a transaction the result is False, and ``call`` is answered when the move is stored.
-        """
-        request.found = lookup_id
-        request.move(RequestEvent.FOUND)
-        # The other queue is the reader of this request.
-        request.move(RequestEvent.HANDED_OVER)
-        descriptor.queue.move(lookup_id, PositionEvent.BEGIN)
-        if transaction is None:
-            request.move(RequestEvent.ACKNOWLEDGED)
-            self._take(
-                call,
-                [(descriptor, request, self._taken(descriptor, request, lookup_id, Reason.MOVED))],
-            )
-            return False
-        request.move(RequestEvent.ACKNOWLEDGED_IN_TRANSACTION)
-        descriptor.unsettled.add(request)
-        transaction.operations.append(Operation(descriptor, request, Reason.MOVED))
-        return True
-
-    def outcome(
-        self, transaction: bytes, *, committed: bool, event: RequestEvent = RequestEvent.ABORTED
-    ) -> None:
-        """Commit or abort a transaction, as its coordinator has decided.
-
-        After a commit the received and moved messages are stored as such, and
-        :class:`.OutcomeStored` follows. Messages that were received but not acknowledged are
-        unlocked in either case. A commit of a transaction that timed out emits
-        :class:`.OutcomeNotStored`. An unknown transaction is ignored.
-        """
-        ended = self.transactions.pop(transaction)
-        if ended is None:
-            if self.transactions.came_too_late(transaction) and committed:
-                self._emit(OutcomeNotStored(transaction))
-            return
-        taken: list[tuple[OpenQueue, Request, Taken]] = []
-        back: list[Operation] = []
-        for operation in ended.operations:
-            descriptor, request = operation.descriptor, operation.request
-            there = (
-                request.found is not None
-                and descriptor.queue.state_of(request.found) is not PositionState.GONE
-            )
-            if (
-                committed
-                and request.state is RequestState.IN_TRANSACTION
-                and there
-                and request.found is not None
-            ):
-                request.move(RequestEvent.COMMITTED)
-                taken.append(
-                    (
-                        descriptor,
-                        request,
-                        self._taken(descriptor, request, request.found, operation.reason),
-                    )
-                )
-            else:
-                back.append(operation)
-        if taken:
-            self._take(None, taken, transaction)
-        elif committed:
-            self._emit(OutcomeStored(transaction))
-        for operation in back:
-            self._abort(operation, event)
-
-    def _abort(self, operation: Operation, event: RequestEvent) -> None:
-        descriptor, request = operation.descriptor, operation.request
-        if request.state is RequestState.WAITING:
-            self._stop_waiting(
-                descriptor, request, RequestEvent.CANCELLED, Status.MQ_ERROR_OPERATION_CANCELLED
-            )
-            return
-        if request.state is RequestState.READING:
-            self._answer(request, Status.MQ_ERROR_OPERATION_CANCELLED)
-            request.move(RequestEvent.FAILED)
-        else:
-            request.move(event)
-        # A newer request may have the same identifier by now.
-        if descriptor.requests.get(request.id) is request:
-            del descriptor.requests[request.id]
-        self._give_back(descriptor, request, None)
-        if request not in {
-            each for storing in self._storings.values() for _, each, _ in storing.items
-        }:
-            self._settle(descriptor, request)
-
-    def _leave_transaction(self, request: Request) -> None:
-        joined = None if request.transaction is None else self.transactions.get(request.transaction)
-        if joined is not None:
-            joined.drop(request)
-
     # --- timers -----------------------------------------------------------------------------------
-
-    def _at(self, when: float, descriptor: OpenQueue | None, what: Request | bytes) -> None:
-        self._timers.at(when, (descriptor, what))
-
-    def _is_waited_for(self, when: float, timer: tuple[OpenQueue | None, Request | bytes]) -> bool:
-        what = timer[1]
-        if isinstance(what, bytes):
-            transaction = self.transactions.get(what)
-            return transaction is not None and transaction.deadline == when
-        return what.is_due(when)
 
     def timer(self) -> float | None:
         """Return the time at which to call :meth:`handle_timer`, or ``None`` if no timer runs."""
-        return self._timers.due()
+        return self._timers.next()
 
     def handle_timer(self, now: float) -> None:
         """Process all timers up to ``now``.
 
-        Waits end, locks end that no R_EndReceive ended within CLEANUP_S, and transactions without
-        an outcome are aborted after TRANSACTION_TIMEOUT_S.
+        Waits end, and locks end that no R_EndReceive ended within CLEANUP_S.
         """
-        while (due := self.timer()) is not None and due <= now:
-            descriptor, what = self._timers.pop()
-            if isinstance(what, bytes):
-                self.outcome(what, committed=False, event=RequestEvent.CLEANED_UP)
-                self.transactions.timed_out(what)
-            elif descriptor is not None and what.state is RequestState.WAITING:
-                status = Status.MQ_ERROR_IO_TIMEOUT if what.may_wait else what.nothing
-                self._stop_waiting(descriptor, what, RequestEvent.TIMED_OUT, status)
-            elif descriptor is not None:
-                del descriptor.requests[what.id]
-                what.move(RequestEvent.CLEANED_UP)
-                self._unlock(descriptor, what)
+        # One at a time: the end of a lock may give its message to a reader whose wait ends now too.
+        while due := self._timers.due(now, at_most=1):
+            ((descriptor, request),) = due
+            if request.state is RequestState.WAITING:
+                status = Status.MQ_ERROR_IO_TIMEOUT if request.may_wait else request.nothing
+                self._stop_waiting(descriptor, request, RequestEvent.TIMED_OUT, status)
+            else:
+                del descriptor.requests[request.id]
+                request.move(RequestEvent.CLEANED_UP)
+                self._give_back(descriptor, request, None)

@@ -64,9 +64,9 @@ from srmp_spark.mqrr.server.positions import Came, Positions
 from srmp_spark.mqrr.server.receiving import Receiving
 from srmp_spark.mqrr.server.requests import RequestState
 from srmp_spark.mqrr.server.shared_queue import OpenQueue, SharedQueue
+from srmp_spark.mqrr.server.transactions import refuse_class, refuse_enlistment
 from srmp_spark.mqrr.status import Status
 
-OPNUMS = frozenset(METHODS)
 RightTo = Literal["peek", "receive", "purge"]
 """Rights of a caller to a queue. A caller that moves a message needs the right to receive it."""
 
@@ -111,14 +111,13 @@ class RemoteReadServer:
         port: int,
         *,
         new_move_context: Callable[[], int],
-        coordinator: bool = False,
         allows: Callable[[str | None, RightTo, str], bool] = lambda *_: True,
     ) -> None:
         """Create a server without open queues.
 
         ``port`` is the answer of R_GetServerPort at every port. ``new_move_context`` returns a
-        random number of 64 bits. ``coordinator`` states whether :meth:`outcome` will be called.
-        ``allows`` returns whether a caller has a right to a queue, by the queue's name.
+        random number of 64 bits. ``allows`` returns whether a caller has a right to a queue, by the
+        queue's name.
         """
         self._port = port
         self._allows = allows
@@ -128,8 +127,7 @@ class RemoteReadServer:
         self._cursors = 0
         self._numbers = 0
         self._effects: list[Effect] = []
-        self._receiving = Receiving(self._effects.append, self._new_number, coordinator=coordinator)
-        self._receiving.settled = self._settled
+        self._receiving = Receiving(self._effects.append, self._new_number, self._settled)
         self._moving = Moving(self._receiving, new_move_context)
 
     # --- calls ------------------------------------------------------------------------------------
@@ -158,7 +156,7 @@ class RemoteReadServer:
         if isinstance(asked, OpenRequest):
             self._open(call, asked, received, for_move=opnum == 11)
         elif isinstance(asked, EnlistRequest):
-            self._answer(call, StatusResponse(self._receiving.enlist(asked, now)))
+            self._answer(call, StatusResponse(refuse_enlistment(asked)))
         elif not hasattr(asked, "handle"):
             self._answer(call, PortResponse(self._port))
         else:
@@ -178,7 +176,7 @@ class RemoteReadServer:
                 if status is not None:
                     self._answer(call, StatusResponse(status))
             elif isinstance(asked, EndReceiveRequest):
-                self._receiving.end(descriptor, call, asked, transactional=opnum == 15)
+                self._receiving.end(descriptor, call, asked)
             else:
                 self._call_on(opnum, call, asked, descriptor)
 
@@ -197,9 +195,7 @@ class RemoteReadServer:
             self._purge(call, descriptor)
         else:
             assert isinstance(asked, SetClassRequest), "there are no others"
-            self._answer(
-                call, StatusResponse(self._receiving.transactions.set_class(descriptor, asked))
-            )
+            self._answer(call, StatusResponse(refuse_class(descriptor, asked)))
 
     def _answer(self, call: CallId, response: Parameters) -> None:
         self._effects.append(Answer(call, response.encode(call.syntax)))
@@ -449,7 +445,7 @@ class RemoteReadServer:
         return self._take_effects()
 
     def stored(self, storing: int) -> list[Effect]:
-        """Complete the removal of messages (a :class:`Take`), and return the effects.
+        """Complete the removal of a message (a :class:`Take`), and return the effects.
 
         The removal is on stable storage now.
         """
@@ -457,9 +453,9 @@ class RemoteReadServer:
         return self._take_effects()
 
     def not_stored(self, storing: int, status: Status) -> list[Effect]:
-        """Undo the removal of messages (a :class:`Take`), and return the effects.
+        """Undo the removal of a message (a :class:`Take`), and return the effects.
 
-        None of the messages could be removed; ``status`` is sent to the client.
+        The message could not be removed; ``status`` is sent to the client.
         """
         self._receiving.not_stored(storing, status)
         return self._take_effects()
@@ -486,16 +482,6 @@ class RemoteReadServer:
             if descriptor.stale is None and (descriptor.may_receive or not receivers_only):
                 descriptor.stale = status
                 self._receiving.close(descriptor, status)
-        return self._take_effects()
-
-    def outcome(self, transaction: bytes, *, committed: bool) -> list[Effect]:
-        """Commit or abort a transaction as its coordinator has decided; return the effects.
-
-        ``OutcomeStored`` follows a commit when it is stored, and ``OutcomeNotStored`` if it cannot
-        be. For a transaction that was already aborted by its time-out, ``OutcomeNotStored`` follows
-        at once.
-        """
-        self._receiving.outcome(transaction, committed=committed)
         return self._take_effects()
 
     # --- reports of the RPC layer -----------------------------------------------------------------

@@ -5,8 +5,7 @@ a message. The request finds a message at once, or waits until a message arrives
 or it is cancelled. Then its owner reads the message, and the call is answered. A peek ends there. A
 receive has locked the message before it was read. The message stays **held** until R_EndReceive, or
 until the reader ends: its handle is closed or run down, or it does not call R_EndReceive within
-five minutes. A receive that is acknowledged inside a transaction continues as one of the
-transaction's operations.
+five minutes.
 
 This code differs from the printed text. 3.1.4.7 creates an entry for MQ_ACTION_RECEIVE alone, but
 R_EndReceive must also find one for a receive by lookup identifier. Peeks have no entry there, but
@@ -22,12 +21,12 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from srmp_spark.errors import LocalProtocolError
 from srmp_spark.mqrr.actions import LOOKUPS, RECEIVES, Action
 from srmp_spark.mqrr.ndr.receive import StartReceiveRequest
 from srmp_spark.mqrr.server.cursors import Cursor, Place
 from srmp_spark.mqrr.server.effects import CallId, QueueView
 from srmp_spark.mqrr.status import Status
+from srmp_spark.transitions import next_state
 
 
 class RequestState(Enum):
@@ -38,8 +37,6 @@ class RequestState(Enum):
     """A message was found, a receive has locked it, and its owner reads it."""
     HELD = auto()
     """The call is answered, and the message stays locked until the end of the request."""
-    IN_TRANSACTION = auto()
-    """The receive is acknowledged; the outcome of its transaction decides."""
     STORING = auto()
     """The removal of the message is being stored."""
     OVER = auto()
@@ -60,13 +57,10 @@ class RequestEvent(Enum):
     TIMED_OUT = auto()
     CANCELLED = auto()
     ACKNOWLEDGED = auto()
-    ACKNOWLEDGED_IN_TRANSACTION = auto()
     REFUSED = auto()
     """The reader does not want the message (RR_NACK)."""
-    COMMITTED = auto()
-    ABORTED = auto()
     CLEANED_UP = auto()
-    """The cleanup timer, or the time-out of the transaction, ended the request."""
+    """The cleanup timer ended the request."""
     CLOSED = auto()
     """The handle was closed or run down, or its queue no longer exists."""
     STORED = auto()
@@ -85,14 +79,9 @@ TRANSITIONS: Mapping[tuple[RequestState, RequestEvent], RequestState] = {
     (_S.READING, _E.VANISHED): _S.WAITING,
     (_S.READING, _E.CLOSED): _S.OVER,
     (_S.HELD, _E.ACKNOWLEDGED): _S.STORING,
-    (_S.HELD, _E.ACKNOWLEDGED_IN_TRANSACTION): _S.IN_TRANSACTION,
     (_S.HELD, _E.REFUSED): _S.OVER,
     (_S.HELD, _E.CLEANED_UP): _S.OVER,
     (_S.HELD, _E.CLOSED): _S.OVER,
-    (_S.HELD, _E.ABORTED): _S.OVER,
-    (_S.IN_TRANSACTION, _E.COMMITTED): _S.STORING,
-    (_S.IN_TRANSACTION, _E.ABORTED): _S.OVER,
-    (_S.IN_TRANSACTION, _E.CLEANED_UP): _S.OVER,
     (_S.STORING, _E.STORED): _S.OVER,
     (_S.STORING, _E.NOT_STORED): _S.OVER,
 }
@@ -118,13 +107,11 @@ class Request:
     """LookupId of the call, at which the search for a message begins."""
     cursor: Cursor | None = None
     limits: Limits
-    transaction: bytes | None = None
     deadline: float | None = None
     """Time (monotonic seconds) at which the wait ends; ``None`` if it never ends."""
     may_wait: bool = True
     """Whether the request may wait for a message (ulTimeout is not 0)."""
     called_at: float = 0.0
-    cleanup_at: float | None = None
     found: int | None = None
     """LookupIdentifier of the message that was found; ``None`` if none was found yet."""
     cursor_was: Place | None = None
@@ -144,12 +131,6 @@ class Request:
         at_cursor = self.cursor is not None and self.receives
         return Status.MQ_ERROR_MESSAGE_NOT_FOUND if at_cursor else Status.MQ_ERROR_IO_TIMEOUT
 
-    def is_due(self, when: float) -> bool:
-        """Return whether the timer that was set to ``when`` is still valid for this request."""
-        if self.state is RequestState.WAITING:
-            return self.deadline == when
-        return self.state is RequestState.HELD and self.cleanup_at == when
-
     def vanished(self) -> None:
         """Return to ``WAITING``, because the found message left the queue before it was read.
 
@@ -165,12 +146,7 @@ class Request:
 
         Raises :class:`LocalProtocolError` if the event cannot happen in this state.
         """
-        target = TRANSITIONS.get((self.state, event))
-        if target is None:
-            raise LocalProtocolError(
-                f"{event.name} cannot happen to a request that is {self.state.name}"
-            )
-        self.state = target
+        self.state = next_state(TRANSITIONS, self.state, event, "a request")
 
 
 def fits_together(action: Action, asked: StartReceiveRequest) -> bool:

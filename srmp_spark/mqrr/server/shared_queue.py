@@ -13,10 +13,11 @@ from srmp_spark.mqrr.lookup_identifier import sequence_of
 from srmp_spark.mqrr.ndr.methods import ACCESS_MOVE, ACCESS_RECEIVE, SHARE_DENY_NONE
 from srmp_spark.mqrr.server.cursors import Cursor, CursorState
 from srmp_spark.mqrr.server.effects import QueueView
-from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState, moved
+from srmp_spark.mqrr.server.position_states import TRANSITIONS, PositionEvent, PositionState
 from srmp_spark.mqrr.server.positions import START, Came, Positions
 from srmp_spark.mqrr.server.requests import Request
 from srmp_spark.mqrr.status import Status
+from srmp_spark.transitions import next_state
 
 
 @dataclass(slots=True, eq=False)
@@ -30,7 +31,7 @@ class OpenQueue:
     requests: dict[int, Request] = field(default_factory=dict)
     """PendingRequestTable, by dwRequestId: requests from their call to their end."""
     unsettled: set[Request] = field(default_factory=set)
-    """Requests that the reader has ended; the store or a transaction has not decided yet."""
+    """Requests that the reader has ended; the store has not decided yet."""
     closed: bool = False
     move_context: int | None = None
     """Number by which R_MoveMessage names this handle; ``None`` if it was not opened for moves."""
@@ -117,11 +118,6 @@ class SharedQueue:
             return receives
         return (True, False) in present and exclusive
 
-    @property
-    def has_receivers(self) -> bool:
-        """Return whether a handle that can still be used may receive."""
-        return any(each.may_receive and each.stale is None for each in self.descriptors)
-
     # --- messages ---------------------------------------------------------------------------------
 
     def came(self, runs: Iterable[Came]) -> None:
@@ -160,7 +156,8 @@ class SharedQueue:
         The caller has just called :meth:`state_of`, or knows that the message is not gone. Raises
         :class:`LocalProtocolError` if the event cannot happen in its state.
         """
-        target = moved(self._states.get(lookup_id, PositionState.AVAILABLE), event)
+        state = self._states.get(lookup_id, PositionState.AVAILABLE)
+        target = next_state(TRANSITIONS, state, event, "a message")
         if target is PositionState.AVAILABLE or target is PositionState.GONE:
             self._states.pop(lookup_id, None)
         else:

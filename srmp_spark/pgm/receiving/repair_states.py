@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum, auto
 
-from srmp_spark.errors import LocalProtocolError
-
 
 class RepairState(Enum):
     """State of one missing number: those of RFC 3208 6.3, and the two final states.
@@ -80,14 +78,3 @@ TRANSITIONS: Mapping[tuple[RepairState, RepairEvent], RepairState] = {
 
 A missing pair is a bug of this program and raises :class:`~srmp_spark.errors.LocalProtocolError`.
 """
-
-
-def moved(state: RepairState, event: RepairEvent) -> RepairState:
-    """Return the state after ``event`` in ``state``.
-
-    Raises :class:`LocalProtocolError` if the event cannot happen in ``state``.
-    """
-    found = TRANSITIONS.get((state, event))
-    if found is None:
-        raise LocalProtocolError(f"{event.name} cannot happen in {state.name}")
-    return found

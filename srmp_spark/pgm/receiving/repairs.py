@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from srmp_spark.pgm.outputs import LossReason
-from srmp_spark.pgm.receiving.repair_states import RepairEvent, RepairState, moved
+from srmp_spark.pgm.receiving.repair_states import TRANSITIONS, RepairEvent, RepairState
 from srmp_spark.pgm.settings import ReceiverSettings
 from srmp_spark.pgm.token_bucket import TokenBucket
 from srmp_spark.pgm.wire.limits import NAK_LIST_MAX
 from srmp_spark.timers import Timers
+from srmp_spark.transitions import next_state
 
 Uniform = Callable[[float, float], float]
 """Returns a random number between two values, like ``random.uniform``.
@@ -52,7 +53,7 @@ class Repair:
 
         Raises :class:`LocalProtocolError` if the event cannot happen in the present state.
         """
-        self.state = moved(self.state, event)
+        self.state = next_state(TRANSITIONS, self.state, event, "a missing number")
 
     def __repr__(self) -> str:
         return (

@@ -17,13 +17,14 @@ from srmp_spark.pgm.receiving.assembler import Assembler
 from srmp_spark.pgm.receiving.receive_window import DELIVERED_AT_ONCE, Budget, ReceiveWindow
 from srmp_spark.pgm.receiving.repair_states import RepairEvent
 from srmp_spark.pgm.receiving.repairs import Repairs, Uniform
-from srmp_spark.pgm.receiving.session_states import SessionEvent, SessionState, moved
+from srmp_spark.pgm.receiving.session_states import TRANSITIONS, SessionEvent, SessionState
 from srmp_spark.pgm.receiving.spm_sequence import SpmPlace, SpmSequence
 from srmp_spark.pgm.settings import ReceiverSettings
 from srmp_spark.pgm.wire.addresses import Nla, SessionKey, is_unicast
 from srmp_spark.pgm.wire.encoder import encode
 from srmp_spark.pgm.wire.packets import NO_OPTIONS, Data, Nak, Options, PacketType, Spm
 from srmp_spark.pgm.wire.sequence import unwrap, wrap
+from srmp_spark.transitions import next_state
 
 _NEVER = float("inf")
 
@@ -247,7 +248,7 @@ class IncomingSession:
                 unwrap(join, first), unwrap(trail, first), first - self._settings.rxw_sqns_max + 1
             )
             first = min(first, earliest)
-        self.state = moved(self.state, SessionEvent.WINDOW)
+        self._move(SessionEvent.WINDOW)
         self._assembler = self.assembler_class(self.key, first, self._out)
         self.window = self.window_class(
             first, self._settings, self._repairs, self._assembler, self._budget
@@ -256,7 +257,7 @@ class IncomingSession:
         return self.window
 
     def _finishing(self, last: int) -> None:
-        self.state = moved(self.state, SessionEvent.FIN)
+        self._move(SessionEvent.FIN)
         self._last = last if self._last is None else max(self._last, last)
 
     # --- timers -----------------------------------------------------------------------------------
@@ -329,7 +330,7 @@ class IncomingSession:
         self.counts["nak"] += 1
         self._out.append(Unicast(self._path, packet))
         if self._settings.multicast_naks:
-            self._out.append(Multicast(packet, is_local=True))
+            self._out.append(Multicast(packet))
 
     # --- the end of the session -------------------------------------------------------------------
 
@@ -352,8 +353,11 @@ class IncomingSession:
             )
         self._assembler.flush()
 
+    def _move(self, event: SessionEvent) -> None:
+        self.state = next_state(TRANSITIONS, self.state, event, "a session")
+
     def _end(self, event: SessionEvent, loss: LossReason, ended: SessionEnded) -> None:
-        self.state = moved(self.state, event)
+        self._move(event)
         if self.window is not None:
             self.window.finish(loss)
             self._out.append(ended)

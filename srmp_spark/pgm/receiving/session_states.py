@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum, auto
 
-from srmp_spark.errors import LocalProtocolError
-
 
 class SessionState(Enum):
     """State of one incoming session."""
@@ -64,14 +62,3 @@ TRANSITIONS: Mapping[tuple[SessionState, SessionEvent], SessionState] = {
 
 A missing pair is a bug of this program and raises :class:`~srmp_spark.errors.LocalProtocolError`.
 """
-
-
-def moved(state: SessionState, event: SessionEvent) -> SessionState:
-    """Return the state after ``event`` in ``state``.
-
-    Raises :class:`LocalProtocolError` if the event cannot happen in ``state``.
-    """
-    found = TRANSITIONS.get((state, event))
-    if found is None:
-        raise LocalProtocolError(f"{event.name} cannot happen in {state.name}")
-    return found

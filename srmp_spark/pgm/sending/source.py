@@ -49,6 +49,7 @@ from srmp_spark.pgm.wire.packets import (
     Spmr,
 )
 from srmp_spark.pgm.wire.sequence import SPACE, unwrap, wrap
+from srmp_spark.transitions import next_state
 
 SPM_OCTETS_MAX = 68
 """Largest SPM in octets: with an IPv6 address, OPT_LENGTH, OPT_JOIN, OPT_FIN and OPT_RST."""
@@ -186,10 +187,7 @@ class Source:
         self._closed_at = now + self.settings.txw_secs
 
     def _move(self, event: SourceEvent) -> None:
-        state = TRANSITIONS.get((self.state, event))
-        if state is None:
-            raise LocalProtocolError(f"{event.name} cannot happen in {self!r}")
-        self.state = state
+        self.state = next_state(TRANSITIONS, self.state, event, self)
 
     # --- packets from the group -------------------------------------------------------------------
 

@@ -30,7 +30,6 @@ The RFC numbers bits from the left and calls it bit 0. All implementations of PG
 for bit 7, OPT_PARITY.
 """
 OPT_NETWORK = 0x02
-OPT_VAR_PKTLEN = 0x40
 OPT_PARITY = 0x80
 
 OPT_END = 0x80

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.child.link import ChildLink
 from srmp_spark.queue_manager.gateway.channel import Channel
 from srmp_spark.queue_manager.gateway.control import (
@@ -97,7 +98,7 @@ class GatewayLink(ChildLink[Ping, GatewayEvent], Generic[_Out, _In]):
         self._on_room = on_room
         self._theirs: socket.socket | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._watch: asyncio.TimerHandle | None = None
+        self._watch = Alarm(self._loop, self._look)
         self._heard_at = 0.0
         """Time of the gateway's last event or answer to a ping, in seconds of the monotonic clock.
         """
@@ -124,8 +125,7 @@ class GatewayLink(ChildLink[Ping, GatewayEvent], Generic[_Out, _In]):
 
     async def stop(self) -> None:
         """End the gateway and wait until it has ended. ``on_lost`` is not called."""
-        if self._watch is not None:
-            self._watch.cancel()
+        self._watch.stop()
         if self._connecting is not None:
             self._connecting.cancel()
         if self.channel is not None:
@@ -156,9 +156,7 @@ class GatewayLink(ChildLink[Ping, GatewayEvent], Generic[_Out, _In]):
             self._theirs.close()
             self._theirs = None
         self._heard_at = time.monotonic()
-        if self._watch is not None:
-            self._watch.cancel()
-        self._watch = self._loop.call_later(WATCH_SECONDS, self._look)
+        self._watch.at(self._loop.time() + WATCH_SECONDS)
 
     def _try_to_spawn(self) -> None:
         self._listens.clear()
@@ -217,4 +215,4 @@ class GatewayLink(ChildLink[Ping, GatewayEvent], Generic[_Out, _In]):
             process.kill()
             return
         self.tell(Ping())
-        self._watch = self._loop.call_later(WATCH_SECONDS, self._look)
+        self._watch.within(WATCH_SECONDS)

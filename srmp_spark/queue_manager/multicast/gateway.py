@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from srmp_spark.names import MulticastAddress
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.gateway.process import Gateway, Served, run_gateway
 from srmp_spark.queue_manager.multicast.crossing import (
     Begin,
@@ -33,7 +34,7 @@ class Front:
     def __init__(self, gateway: Gateway[MulticastSettings]) -> None:
         self._channel = gateway.channel
         self._loop = asyncio.get_running_loop()
-        self._figures: asyncio.TimerHandle | None = None
+        self._figures = Alarm(self._loop, self._tell_figures)
         settings = gateway.settings
         self._listeners = [
             Listener(number, queue, MulticastAddress.parse(address), settings.pgm, self._channel)
@@ -52,7 +53,7 @@ class Front:
         elif isinstance(message, Begin):
             for each, places in zip(self._listeners, message.places, strict=True):
                 each.begin(places)
-            self._figures = self._loop.call_later(FIGURES_SECONDS, self._tell_figures)
+            self._figures.within(FIGURES_SECONDS)
         else:
             self._leave()
 
@@ -65,7 +66,7 @@ class Front:
             each.on_room()
 
     def _tell_figures(self) -> None:
-        self._figures = self._loop.call_later(FIGURES_SECONDS, self._tell_figures)
+        self._figures.within(FIGURES_SECONDS)
         if not self._channel.is_congested:
             self._send_figures()
 
@@ -75,8 +76,7 @@ class Front:
                 self._channel.send(figures)
 
     def _leave(self) -> None:
-        if self._figures is not None:
-            self._figures.cancel()
+        self._figures.stop()
         for each in self._listeners:
             each.stop()
         self._send_figures()

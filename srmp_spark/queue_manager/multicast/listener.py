@@ -34,6 +34,7 @@ from srmp_spark.pgm.receiving.receiver import Receiver
 from srmp_spark.pgm.token_bucket import TokenBucket
 from srmp_spark.pgm.wire.addresses import SessionKey, nla_of, text_of
 from srmp_spark.pgm.wire.decoder import decode
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.multicast.crossing import (
     Arrived,
     Ended,
@@ -115,10 +116,10 @@ class Listener:
             address.port, nla_of(address.group), SystemRandom().uniform, settings.receiver
         )
         self.watch = InterfaceWatch(settings.interface)
-        self._watcher: asyncio.TimerHandle | None = None
         self._deaf_because: str | None = None
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+        self._watcher = Alarm(self._loop, self._watch)
+        self._alarm = Alarm(self._loop, self._due, time.monotonic)
         self._is_reading = False
         self._has_begun = False
         self.pending_bytes = 0
@@ -145,7 +146,7 @@ class Listener:
         except ConfigurationError as error:
             self._deaf_because = str(error)
         self._main.send(Hearing(self._group, self._deaf_because))
-        self._watcher = self._loop.call_later(INTERFACE_SECONDS, self._watch)
+        self._watcher.within(INTERFACE_SECONDS)
 
     def begin(self, places: Iterable[Place]) -> None:
         """Begin to read from the group, and log it.
@@ -177,9 +178,8 @@ class Listener:
         Open sessions are not reported as lost, because the next start may receive them again.
         """
         self._hold()
-        for timer in (self._timer, self._watcher):
-            if timer is not None:
-                timer.cancel()
+        self._alarm.stop()
+        self._watcher.stop()
         if self.sockets is not None:
             self.sockets.close()
 
@@ -191,7 +191,7 @@ class Listener:
         The kernel has dropped the memberships that the old interface had. A change is reported to
         the main process.
         """
-        self._watcher = self._loop.call_later(INTERFACE_SECONDS, self._watch)
+        self._watcher.within(INTERFACE_SECONDS)
         found = self.watch.look()
         why = self.watch.why_gone
         if found is not None:
@@ -242,7 +242,7 @@ class Listener:
         if not self._is_reading and self.sockets is not None and not self._must_wait:
             self._is_reading = True
             self._loop.add_reader(self.sockets.inlet.fileno(), self._readable)
-            self._arm(time.monotonic())
+            self._arm()
 
     def settled(self, octets: int) -> None:
         """Subtract ``octets`` from :attr:`pending_bytes`, and read again if no limit forbids it.
@@ -264,7 +264,7 @@ class Listener:
     def _readable(self) -> None:
         now = time.monotonic()
         self._take_what_came(now)
-        self._arm(now)
+        self._arm()
 
     def _take_what_came(self, now: float) -> None:
         assert self.sockets is not None
@@ -292,7 +292,6 @@ class Listener:
                     )
 
     def _due(self) -> None:
-        self._timer = None
         assert self.sockets is not None
         when = self.engine.next_timer()
         # Read first: packets in the kernel's buffer must not be requested again.
@@ -300,17 +299,12 @@ class Listener:
         now = time.monotonic()
         if when is None or not self.sockets.inlet.is_behind or now >= when + READ_FIRST_SECONDS:
             self._do(self.engine.poll(now))
-        self._arm(now)
+        self._arm()
 
-    def _arm(self, now: float) -> None:
+    def _arm(self) -> None:
         if self._must_wait:
             self._hold()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        when = self.engine.next_timer()
-        if when is not None and self._is_reading:
-            self._timer = self._loop.call_later(max(0.0, when - now), self._due)
+        self._alarm.at(self.engine.next_timer() if self._is_reading else None)
 
     def _do(self, outputs: list[Output]) -> None:
         for output in outputs:

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.journal import Journal
 from srmp_spark.store.tables import losses
@@ -42,11 +43,10 @@ class Losses:
     def __init__(self, journal: Journal, utc: Callable[[], int]) -> None:
         self._journal = journal
         self._utc = utc
-        self._loop = asyncio.get_running_loop()
         self._exact: list[Loss] = []
         self._merged: dict[tuple[str, ...], Loss] = {}
         self._logged = self._not_logged = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(asyncio.get_running_loop(), self.flush)
         self._kept = True
         """Whether the table may contain rows. At the start these would be rows of an earlier run.
         """
@@ -95,8 +95,7 @@ class Losses:
             self._exact.append(loss)
         else:
             self._merge(loss)
-        if self._timer is None:
-            self._timer = self._loop.call_later(FLUSH_SECONDS, self.flush)
+        self._alarm.within(FLUSH_SECONDS)
 
     def _merge(self, loss: Loss) -> None:
         key: tuple[str, ...] = (loss.queue, loss.source, loss.tsi, loss.reason)
@@ -115,9 +114,7 @@ class Losses:
 
         The call does not wait for that. A failure of the commit is logged.
         """
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._alarm.stop()
         if self._not_logged:
             log.warning(
                 "pgm.lost_more events=%d: further losses were recorded in the table pgm_loss",

@@ -1,10 +1,8 @@
 """Read the answers of a peer to posts, one after the other ([MC-MQSRM] 3.1.7.2.5).
 
-Two parts of the program use this: the receipts sender, with one POST for each connection
-(:mod:`.http_client`), and the sender process, with a connection that is kept alive for each
-outgoing queue (:mod:`.sender.exchange`). Only a complete answer counts. Redirects are never
-followed: a 3xx answer is an answer like any other. A body is never kept. The owner decides about an
-answer that passes a limit:
+:mod:`.http_exchange` feeds the bytes of a connection to this parser. Only a complete answer counts.
+Redirects are never followed: a 3xx answer is an answer like any other. A body is kept only by
+:class:`BodyParser`. The owner of the connection decides about an answer that passes a limit:
 
 - The status of an answer to a receipt is valid as soon as its head is complete. So its owner
   stops reading a body at :data:`ANSWER_MAX`.
@@ -54,6 +52,8 @@ class PeerAnswer(NamedTuple):
     """
     retry_after: float | None
     """Seconds that the ``Retry-After`` header asks for, or ``None`` without it and for 200."""
+    body: bytes = b""
+    """The body, if the parser keeps it."""
 
 
 def retry_after_of(value: bytes, now: datetime) -> float | None:
@@ -209,3 +209,30 @@ class AnswerParser:
             interim, got = self._interim + 1, self.got
             self._forget()
             self._interim, self.got = interim, got
+
+
+class BodyParser(AnswerParser):
+    """Parses answers and keeps their bodies, up to ANSWER_BODY_MAX bytes.
+
+    An answer with a longer body is too long, and never complete.
+    """
+
+    body = b""
+
+    @property
+    def is_too_long(self) -> bool:
+        """Return whether the answer has passed a limit of bytes or of interim answers."""
+        return len(self.body) > ANSWER_BODY_MAX or super().is_too_long
+
+    def take(self) -> PeerAnswer:
+        """Return the answer with its body, and begin the next answer."""
+        body, self.body = self.body, b""
+        return super().take()._replace(body=body)
+
+    def on_body(self, data: bytes) -> None:  # noqa: D102  # httptools'
+        if len(self.body) <= ANSWER_BODY_MAX:
+            self.body += data
+
+    def on_message_complete(self) -> None:  # noqa: D102  # httptools'
+        if len(self.body) <= ANSWER_BODY_MAX:
+            super().on_message_complete()

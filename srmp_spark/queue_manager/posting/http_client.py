@@ -1,7 +1,7 @@
 """Send one POST to one host, and read its answer ([MC-MQSRM] 3.1.7.2.5).
 
-:mod:`.http_answer` parses the answer. Only a complete answer counts. The caller has judged the URL
-and chosen the addresses (:mod:`.url_policy`): this module looks no name up, and redirects are never
+Each POST has a connection of its own (:mod:`.http_exchange`). The caller has judged the URL and
+chosen the addresses (:mod:`.url_policy`): this module looks no name up, and redirects are never
 followed. A long body is dropped at the limit, and the status is valid nevertheless (bad input 33 of
 the attack list).
 """
@@ -9,29 +9,26 @@ the attack list).
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
-from typing import cast
 
 from srmp_spark.errors import SrmpSparkError
-from srmp_spark.queue_manager.posting.address_race import Overlap, connect_first
-from srmp_spark.queue_manager.posting.http_answer import (
-    AnswerParser,
-    MalformedAnswerError,
-    PeerAnswer,
+from srmp_spark.queue_manager.posting.address_race import Overlap
+from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
+from srmp_spark.queue_manager.posting.http_exchange import (
+    ANSWER_SECONDS,
+    CONNECT_SECONDS,
+    AwaitedExchange,
+    LostError,
+    connect,
 )
 
-CONNECT_SECONDS = 10.0
-"""Longest wait for a connection, in seconds.
+OVERLAP_MAX = 32
+"""Most connection attempts at once beyond the first one of each host.
 
-After that the post fails, for example if an address drops packets. It is shorter than the shortest
-resend interval.
+Their descriptors belong to the reserve of this process. At the limit the next attempt ends the one
+before it.
 """
-ANSWER_SECONDS = 30.0
-"""Longest time from the last byte of the request to the end of the answer, in seconds.
-
-After that the post fails.
-"""
+_overlap = Overlap(OVERLAP_MAX)
 
 
 class PostFailedError(SrmpSparkError):
@@ -41,71 +38,15 @@ class PostFailedError(SrmpSparkError):
     """
 
 
-class _Exchange(asyncio.Protocol):
-    def __init__(self, request: bytes) -> None:
-        self.answer: asyncio.Future[PeerAnswer] = asyncio.get_running_loop().create_future()
-        self._request = request
-        self._parser = AnswerParser(self._done)
-        self._transport: asyncio.Transport | None = None
+class StatusExchange(AwaitedExchange):
+    """A connection whose user needs the status alone, which counts without the end of the body."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    def ask(self) -> None:
-        """Write the request into the connection.
-
-        Call this for the connection that won, not for each that is tried.
-        """
-        assert self._transport is not None, "it is connected"
-        self._transport.write(self._request)
-
-    def data_received(self, data: bytes) -> None:
-        if self.answer.done():
-            return
-        try:
-            self._parser.feed(data)
-        except MalformedAnswerError as error:
-            self._fail(str(error))
-            return
+    def passed_a_limit(self) -> None:
+        """Take the answer if its head is complete."""
         if self._parser.head_has_no_end:
-            self._fail("the head of the answer has no end")
-        elif self._parser.is_too_long:
-            self._done()
-
-    def eof_received(self) -> bool:
-        if self._parser.ends_with_connection:
-            self._done()  # A body without a length ends with the connection.
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(f"the connection ended before the answer{f': {exc}' if exc else ''}")
-
-    def abandon(self) -> None:
-        """Cancel the wait for the answer, if it did not arrive, and close the connection."""
-        self.answer.cancel()
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _done(self) -> None:
-        if not self.answer.done():
-            self.answer.set_result(self._parser.take())
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _fail(self, why: str) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(PostFailedError(why))
-        if self._transport is not None:
-            self._transport.abort()
-
-
-OVERLAP_MAX = 32
-"""Most connection attempts at once beyond the first one of each host.
-
-Their descriptors belong to the reserve of this process. At the limit the next attempt ends the one
-before it.
-"""
-_overlap = Overlap(OVERLAP_MAX)
+            self.end("the head of the answer has no end")
+        else:
+            self._answer()
 
 
 async def post(
@@ -119,37 +60,26 @@ async def post(
 ) -> PeerAnswer:
     """Send one request to the first of ``addresses`` that connects, and return its answer.
 
-    ``addresses`` are IP addresses and never names, because a second look-up could find another
-    address than those that were judged. ``head`` is the whole HTTP head with its blank line
-    (:func:`srmp_spark.srmp.codec.encoder.http_head`). With ``tls`` the certificate must be for
+    ``addresses`` are IP addresses and never names. ``head`` is the whole HTTP head with its blank
+    line (:func:`srmp_spark.srmp.codec.encoder.http_head`). With ``tls`` the certificate must be for
     ``server_hostname``. Raises :class:`PostFailedError` if there is no connection after
     CONNECT_SECONDS, or no complete answer ANSWER_SECONDS later.
     """
-    loop = asyncio.get_running_loop()
-    exchange: _Exchange | None = None
-
-    async def connect(address: str) -> _Exchange:
-        _, connected = await loop.create_connection(
-            lambda: _Exchange(head + content),
-            address,
-            port,
-            ssl=tls,
-            server_hostname=server_hostname if tls else None,
-            flags=socket.AI_NUMERICHOST,
-        )
-        return connected
-
+    exchange: StatusExchange | None = None
     where = f"{' or '.join(addresses)}:{port}"
     try:
-        race = connect_first(addresses, connect, _Exchange.abandon, _overlap)
-        _, connected = await asyncio.wait_for(race, CONNECT_SECONDS)
-        exchange = connected
-        connected.ask()
-        return await asyncio.wait_for(connected.answer, ANSWER_SECONDS)
+        opening = connect(
+            addresses, port, StatusExchange, tls=tls, host=server_hostname, overlap=_overlap
+        )
+        _, opened = await asyncio.wait_for(opening, CONNECT_SECONDS)
+        exchange = opened
+        return await opened.ask(head + content, ANSWER_SECONDS)
+    except LostError as error:
+        raise PostFailedError(str(error)) from None
     except asyncio.TimeoutError:
         raise PostFailedError(f"no answer from {where} in time") from None
     except (OSError, ValueError) as error:  # ValueError means that it is no address.
         raise PostFailedError(f"{where}: {error}") from None
     finally:
         if exchange is not None:
-            exchange.abandon()
+            exchange.leave()

@@ -18,7 +18,7 @@ two live queries learn of each other within one renewal.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -214,12 +214,9 @@ class Consumer:
 
     # --- the lease --------------------------------------------------------------------------------
 
-    def is_held(self, now: float, gone: Callable[[HolderValue], bool] = holder_is_gone) -> bool:
-        """Return whether a living holder has the lease at the time ``now``.
-
-        ``gone`` returns whether the process of a holder is known to have ended.
-        """
-        return self.holder is not None and now < self.lease_ends and not gone(self.holder)
+    def is_held(self, now: float) -> bool:
+        """Return whether a living holder has the lease at the time ``now``."""
+        return self.holder is not None and now < self.lease_ends and not holder_is_gone(self.holder)
 
     def grant(
         self,
@@ -319,11 +316,6 @@ class Consumer:
         Rows up to ``trimmed_to`` (included) and rows in ``holes`` do not exist.
         """
         self._move_to(first_missing(max(self.received, trimmed_to) + 1, self.ahead, holes) - 1)
-
-    def waiting(self, first: int, end: int) -> int:
-        """Return how many sequences from ``first`` to ``end``, both included, are not received."""
-        low = max(first, self.received + 1)
-        return 0 if low > end else end - low + 1 - self.ahead.count(low, end)
 
     def take_touched(self) -> list[Range]:
         """Return and forget the runs that were added to :attr:`ahead` since the last call.

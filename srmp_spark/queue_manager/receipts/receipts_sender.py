@@ -35,6 +35,7 @@ from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError
 from srmp_spark.message import Message
 from srmp_spark.names import UrlParts
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.metrics import Metrics
 from srmp_spark.queue_manager.posting.http_client import PostFailedError, post
@@ -193,11 +194,9 @@ class ReceiptsSender:
         self._tasks: set[asyncio.Task[None]] = set()
         self._hosts: OrderedDict[str, _Host] = OrderedDict()
         self._posts = asyncio.Semaphore(POSTS_MAX)
-        self._stream_timer: asyncio.TimerHandle | None = None
-        self._stream_timer_at = 0.0
+        self._stream_alarm = Alarm(self._loop, self._streams_due, self._clock.monotonic)
         self._owed: list[_Owed] = []
-        self._owed_timer: asyncio.TimerHandle | None = None
-        self._owed_timer_at = 0.0
+        self._owed_alarm = Alarm(self._loop, self._owed_due, self._clock.monotonic)
         self._tls = tls
         self._warned: set[str] = set()
         self.blocked: dict[str, int] = {}
@@ -224,9 +223,8 @@ class ReceiptsSender:
         again after the next start.
         """
         self._closed = True
-        for timer in (self._stream_timer, self._owed_timer):
-            if timer is not None:
-                timer.cancel()
+        self._stream_alarm.stop()
+        self._owed_alarm.stop()
         await end(tuple(self._tasks))
         await self._lookups.close()
 
@@ -238,19 +236,10 @@ class ReceiptsSender:
         Call this whenever that receipt may have become due earlier.
         """
         due = self._receiver.next_timer()
-        if due is None or self._closed:
-            return
-        if self._stream_timer is not None:
-            if due >= self._stream_timer_at:
-                return
-            self._stream_timer.cancel()
-        self._stream_timer_at = due
-        self._stream_timer = self._loop.call_later(
-            max(0.0, due - self._clock.monotonic()) + TICK_SECONDS, self._streams_due
-        )
+        if due is not None and not self._closed:
+            self._stream_alarm.by(due + TICK_SECONDS)
 
     def _streams_due(self) -> None:
-        self._stream_timer = None
         for effect in self._receiver.due(self._clock.monotonic()):
             self._start(partial(self._send_stream_receipt, effect))
         self.arm()
@@ -332,20 +321,10 @@ class ReceiptsSender:
         self._arm_owed()
 
     def _arm_owed(self) -> None:
-        if not self._owed or self._closed:
-            return
-        due = self._owed[0].due
-        if self._owed_timer is not None:
-            if due >= self._owed_timer_at:
-                return
-            self._owed_timer.cancel()
-        self._owed_timer_at = due
-        self._owed_timer = self._loop.call_later(
-            max(0.0, due - self._clock.monotonic()), self._owed_due
-        )
+        if self._owed and not self._closed:
+            self._owed_alarm.by(self._owed[0].due)
 
     def _owed_due(self) -> None:
-        self._owed_timer = None
         now = self._clock.monotonic()
         while self._owed and self._owed[0].due <= now:
             self._start(partial(self._send_delivery_receipt, heapq.heappop(self._owed)))

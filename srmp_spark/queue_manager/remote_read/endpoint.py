@@ -34,6 +34,7 @@ from srmp_spark.mqrr.rpc.server_events import (
     ConnectionEvent,
     Rundown,
 )
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.srmp_port.port_limits import (
     RPC_CONNECTIONS_MAX,
     RPC_SHARE,
@@ -184,7 +185,8 @@ class RpcEndpoint:
         self._turns = False
         """Whether the next turn of processing is scheduled."""
         self._tells_at = 0.0
-        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+        self._sweeper = Alarm(self.loop, self._sweep)
+        self._sweeper.within(SWEEP_SECONDS)
 
     def connection(self) -> RpcConnection:
         """Create the protocol object of a new connection, for ``create_server``."""
@@ -271,14 +273,14 @@ class RpcEndpoint:
         now = self.loop.time()
         for connection in tuple(self.connections):
             connection.sweep(now)
-        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+        self._sweeper.within(SWEEP_SECONDS)
 
     async def close(self) -> None:
         """End every connection, and wait at most CLOSE_SECONDS until their answers are sent.
 
         Calls that wait get no answer. Handles are run down.
         """
-        self._sweeper.cancel()
+        self._sweeper.stop()
         ending = tuple(self.connections)
         for connection in ending:
             connection.end("the queue manager stops")
@@ -297,6 +299,7 @@ class RpcConnection(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_alarm",
         "_answered",
         "_endpoint",
         "_engine",
@@ -305,8 +308,6 @@ class RpcConnection(asyncio.Protocol):
         "_largest",
         "_peer_erred",
         "_taken",
-        "_timer",
-        "_timer_at",
         "_told",
         "_transport",
         "_unsent",
@@ -319,8 +320,7 @@ class RpcConnection(asyncio.Protocol):
 
     def __init__(self, endpoint: RpcEndpoint) -> None:
         self._endpoint = endpoint
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at: float | None = None
+        self._alarm = Alarm(endpoint.loop, self._on_timer)
         self._peer_erred = True
         """Whether an end of the connection is unexpected, and is logged."""
         self._flushes = False
@@ -591,15 +591,9 @@ class RpcConnection(asyncio.Protocol):
         if self._unsent:
             self._unsent = 0
             self._tell_taken(TELL_BYTES)
-        due = self._engine.timer()
-        if due != self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = due
-            self._timer = None if due is None else self._endpoint.loop.call_at(due, self._on_timer)
+        self._alarm.at(self._engine.timer())
 
     def _on_timer(self) -> None:
-        self._timer = self._timer_at = None
         self._handle(self._engine.handle_timer(self._endpoint.loop.time()))
 
     def __repr__(self) -> str:

@@ -31,7 +31,6 @@ from srmp_spark.mqrr.server.effects import (
     LookOn,
     Message,
     Open,
-    OutcomeStored,
     Purge,
     QueueView,
     Read,
@@ -44,6 +43,7 @@ from srmp_spark.mqrr.server.shared_queue import OpenQueue
 from srmp_spark.mqrr.server.which_queue import CannotOpenError, which_queue
 from srmp_spark.mqrr.status import Status
 from srmp_spark.names import OWN_QUEUES, base_of_subqueue, canonical_host, canonical_queue_name
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.log_once import LogOnce
 from srmp_spark.queue_manager.queues.consumers import REMOTE_READERS
@@ -69,7 +69,6 @@ STOP_SECONDS = 5.0
 
 _REASONS = {
     Why.RECEIVED: Reason.RECEIVED,
-    Why.REJECTED: Reason.REJECTED,
     Why.PURGED: Reason.QUEUE_PURGED,
     Why.MOVED: None,
 }
@@ -99,30 +98,11 @@ class Answers(Protocol):
         ...
 
 
-class Coordinator(Protocol):
-    """Decides about distributed transactions ([MS-DTCO]) by :meth:`RemoteReadService.outcome`.
-
-    srmp-spark implements none. Tests have one.
-    """
-
-    def ended(self, transaction: bytes, *, committed: bool) -> None:
-        """Record that a transaction has ended.
-
-        If ``committed``, the requested commit is stored. Otherwise the transaction has changed
-        nothing: its commit failed, or its time was over.
-        """
-        ...
-
-
 class RemoteReadService:
     """Serves all remote readers of one queue manager, by the effects of the server without I/O."""
 
     def __init__(
-        self,
-        manager: QueueManager,
-        port: int,
-        coordinator: Coordinator | None = None,
-        accounts: RpcAccounts | None = None,
+        self, manager: QueueManager, port: int, accounts: RpcAccounts | None = None
     ) -> None:
         """Prepare the service at RPC port ``port``.
 
@@ -132,11 +112,9 @@ class RemoteReadService:
         self._manager = manager
         self._allows = RpcAccounts(None, ()).allows if accounts is None else accounts.allows
         self._loop = asyncio.get_running_loop()
-        self._coordinator = coordinator
         self._server = RemoteReadServer(
             port,
             new_move_context=partial(secrets.randbits, 64),
-            coordinator=coordinator is not None,
             allows=self._allows,
         )
         self._connections: dict[Hashable, Answers] = {}
@@ -157,8 +135,7 @@ class RemoteReadService:
         So one turn of the event loop has a slice of one queue, however many are opened at once.
         """
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at: float | None = None
+        self._alarm = Alarm(self._loop, self._on_timer)
         self._taking: list[Take] = []
         """Received messages that are stored together at the end of this turn of the event loop."""
         self._renewing = self._loop.create_task(self._renew())
@@ -222,14 +199,6 @@ class RemoteReadService:
         ended = tuple(descriptors)
         self._in_turn(lambda: self._server.run_down(ended, self._loop.time()))
 
-    def outcome(self, transaction: bytes, *, committed: bool) -> None:
-        """Commit a transaction if ``committed``, or abort it: its coordinator has decided.
-
-        ``transaction`` is its 16 bytes. The call does not wait for the commit;
-        :meth:`Coordinator.ended` is called when it is stored.
-        """
-        self._do(self._server.outcome(transaction, committed=committed))
-
     # --- purges -----------------------------------------------------------------------------------
 
     def _purge_began(self, transaction: Transaction) -> None:
@@ -267,12 +236,7 @@ class RemoteReadService:
     def _do(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             self._do_one(effect)
-        due = self._server.timer()
-        if due != self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = due
-            self._timer = None if due is None else self._loop.call_at(due, self._on_timer)
+        self._alarm.at(self._server.timer())
 
     def _do_one(self, effect: Effect) -> None:
         if isinstance(effect, Answer | Fault):
@@ -295,14 +259,10 @@ class RemoteReadService:
             self._begin(self._purge(effect))
         elif isinstance(effect, LookOn):
             self._loop.call_soon(self._in_turn, partial(self._server.look_on, effect.purging))
-        elif isinstance(effect, Close):
-            self._close(effect)
         else:
-            assert self._coordinator is not None, "without one nothing is enlisted"
-            self._coordinator.ended(effect.transaction, committed=isinstance(effect, OutcomeStored))
+            self._close(effect)
 
     def _on_timer(self) -> None:
-        self._timer = self._timer_at = None
         self._do(self._server.handle_timer(self._loop.time()))
 
     def _begin(self, what: Coroutine[Any, Any, None]) -> None:
@@ -556,7 +516,7 @@ class RemoteReadService:
         taking, self._taking = self._taking, []
         received: list[Take] = []
         for asked in taking:
-            if all(each.to is None for each in asked.messages):
+            if asked.to is None:
                 received.append(asked)
             else:
                 self._begin(self._take([asked]))
@@ -571,9 +531,8 @@ class RemoteReadService:
         """
         parts: dict[tuple[int, Reason | None], Part] = {}
         moves: list[Move] = []
-        messages = [each for asked in together for each in asked.messages]
         try:
-            for each in messages:
+            for each in together:
                 queue, reason = _served(each.queue).queue, _REASONS[each.reason]
                 parts.setdefault((id(queue), reason), Part(queue, [], reason)).sequences.append(
                     each.sequence
@@ -590,19 +549,19 @@ class RemoteReadService:
         except (ApiError, ConnectionResetError) as error:
             # The error occurs before the commit, so nothing was changed.
             if len(together) > 1:
-                for asked in together:
-                    self._begin(self._take([asked]))
+                for each in together:
+                    self._begin(self._take([each]))
                 return
             log.warning('mqrr.not_stored reason="%s"', error)
             self._do(
                 self._server.not_stored(together[0].storing, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE)
             )
             return
-        for each in messages:
+        for each in together:
             served = self._served.get(id(_served(each.queue).queue))
             if served is not None:
                 served.forget(each.sequence)
-        self._do([effect for asked in together for effect in self._server.stored(asked.storing)])
+        self._do([effect for each in together for effect in self._server.stored(each.storing)])
 
     def _check_still_there(self, moves: Iterable[Move]) -> None:
         """Raise :class:`ApiError` (409) if a row that is to be moved has left its queue.
@@ -645,8 +604,7 @@ class RemoteReadService:
         """
         self._stopping.set()
         self._take_what_came()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.stop()
         await end((self._renewing,))
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_SECONDS)

@@ -1,4 +1,4 @@
-"""Mark messages that remote readers received, rejected, purged or moved, in one commit.
+"""Mark messages that remote readers received, purged or moved, in one commit.
 
 The marks are those of the consumer ``default``.
 """

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from srmp_spark.errors import LocalProtocolError, StoreError
+from srmp_spark.log_once import OncePerKey
 from srmp_spark.message import Message, StreamId, StreamPosition
 from srmp_spark.queue_manager.sender.crossing import (
     ApplicationLetter,
@@ -34,11 +35,6 @@ from srmp_spark.store.outbox.messages.waiting import MovedRow
 from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.outbox.tables.letter_cursors import LetterCursors
 
-TOLD_MAX = 1_000
-"""Warnings about unusable queues that are logged, one for each queue name and reason.
-
-Further warnings are not logged, because applications choose the names.
-"""
 _BOUNDARY = "MSMQ - SOAP boundary, 1"
 
 log = logging.getLogger(__name__)
@@ -68,12 +64,12 @@ class LetterQueueWarnings:
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
-        self._told: set[tuple[str, str]] = set()
+        self._told: OncePerKey[tuple[str, str]] = OncePerKey()
 
     def warning(self, queue: str) -> str | None:
         """Return the problem of ``queue`` and its remedy, or ``None`` if there is no problem.
 
-        Each pair of queue and problem is logged the first time, for at most TOLD_MAX pairs. The
+        Each pair of queue and problem is logged the first time, for at most KEYS_MAX pairs. The
         text is returned every time.
         """
         why = _refuses_letters(self._data_dir, queue)
@@ -84,8 +80,7 @@ class LetterQueueWarnings:
             f"deadLetterQueue {queue}: {why}; dead letters are kept by --state alone "
             f"until it is there. To make it: {make}"
         )
-        if (queue, why) not in self._told and len(self._told) < TOLD_MAX:
-            self._told.add((queue, why))
+        if self._told.is_new((queue, why)):
             log.warning("dead_letters.queue_missing %s", text)
         return text
 

@@ -201,7 +201,17 @@ class Operated:
 # --- status ---------------------------------------------------------------------------------------
 
 
-class OutgoingEntry(TypedDict):
+class SessionEntries(TypedDict):
+    """The fields of an :class:`OutgoingEntry` about a session, one for each such transport.
+
+    The rules of a transport (:mod:`srmp_spark.transports`) name its field.
+    """
+
+    multicast: dict[str, Any] | None
+    wsrm: dict[str, Any] | None
+
+
+class OutgoingEntry(SessionEntries):
     """One entry of ``status.outgoing`` (INTERFACE.md section 3), with times in microseconds."""
 
     destination: str
@@ -219,8 +229,6 @@ class OutgoingEntry(TypedDict):
     damaged: str | None
     same_queue: dict[str, object] | None
     next_attempt_at: int | None
-    multicast: dict[str, Any] | None
-    wsrm: dict[str, Any] | None
     transfer_info: dict[str, Any] | None
     """:class:`.OutgoingTransferInfo`."""
 

@@ -26,20 +26,19 @@ from typing import NamedTuple
 from srmp_spark.clock import Clock
 from srmp_spark.errors import LocalProtocolError, SrmpSparkError
 from srmp_spark.message import Message
-from srmp_spark.names import is_reliable
-from srmp_spark.queue_manager.multicast.settings import PgmSettings
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
-from srmp_spark.queue_manager.sender.http.connections import Connections
 from srmp_spark.queue_manager.sender.identifier_stock import IdentifierStock, Reserve
 from srmp_spark.queue_manager.sender.late_at import LateAt
-from srmp_spark.queue_manager.sender.multicast.multicasts import Multicasts
 from srmp_spark.queue_manager.sender.receipts import Found, Mark, ReceiptLog, note_read
-from srmp_spark.queue_manager.sender.reliable.reliable_sessions import ReliableSessions
 from srmp_spark.queue_manager.sender.reporting.same_queues import SameQueues
 from srmp_spark.queue_manager.sender.reporting.sendings import Sendings
-from srmp_spark.queue_manager.sender.roads import Roads
+from srmp_spark.queue_manager.sender.sending_transports import (
+    Reports,
+    SendingTransports,
+    TransportSettings,
+)
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
-from srmp_spark.queue_manager.trust.tls import ClientTls
 from srmp_spark.srmp.receiving.effects import Committed as Proof
 from srmp_spark.srmp.sending.outgoing_effects import (
     DeadLettered,
@@ -58,7 +57,6 @@ from srmp_spark.store.outbox.messages.packed_group import Part
 from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.outbox.preparing.preparation import CommitResult, Numbered, Prepared
 from srmp_spark.store.outbox.tables.sessions import SessionRow
-from srmp_spark.wsrm.limits import POLL_INTERVAL
 
 PROBE_ROWS = 1
 """Messages that are read from the outbox for a peer that has not answered yet.
@@ -147,21 +145,16 @@ class Dispatcher:
         receipts_url: str,
         receipts_read_to: int,
         reserve: Reserve,
-        endpoint_of: Callable[[str], str] = lambda destination: destination,
-        tls: ClientTls | None = None,
-        multicast: PgmSettings | None = None,
-        sessions: Mapping[QueueKey, SessionRow] | None = None,
-        poll_interval: float = POLL_INTERVAL,
+        settings: TransportSettings | None = None,
     ) -> None:
         """Build the transports and connect them with the engine.
 
         ``receipts_url`` is the URL of this queue manager's order queue, to which peers send
         receipts. ``receipts_read_to`` is the sequence up to which the last process read that queue.
-        ``reserve`` gets message identifiers from the main process. ``endpoint_of`` returns the URL
-        to connect to for a destination ([MC-MQSRM] 3.1.7.9). ``sessions`` are the reliable sessions
-        that the last process left. ``poll_interval`` is the polling interval of reliable sessions,
-        in seconds. Raises :class:`ConfigurationError` if a stored session names unknown versions.
+        ``reserve`` gets message identifiers from the main process. ``settings`` are those of the
+        transports. Raises :class:`ConfigurationError` if a stored session names unknown versions.
         """
+        settings = settings or TransportSettings()
         self.sender = sender
         self._outbox = outbox
         self._store = store
@@ -170,9 +163,8 @@ class Dispatcher:
         self._late_at = LateAt(clock)
         self._receipts_url = receipts_url
         self.loop = self._loop = asyncio.get_running_loop()
-        self.same_queues = SameQueues(sender, endpoint_of)
-        connections = Connections(
-            self._loop,
+        self.same_queues = SameQueues(sender, settings.endpoint_of)
+        reports = Reports(
             on_answer=self._answered,
             on_failure=self._failed,
             on_unsent=sender.never_left,
@@ -182,50 +174,30 @@ class Dispatcher:
             on_reached=self._read,
             on_not_reached=self._not_reached,
             on_addresses=self.same_queues.learnt,
-            endpoint_of=endpoint_of,
-            tls=tls,
+            on_expired=self._expired,
+            on_sending=self._note_sending,
+            on_trouble=self._troubled,
+            on_lost=self._hold,
+            on_change=self.work,
+            late_at=self._late_at,
         )
-        self.connections = Roads(
-            connections,
-            Multicasts(
-                multicast,
-                sender.identity,
-                on_answer=self._answered,
-                on_failure=self._failed,
-                on_trouble=self._troubled,
-            ),
-            ReliableSessions(
-                sessions or {},
-                tls=tls or ClientTls(),
-                endpoint_of=endpoint_of,
-                poll_interval=poll_interval,
-                late_at=self._late_at,
-                on_answer=self._answered,
-                on_failure=self._failed,
-                on_expired=self._expired,
-                on_left=self._note_sending,
-                on_trouble=self._troubled,
-                on_lost=self._hold,
-                on_change=self.work,
-            ),
-        )
+        self.transports = SendingTransports(settings, sender.identity, reports)
         self.errors: dict[QueueKey, str] = {}
         """The last error of each outgoing queue, until a message to that queue succeeds."""
         self.sendings = Sendings()
         self._new: list[_New] = []
         self._writing = False
         self._write_wanted: deque[asyncio.Future[None]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
+        self._alarm = Alarm(self._loop, self._on_timer, self._clock.monotonic)
         self._commits = asyncio.Lock()
         self._identifiers = IdentifierStock(reserve)
         self._reading = ThreadPoolExecutor(1, "receipts")
         self._is_reading = self._read_again = self._has_read = False
-        self._retry_timer: asyncio.TimerHandle | None = None
+        self._retry_alarm = Alarm(self._loop, self.receipts_came)
         self._read_to = self._noted_to = receipts_read_to
         self._read_mark: Mark | None = None
         """The last row of the order queue that was read in this process, or ``None``."""
-        self._note_timer: asyncio.TimerHandle | None = None
+        self._note_alarm = Alarm(self._loop, self._on_note)
         self._moved: dict[QueueKey, asyncio.Event] = {}
         self._stopping = False
         self._has_begun = False
@@ -240,7 +212,7 @@ class Dispatcher:
         """Called with the sequence up to which rows of the order queue are no longer needed."""
 
     def __repr__(self) -> str:
-        return f"<Dispatcher {self.sender!r} {self.connections!r} writing={self._writing}>"
+        return f"<Dispatcher {self.sender!r} {self.transports!r} writing={self._writing}>"
 
     # --- the loop ---------------------------------------------------------------------------------
 
@@ -256,7 +228,7 @@ class Dispatcher:
                     self._load(effect)
                 else:
                     self._post(effect)
-        has_changes = self.sender.has_changes or self.connections.sessions.has_changes()
+        has_changes = self.sender.has_changes or self.transports.has_changes()
         if not self._writing and (self._new or has_changes or self._write_wanted):
             self._writing = True
             try:
@@ -267,27 +239,21 @@ class Dispatcher:
                 log.exception("sender.write_failed")
                 self._store.die("a write could not begin", error)
         when = self.sender.next_timer()
-        if self._has_begun and when is not None and (self._timer is None or when < self._timer_at):
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = when
-            self._timer = self._loop.call_later(
-                max(0.0, when - self._clock.monotonic()), self._on_timer
-            )
+        if self._has_begun:
+            self._alarm.by(when)
 
     def _on_timer(self) -> None:
-        self._timer = None
         if not self._stopping:
             self.sender.due(self._clock.monotonic(), self._clock.utc())
             self.work()
 
     def _post(self, send: Send) -> None:
         try:
-            if not is_reliable(send.key.destination):
-                # A reliable session reports itself when a message is sent.
+            if not send.key.transport.rules.numbers_in_session:
+                # Such a session reports itself when a message is sent.
                 self._note_sending(send)
             self.same_queues.leaves(send.key)
-            self.connections.post(send)
+            self.transports.of(send.key).post(send)
         except LocalProtocolError as error:
             log.exception("sender.cannot_be_written send=%r", send)
             self.sender.failed(send, self._clock.monotonic(), left=False)
@@ -304,13 +270,11 @@ class Dispatcher:
         """
         self.errors[key] = why
         self.sender.pause(*key)
-        self.connections.close(key)
+        self.transports.of(key).close(key)
 
     def _load(self, load: Load) -> None:
-        if self.connections.is_reached(load.key):
+        if self.transports.of(load.key).may_load(load):
             self._read(load)
-        else:
-            self.connections.reach(load)
 
     def _read(self, load: Load) -> None:
         queue = self.sender.get(*load.key)
@@ -348,7 +312,7 @@ class Dispatcher:
         sent = self.sendings.of(changes)
         # Take these changes after those of the engine: messages that the session rows no longer
         # name are finished by the engine's changes.
-        sessions = self.connections.sessions.take_changes()
+        sessions = self.transports.take_changes()
         future = self._store.run(
             partial(self._outbox.write, changes, at, batches=batches, sent=sent, sessions=sessions)
         )
@@ -422,12 +386,12 @@ class Dispatcher:
             len(self.sender) - DESTINATIONS_MAX + min(new, DESTINATIONS_MAX - len(self.sender.room))
         )
         if missing > 0:
-            in_use = self.connections.is_in_use
+            transport_of = self.transports.of
             count = max(missing, FORGOTTEN_AT_ONCE)
             for key in self.sender.forget_idle(
-                count, lambda key: key not in wanted and not in_use(key)
+                count, lambda key: key not in wanted and transport_of(key).status(key) is None
             ):
-                self.connections.forget(key)
+                transport_of(key).forget(key)
                 self.errors.pop(key, None)
 
     def _written(
@@ -443,7 +407,7 @@ class Dispatcher:
             self.sendings.forget(changes)
             for outcome in self.sender.committed(changes, proof):
                 self._tell(outcome)
-            self.connections.sessions.stored(sessions)
+            self.transports.stored(sessions)
         except Exception as error:
             log.exception("sender.write_failed")
             self._store.die("a write could not end", error)
@@ -581,8 +545,8 @@ class Dispatcher:
         self.work()
         if again:
             self.receipts_came()
-        if self._note_timer is None and not self._stopping:
-            self._note_timer = self._loop.call_later(RECEIPTS_NOTED_SECONDS, self._on_note)
+        if not self._stopping:
+            self._note_alarm.within(RECEIPTS_NOTED_SECONDS)
 
     def _receipt(self, message: Message, now: float, at: int) -> None:
         """Pass one receipt to the engine, and log a receipt that the engine rejects.
@@ -619,15 +583,10 @@ class Dispatcher:
             )
 
     def _retry_reading(self) -> None:
-        if self._retry_timer is None and not self._stopping:
-            self._retry_timer = self._loop.call_later(RECEIPTS_RETRY_SECONDS, self._on_retry)
-
-    def _on_retry(self) -> None:
-        self._retry_timer = None
-        self.receipts_came()
+        if not self._stopping:
+            self._retry_alarm.within(RECEIPTS_RETRY_SECONDS)
 
     def _on_note(self) -> None:
-        self._note_timer = None
         self._loop.create_task(self.note_receipts())
 
     async def note_receipts(self) -> None:
@@ -739,16 +698,12 @@ class Dispatcher:
         Answers to messages in flight are awaited for at most DRAIN_SECONDS.
         """
         self._stopping = True
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._retry_timer is not None:
-            self._retry_timer.cancel()
-        if self._note_timer is not None:
-            self._note_timer.cancel()
+        for alarm in (self._alarm, self._retry_alarm, self._note_alarm):
+            alarm.stop()
         end = self._loop.time() + DRAIN_SECONDS
         while any(queue.in_flight for queue in self.sender) and self._loop.time() < end:
             await asyncio.sleep(0.01)
-        await self.connections.stop()
+        await self.transports.stop()
         self.sender.stop()
         await self.written()
         await self.note_receipts()

@@ -11,7 +11,6 @@ import logging
 from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError
-from srmp_spark.names import is_reliable
 from srmp_spark.queue_manager.sender.crossing import Operate, Operated
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.srmp.sending.outgoing_effects import Kind, QueueKey
@@ -86,7 +85,8 @@ async def operate(dispatcher: Dispatcher, clock: Clock, command: Operate) -> Ope
                 409, "another-stream", f"the live stream to {destination} is {live}, not {wanted}"
             )
         keys = keys[:1]
-    if action == "reset" and keys[0].kind != "stream" and not is_reliable(keys[0].destination):
+    has_session = keys[0].transport.rules.numbers_in_session
+    if action == "reset" and keys[0].kind != "stream" and not has_session:
         raise ApiError(
             409,
             "no-stream",
@@ -99,17 +99,17 @@ async def operate(dispatcher: Dispatcher, clock: Clock, command: Operate) -> Ope
     if action == "drop":
         for key in keys:
             if dispatcher.sender.forget(*key):
-                dispatcher.connections.forget(key)
+                dispatcher.transports.of(key).forget(key)
                 dispatcher.errors.pop(key, None)
         await dispatcher.written()
     return Operated(keys[0].destination, action)
 
 
 def _apply(dispatcher: Dispatcher, clock: Clock, action: str, key: QueueKey) -> None:
-    sender = dispatcher.sender
+    sender, transport = dispatcher.sender, dispatcher.transports.of(key)
     if action == "pause":
         sender.pause(*key)
-        dispatcher.connections.close(key)
+        transport.close(key)
     elif action == "resume":
         sender.resume(*key)
     elif action == "resend":
@@ -118,16 +118,16 @@ def _apply(dispatcher: Dispatcher, clock: Clock, action: str, key: QueueKey) -> 
             # The queue was held after a restore, or paused. Now it is to send.
             sender.resume(*key)
         sender.retry(*key)
-        dispatcher.connections.sessions.hurry(key)
+        transport.hurry(key)
     elif action == "reset":
         if key.kind == "stream":
             sender.reset(key.destination)
         else:
-            dispatcher.connections.sessions.reset(key)
+            transport.reset(key)
     elif action == "drop":
-        dispatcher.connections.close(key)
+        transport.close(key)
         # The sequence would wait for the missing numbers.
-        dispatcher.connections.sessions.give_up(key)
+        transport.give_up(key)
         sender.drop(*key, clock.utc())
     else:
         raise ApiError(400, "usage", f"unknown action {action!r}", f"known: {', '.join(ACTIONS)}")

@@ -40,6 +40,7 @@ from srmp_spark.queue_manager.sender.forwarder import Forwarder, ForwardLog
 from srmp_spark.queue_manager.sender.receipts import ReceiptLog, read_mark, read_to
 from srmp_spark.queue_manager.sender.reporting.sendings import tell_live
 from srmp_spark.queue_manager.sender.reporting.snapshot import told
+from srmp_spark.queue_manager.sender.sending_transports import TransportSettings
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.queue_manager.trust.tls import ClientTls
 from srmp_spark.srmp.sending.outgoing_states import SenderSettings
@@ -172,11 +173,13 @@ async def run(control: socket.socket, settings: SenderProcessSettings) -> None:
         receipts_url=settings.receipts_url,
         receipts_read_to=read_to(outbox.database),
         reserve=lambda count: commands.reserve(count),
-        endpoint_of=settings.redirect_out.endpoint_of,
-        tls=ClientTls(*(None if name is None else Path(name) for name in settings.tls)),
-        multicast=settings.multicast,
-        sessions=outbox.sessions(),
-        poll_interval=settings.wsrm_poll_interval,
+        settings=TransportSettings(
+            endpoint_of=settings.redirect_out.endpoint_of,
+            tls=ClientTls(*(None if name is None else Path(name) for name in settings.tls)),
+            multicast=settings.multicast,
+            sessions=outbox.sessions(),
+            poll_interval=settings.wsrm_poll_interval,
+        ),
     )
     commands = Commands(control, outbox, store, dispatcher, clock)
     forwarder = _forwarder(outbox, dispatcher, settings, commands.forwarded, clock.utc())

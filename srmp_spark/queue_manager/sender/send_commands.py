@@ -19,7 +19,7 @@ import numpy as np
 
 from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.errors import ApiError
-from srmp_spark.names import format_names, is_multicast, is_reliable, message_id
+from srmp_spark.names import format_names, message_id
 from srmp_spark.queue_manager.sender.crossing import (
     FindStates,
     KnownMessageState,
@@ -200,13 +200,10 @@ class SendCommands:
         return answers
 
     def _keys(self, row: _Row) -> list[QueueKey]:
-        kind: Kind = (
-            "stream" if row.get("delivery", "transactional") == "transactional" else "plain"
-        )
-        names = [canonical_outgoing(name) for name in format_names(row["destination"])]
+        transactional = row.get("delivery", "transactional") == "transactional"
         return [
-            QueueKey(name, "plain" if is_multicast(name) or is_reliable(name) else kind)
-            for name in names
+            QueueKey.for_messages(canonical_outgoing(name), transactional=transactional)
+            for name in format_names(row["destination"])
         ]
 
     async def _known(self, rows: list[tuple[int, _Row]]) -> list[tuple[int, KnownMessageState]]:

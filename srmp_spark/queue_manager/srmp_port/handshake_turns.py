@@ -19,6 +19,7 @@ import socket
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.srmp_port.port_limits import payer_of
 
 HANDSHAKES_AT_ONCE = 8
@@ -57,7 +58,7 @@ class HandshakeTurns:
         self._waiting: OrderedDict[str | None, deque[asyncio.Future[None]]] = OrderedDict()
         """The waiting handshakes by address. The address whose turn is next comes first."""
         self._evicted: set[asyncio.Task[None]] = set()
-        self._look: asyncio.TimerHandle | None = None
+        self._look = Alarm(self._loop, self._look_for_slow)
 
     def __repr__(self) -> str:
         waiting = sum(map(len, self._waiting.values()))
@@ -167,18 +168,17 @@ class HandshakeTurns:
             if not future.done():
                 self._free -= 1
                 future.set_result(None)
-        if self._waiting and self._look is None:
-            self._look = self._loop.call_later(LOOK_SECONDS, self._look_for_slow)
+        if self._waiting:
+            self._look.within(LOOK_SECONDS)
 
     def _look_for_slow(self) -> None:
-        self._look = None
         now = self._loop.time()
         for task, since in self._under_way.items():
             if now - since > PATIENCE_SECONDS and task not in self._evicted:
                 self._evicted.add(task)
                 task.cancel()
         if self._waiting:
-            self._look = self._loop.call_later(LOOK_SECONDS, self._look_for_slow)
+            self._look.within(LOOK_SECONDS)
 
 
 def _first_record(found: bytes) -> int:

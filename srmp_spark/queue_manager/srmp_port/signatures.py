@@ -10,16 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+from srmp_spark.log_once import OncePerKey
 from srmp_spark.message import Message
 from srmp_spark.queue_manager.metrics import Metrics
 from srmp_spark.srmp.codec.mime import Parts
 from srmp_spark.srmp.signing.signature import Verdict, Verifier, judge
-
-TOLD_MAX = 1_000
-"""Most pairs of sender and verdict that are remembered as logged.
-
-At the limit, all are forgotten, and a pair may be logged again.
-"""
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +26,7 @@ class Signatures:
         """Prepare to trust ``keys``, which are grouped by SourceQmGuid in lower case."""
         self._keys = keys
         self._metrics = metrics
-        self._told: set[tuple[str | None, Verdict]] = set()
+        self._told: OncePerKey[tuple[str | None, Verdict]] = OncePerKey(starts_over=True)
 
     def __repr__(self) -> str:
         return f"<Signatures signers={len(self._keys)}>"
@@ -52,14 +47,10 @@ class Signatures:
     def _tell(self, message: Message, verdict: Verdict) -> None:
         """Log the verdict once for each sender, so that no client can fill the log.
 
-        After TOLD_MAX pairs of sender and verdict it may be logged again.
+        After KEYS_MAX pairs of sender and verdict it may be logged again.
         """
-        key = message.source_qm, verdict
-        if key in self._told:
+        if not self._told.is_new((message.source_qm, verdict)):
             return
-        if len(self._told) >= TOLD_MAX:
-            self._told.clear()
-        self._told.add(key)
         level = logging.WARNING if verdict.status == "invalid" else logging.INFO
         log.log(
             level,

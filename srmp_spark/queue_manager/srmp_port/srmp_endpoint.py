@@ -29,6 +29,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, cast
 
 from srmp_spark.errors import ProcessMustEndError, RemoteProtocolError
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.srmp_port import http_limits as limits
 from srmp_spark.queue_manager.srmp_port.chunked import ChunkedBody
 from srmp_spark.queue_manager.srmp_port.faults import Faults
@@ -611,7 +612,8 @@ class SrmpEndpoint:
         self.draining = False
         self._utc_seconds = utc_seconds
         self.replies = Replies(utc_seconds())
-        self._sweep_timer = self.loop.call_later(limits.SWEEP_SECONDS, self._sweep)
+        self._sweeper = Alarm(self.loop, self._sweep)
+        self._sweeper.within(limits.SWEEP_SECONDS)
         self._empty = asyncio.Event()
 
     def connection(self) -> SrmpConnection:
@@ -770,7 +772,7 @@ class SrmpEndpoint:
         self.replies.refresh(self._utc_seconds())
         for connection in tuple(self.connections):
             connection.sweep(self.now)
-        self._sweep_timer = self.loop.call_later(limits.SWEEP_SECONDS, self._sweep)
+        self._sweeper.within(limits.SWEEP_SECONDS)
 
     async def drain(self, seconds: float = limits.DRAIN_SECONDS) -> None:
         """Answer the received requests, close all connections, and wait at most ``seconds`` for it.
@@ -787,4 +789,4 @@ class SrmpEndpoint:
             except asyncio.TimeoutError:
                 for connection in tuple(self.connections):
                     connection.abort()
-        self._sweep_timer.cancel()
+        self._sweeper.stop()

@@ -22,6 +22,7 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.srmp_port.handshake_turns import HandshakeTurns
 from srmp_spark.queue_manager.srmp_port.srmp_endpoint import SrmpConnection, SrmpEndpoint, State
@@ -150,7 +151,7 @@ class TlsPort:
         self._loop = endpoint.loop
         self._handshakes: set[asyncio.Task[None]] = set()
         self._turns = HandshakeTurns()
-        self._again: asyncio.TimerHandle | None = None
+        self._again = Alarm(self._loop, self._resume)
         self._logged_at = float("-inf")
 
     def __repr__(self) -> str:
@@ -165,8 +166,7 @@ class TlsPort:
 
         The endpoint drains the connections.
         """
-        if self._again is not None:
-            self._again.cancel()
+        self._again.stop()
         self._loop.remove_reader(self._socket)
         await end(tuple(self._handshakes))
 
@@ -214,10 +214,9 @@ class TlsPort:
         A socket that is always readable would keep the loop busy.
         """
         self._loop.remove_reader(self._socket)
-        self._again = self._loop.call_later(NO_DESCRIPTOR_SECONDS, self._resume)
+        self._again.within(NO_DESCRIPTOR_SECONDS)
 
     def _resume(self) -> None:
-        self._again = None
         self._loop.add_reader(self._socket, self._accept)
 
     async def _shake_hands(self, accepted: socket.socket, peer: str) -> None:

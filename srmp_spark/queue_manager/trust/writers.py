@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.log_once import OncePerKey
 from srmp_spark.names import FORWARD_QUEUE, queue_matches
 from srmp_spark.queue_manager.posting.url_policy import address_of
 from srmp_spark.queue_manager.trust.queue_patterns import parse_pattern
@@ -42,8 +43,6 @@ WRITERS_MAX = 10_000
 """Most entries; more is a configuration error. A queue manager may have as many queues."""
 QUEUES_KNOWN_MAX = 10_000
 """Most queues whose entries are cached. At the limit all are forgotten."""
-TOLD_MAX = 1_000
-"""Most refused senders that are logged, once each. Further ones are not logged."""
 
 _KEYS = ("queue", "certificate", "address", "token")
 _ADDRESS = "address is an address or a network like 192.0.2.0/24"
@@ -91,7 +90,7 @@ class Writers:
         self._writers = tuple(writers)
         self._tokens = tokens
         self._of: dict[str, tuple[Writer, ...]] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._told: OncePerKey[tuple[str, str]] = OncePerKey()
 
     def __repr__(self) -> str:
         return f"<Writers {len(self._writers)}>"
@@ -145,14 +144,13 @@ class Writers:
         """Log a refused sender, once for each queue, with an entry that would let it in.
 
         A sender is its certificate's name or, without a certificate, its host. ``token`` is the
-        name of the API token that it gave, or "none". At most TOLD_MAX pairs of queue and sender
+        name of the API token that it gave, or "none". At most KEYS_MAX pairs of queue and sender
         are logged.
         """
         host = caller.peer.rpartition(":")[0].strip("[]")
         who = caller.sender_name or host
-        if (queue, who) in self._told or len(self._told) >= TOLD_MAX:
+        if not self._told.is_new((queue, who)):
             return
-        self._told.add((queue, who))
         key = "certificate" if caller.sender_name is not None else "address"
         log.warning(
             "writer.refused queue=%s peer=%s sender_name=%r token=%s "

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from srmp_spark.errors import ConfigurationError, RemoteProtocolError
+from srmp_spark.log_once import OncePerKey
 from srmp_spark.queue_manager.gateway.process import Gateway, Served, run_gateway
 from srmp_spark.queue_manager.srmp_port.http_limits import PortBudget
 from srmp_spark.queue_manager.srmp_port.request_head import (
@@ -67,11 +68,6 @@ CONNECTIONS_MAX = 2_000
 """Most connections at one time; a client has one or two.
 
 Further connections are answered 503 and closed.
-"""
-TOLD_MAX = 1_000
-"""Most pairs of queue and reason that are logged, each once.
-
-Further refusals are not logged, to bound memory and log.
 """
 
 SECTION = "WS-ReliableMessaging"
@@ -140,7 +136,7 @@ class Front:
         """Requests that wait for :class:`Admitted`, by number."""
         self._waiting: dict[int, _SoapAnswers] = {}
         """Connections that wait for an answer, by the number of the request."""
-        self._told: set[tuple[str, str]] = set()
+        self._refusals: OncePerKey[tuple[str, str]] = OncePerKey()
         self.endpoint: SrmpEndpoint | None = None
         """The endpoint of the port.
 
@@ -211,10 +207,9 @@ class Front:
     def _tell(self, queue: str, peer: str, why: str) -> None:
         """Log why a request was refused, once for each queue and reason.
 
-        At most TOLD_MAX pairs are logged. A client seldom shows its user the reason.
+        At most KEYS_MAX pairs are logged. A client seldom shows its user the reason.
         """
-        if (queue, why) not in self._told and len(self._told) < TOLD_MAX:
-            self._told.add((queue, why))
+        if self._refusals.is_new((queue, why)):
             log.warning('wsrm.refused queue=%s peer=%s because="%s"', queue, peer, why)
 
     # --- from the main process --------------------------------------------------------------------

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ProcessMustEndError
+from srmp_spark.log_once import OncePerKey
 from srmp_spark.message import Arrival
 from srmp_spark.queue_manager.srmp_port.acceptor import GATE_SECTION, Acceptor
 from srmp_spark.queue_manager.srmp_port.http_limits import RETRY_AFTER_SECONDS
@@ -45,11 +46,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SECTION = "WS-ReliableMessaging"
-TOLD_MAX = 1_000
-"""Most pairs of queue and reason that are logged, each once.
-
-Further refusals are not logged, to bound memory and log.
-"""
 
 
 class Request:
@@ -115,7 +111,7 @@ class ReliableInbox:
         self._sender = sender
         self._metrics = metrics
         self._clock = clock
-        self._told: set[tuple[str, str]] = set()
+        self._refusals: OncePerKey[tuple[str, str]] = OncePerKey()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def admits(self, asked: Asked | Arrived, request: Request) -> bool:
@@ -241,10 +237,9 @@ class ReliableInbox:
     def _tell(self, queue: str, peer: str, why: str) -> None:
         """Log why a request was refused, once for each queue and reason.
 
-        At most TOLD_MAX pairs are logged. A client seldom shows its user the reason.
+        At most KEYS_MAX pairs are logged. A client seldom shows its user the reason.
         """
-        if (queue, why) not in self._told and len(self._told) < TOLD_MAX:
-            self._told.add((queue, why))
+        if self._refusals.is_new((queue, why)):
             log.warning('wsrm.refused queue=%s peer=%s because="%s"', queue, peer, why)
 
 

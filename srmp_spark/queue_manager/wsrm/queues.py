@@ -33,8 +33,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from srmp_spark.errors import ProcessMustEndError
+from srmp_spark.log_once import OncePerKey
 from srmp_spark.message import Arrival, Message
 from srmp_spark.names import OWN_QUEUES, quote_queue_name
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.api.port_side.times import rfc3339
 from srmp_spark.rows.group import Record
 from srmp_spark.rows.reliable import message_of_soap
@@ -86,9 +88,6 @@ SEQUENCES_SHOWN_MAX = 1_000
 """Most sequences that ``status`` shows.
 
 The Delta table ``wsrm_sequences`` contains all sequences.
-"""
-TOLD_MAX = 1_000
-"""Most pairs of queue and kind of fault that are logged, each once. Further pairs are not logged.
 """
 _ANY, _ANY_ARRIVAL = Message("", durable=True), Arrival(0, "wsrm", "")
 """An empty message and arrival, to ask whether a queue accepts any new message."""
@@ -178,10 +177,10 @@ class ReliableQueues:
         self._collecting: object = None
         self._late: dict[str, list[tuple[Later, Origin, Answer]]] = {}
         """For each queue the answers that wait for room in it, in the order of their time."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
+        self._alarm = Alarm(self._loop, self._due, manager.clock.monotonic)
         self._closed = False
-        self._told: set[tuple[str, str]] = set()
+        self._faults: OncePerKey[tuple[str, str]] = OncePerKey()
+        """Kinds of faults and of internal errors that were logged, by queue."""
         manager.journal.savers.append(self._save)
         now, utc, proof = manager.clock.monotonic(), manager.clock.utc(), manager.journal.proof()
         for each in stored:
@@ -349,8 +348,7 @@ class ReliableQueues:
             f"{message.rm.name if message.rm else None} "
             f"{type(message.content).__name__} {message.sequence is not None}"
         )
-        if (queue, shape) not in self._told and len(self._told) < TOLD_MAX:
-            self._told.add((queue, shape))
+        if self._faults.is_new((queue, shape)):
             log.exception(
                 "wsrm.failed queue=%s shape=%s: the message was answered 503, and its "
                 "sequence accepts nothing until the next start",
@@ -363,13 +361,12 @@ class ReliableQueues:
     def _tell_fault(self, queue: str, origin: Origin, fault: Fault) -> None:
         """Count a fault in the metrics, and log it once for each queue and kind of fault.
 
-        At most TOLD_MAX pairs are logged. A client seldom shows its user the fault that it
+        At most KEYS_MAX pairs are logged. A client seldom shows its user the fault that it
         received.
         """
         name = fault.subcode.rpartition("}")[2] or "Fault"
         self._manager.metrics.refuse(400, f"wsrm-{name}")
-        if (queue, name) not in self._told and len(self._told) < TOLD_MAX:
-            self._told.add((queue, name))
+        if self._faults.is_new((queue, name)):
             log.warning(
                 'wsrm.fault queue=%s peer=%s fault=%s reason="%s"',
                 queue,
@@ -580,20 +577,10 @@ class ReliableQueues:
             when for each in self._destinations.values() if (when := each.next_timer()) is not None
         ]
         times += [late[0][0].until for late in self._late.values() if late]
-        if not times or self._closed:
-            return
-        when = min(times)
-        if self._timer is not None:
-            if self._timer_at <= when:
-                return
-            self._timer.cancel()
-        self._timer_at = when
-        self._timer = self._loop.call_later(
-            max(0.0, when - self._manager.clock.monotonic()), self._due
-        )
+        if times and not self._closed:
+            self._alarm.by(min(times))
 
     def _due(self) -> None:
-        self._timer = None
         now, utc = self._manager.clock.monotonic(), self._manager.clock.utc()
         for destination in self._destinations.values():
             self._say(destination.poll(now, utc))
@@ -606,5 +593,4 @@ class ReliableQueues:
     def close(self) -> None:
         """Stop the timer for good. Answers that wait are not given."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.stop()

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from srmp_spark.client.api import RETRY_SECONDS, QueueManagerClient
 from srmp_spark.errors import ApiError, ConfigurationError, DataLossError
 from srmp_spark.interface import PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
+from srmp_spark.log_once import OncePerKey
 from srmp_spark.names import OWN_QUEUES, base_of_journal, base_of_subqueue, is_glob, queue_matches
 from srmp_spark.spark.reading.offsets import LogKey, Position
 from srmp_spark.spark.reading.parallel import gather
@@ -120,7 +121,7 @@ class Logs:
         self._found_at = float("-inf")
         self._present: set[str] = set()
         """Names of all queues, including those that the options do not name."""
-        self._told: set[str] = set()
+        self._told: OncePerKey[str] = OncePerKey(TOLD_MAX, starts_over=True)
         """Warnings that were logged and need not be repeated: globs without a queue, lost rows."""
 
     def client(self, key: LogKey) -> QueueManagerClient:
@@ -254,10 +255,11 @@ class Logs:
             if pattern in present or pattern in known:
                 continue
             if is_glob(pattern):
-                if pattern not in self._told and not any(
-                    queue_matches(queue, [pattern]) for queue in present
+                if (
+                    pattern not in self._told
+                    and not any(queue_matches(queue, [pattern]) for queue in present)
+                    and self._told.is_new(pattern)
                 ):
-                    self._told.add(pattern)
                     listed = ", ".join(sorted(present)) or "none"
                     _log.warning(
                         "queues.none no queue matches %r yet, so nothing is read; there are: %s",
@@ -398,8 +400,5 @@ class Logs:
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{text}. With failOnDataLoss=false the query {instead}.")
         # An idle query finds the same loss several times a second.
-        if text not in self._told:
-            if len(self._told) >= TOLD_MAX:
-                self._told.clear()
-            self._told.add(text)
+        if self._told.is_new(text):
             _log.warning("data.lost %s; failOnDataLoss=false: the query %s", text, instead)

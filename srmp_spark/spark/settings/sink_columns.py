@@ -21,11 +21,11 @@ from typing import NamedTuple
 from pyspark.sql.types import DataType, DecimalType, StructField, StructType
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import reliable_url
 from srmp_spark.rows.body_text import VT_BSTR
 from srmp_spark.rows.columns import NAMES, NOT_FOR_A_SINK, comment_of
 from srmp_spark.spark.settings.misspelt_columns import misspelt
 from srmp_spark.spark.settings.sink_options import SinkOptions
+from srmp_spark.transports import transport_of
 
 ORDER_BY_METADATA = b"srmp.order_by"
 """Key in the schema metadata of a stage: a JSON list of the columns that order the batch."""
@@ -222,7 +222,7 @@ def _check_no_slip(options: SinkOptions, fields: dict[str, tuple[int, StructFiel
     if named is not None and "destination" in missing:
         # The option replaces the column.
         missing.remove("destination")
-    if named is None or reliable_url(named) is not None:
+    if named is None or transport_of(named).rules.speaks_soap:
         given = dict(options.reliable)
         missing += [
             spec.name
@@ -260,7 +260,7 @@ def _reliable(options: SinkOptions, fields: dict[str, tuple[int, StructField]]) 
     ``destination`` is a service and there is no ``soap_action``.
     """
     named = options.destination
-    if named is not None and reliable_url(named) is None:
+    if named is not None and not transport_of(named).rules.speaks_soap:
         return []
     found = []
     given = dict(options.reliable)

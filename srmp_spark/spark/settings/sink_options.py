@@ -16,10 +16,11 @@ from typing import Literal, NamedTuple, get_args
 from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.interface import RELIABLE_VERSIONS
-from srmp_spark.names import dead_letter_queue_name, format_names, reliable_url
+from srmp_spark.names import dead_letter_queue_name, format_names
 from srmp_spark.spark.settings.local_destinations import instead_of
 from srmp_spark.spark.settings.option_values import OptionSpec, api_url, boolean, choice, token
 from srmp_spark.spark.settings.options import SERVE_OPTIONS, SOURCE_OPTIONS
+from srmp_spark.transports import transport_of
 
 BodyFormatName = Literal["raw", "activex", "xml"]
 OnKeyConflictName = Literal["fail", "ignore", "dead-letter"]
@@ -351,7 +352,7 @@ def _reliable(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         if name in values
     )
     destination = values.get("destination")
-    if found and destination is not None and reliable_url(destination) is None:
+    if found and destination is not None and not transport_of(destination).rules.speaks_soap:
         raise ConfigurationError(
             f"option {found[0][0]} has no effect: destination {destination[:200]!r} is no "
             "service of WS-ReliableMessaging; "

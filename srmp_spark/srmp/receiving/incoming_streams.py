@@ -34,7 +34,6 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, auto
 
-from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.srmp.receiving.stream_effects import (
     AcceptedGap,
@@ -44,6 +43,7 @@ from srmp_spark.srmp.receiving.stream_effects import (
 )
 from srmp_spark.srmp.receiving.stream_name import StreamName
 from srmp_spark.srmp.receiving.stream_room import StreamRoom
+from srmp_spark.transitions import next_state
 
 STREAM_RECEIPT_COALESCING_S = 0.5
 """Time of the coalescing timer in seconds: "The timer MUST expire after 500 milliseconds"
@@ -476,10 +476,7 @@ class IncomingStream:
         self.deadline = at
 
     def _move(self, event: ReceiptEvent) -> None:
-        state = TRANSITIONS.get((self.receipt, event))
-        if state is None:
-            raise LocalProtocolError(f"{event.name} cannot happen in {self!r}")
-        self.receipt = state
+        self.receipt = next_state(TRANSITIONS, self.receipt, event, self)
 
     @property
     def id(self) -> StreamId:

@@ -153,8 +153,6 @@ class Receiver:
         *,
         multicast: str | None = None,
         paused: bool = False,
-        bytes_waiting: int = 0,
-        count: int = 0,
         declared: bool = True,
     ) -> QueueState:
         """Add a queue. ``end`` is the sequence of its last stored row.
@@ -169,13 +167,10 @@ class Receiver:
             end=end,
             multicast=multicast,
             paused=paused,
-            bytes_waiting=bytes_waiting,
-            count=count,
             declared=declared,
             machine=self.machine,
         )
         self._destinations.add(queue)
-        self.machine.bytes += bytes_waiting
         return queue
 
     def declare_queue(self, name: str) -> None:

@@ -14,11 +14,13 @@ crash could undo.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import Message, StreamId
 from srmp_spark.srmp.receiving.effects import Committed
+from srmp_spark.transports import Transport, transport_of
 
 Kind = Literal["stream", "plain"]
 """Stream messages (``transactional``), or regular and durable messages (``express``,
@@ -58,24 +60,36 @@ this receipt never arrived. ``no-room``: too many other destinations hold messag
 """
 
 
-MessageState = Literal[
-    "queued", "awaiting_stream_receipt", "awaiting_final_stream_receipt", "in_doubt"
-]
-"""The state of a message that is not finished (INTERFACE.md section 4, ``outgoing_queue``).
-
-``in_doubt``: the message was sent, it is unknown whether it arrived, and it is sent again.
-"""
-
-
-class QueueKey(NamedTuple):
-    """The key of an outgoing queue: its destination and its kind."""
-
+class _Key(NamedTuple):
     destination: str
     """Destination in canonical form (:mod:`srmp_spark.canonical_url`).
 
     Two forms would be two streams, and the peer would drop one of them.
     """
     kind: Kind
+
+
+class QueueKey(_Key):
+    """The key of an outgoing queue: its destination and its kind, and with them its transport.
+
+    As a tuple, and on disk, a key is the pair of destination and kind. The transport is kept in the
+    dictionary of the instance.
+    """
+
+    @cached_property
+    def transport(self) -> Transport:
+        """Return the transport of the destination, which is found once for each key."""
+        return transport_of(self.destination)
+
+    @classmethod
+    def for_messages(cls, destination: str, *, transactional: bool) -> QueueKey:
+        """Return the key for messages to a canonical destination.
+
+        Transactional messages are plain ones if their transport has no streams.
+        """
+        plain = cls(destination, "plain")
+        is_stream = transactional and plain.transport.rules.has_streams
+        return cls(destination, "stream") if is_stream else plain
 
 
 class StoredMessage(NamedTuple):

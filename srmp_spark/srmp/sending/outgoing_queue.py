@@ -39,7 +39,6 @@ from srmp_spark.srmp.sending.outgoing_effects import (
     DeadLetter,
     DeadReason,
     Load,
-    MessageState,
     OutgoingQueueRow,
     QueueKey,
     Send,
@@ -56,6 +55,7 @@ from srmp_spark.srmp.sending.outgoing_states import (
     QueueState,
     SenderSettings,
 )
+from srmp_spark.transitions import next_state
 
 READ_AHEAD = 256
 """Most messages that one load reads. One query costs about as much as sending ten messages."""
@@ -283,11 +283,6 @@ class OutgoingQueue(ABC):
     def may_be_held(self, serial: int) -> bool:
         """Return whether the peer may have the message ``serial``."""
         return serial <= self.held_to or serial in self.doubtful
-
-    def message_state(self, serial: int) -> MessageState:
-        """Return the state of a message that is still in the outbox."""
-        under_way = any(send.serial == serial for send in self.in_flight.values())
-        return "in_doubt" if under_way or self.may_be_held(serial) else "queued"
 
     def _expire(self, at: int) -> bool:
         """Make dead letters of the expired messages in the buffer; return whether there was any.
@@ -652,10 +647,7 @@ class OutgoingQueue(ABC):
 
         Raises :class:`LocalProtocolError` if the event cannot happen in this state.
         """
-        state = TRANSITIONS.get((self.state, event))
-        if state is None:
-            raise LocalProtocolError(f"{event.name} cannot happen in {self!r}")
-        self.state = state
+        self.state = next_state(TRANSITIONS, self.state, event, self)
 
     @property
     def idle(self) -> bool:

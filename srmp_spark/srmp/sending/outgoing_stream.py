@@ -37,7 +37,6 @@ from srmp_spark.srmp.sending.outgoing_effects import (
     DeadReason,
     EarlierStream,
     Load,
-    MessageState,
     OutgoingQueueRow,
     ReceiptVerdict,
     Send,
@@ -168,17 +167,6 @@ class OutgoingStream(OutgoingQueue):
         The specification calls this number EodNoReadCount.
         """
         return sum(last - first + 1 for first, last in self.finals.inside(1, self.acknowledged_to))
-
-    def message_state(self, serial: int) -> MessageState:
-        """Return the state of a message that is still in the outbox.
-
-        After a restart a message in doubt counts as awaiting a stream receipt.
-        """
-        if serial <= self.acknowledged_to:
-            return "awaiting_final_stream_receipt"
-        return (
-            "awaiting_stream_receipt" if serial <= self.held_to else super().message_state(serial)
-        )
 
     # --- identity ---------------------------------------------------------------------------------
 

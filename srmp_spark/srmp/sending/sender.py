@@ -36,7 +36,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from srmp_spark.errors import ConfigurationError, LocalProtocolError
 from srmp_spark.message import Message
-from srmp_spark.names import is_reliable
 from srmp_spark.srmp.codec.message_types import ABOUT_STREAMS, message_type
 from srmp_spark.srmp.receiving.effects import Committed
 from srmp_spark.srmp.sending.outgoing_effects import (
@@ -153,7 +152,7 @@ class Sender:
             queue = self.stream_class(
                 row, self.identity, self.settings, self._ledger, SerialRuns(finals)
             )
-        elif is_reliable(row.destination):
+        elif QueueKey(row.destination, row.kind).transport.rules.numbers_in_session:
             queue = OutgoingReliable(row, self.identity, self.settings, self._ledger)
         else:
             queue = self.regular_class(row, self.identity, self.settings, self._ledger)

@@ -17,7 +17,6 @@ import sqlite3
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from srmp_spark.errors import StoreError
 from srmp_spark.sequences.ranges import SEQUENCE_BITS, SEQUENCE_MAX
 from srmp_spark.store.database import sqlite_file
 from srmp_spark.store.database.sqlite_file import Database
@@ -236,11 +235,3 @@ def readable(path: Path) -> AbstractContextManager[None]:
     See :func:`srmp_spark.store.database.sqlite_file.readable`.
     """
     return sqlite_file.readable(path, RESTORE_HINT)
-
-
-def store_error(path: Path, error: sqlite3.Error) -> StoreError:
-    """Return the error of srmp-spark for an SQLite error of the inbox database.
-
-    See :func:`srmp_spark.store.database.sqlite_file.store_error`.
-    """
-    return sqlite_file.store_error(path, error, RESTORE_HINT)

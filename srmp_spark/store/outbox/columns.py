@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 
 from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import dead_letter_queue_name, is_multicast, is_reliable
+from srmp_spark.names import dead_letter_queue_name
 from srmp_spark.store.outbox.address_lists import has_lists, names_of
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
 from srmp_spark.store.outbox.limits import RECORD_BATCH_BYTES_MAX
+from srmp_spark.transports import Transport, transport_of
 
 ORDER_BY = b"srmp.order_by"
 """Key in the schema metadata: a JSON list of the columns by which the batch is ordered."""
@@ -280,13 +281,14 @@ def _value_lengths(values: pa.Array) -> np.ndarray:
 
 
 class Addresses:
-    """Translates destinations, as the rows spell them, to the canonical names of queues.
+    """Translates destinations, as the rows spell them, to canonical names and transports.
 
     Each spelling is checked once, and the result is kept for the life of the object.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
+        self._transports: dict[str, Transport] = {}
         self._elements: dict[str, tuple[str, ...]] = {}
 
     def elements(self, destination: str) -> tuple[str, ...]:
@@ -307,24 +309,12 @@ class Addresses:
             if twice is not None:
                 hint = "each queue gets a message once: name it once"
                 raise BatchError(400, BAD_STAGE, f"destination names {twice} twice", hint)
-            if len(known) > 1 and any(is_multicast(each) for each in queues):
-                hint = (
-                    "send it in a row of its own: a multicast message is express and has no receipt"
-                )
-                raise BatchError(
-                    400,
-                    BAD_STAGE,
-                    "destination names a multicast address alongside other queues",
-                    hint,
-                )
-            if len(known) > 1 and any(is_reliable(each) for each in queues):
-                hint = "send it in a row of its own: a message to a service has no receipt"
-                raise BatchError(
-                    400,
-                    BAD_STAGE,
-                    "destination names a service, wsrm:URL, alongside other queues",
-                    hint,
-                )
+            for each in queues if len(queues) > 1 else ():
+                alone = transport_of(each).rules.alone
+                if alone is not None:
+                    what = f"destination names {alone.what} alongside other queues"
+                    hint = f"send it in a row of its own: {alone.because}"
+                    raise BatchError(400, BAD_STAGE, what, hint)
             self._elements[destination] = known
         return known
 
@@ -342,12 +332,17 @@ class Addresses:
         )
         return int(counts[encoded.indices.to_numpy(zero_copy_only=False)].sum())
 
-    def is_reliable(self, destination: str) -> bool:
-        """Return whether a destination is one service of WS-ReliableMessaging (``wsrm:URL``).
+    def transport(self, destination: str) -> Transport:
+        """Return the transport of a destination, which is HTTP if it names several queues.
 
         Raises :class:`BatchError` if the destination cannot be sent to.
         """
-        return len(self.elements(destination)) == 1 and is_reliable(self.canonical(destination))
+        known = self._transports.get(destination)
+        if known is None:
+            is_list = len(self.elements(destination)) > 1
+            known = Transport.HTTP if is_list else transport_of(self.canonical(destination))
+            self._transports[destination] = known
+        return known
 
     def canonical(self, destination: str) -> str:
         """Return the canonical name of the queue that ``destination``, one format name, names.

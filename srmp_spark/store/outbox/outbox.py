@@ -34,7 +34,6 @@ from pathlib import Path
 from typing import Any
 
 from srmp_spark.errors import LocalProtocolError, StoreDamagedError
-from srmp_spark.names import is_reliable
 from srmp_spark.private_files import FOLDER_MODE
 from srmp_spark.srmp.receiving.effects import Committed
 from srmp_spark.srmp.receiving.history_clock import HistoryClock
@@ -73,7 +72,7 @@ from srmp_spark.store.outbox.tables.damage import Damage
 from srmp_spark.store.outbox.tables.database import OutboxDatabase
 from srmp_spark.store.outbox.tables.incarnations import begin_incarnation
 from srmp_spark.store.outbox.tables.queue_rows import load_queues, save_queue
-from srmp_spark.store.outbox.tables.schema import FORMAT_RELIABLE, OUTBOX, raise_format
+from srmp_spark.store.outbox.tables.schema import OUTBOX, raise_format
 from srmp_spark.store.outbox.tables.sessions import (
     SessionRow,
     load_sessions,
@@ -221,8 +220,9 @@ class Outbox:
         sessions = load_sessions(self._connection)
 
         def row_of(row: OutgoingQueueRow) -> OutgoingQueueRow:
-            session = sessions.get(QueueKey(row.destination, row.kind))
-            if not is_reliable(row.destination) or (session is None and row.paused):
+            key = QueueKey(row.destination, row.kind)
+            session = sessions.get(key)
+            if not key.transport.rules.numbers_in_session or (session is None and row.paused):
                 return row
             return row._replace(
                 released_to=max(
@@ -386,8 +386,8 @@ class Outbox:
                     for row in changes.queues:
                         key = QueueKey(row.destination, row.kind)
                         known = self._queue_ids.get(key)
-                        if known is None and is_reliable(key.destination):
-                            raise_format(connection, FORMAT_RELIABLE)
+                        if known is None:
+                            raise_format(connection, key.transport.rules.outbox_format)
                         self._queue_ids[key] = save_queue(connection, row, known)
                 for numbered in batches:
                     numbered.preparation.write_last(connection, numbered, self._queue_ids)

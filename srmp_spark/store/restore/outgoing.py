@@ -23,7 +23,6 @@ import numpy as np
 import pyarrow as pa
 
 from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
-from srmp_spark.names import is_reliable
 from srmp_spark.srmp.forward.forwarding import restored
 from srmp_spark.srmp.sending.outgoing_effects import Kind, OutgoingQueueRow, QueueKey
 from srmp_spark.store.database.sqlite_file import connect_writer
@@ -36,7 +35,6 @@ from srmp_spark.store.outbox.tables.queue_rows import add_columns, save_queue
 from srmp_spark.store.outbox.tables.schema import (
     DATABASE_FILE,
     FORMAT_FORWARDED,
-    FORMAT_RELIABLE,
     OUTBOX,
     group_key,
     raise_format,
@@ -315,8 +313,7 @@ class _Writer:
         if sample["envelope"] is not None:
             # A version that does not know forwarded messages must not send them.
             raise_format(self._db, FORMAT_FORWARDED)
-        if is_reliable(key.destination):
-            raise_format(self._db, FORMAT_RELIABLE)
+        raise_format(self._db, key.transport.rules.outbox_format)
         for offset, group in _groups([row for _, _, row in rows]):
             self._data += 1
             batch_rows = stored_batch(group, key)

@@ -60,11 +60,6 @@ class StoredTable:
         return self._storage.uri
 
     @property
-    def exists(self) -> bool:
-        """Return whether the table was created."""
-        return self._table is not None
-
-    @property
     def version(self) -> int:
         """Return the number of the commit that is read; −1 if there is no table."""
         return -1 if self._table is None else int(self._table.version())

@@ -241,17 +241,6 @@ class Log:
         finally:
             self._connection.execute("COMMIT")
 
-    def position(self) -> int:
-        """Return the position of the database: the number of the last commit."""
-        return int(self._connection.execute("SELECT position FROM head").fetchone()[0])
-
-    def queues(self) -> list[str]:
-        """Return the names of the existing queues, sorted."""
-        found = self._connection.execute(
-            "SELECT name FROM queues WHERE deleted_at IS NULL ORDER BY name"
-        )
-        return [name for (name,) in found]
-
     def epochs(self, queue: str) -> list[str]:
         """Return the epochs of ``queue`` as texts, oldest first; new rows get the last one.
 

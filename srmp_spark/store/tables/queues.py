@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from srmp_spark.errors import StoreError
-from srmp_spark.interface import DEFAULT_CONSUMER
 from srmp_spark.sequences.ranges import Range
 from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.store.database import sweeper
 from srmp_spark.store.database.schema import QUEUE_ID_MAX
 from srmp_spark.store.database.transaction import Transaction
-from srmp_spark.store.tables import holes, marks, moves, state
+from srmp_spark.store.tables import holes, moves, state
 from srmp_spark.store.tables.epochs import end_of
 
 SUBQUEUE_NAMES_MAX = 10_000
@@ -241,28 +240,6 @@ def take_away(
     ranges = list(islice(kept.gaps(first, last), holes_max))
     to = ranges[-1][1] if ranges and len(ranges) == holes_max else last
     return TakenAway(_make_holes(transaction, queue_id, ranges, "purged", segments), ranges, to)
-
-
-def purge(transaction: Transaction, name: str, segments: Path) -> int:
-    """Make holes of all rows that the default consumer has not received.
-
-    The mark of the default consumer then lies at the end of the queue. Return how many rows became
-    holes. The function uses the marks as they are stored, and its time has no limit, so it is for a
-    caller that has the store to itself. Raises :class:`StoreError` if there is no such queue.
-    """
-    db, queue_id = transaction.connection, queue_id_of(transaction, name)
-    end, received = end_of(db, queue_id), state.received_by_default(db, queue_id)
-    ahead = marks.load(db, queue_id, DEFAULT_CONSUMER, received)
-    (trimmed_to,) = db.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()
-    taken = take_away(transaction, name, max(received, trimmed_to) + 1, end, ahead, segments)
-    received = max(received, end)
-    db.execute(
-        "INSERT INTO consumers(queue_id, name, received) VALUES (?, ?, ?) "
-        "ON CONFLICT (queue_id, name) DO UPDATE SET received = excluded.received, ahead = '[]'",
-        (queue_id, DEFAULT_CONSUMER, received),
-    )
-    marks.save(db, queue_id, DEFAULT_CONSUMER, received, marks.StoredMarks([], []))
-    return taken.rows
 
 
 def give_up(transaction: Transaction, name: str, first: int, last: int, segments: Path) -> int:

@@ -11,7 +11,6 @@ from enum import Enum
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 from srmp_spark.wsrm.codec.elements import Blame, Fault
 from srmp_spark.wsrm.codec.namespaces import (
-    FLOW_CONTROL,
     MAKE_CONNECTION,
     AddressingVersion,
     RmVersion,
@@ -115,8 +114,6 @@ _NEW = (
     FaultCode.UNSUPPORTED_SELECTION,
 )
 _OF_MAKE_CONNECTION = (FaultCode.MISSING_SELECTION, FaultCode.UNSUPPORTED_SELECTION)
-CONNECTION_LIMIT_REACHED = qualified(FLOW_CONTROL, "ConnectionLimitReached")
-"""Subcode that WCF nests in CreateSequenceRefused when it has too many sessions."""
 
 
 def fault_of(

@@ -70,8 +70,6 @@ class RmVersion(Enum):
         return f"{self.value}/{name}"
 
 
-MAKE_CONNECTION_ACTION = f"{MAKE_CONNECTION}/MakeConnection"
-
 SOAP_OF = {version.value: version for version in SoapVersion}
 ADDRESSING_OF = {version.value: version for version in AddressingVersion}
 RM_OF = {version.value: version for version in RmVersion}

@@ -142,11 +142,6 @@ class Destination:
         """Return the sequence with this identifier, or ``None`` if it is unknown."""
         return self._sequences.get(identifier)
 
-    @property
-    def held(self) -> int:
-        """Return the number of messages of all sequences that wait after gaps."""
-        return sum(len(sequence.held) for sequence in self._holding.values())
-
     # --- what arrives -----------------------------------------------------------------------------
 
     def receive(
@@ -689,13 +684,6 @@ class Destination:
                     else:
                         sequence.owe()
         return outputs
-
-    def message_processed(self) -> list[Output]:
-        """Add room for one message, because the application has processed a message.
-
-        The event is that of [MS-WSRVCRM] 3.1.7.2. Return the acknowledgements of :meth:`set_room`.
-        """
-        return self.set_room(min(self.flow.get_buffer_remaining() + 1, self.flow.maximum))
 
     def poll(self, now: float, utc: int) -> list[Output]:
         """Return the acknowledgements that are due by ``now``, and end the sequences that are over.

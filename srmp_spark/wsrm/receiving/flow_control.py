@@ -2,10 +2,10 @@
 
 Theory of operation ([MS-WSRVCRM] 3.1). The object has one state, FLOW_CONTROL_STATE, and one
 number, Buffer Remaining, from 0 to a maximum. A message that becomes a row of the queue lowers the
-number. A message that is processed raises it. Every acknowledgement carries the result of
-GET_BUFFER_REMAINING. A higher layer sets the room with SET_BUFFER_REMAINING. In srmp-spark the
-higher layer is the queue, and its free room is the value. The two other events keep the value right
-between two readings of the queue's room.
+number. Every acknowledgement carries the result of GET_BUFFER_REMAINING. A higher layer sets the
+room with SET_BUFFER_REMAINING. In srmp-spark the higher layer is the queue, and its free room is
+the value. The queue states its room when rows have left it, so there is no MESSAGE_PROCESSED for
+each message. MESSAGE_RECEIVED keeps the value right between two readings of the queue's room.
 
 Decisions where the text leaves a choice (``docs/adr/0018``). Only a *new* message lowers the value.
 Copies and refused messages take no room, so they would lower the value forever. A value of 0 asks
@@ -28,38 +28,32 @@ class FlowControlState(Enum):
 
 
 class FlowControlEvent(Enum):
-    """The events of section 3.1.7, with its names."""
+    """The events of section 3.1.7 that happen here, with its names."""
 
     GET_BUFFER_REMAINING = auto()
-    MESSAGE_PROCESSED = auto()
     MESSAGE_RECEIVED = auto()
     SET_BUFFER_REMAINING = auto()
 
 
-def _unchanged(remaining: int, _maximum: int) -> int:
+def _unchanged(remaining: int) -> int:
     return remaining
 
 
-def _processed(remaining: int, maximum: int) -> int:
-    return min(remaining + 1, maximum)
-
-
-def _received(remaining: int, _maximum: int) -> int:
+def _received(remaining: int) -> int:
     return max(remaining - 1, 0)
 
 
 _S, _E = FlowControlState, FlowControlEvent
 TRANSITIONS: Mapping[
-    tuple[FlowControlState, FlowControlEvent], tuple[FlowControlState, Callable[[int, int], int]]
+    tuple[FlowControlState, FlowControlEvent], tuple[FlowControlState, Callable[[int], int]]
 ] = {
     (_S.FLOW_CONTROL_STATE, _E.GET_BUFFER_REMAINING): (_S.FLOW_CONTROL_STATE, _unchanged),
-    (_S.FLOW_CONTROL_STATE, _E.MESSAGE_PROCESSED): (_S.FLOW_CONTROL_STATE, _processed),
     (_S.FLOW_CONTROL_STATE, _E.MESSAGE_RECEIVED): (_S.FLOW_CONTROL_STATE, _received),
     (_S.FLOW_CONTROL_STATE, _E.SET_BUFFER_REMAINING): (_S.FLOW_CONTROL_STATE, _unchanged),
 }
 """Next state and function for the next value, by (state, event).
 
-The function takes the present value and the maximum. SET_BUFFER_REMAINING brings its own value.
+The function takes the present value. SET_BUFFER_REMAINING brings its own value.
 """
 
 
@@ -86,13 +80,6 @@ class FlowControlObject:
         self._happened(FlowControlEvent.GET_BUFFER_REMAINING)
         return self._remaining
 
-    def message_processed(self) -> None:
-        """Add room for one message, up to the maximum (3.1.7.2).
-
-        Called when the application has processed a message.
-        """
-        self._happened(FlowControlEvent.MESSAGE_PROCESSED)
-
     def message_received(self) -> None:
         """Subtract the room of one message, down to 0 (3.1.7.3).
 
@@ -115,7 +102,7 @@ class FlowControlObject:
     def _happened(self, event: FlowControlEvent) -> None:
         state, changed = TRANSITIONS[self.state, event]
         self.state = state
-        new = changed(self._remaining, self.maximum)
+        new = changed(self._remaining)
         if new != self._remaining:
             self.set_buffer_remaining(new)
 

@@ -113,11 +113,6 @@ class InboundSequence:
         address = self.acks_to.address
         return address == self.addressing.anonymous or address.startswith(MAKE_CONNECTION_ANONYMOUS)
 
-    @property
-    def is_owed(self) -> bool:
-        """Return whether an acknowledgement waits for a MakeConnection of the client."""
-        return self.polled is not None and self.identifier in self.polled.owed
-
     def owe(self) -> None:
         """Let an acknowledgement wait for the next MakeConnection of the client.
 

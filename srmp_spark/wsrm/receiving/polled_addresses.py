@@ -5,7 +5,7 @@ WS-MakeConnection, by an address. One client may have a thousand sequences under
 request may search all sequences, or walk through those of the address. The index keeps for each
 address the facts that a request needs: which sequence has an acknowledgement that waits, whether
 another client uses the address, and when the client asked last. A sequence has no flag of its own
-that could differ from the index: :attr:`.InboundSequence.is_owed` reads the index.
+that could differ from the index.
 
 The index holds no more sequences than the table of sequences. :meth:`PolledAddresses.add` and
 :meth:`PolledAddresses.remove` are called where that table changes, and nowhere else.

@@ -8,7 +8,7 @@ leaves after those in flight. This reading is stricter and breaks no rule.
 
 from __future__ import annotations
 
-from srmp_spark.errors import LocalProtocolError
+from srmp_spark.transitions import next_state
 from srmp_spark.wsrm.codec.elements import ABSENT
 from srmp_spark.wsrm.limits import POLL_INTERVAL
 from srmp_spark.wsrm.sending.polling_states import (
@@ -89,9 +89,7 @@ class Polling:
         return True
 
     def _happened(self, event: PollingEvent, now: float) -> None:
-        step = TRANSITIONS.get((self.state, event))
-        if step is None:
-            raise LocalProtocolError(f"{event.name} cannot happen in {self.state.name}")
+        step = next_state(TRANSITIONS, self.state, event, "the polling of a source")
         self.state = step.state
         if step.timer in (Timer.STARTED, Timer.RESTARTED):
             self.timer_at = now + self.interval

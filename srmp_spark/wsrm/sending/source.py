@@ -23,6 +23,7 @@ from srmp_spark.errors import LocalProtocolError
 from srmp_spark.sequences.ranges import gaps
 from srmp_spark.srmp.sending.serial_runs import SerialRuns
 from srmp_spark.timers import Timers
+from srmp_spark.transitions import next_state
 from srmp_spark.wsrm.codec.elements import (
     ABSENT,
     AckRequested,
@@ -59,9 +60,9 @@ from srmp_spark.wsrm.sending.source_states import (
     EXISTS,
     OVER,
     SENDS_MESSAGES,
+    TRANSITIONS,
     SourceEvent,
     SourceState,
-    moved,
 )
 
 
@@ -566,7 +567,7 @@ class Source:
 
     def _move(self, event: SourceEvent, control_at: float | None) -> None:
         before = self.state
-        self.state = moved(self.state, event)
+        self.state = next_state(TRANSITIONS, self.state, event, "a sequence")
         if self.state is not before:
             self._control_at, self._control_tries = control_at, 0
 

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum, auto
 
-from srmp_spark.errors import LocalProtocolError
-
 
 class SourceState(Enum):
     """The state of a sequence at its source."""
@@ -81,14 +79,3 @@ EXISTS = (SourceState.OPEN, SourceState.ENDING, SourceState.CLOSING, SourceState
 Polling continues until the sequence is terminated (3.2.7.2).
 """
 OVER = (SourceState.TERMINATED, SourceState.FAILED)
-
-
-def moved(state: SourceState, event: SourceEvent) -> SourceState:
-    """Return the state after ``event`` in ``state``.
-
-    Raises :class:`LocalProtocolError` if ``event`` cannot happen in ``state``.
-    """
-    found = TRANSITIONS.get((state, event))
-    if found is None:
-        raise LocalProtocolError(f"{event.name} cannot happen in {state.name}")
-    return found

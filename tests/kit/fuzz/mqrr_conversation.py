@@ -3,7 +3,7 @@
 The owner of the queues in this module carries out each effect of the server at once. An input is a
 sequence of calls, each ``opnum u8 · bits u8 · length u16 · stub``. The bits are: 1 NDR64; 2 the
 second of two clients; 4 six minutes pass before the call; 8 a message arrives before the call; 16
-the client disconnects after the call; 32 the last transaction is committed.
+the client disconnects after the call.
 """
 
 from __future__ import annotations
@@ -45,8 +45,6 @@ from srmp_spark.mqrr.server.effects import (
     Fault,
     Message,
     Open,
-    OutcomeNotStored,
-    OutcomeStored,
     Purge,
     Read,
     Take,
@@ -63,7 +61,7 @@ CALLS_MAX = 40
 
 Further calls are ignored.
 """
-_NDR64, _OTHER, _LATER, _CAME, _GONE, _COMMIT = 1, 2, 4, 8, 16, 32
+_NDR64, _OTHER, _LATER, _CAME, _GONE = 1, 2, 4, 8, 16
 _PRIORITIES = (3, 7, 3, 0)
 _CONTEXT = 0x5EED
 
@@ -108,9 +106,7 @@ class Conversation:
 
     def __init__(self) -> None:
         contexts, ids, uuids = itertools.count(_CONTEXT), itertools.count(1), itertools.count(1)
-        self.server = RemoteReadServer(
-            2103, new_move_context=lambda: next(contexts), coordinator=True
-        )
+        self.server = RemoteReadServer(2103, new_move_context=lambda: next(contexts))
         self.groups: Associations[Any] = Associations(
             new_id=lambda: next(ids), new_uuid=lambda: next(uuids).to_bytes(16, "big")
         )
@@ -124,7 +120,6 @@ class Conversation:
         self.clients = [self.groups.join(0, "192.0.2.1") for _ in range(2)]
         self.answers: dict[int, tuple[int, bytes | int]] = {}
         self.opened = 0
-        self._transaction: bytes | None = None
 
     # --- the owner --------------------------------------------------------------------------------
 
@@ -162,13 +157,10 @@ class Conversation:
             queue = _queue(effect.queue)
             queue.left |= set(range(1, len(queue.priorities) + 1)) - set(effect.spared)
             self.do(server.purged(effect.purging))
-        elif isinstance(effect, Close):
+        else:
+            _demand(isinstance(effect, Close), "an effect that nobody knows")
             self.opened -= 1
             _demand(self.opened >= 0, "closed more often than opened")
-        else:
-            _demand(
-                isinstance(effect, OutcomeStored | OutcomeNotStored), "an effect that nobody knows"
-            )
 
     def _find(self, asked: Open) -> _Queue | None:
         try:
@@ -177,15 +169,12 @@ class Conversation:
             return None
 
     def _take(self, effect: Take) -> None:
-        came = []
-        for each in effect.messages:
-            queue = _queue(each.queue)
-            _demand(each.sequence not in queue.left, "taken twice")
-            queue.left.add(each.sequence)
-            if each.to is not None:
-                came.append((each.to, _queue(each.to).add(queue.priorities[each.sequence - 1])))
+        queue, to = _queue(effect.queue), effect.to
+        _demand(effect.sequence not in queue.left, "taken twice")
+        queue.left.add(effect.sequence)
         self.do(self.server.stored(effect.storing))
-        for to, run in came:
+        if to is not None:
+            run = _queue(to).add(queue.priorities[effect.sequence - 1])
             self.do(self.server.came(to, [run], self.now))
 
     # --- the clients ------------------------------------------------------------------------------
@@ -201,8 +190,6 @@ class Conversation:
         if bits & _CAME:
             self.do(server.came(self.orders, [self.orders.add(5)], self.now))
         syntax = NDR64 if bits & _NDR64 else NDR
-        if opnum == 12 and len(stub) >= 16:
-            self._transaction = stub[:16]
         received = CallReceived(
             number, REMOTE_READ, syntax, opnum, stub, self.clients[which], None, 1
         )
@@ -210,8 +197,6 @@ class Conversation:
         if bits & _GONE:
             self.gone(which)
             self.clients[which] = self.groups.join(0, "192.0.2.1")
-        if bits & _COMMIT and self._transaction is not None:
-            self.do(server.outcome(self._transaction, committed=True))
 
     def gone(self, which: bool) -> None:
         """Disconnect the client ``which``, as kill -9 of the client does."""
@@ -227,7 +212,7 @@ class Conversation:
         self.now = end
 
     def left_over(self) -> int:
-        """Disconnect both clients, let all transactions end, and return the messages' number.
+        """Disconnect both clients, and return the number of messages left.
 
         Only messages that have not left their queue are counted. Raises :class:`ViolationError` if
         a queue is still open then.
@@ -400,9 +385,7 @@ def conversations() -> Sequence[bytes]:
 
 def _packed(talk: Sequence[tuple[int, Parameters]], syntax: TransferSyntax, bits: int) -> bytes:
     opnums, found = sorted(METHODS), b""
-    for number, (opnum, asked) in enumerate(talk, 1):
+    for opnum, asked in talk:
         stub = asked.encode(syntax)
-        found += (
-            CALL.pack(opnums.index(opnum), bits | _COMMIT * (number == len(talk)), len(stub)) + stub
-        )
+        found += CALL.pack(opnums.index(opnum), bits, len(stub)) + stub
     return found

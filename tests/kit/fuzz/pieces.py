@@ -15,8 +15,8 @@ from typing import Any, cast
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
-from srmp_spark.queue_manager.posting.http_client import PostFailedError, _Exchange
-from srmp_spark.queue_manager.sender.http.exchange import Exchange
+from srmp_spark.queue_manager.posting.http_client import StatusExchange
+from srmp_spark.queue_manager.posting.http_exchange import Exchange, LostError
 from srmp_spark.queue_manager.srmp_port.chunked import ChunkedBody
 from srmp_spark.queue_manager.srmp_port.inbox import Sender
 from srmp_spark.queue_manager.srmp_port.request_head import RequestHead
@@ -301,8 +301,10 @@ class ReceiptPosts:
 
     async def _read(self, pieces: Pieces) -> Outcome:
         transport = _Transport()
-        exchange = _Exchange(b"")
+        exchange = StatusExchange()
         exchange.connection_made(cast("asyncio.Transport", transport))
+        asked = asyncio.ensure_future(exchange.ask(b"", 60.0))
+        await asyncio.sleep(0)
         for piece in pieces:
             if transport.ended:
                 break
@@ -310,11 +312,15 @@ class ReceiptPosts:
         if not transport.ended:
             exchange.eof_received()
         exchange.connection_lost(None)
-        if not exchange.answer.done():
+        for _ in range(TURNS_MAX):
+            if asked.done():
+                break
+            await asyncio.sleep(0)
+        else:
             raise ViolationError("the connection ended, and who waits for the answer is not told")
         try:
-            answer: PeerAnswer = exchange.answer.result()
-        except PostFailedError:
+            answer = asked.result()
+        except LostError:
             return Outcome(False, "failed")
         return Outcome(True, (answer.status, answer.reason))
 

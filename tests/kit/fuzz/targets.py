@@ -16,9 +16,8 @@ from srmp_spark import names
 from srmp_spark.errors import ApiError, LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import Message
 from srmp_spark.queue_manager.api.port_side import http as api_http
-from srmp_spark.queue_manager.posting import http_answer, http_client, url_policy
+from srmp_spark.queue_manager.posting import http_answer, http_client, http_exchange, url_policy
 from srmp_spark.queue_manager.posting.url_policy import split_receipt_url
-from srmp_spark.queue_manager.sender.http import exchange
 from srmp_spark.queue_manager.srmp_port import chunked, request_head, srmp_endpoint
 from srmp_spark.queue_manager.srmp_port.http_limits import CONTENT_MAX
 from srmp_spark.queue_manager.srmp_port.request_head import HeadError, RequestHead, check_unfinished
@@ -522,8 +521,8 @@ def all_targets(directory: Path) -> Iterable[Target]:
             _files(srmp_endpoint, request_head, chunked),
         ),
         ("chunked", chunks, read_chunked, _files(chunked)),
-        ("answer", ANSWERS, read_answers, _files(exchange, http_answer)),
-        ("receipt-answer", ANSWERS, receipts.read, _files(http_client, http_answer)),
+        ("answer", ANSWERS, read_answers, _files(http_exchange, http_answer)),
+        ("receipt-answer", ANSWERS, receipts.read, _files(http_client, http_exchange, http_answer)),
     )
     for name, seeds, read, files in reading:
         parse: Callable[[bytes], Outcome] = lambda data, read=read: read([data] if data else [])  # type: ignore[misc]  # noqa: E731

@@ -15,17 +15,11 @@
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.pgm.outputs import LossReason, Multicast, Output, SourceRefused, Unicast
@@ -38,8 +32,10 @@ from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.pgm.wire.encoder import encode
 from srmp_spark.pgm.wire.packets import Data, Nak, Options, PacketType, Spm
 from srmp_spark.pgm.wire.sequence import wrap
+from tests.kit import schedules
 from tests.kit.pgm.group import Group, GroupFaults
 from tests.kit.pgm.oracle import ReceiverLedger, SourceLedger
+from tests.kit.schedules import Many, Outcome, Simulated, digested
 from tests.kit.sim_clock import SimClock
 
 APDUS_MAX = 30
@@ -62,30 +58,6 @@ ADDRESSES = {
 }
 NAMES = {address: name for name, address in ADDRESSES.items()}
 ODATA = int(PacketType.ODATA)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of one seed: problems, number of steps, and how often each event happened.
-
-    ``digest`` is the SHA-256 of the log, or empty.
-    """
-
-    seed: int
-    problems: list[str] = field(default_factory=list)
-    steps: int = 0
-    marks: Counter[str] = field(default_factory=Counter)
-    digest: str = ""
-
-    @property
-    def clean(self) -> bool:
-        """Return whether the run has no problem."""
-        return not self.problems
-
-    def __str__(self) -> str:
-        return f"seed {self.seed}: {len(self.problems)} problems" + "".join(
-            f"\n  {each}" for each in self.problems[:5]
-        )
 
 
 class Simulation:
@@ -465,98 +437,24 @@ def run(
 
     With ``digest`` the outcome has the SHA-256 of the log, which must depend on the seed alone.
     """
-    sha = hashlib.sha256()
-    if digest:
-        log = lambda line: sha.update(line.encode())  # noqa: E731  # a def would say no more
-    outcome = Simulation(
-        seed, source_class=source_class, receiver_class=receiver_class, log=log
-    ).run(seed)
-    return Outcome(
-        seed, outcome.problems, outcome.steps, outcome.marks, sha.hexdigest() if digest else ""
+    return digested(
+        lambda log: Simulation(
+            seed, source_class=source_class, receiver_class=receiver_class, log=log
+        ).run(seed),
+        log,
+        digest=digest,
     )
 
 
-def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome]]:
-    """Run ``seeds`` until one fails; return (runs, marks, steps, outcomes that failed).
-
-    Marks count how often each event happened. The last list is empty, or has the one failed
-    outcome.
-    """
-    marks: Counter[str] = Counter()
-    runs = steps = 0
-    for seed in seeds:
-        outcome = run(seed)
-        runs += 1
-        steps += outcome.steps
-        marks.update(outcome.marks)
-        if not outcome.clean:
-            return runs, marks, steps, [outcome]
-    return runs, marks, steps, []
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
-def simulate(first: int, count: int, jobs: int) -> int:
-    """Run ``count`` seeds from ``first`` in ``jobs`` processes, and return the exit code.
-
-    The exit code is 1 at the first seed that fails, and the command that repeats this seed is
-    printed. Otherwise the code is 0, and the numbers of events are printed.
-    """
-    begin = time.perf_counter()
-    marks: Counter[str] = Counter()
-    runs = steps = 0
-    chunks = [
-        range(at, min(at + SEEDS_PER_REPORT, first + count))
-        for at in range(first, first + count, SEEDS_PER_REPORT)
-    ]
-    with ProcessPoolExecutor(jobs) as pool:
-        for chunk_runs, chunk_marks, chunk_steps, failed in pool.map(run_many, chunks):
-            runs += chunk_runs
-            steps += chunk_steps
-            marks.update(chunk_marks)
-            _say(f"{runs}/{count} seeds, {runs / (time.perf_counter() - begin):.0f} schedules/s")
-            if failed:
-                pool.shutdown(wait=False, cancel_futures=True)
-                _say(f"\n{failed[0]}")
-                _say(
-                    f"repeat it: python -m tests.kit.pgm.simulation --seed {failed[0].seed} --trace"
-                )
-                return 1
-    _say(f"\n0 violations in {runs} seeds ({steps} steps); what happened how often:")
-    for name, times in sorted(marks.items()):
-        _say(f"  {name:42} {times}")
-    return 0
+def run_many(seeds: Iterable[int]) -> Many:
+    """Run ``seeds`` until one fails."""
+    return schedules.run_many(run, seeds)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 if no seed had a problem, else 1."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.kit.pgm.simulation",
-        description=(__doc__ or "").partition("\n")[0],
-    )
-    parser.add_argument(
-        "--seeds", type=int, default=1000, metavar="N", help="how many seeds to run (default: 1000)"
-    )
-    parser.add_argument(
-        "--first", type=int, default=0, metavar="K", help="the first of them (default: 0)"
-    )
-    parser.add_argument("--seed", type=int, metavar="K", help="run only this seed")
-    parser.add_argument(
-        "--trace", action="store_true", help="with --seed: print everything that happens"
-    )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
-    options = parser.parse_args(arguments)
-    if options.seed is None:
-        if options.seeds < 1 or options.jobs < 1 or options.trace:
-            parser.error("--seeds and --jobs are at least 1; --trace needs --seed")
-        return simulate(options.first, options.seeds, options.jobs)
-    log: Callable[[str], Any] | None = _say if options.trace else None
-    outcome = run(options.seed, log=log)
-    _say(str(outcome))
-    return 0 if outcome.clean else 1
+    """Run the command line and return its exit code."""
+    simulated = Simulated("tests.kit.pgm.simulation", __doc__, run, run_many, SEEDS_PER_REPORT)
+    return schedules.main(simulated, arguments)
 
 
 if __name__ == "__main__":

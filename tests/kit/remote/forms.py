@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from random import Random
 
+from srmp_spark.mqrr.packets.host_address import NO_ADDRESS
 from srmp_spark.mqrr.packets.message_packet import MessagePacket, parse_message_packet
 from srmp_spark.mqrr.packets.sections import SectionBuffer, SectionType
-from srmp_spark.mqrr.packets.trailers import REQUIRED_TRAILERS
+from srmp_spark.mqrr.packets.trailers import SubqueueHeader, Trailers
+
+REQUIRED_TRAILERS = Trailers(subqueue=SubqueueHeader(), received_from=NO_ADDRESS)
+"""Trailers of a message that was never moved and whose peer is unknown: both MUST be present."""
 
 READABLE_FORMS = ("whole", "two")
 """Forms of which a reader makes a row."""

@@ -129,7 +129,7 @@ class _Day:
         assert not self._committed, (
             f"{len(self._committed)} rows for good destinations did not arrive"
         )
-        await self._rig.dispatcher.connections.stop()
+        await self._rig.dispatcher.transports.stop()
 
     def _sweep(self) -> None:
         """Move the arrivals from the peers to the results.

@@ -197,7 +197,7 @@ class _Living:
         while not rig.is_idle and loop.time() < end:
             await asyncio.sleep(1.0)
         self._judge()
-        await rig.dispatcher.connections.stop()
+        await rig.dispatcher.transports.stop()
 
     async def _drop(self, key: QueueKey) -> None:
         """Drop the rows that wait for the destination of ``key``, as an operator does.

@@ -12,11 +12,11 @@ from typing import Any
 from unittest import mock
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager.posting import address_race
+from srmp_spark.queue_manager.posting import address_race, http_exchange
+from srmp_spark.queue_manager.posting.http_exchange import ANSWER_SECONDS
 from srmp_spark.queue_manager.sender.dead_letters import DeadLetters
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
-from srmp_spark.queue_manager.sender.http import connections
-from srmp_spark.queue_manager.sender.http.connections import ANSWER_SECONDS, Wire
+from srmp_spark.queue_manager.sender.http.connections import Wire
 from srmp_spark.srmp.sending.outgoing_effects import Kind, QueueKey, Send
 from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.sending.sender import Sender
@@ -48,7 +48,7 @@ def first_address_alone() -> Iterator[None]:
     def first(addresses: Sequence[str], *rest: Any) -> Any:  # noqa: ANN401  # of connect_first
         return address_race.connect_first(addresses[:1], *rest)
 
-    with mock.patch.object(connections, "connect_first", first):
+    with mock.patch.object(http_exchange, "connect_first", first):
         yield
 
 

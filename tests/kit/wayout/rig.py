@@ -12,10 +12,10 @@ from unittest import mock
 
 from srmp_spark.errors import SrmpSparkError
 from srmp_spark.message import CLASS_ORDER_ACK, Message, Receipt
+from srmp_spark.queue_manager.posting.http_exchange import Exchange
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
 from srmp_spark.queue_manager.sender.http.addresses import Addresses, Resolve
 from srmp_spark.queue_manager.sender.http.connections import Wire
-from srmp_spark.queue_manager.sender.http.exchange import Exchange
 from srmp_spark.queue_manager.sender.receipts import Found
 from srmp_spark.srmp.codec.message_types import ORDERING_ACK_ACTION
 from srmp_spark.srmp.receiving.effects import Committed

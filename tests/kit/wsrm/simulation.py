@@ -16,17 +16,12 @@
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from random import Random
-from typing import Any
 
 from srmp_spark.wsrm.codec.decoder import decode
 from srmp_spark.wsrm.codec.elements import ABSENT, AckRequested, SoapMessage
@@ -41,6 +36,8 @@ from srmp_spark.wsrm.receiving.destination_effects import (
     Respond,
 )
 from srmp_spark.wsrm.sending.source import Source
+from tests.kit import schedules
+from tests.kit.schedules import Many, Outcome, Simulated, digested
 from tests.kit.sim_clock import SimClock
 from tests.kit.wsrm.client import Client
 from tests.kit.wsrm.oracle import Commit, Store, judge_acknowledgement
@@ -63,30 +60,6 @@ VERSIONS = (
     (SoapVersion.V1_1, AddressingVersion.V2005_08, RmVersion.V1_1),
     (SoapVersion.V1_2, AddressingVersion.V2005_08, RmVersion.V1_1),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of one seed: problems, number of steps, and how often each event happened.
-
-    ``digest`` is the SHA-256 of the log, or empty.
-    """
-
-    seed: int
-    problems: list[str] = field(default_factory=list)
-    steps: int = 0
-    marks: Counter[str] = field(default_factory=Counter)
-    digest: str = ""
-
-    @property
-    def clean(self) -> bool:
-        """Return whether the run has no problem."""
-        return not self.problems
-
-    def __str__(self) -> str:
-        return f"seed {self.seed}: {len(self.problems)} problems" + "".join(
-            f"\n  {each}" for each in self.problems[:5]
-        )
 
 
 @dataclass(slots=True)
@@ -401,98 +374,24 @@ def run(
 
     With ``digest`` the outcome has the SHA-256 of the log, which must depend on the seed alone.
     """
-    sha = hashlib.sha256()
-    if digest:
-        log = lambda line: sha.update(line.encode())  # noqa: E731  # a def would say no more
-    outcome = Simulation(
-        seed, source_class=source_class, destination_class=destination_class, log=log
-    ).run(seed)
-    return Outcome(
-        seed, outcome.problems, outcome.steps, outcome.marks, sha.hexdigest() if digest else ""
+    return digested(
+        lambda log: Simulation(
+            seed, source_class=source_class, destination_class=destination_class, log=log
+        ).run(seed),
+        log,
+        digest=digest,
     )
 
 
-def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome]]:
-    """Run ``seeds`` until one fails; return (runs, marks, steps, outcomes that failed).
-
-    The last list is empty, or has the one failed outcome.
-    """
-    marks: Counter[str] = Counter()
-    runs = steps = 0
-    for seed in seeds:
-        outcome = run(seed)
-        runs += 1
-        steps += outcome.steps
-        marks.update(outcome.marks)
-        if not outcome.clean:
-            return runs, marks, steps, [outcome]
-    return runs, marks, steps, []
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
-def simulate(first: int, total: int, jobs: int) -> int:
-    """Run ``total`` seeds from ``first`` in ``jobs`` processes, and return the exit code.
-
-    The exit code is 1 at the first seed that fails, and the command that repeats this seed is
-    printed. Otherwise the code is 0, and the marks are printed.
-    """
-    begin = time.perf_counter()
-    marks: Counter[str] = Counter()
-    runs = steps = 0
-    chunks = [
-        range(at, min(at + SEEDS_PER_REPORT, first + total))
-        for at in range(first, first + total, SEEDS_PER_REPORT)
-    ]
-    with ProcessPoolExecutor(jobs) as pool:
-        for chunk_runs, chunk_marks, chunk_steps, failed in pool.map(run_many, chunks):
-            runs += chunk_runs
-            steps += chunk_steps
-            marks.update(chunk_marks)
-            _say(f"{runs}/{total} seeds, {runs / (time.perf_counter() - begin):.0f} schedules/s")
-            if failed:
-                pool.shutdown(wait=False, cancel_futures=True)
-                _say(f"\n{failed[0]}")
-                _say(
-                    "repeat it: python -m tests.kit.wsrm.simulation --seed "
-                    f"{failed[0].seed} --trace"
-                )
-                return 1
-    _say(f"\n0 violations in {runs} seeds ({steps} steps); what happened how often:")
-    for name, times in sorted(marks.items()):
-        _say(f"  {name:42} {times}")
-    return 0
+def run_many(seeds: Iterable[int]) -> Many:
+    """Run ``seeds`` until one fails."""
+    return schedules.run_many(run, seeds)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 if no seed had a problem, else 1."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.kit.wsrm.simulation",
-        description=(__doc__ or "").partition("\n")[0],
-    )
-    parser.add_argument(
-        "--seeds", type=int, default=1000, metavar="N", help="how many seeds to run (default: 1000)"
-    )
-    parser.add_argument(
-        "--first", type=int, default=0, metavar="K", help="the first of them (default: 0)"
-    )
-    parser.add_argument("--seed", type=int, metavar="K", help="run only this seed")
-    parser.add_argument(
-        "--trace", action="store_true", help="with --seed: print everything that happens"
-    )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
-    options = parser.parse_args(arguments)
-    if options.seed is None:
-        if options.seeds < 1 or options.jobs < 1 or options.trace:
-            parser.error("--seeds and --jobs are at least 1; --trace needs --seed")
-        return simulate(options.first, options.seeds, options.jobs)
-    log: Callable[[str], Any] | None = _say if options.trace else None
-    outcome = run(options.seed, log=log)
-    _say(str(outcome))
-    return 0 if outcome.clean else 1
+    """Run the command line and return its exit code."""
+    simulated = Simulated("tests.kit.wsrm.simulation", __doc__, run, run_many, SEEDS_PER_REPORT)
+    return schedules.main(simulated, arguments)
 
 
 if __name__ == "__main__":

@@ -152,22 +152,20 @@ class Request:
             raise usage(f"{name} is given twice")
         return values[0]
 
-    def integer(self, name: str, *, default: int | None = None, low: int = 0) -> int | None:
-        """Return the query field ``name`` as a whole number, or ``default`` if it is absent.
+    def integer(self, name: str, *, low: int = 0) -> int | None:
+        """Return the query field ``name`` as a whole number, or ``None`` if it is absent.
 
         Raises a 400 for anything but a whole number from ``low`` to 2^63 - 1, both included.
         """
         text = self.text(name)
-        if text is None:
-            return default
-        return _integer(name, text, low)
+        return None if text is None else _integer(name, text, low)
 
-    def required_integer(self, name: str, *, low: int = 0) -> int:
-        """Return the query field ``name`` as a whole number of at least ``low``.
+    def required_integer(self, name: str) -> int:
+        """Return the query field ``name`` as a whole number.
 
         Raises a 400 if the field is absent or anything else.
         """
-        value = self.integer(name, low=low)
+        value = self.integer(name)
         if value is None:
             raise usage(f"{name} is missing")
         return value
@@ -233,13 +231,6 @@ class Request:
             parts.append(piece)
             if not event.get("more_body", False):
                 return parts
-
-    async def json(self, limit: int = CALL_BODY_MAX) -> Any:  # noqa: ANN401  # the caller may send any JSON
-        """Read the body as JSON, ``limit`` bytes at most, and return the value.
-
-        Raises the errors of :meth:`pieces` and :func:`parse_json`.
-        """
-        return parse_json(await self.body(limit))
 
     async def json_object(self, limit: int = CALL_BODY_MAX) -> dict[str, object]:
         """Read the body as a JSON object, ``limit`` bytes at most, and return it as a dictionary.

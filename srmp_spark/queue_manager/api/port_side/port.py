@@ -27,6 +27,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.api.port_side.connection import OWNER, LendingProtocol
 from srmp_spark.queue_manager.api.port_side.places import ORDER_SECONDS, Places, Standing
 from srmp_spark.queue_manager.child.ending import end
@@ -274,16 +275,17 @@ class ApiPort:
         self._entries: dict[ApiProtocol, object] = {}
         self._accepting: dict[object, asyncio.Task[None]] = {}
         self._turns = HandshakeTurns()
-        self._again: asyncio.TimerHandle | None = None
+        self._again = Alarm(self._loop, self._resume)
         self._at_the_door: deque[_Newcomer] = deque()
         """Connections that wait for a place, the oldest first."""
-        self._next_look: asyncio.TimerHandle | None = None
+        self._next_look = Alarm(self._loop, self._look_again)
         self._starts: deque[Callable[[], object]] = deque()
         """Calls that wait for a later turn of the loop, in the order of arrival."""
         self._started = 0
         """Number of calls that began in this turn of the loop."""
         self._turn: asyncio.Handle | None = None
-        self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+        self._sweeper = Alarm(self._loop, self._sweep)
+        self._sweeper.within(SWEEP_SECONDS)
 
     def __repr__(self) -> str:
         return f"<ApiPort connections={len(self.room)}>"
@@ -297,12 +299,10 @@ class ApiPort:
 
         Other open connections are ended by uvicorn.
         """
-        self._sweeper.cancel()
-        if self._again is not None:
-            self._again.cancel()
+        self._sweeper.stop()
+        self._again.stop()
         self._loop.remove_reader(self._socket)
-        if self._next_look is not None:
-            self._next_look.cancel()
+        self._next_look.stop()
         for newcomer in self._at_the_door:
             newcomer.accepted.close()
         await end(tuple(self._accepting.values()))
@@ -372,8 +372,7 @@ class ApiPort:
         if len(self._at_the_door) >= AT_THE_DOOR_MAX:
             self._at_the_door.popleft().accepted.close()
         self._at_the_door.append(_Newcomer(accepted, host, self._loop.time() + AT_THE_DOOR_SECONDS))
-        if self._next_look is None:
-            self._next_look = self._loop.call_later(ORDER_SECONDS, self._look_again)
+        self._next_look.within(ORDER_SECONDS)
 
     def _look_again(self) -> None:
         """Admit the waiting connections for which there is a place now.
@@ -389,7 +388,8 @@ class ApiPort:
             else:
                 left.append(newcomer)
         self._at_the_door = left
-        self._next_look = self._loop.call_later(ORDER_SECONDS, self._look_again) if left else None
+        if left:
+            self._next_look.within(ORDER_SECONDS)
 
     def _makes_way(self, host: str) -> bool:
         """Close one connection so that a new connection of ``host`` gets its place.
@@ -411,10 +411,9 @@ class ApiPort:
         A socket that is always ready, but cannot be accepted from, would keep the loop busy.
         """
         self._loop.remove_reader(self._socket)
-        self._again = self._loop.call_later(NO_DESCRIPTOR_SECONDS, self._resume)
+        self._again.within(NO_DESCRIPTOR_SECONDS)
 
     def _resume(self) -> None:
-        self._again = None
         self._loop.add_reader(self._socket, self._accept)
 
     async def _begin(self, accepted: socket.socket, entry: object, host: str) -> None:
@@ -465,4 +464,4 @@ class ApiPort:
         for connection in tuple(self.connections):
             with contextlib.suppress(OSError):
                 connection.sweep(self.now)
-        self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+        self._sweeper.within(SWEEP_SECONDS)

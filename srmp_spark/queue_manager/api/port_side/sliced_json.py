@@ -47,9 +47,7 @@ def _text(value: Any) -> bytes:  # noqa: ANN401  # any value that json can write
     return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
-def parts_of(entries: list[Any], size: int = ENTRIES_AT_ONCE * 20) -> Iterator[list[Any]]:
-    """Yield a long list in parts of at most ``size`` entries.
-
-    Work on one part takes a fraction of a slice of the loop.
-    """
+def parts_of(entries: list[Any]) -> Iterator[list[Any]]:
+    """Yield a long list in parts. Work on one part takes a fraction of a slice of the loop."""
+    size = ENTRIES_AT_ONCE * 20
     return (entries[at : at + size] for at in range(0, len(entries), size))

@@ -15,6 +15,7 @@ from srmp_spark.mqrr.client.reader_states import Connect, Prepare
 from srmp_spark.mqrr.client.remote_reader import Failure, Outcome, RemoteReader
 from srmp_spark.mqrr.ndr.methods import Parameters
 from srmp_spark.mqrr.rpc.client_connection import ClientSettings
+from srmp_spark.queue_manager.alarm import Alarm
 
 TURN_SECONDS = 0.002
 """Longest time that one connection may use in one turn of the event loop to process received bytes,
@@ -40,8 +41,7 @@ class RpcClient(asyncio.Protocol):
         self._progress: asyncio.Future[None] = self._loop.create_future()
         """Is done when the reader may have changed its state."""
         self._calls: dict[int, asyncio.Future[Any]] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at: float | None = None
+        self._alarm = Alarm(self._loop, self._on_timer)
         self._flushes = False
         """Whether a flush is scheduled. Calls that are made together are sent together by it."""
         self.is_behind = False
@@ -183,15 +183,9 @@ class RpcClient(asyncio.Protocol):
         data = self._reader.data_to_send()
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
-        due = self._reader.timer()
-        if due != self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = due
-            self._timer = None if due is None else self._loop.call_at(due, self._on_timer)
+        self._alarm.at(self._reader.timer())
 
     def _on_timer(self) -> None:
-        self._timer = self._timer_at = None
         self._take(self._reader.handle_timer(self._loop.time()))
 
     @property

@@ -9,7 +9,8 @@ from srmp_spark.message import Message
 from srmp_spark.mqrr.lookup_identifier import lookup_id_of, sequence_of
 from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.packets.message_packet import MessagePacket
-from srmp_spark.mqrr.pulled_states import PulledEvent, PulledState, moved
+from srmp_spark.mqrr.pulled_states import TRANSITIONS, PulledEvent, PulledState
+from srmp_spark.transitions import next_state
 
 
 class PulledKey(NamedTuple):
@@ -44,7 +45,7 @@ class Pulled:
 
         Raises :class:`LocalProtocolError` if ``event`` cannot happen in the present state.
         """
-        self.state = moved(self.state, event)
+        self.state = next_state(TRANSITIONS, self.state, event, "a pulled message")
 
 
 def pulled_of(raw: bytes, packet: MessagePacket, sequence_id: int, state: PulledState) -> Pulled:

@@ -31,19 +31,26 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import ssl
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from srmp_spark.names import split_url
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.child.ending import end
-from srmp_spark.queue_manager.posting.address_race import connect_first, interleaved
+from srmp_spark.queue_manager.posting.address_race import interleaved
 from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
+from srmp_spark.queue_manager.posting.http_exchange import (
+    ANSWER_SECONDS,
+    CONNECT_SECONDS,
+    RATE_MIN,
+    Exchange,
+    connect,
+)
 from srmp_spark.queue_manager.sender.http.addresses import Addresses
-from srmp_spark.queue_manager.sender.http.exchange import Exchange
 from srmp_spark.queue_manager.sender.http.places import SLOW_SECONDS, Places, Standing
+from srmp_spark.queue_manager.sender.sending_transport import SendingTransport
 from srmp_spark.queue_manager.trust.tls import ClientTls
 from srmp_spark.srmp.codec.encoder import encode, http_head
 from srmp_spark.srmp.receiving.stream_room import holder_of
@@ -79,24 +86,6 @@ LOOK_SECONDS = 0.1
 """Interval at which connections are closed for waiting queues, in seconds.
 
 Each time all connections are examined, which takes half a millisecond.
-"""
-CONNECT_SECONDS = 10.0
-"""Longest time to connect, for all addresses of a host and with TLS, in seconds.
-
-The time is less than the shortest resend interval. After it the attempt counts as failed.
-"""
-ANSWER_SECONDS = 30.0
-"""Longest time without a byte sent or received until the answer is complete, in seconds.
-
-The receiver may have to sync a busy disk. After this time the connection is closed, and the message
-counts as failed.
-"""
-RATE_MIN = 32 * 1_024
-"""Least rate of a request and its answer, in bytes per second.
-
-A peer that is slower for longer than ANSWER_SECONDS counts as not answering. So a large message on
-a slow network gets its time, even if buffers hide its progress. A peer that accepts one byte now
-and then gets no more time than that.
 """
 IDLE_SECONDS = 60.0
 """Time after which an idle connection is closed, in seconds.
@@ -149,7 +138,7 @@ class Wire:
         """The engine's request to read messages, which waits for a connection, or ``None``."""
         self.is_sought = False
         """Whether a connection is being made, or the wire waits for a place."""
-        self.exchange: Exchange | None = None
+        self.exchange: Exchange[Send] | None = None
         self.looking: asyncio.Task[Sequence[str]] | None = None
         """Task that looks the host up, before the wire waits for a place."""
         self.addresses: Sequence[str] = ()
@@ -248,8 +237,8 @@ class Wire:
         if is_wanted and not self.busy:
             connections.close(self.key)
 
-    def lost(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
-        """Handle the end of a connection, as :meth:`.exchange.Owner.lost` describes."""
+    def lost(self, unanswered: Sequence[Send], why: str, *, silent: bool) -> None:
+        """Handle the end of a connection, as :meth:`.http_exchange.Owner.lost` describes."""
         if self.connecting is not None:
             # The end may be reported before the task that opens the connection continues, which
             # then checks this attribute.
@@ -306,7 +295,7 @@ class Wire:
         elif self.exchange is not None:
             self.exchange.end(why)
 
-    def ended(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
+    def ended(self, unanswered: Sequence[Send], why: str, *, silent: bool) -> None:
         """Handle that the connection has ended, or that none could be made.
 
         Messages are sent once more if the peer closed an idle connection. Otherwise the failure of
@@ -351,7 +340,7 @@ class Wire:
         )
 
 
-class Connections:
+class Connections(SendingTransport):
     """All HTTP connections of one sender process."""
 
     def __init__(
@@ -405,9 +394,9 @@ class Connections:
         self._attempts = float(ATTEMPTS_AT_ONCE)
         self._earned_at = self.time()
         self._looked_at = float("-inf")
-        self._look: asyncio.TimerHandle | None = None
+        self._look = Alarm(self._loop, self._grant)
         self._tls = tls or ClientTls()
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweeper = Alarm(self._loop, self._sweep)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -426,6 +415,13 @@ class Connections:
         """Return whether there is an open connection for the outgoing queue ``key``."""
         wire = self._wires.get(key)
         return wire is not None and wire.exchange is not None and wire.connecting is None
+
+    def may_load(self, load: Load) -> bool:
+        """Return whether there is an open connection; otherwise :meth:`reach` the destination."""
+        is_reached = self.is_reached(load.key)
+        if not is_reached:
+            self.reach(load)
+        return is_reached
 
     def reach(self, load: Load) -> None:
         """Connect to the destination, so that the messages of ``load`` may be read.
@@ -475,9 +471,8 @@ class Connections:
     async def stop(self) -> None:
         """Close all connections and report nothing. Wait until all tasks have ended."""
         self._closed = True
-        for timer in (self._sweeper, self._look):
-            if timer is not None:
-                timer.cancel()
+        self._sweeper.stop()
+        self._look.stop()
         tasks: list[asyncio.Task[Any]] = [
             task
             for wire in self._wires.values()
@@ -546,15 +541,15 @@ class Connections:
     def _grant(self) -> None:
         for wire in self._places.admit(self._attempts_left()):
             self._connect(wire)
-        if not self._places.somebody_waits or self._closed or self._look is not None:
+        if not self._places.somebody_waits or self._closed or self._look.is_set:
             return
         wait = self._looked_at + LOOK_SECONDS - self.time()
         if wait >= TICK_SECONDS:
-            self._look = self._loop.call_later(wait, self._look_again)
+            self._look.within(wait)
             return
         self._looked_at = self.time()
         # Set the timer first: a callback about an ended connection may call this method again.
-        self._look = self._loop.call_later(LOOK_SECONDS, self._look_again)
+        self._look.within(LOOK_SECONDS)
         for wire in self._places.make_way(Wire.standing):
             wire.make_way()
 
@@ -568,10 +563,6 @@ class Connections:
         self._attempts, self._earned_at = min(self._attempts + earned, ATTEMPTS_AT_ONCE), now
         return max(0, int(self._attempts))
 
-    def _look_again(self) -> None:
-        self._look = None
-        self._grant()
-
     def _connect(self, wire: Wire) -> None:
         if wire.troubled:
             self._attempts -= 1
@@ -579,8 +570,7 @@ class Connections:
         wire.began_at = self.time()
         wire.connecting = self._loop.create_task(self._open(wire))
         wire.connecting.add_done_callback(partial(self._opened, wire))
-        if self._sweeper is None:
-            self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+        self._sweeper.within(SWEEP_SECONDS)
 
     def release(self, wire: Wire) -> None:
         """Free the place of a connection that has ended, for a wire that waits."""
@@ -597,24 +587,16 @@ class Connections:
             raise OSError(f"no connection within {CONNECT_SECONDS:g} s") from None
 
     async def _try_addresses(self, wire: Wire) -> None:
-        tls = self._tls.context() if wire.tls else None
         wire.died_young = ""
-        connect = partial(self._try, wire, tls)
-        address, exchange = await connect_first(
-            wire.addresses, connect, Exchange.leave, self._addresses.overlap
-        )
-        wire.exchange = exchange
-        self._addresses.prefer(wire.host, address)
-
-    async def _try(self, wire: Wire, tls: ssl.SSLContext | None, address: str) -> Exchange:
-        _, exchange = await self._loop.create_connection(
-            partial(Exchange, wire),
-            address,
+        address, wire.exchange = await connect(
+            wire.addresses,
             wire.port,
-            ssl=tls,
-            server_hostname=wire.host if tls else None,
+            partial(Exchange, wire),
+            tls=self._tls.context() if wire.tls else None,
+            host=wire.host,
+            overlap=self._addresses.overlap,
         )
-        return exchange
+        self._addresses.prefer(wire.host, address)
 
     def _opened(self, wire: Wire, task: asyncio.Task[None]) -> None:
         wire.connecting = None
@@ -644,7 +626,6 @@ class Connections:
     # --- time-outs --------------------------------------------------------------------------------
 
     def _sweep(self) -> None:
-        self._sweeper = None
         now = self.time()
         for wire in tuple(self._holding.values()):
             exchange = wire.exchange
@@ -656,4 +637,4 @@ class Connections:
             elif not wire.busy and now - wire.used_at > IDLE_SECONDS:
                 self.close(wire.key)
         if self._holding and not self._closed:
-            self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+            self._sweeper.within(SWEEP_SECONDS)

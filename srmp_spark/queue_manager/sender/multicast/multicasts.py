@@ -1,7 +1,6 @@
 """All PGM sessions of the sender process, by destination.
 
-For the dispatcher the class :class:`Multicasts` has the role that :class:`.connections.Connections`
-has for HTTP. All sessions share one UDP port, and the kernel gives a packet for this port to any
+All sessions share one UDP port, and the kernel gives a packet for this port to any
 socket of the sessions. So each received packet is passed to the session that the packet names,
 whichever socket received the packet.
 """
@@ -19,11 +18,13 @@ from srmp_spark.errors import ConfigurationError, RemoteProtocolError
 from srmp_spark.names import multicast_address
 from srmp_spark.pgm.wire.addresses import GSI_LENGTH, Tsi
 from srmp_spark.pgm.wire.decoder import decode
+from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.multicast.interfaces import Interface, find_interface
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.multicast.sockets import UPSTREAM, Inlet
 from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.multicast.multicast_wire import MulticastWire
+from srmp_spark.queue_manager.sender.sending_transport import SendingTransport
 from srmp_spark.srmp.sending.outgoing_effects import QueueKey, Send
 
 SESSIONS_MAX = 64
@@ -59,7 +60,7 @@ NO_PGM = (
 log = logging.getLogger(__name__)
 
 
-class Multicasts:
+class Multicasts(SendingTransport):
     """Sends multicast messages: all PGM sessions of one sender process."""
 
     def __init__(
@@ -85,7 +86,7 @@ class Multicasts:
         self._open: dict[QueueKey, MulticastWire] = {}
         self._sessions: dict[Tsi, MulticastWire] = {}
         """All sessions, including those that are ending."""
-        self._looker: asyncio.TimerHandle | None = None
+        self._looker = Alarm(self._loop, self._look)
 
     def __repr__(self) -> str:
         return f"<Multicasts open={len(self._open)} sessions={len(self._sessions)}>"
@@ -126,8 +127,7 @@ class Multicasts:
         self._open[key] = self._sessions[tsi] = wire
         for inlet in (wire.outlet.inlet, wire.inlet):
             self._loop.add_reader(inlet.fileno(), self._read, inlet)
-        if self._looker is None:
-            self._looker = self._loop.call_later(LOOK_SECONDS, self._look)
+        self._looker.within(LOOK_SECONDS)
         log.info("pgm.session_begins destination=%s tsi=%s", key.destination, tsi)
         return wire
 
@@ -154,13 +154,12 @@ class Multicasts:
 
         This runs each LOOK_SECONDS while there are sessions.
         """
-        self._looker = None
         self._follow_interface()
         for tsi, wire in list(self._sessions.items()):
             if wire.is_over:
                 self._close(tsi, wire)
         if self._sessions:
-            self._looker = self._loop.call_later(LOOK_SECONDS, self._look)
+            self._looker.within(LOOK_SECONDS)
 
     def _follow_interface(self) -> None:
         """Reopen the sockets if the interface was created again.
@@ -241,7 +240,6 @@ class Multicasts:
             if time.monotonic() - max(began, *(wire.asked_at for wire in wires)) > QUIET_SECONDS:
                 break
             await asyncio.sleep(0.02)
-        if self._looker is not None:
-            self._looker.cancel()
+        self._looker.stop()
         for tsi, wire in list(self._sessions.items()):
             self._close(tsi, wire)

@@ -1,8 +1,6 @@
 """All services to which this queue manager sends by WS-ReliableMessaging.
 
-For the dispatcher the class :class:`ReliableSessions` has the role that
-:class:`.connections.Connections` has for SRMP over HTTP. In addition, reliable sessions have
-changes to be written to the outbox.
+The state of a reliable session is stored in the outbox.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from srmp_spark.queue_manager.sender.http.addresses import Addresses
 from srmp_spark.queue_manager.sender.http.connections import connections_allowed
 from srmp_spark.queue_manager.sender.reliable.reliable_wire import ReliableWire
 from srmp_spark.queue_manager.sender.reliable.soap_connection import SoapConnection
+from srmp_spark.queue_manager.sender.sending_transport import SendingTransport
 from srmp_spark.queue_manager.trust.tls import ClientTls
 from srmp_spark.srmp.sending.outgoing_effects import QueueKey, Send
 from srmp_spark.store.outbox.tables.sessions import SessionRow
@@ -36,7 +35,7 @@ HOST_SHARE = 4
 log = logging.getLogger(__name__)
 
 
-class ReliableSessions:
+class ReliableSessions(SendingTransport):
     """Sends messages by WS-ReliableMessaging: all reliable sessions of one sender process.
 
     The class implements :class:`.wire_owner.WireOwner`.
@@ -86,7 +85,7 @@ class ReliableSessions:
 
     def _wire(self, key: QueueKey, row: SessionRow | None = None) -> ReliableWire:
         url = reliable_url(key.destination)
-        assert url is not None, "the roads know their destinations"
+        assert url is not None, "every key is of this transport"
         connection = SoapConnection(url, self._addresses, self._tls, self._endpoint_of)
         return ReliableWire(
             key,
@@ -134,7 +133,7 @@ class ReliableSessions:
 
     def _host_of(self, key: QueueKey) -> str:
         url = reliable_url(key.destination)
-        assert url is not None, "the roads know their destinations"
+        assert url is not None, "every key is of this transport"
         return split_url(self._endpoint_of(url)).host
 
     def close(self, key: QueueKey) -> None:

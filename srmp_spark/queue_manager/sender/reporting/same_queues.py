@@ -27,6 +27,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from srmp_spark.log_once import OncePerKey
 from srmp_spark.names import UrlParts, split_url
 from srmp_spark.srmp.sending.outgoing_effects import QueueKey
 from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
@@ -50,8 +51,6 @@ compared with all others.
 """
 ADDRESSES_MAX = 8
 """IP addresses of one host that are remembered. Further addresses are ignored."""
-TOLD_MAX = 1_000
-"""Pairs of destinations that are logged. Later pairs are shown by ``status`` alone."""
 
 _Place = tuple[str, str]
 """An IP address and the path of a URL."""
@@ -105,7 +104,7 @@ class SameQueues:
         self._near: dict[QueueKey, tuple[QueueKey, str]] = {}
         """For a stream, another stream and the IP address that both are sent to."""
         self._missing: dict[QueueKey, SameQueue] = {}
-        self._told: set[tuple[QueueKey, QueueKey, bool]] = set()
+        self._told: OncePerKey[tuple[QueueKey, QueueKey, bool]] = OncePerKey()
 
     def __repr__(self) -> str:
         return (
@@ -177,7 +176,7 @@ class SameQueues:
         for key in gone:
             self._forget(key)
         if gone:
-            self._told = {pair for pair in self._told if gone.isdisjoint(pair[:2])}
+            self._told.forget(lambda pair: not gone.isdisjoint(pair[:2]))
         for key, (other, _) in list(self._near.items()):
             if self._stream(key) is None or self._stream(other) is None:
                 del self._near[key]
@@ -242,8 +241,7 @@ class SameQueues:
 
     def _tell(self, key: QueueKey, other: QueueKey, found: SameQueue) -> None:
         pair = (min(key, other), max(key, other), found.receipts_missing)
-        if pair not in self._told and len(self._told) < TOLD_MAX:
-            self._told.add(pair)
+        if self._told.is_new(pair):
             text = "sender.same_queue destination=%s other=%s: %s; %s"
             log.warning(text, key.destination, found.other, found.text, found.hint)
 

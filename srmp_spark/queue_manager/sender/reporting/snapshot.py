@@ -65,8 +65,7 @@ def outgoing(dispatcher: Dispatcher, clock: Clock) -> list[OutgoingEntry]:
                 "next_attempt_at": None
                 if next_at is None
                 else utc + int((next_at - now) * 1_000_000),
-                "multicast": dispatcher.connections.multicast_status(queue.key),
-                "wsrm": dispatcher.connections.sessions.status(queue.key),
+                **dispatcher.transports.status(queue.key),
                 "transfer_info": None if stream is None else _transfer_info(stream, now, utc),
             }
         )

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from srmp_spark.message import StreamId
-from srmp_spark.names import is_multicast, message_id
+from srmp_spark.names import message_id
 from srmp_spark.srmp.sending.outgoing_effects import OutgoingQueueRow, QueueKey
 from srmp_spark.store.delta.outgoing.outgoing_look import OutboxLook, WaitingGroup
 from srmp_spark.store.delta.tables.table_specs import PARTITION, TableSpec
@@ -329,7 +329,7 @@ def _delivery_of(queue: QueueKey) -> str:
     """
     if queue.kind == "stream":
         return "transactional"
-    return "express" if is_multicast(queue.destination) else "recoverable"
+    return queue.transport.rules.plain_delivery
 
 
 def _columns(

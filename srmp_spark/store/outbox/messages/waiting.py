@@ -74,17 +74,6 @@ class PartRow(NamedTuple):
     dead_letter_queue: str | None
 
 
-class WaitingRow(NamedTuple):
-    """A waiting message, with the application, batch and key that it was committed with."""
-
-    stored: StoredMessage
-    application: str
-    batch: str
-    key: str | None
-    enqueued_at: int
-    """Time of its commit, in microseconds since 1970, UTC."""
-
-
 class GroupRow(NamedTuple):
     """A database row of the table ``groups``: up to 256 rows of a part, packed together.
 
@@ -265,42 +254,6 @@ class Waiting:
                 if count:
                     room -= int(sizes[count - 1])
                 if count < len(indices) or len(found) >= load.rows_max or room <= 0:
-                    return found
-        return found
-
-    def page(self, key: QueueKey, queue_id: int, after: int, rows_max: int) -> list[WaitingRow]:
-        """Return at least ``rows_max`` waiting messages above serial ``after``, or all of them.
-
-        The messages are ascending. The page ends with a whole group, so it may have more than
-        ``rows_max`` messages. The page is for ``status`` and the Delta state. Raises
-        :class:`StoreDamagedError` if a group is damaged.
-        """
-        found: list[WaitingRow] = []
-        for part in self.parts(queue_id, after + 1, SERIAL_MAX):
-            shared = Shared(
-                key.destination,
-                key.kind,
-                self._identity,
-                part.ids_first - part.first,
-                part.enqueued_at,
-                bool(part.final),
-            )
-            low = max(after + 1 - part.first, 0)
-            for group in self.groups(part.id, low, part.last - part.first):
-                batch, base = self.rows_of(group), part.first + group.first
-                indices = group.live(low, group.last).tolist()
-                keys = keys_of(batch)
-                for index, stored in zip(
-                    indices,
-                    messages_of(batch, indices, [base + index for index in indices], shared),
-                    strict=True,
-                ):
-                    found.append(
-                        WaitingRow(
-                            stored, part.application, part.batch, keys[index], part.enqueued_at
-                        )
-                    )
-                if len(found) >= rows_max:
                     return found
         return found
 

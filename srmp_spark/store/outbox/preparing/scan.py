@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from srmp_spark.names import is_multicast, is_reliable
 from srmp_spark.srmp.sending.outgoing_effects import QueueKey
 from srmp_spark.store.outbox.columns import POSITION, Addresses, body_sizes
 from srmp_spark.store.outbox.errors import BAD_BATCH, BatchError
@@ -258,9 +257,8 @@ class Scan:
             plain = pc.not_equal(delivery, "transactional").to_numpy(zero_copy_only=False)
         else:
             plain = np.zeros(rows, bool)
-        plain |= np.array([is_multicast(each) or is_reliable(each) for each in canonical], bool)[
-            indices
-        ]
+        transports = [self.addresses.transport(each) for each in spelled.dictionary.to_pylist()]
+        plain |= np.array([not each.rules.has_streams for each in transports], bool)[indices]
         queue = np.zeros(rows, np.uint16)
         for wanted, mask in (("stream", ~plain), ("plain", plain)):
             if mask.any():

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from srmp_spark.names import LocalHosts, is_multicast, is_reliable, parse_queue_url
+from srmp_spark.names import LocalHosts, parse_queue_url
 from srmp_spark.store.outbox.errors import LOOP, BatchError
+from srmp_spark.transports import transport_of
 
 
 class Source(NamedTuple):
@@ -39,7 +40,7 @@ class OwnQueues:
 
         Return ``None`` for all other destinations.
         """
-        if not self.queue_manager or is_multicast(destination) or is_reliable(destination):
+        if not self.queue_manager or not transport_of(destination).rules.leads_to_queue:
             return None
         try:
             return (

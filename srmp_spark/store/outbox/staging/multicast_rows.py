@@ -5,16 +5,14 @@ A row to a multicast group must be express, and its message must fit into one AP
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from srmp_spark.errors import LocalProtocolError
-from srmp_spark.names import NULL_GUID, MulticastAddress, is_multicast, multicast_address
+from srmp_spark.names import NULL_GUID, multicast_address
 from srmp_spark.pgm.wire.limits import APDU_SENT_MAX
-from srmp_spark.store.outbox.columns import Addresses, body_sizes
+from srmp_spark.store.outbox.columns import body_sizes
+from srmp_spark.store.outbox.staging.chosen_rows import ChosenRows
 
 ESCAPED = 6
 """Largest number of octets that one octet of a text can become in XML."""
@@ -24,39 +22,17 @@ _TEXTS = ("label", "response_queue", "admin_queue")
 _COPIES = 3
 """How often one address can occur in an envelope."""
 
-Refuse = Callable[[int, str, str], None]
-"""Function that raises an error for a row.
 
-Its arguments are the row number, the problem and a hint.
-"""
+def check_multicast_rows(rows: ChosenRows) -> None:
+    """Refuse the first of ``rows``, which are to multicast groups, that cannot be sent.
 
-
-def check_multicast_rows(
-    columns: Mapping[str, pa.Array],
-    rows: int,
-    addresses: Addresses,
-    refuse: Refuse,
-    *,
-    served: bool,
-) -> None:
-    """Call ``refuse`` for the first row to a multicast group that cannot be sent.
-
-    ``refuse`` must raise an error. A row is refused if ``served`` is ``False`` (this queue manager
-    does not send multicast), if its ``delivery`` is not ``express`` or null, or if its message
-    would exceed :data:`.APDU_SENT_MAX` bytes, or cannot be encoded. Rows to other destinations are
-    ignored.
+    A row is refused, which raises, if this queue manager does not send multicast, if its
+    ``delivery`` is not ``express`` or null, or if its message would exceed :data:`.APDU_SENT_MAX`
+    bytes, or cannot be encoded.
     """
-    spelled = columns["destination"].dictionary_encode()
-    names = spelled.dictionary.to_pylist()
-    groups = np.array(
-        ["," not in name and is_multicast(addresses.canonical(name)) for name in names], bool
-    )
-    if not groups.any():
-        return
-    indices = spelled.indices.to_numpy(zero_copy_only=False)
-    chosen = np.flatnonzero(groups[indices])
-    if not served:
-        refuse(
+    columns, chosen = rows.columns, rows.numbers
+    if not rows.multicast:
+        rows.refuse(
             int(chosen[0]),
             "destination is a multicast address, and this queue manager does not send PGM",
             "start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT",
@@ -67,12 +43,12 @@ def check_multicast_rows(
         )
         wrong = chosen[~express[chosen]]
         if len(wrong):
-            refuse(
+            rows.refuse(
                 int(wrong[0]),
                 "a multicast message is express",
                 "leave delivery null for it, or write express",
             )
-    sizes = body_sizes(columns, rows) + ENVELOPE_OCTETS
+    sizes = body_sizes(columns, rows.rows) + ENVELOPE_OCTETS
     for name in _TEXTS:
         if name in columns:
             lengths = pc.fill_null(pc.binary_length(columns[name]), 0).to_numpy(
@@ -81,11 +57,9 @@ def check_multicast_rows(
             sizes = sizes + lengths * ESCAPED * _COPIES
     # Nearly all messages are far below the limit. The others are encoded to get their length.
     for row in chosen[sizes[chosen] > APDU_SENT_MAX]:
-        address = multicast_address(names[indices[row]])
-        assert address is not None, "it is one of the groups"
-        octets = _octets(columns, int(row), address, refuse)
+        octets = _octets(rows, int(row))
         if octets > APDU_SENT_MAX:
-            refuse(
+            rows.refuse(
                 int(row),
                 f"the message has {octets} bytes as it is sent, a multicast one at most "
                 f"{APDU_SENT_MAX}",
@@ -93,13 +67,11 @@ def check_multicast_rows(
             )
 
 
-def _octets(
-    columns: Mapping[str, pa.Array], row: int, address: MulticastAddress, refuse: Refuse
-) -> int:
+def _octets(rows: ChosenRows, row: int) -> int:
     """Return the length that the APDU of a row can have at most, in bytes.
 
-    The message identifier is not assigned yet, so the longest one is used. Calls ``refuse``, which
-    raises, if the row cannot be encoded.
+    The message identifier is not assigned yet, so the longest one is used. Refuses a row
+    that cannot be encoded, which raises.
     """
     # These imports are a third of what the process that checks stages would load, and few
     # stages need them.
@@ -107,6 +79,9 @@ def _octets(
     from srmp_spark.store.outbox.messages.packed_group import STORED, Shared, messages_of
     from srmp_spark.store.tables.state import IDENTIFIER_MAX
 
+    columns = rows.columns
+    address = multicast_address(columns["destination"][row].as_py())
+    assert address is not None, "it is one of the groups"
     names = [name for name in STORED if name in columns and name != "destination"]
     batch = pa.RecordBatch.from_arrays([columns[name].slice(row, 1) for name in names], names=names)
     shared = Shared(address.format_name, "plain", NULL_GUID, IDENTIFIER_MAX - 1, 0, False)
@@ -114,5 +89,5 @@ def _octets(
     try:
         return len(apdu_of(stored.message, address))
     except LocalProtocolError as error:
-        refuse(row, f"it cannot be written: {error}", "change the row")
+        rows.refuse(row, f"it cannot be written: {error}", "change the row")
         raise

@@ -6,15 +6,15 @@ columns are ignored, and are no part of the row's identity.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from srmp_spark.errors import ConfigurationError, RemoteProtocolError
-from srmp_spark.store.outbox.columns import RELIABLE_COLUMNS, Addresses
+from srmp_spark.store.outbox.columns import RELIABLE_COLUMNS
+from srmp_spark.store.outbox.staging.chosen_rows import ChosenRows
+from srmp_spark.transports import Transport
 from srmp_spark.wsrm.codec.body import check_body
 from srmp_spark.wsrm.codec.values import uri
 from srmp_spark.wsrm.codec.versions import Versions
@@ -28,13 +28,8 @@ _NO_PLACE = {
     "extension": None,
 }
 """Columns for which a SOAP message has no place, each with the value that counts as unset."""
-_RELIABLE = r"(?i)^\s*(?:DIRECT=)?WSRM:"
-
-Refuse = Callable[[int, str, str], None]
-"""Function that raises an error for a row.
-
-Its arguments are the row number, the problem and a hint.
-"""
+_RELIABLE = rf"(?i)^\s*{Transport.RELIABLE.rules.spelling}"
+"""Pattern of a destination of this transport; the destination is not checked yet."""
 
 
 def only_reliable(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
@@ -57,25 +52,17 @@ def only_reliable(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
     return kept
 
 
-def check_reliable_rows(
-    columns: Mapping[str, pa.Array], addresses: Addresses, refuse: Refuse
-) -> None:
-    """Call ``refuse`` for the first row to a service (``wsrm:URL``) that cannot be sent.
+def check_reliable_rows(rows: ChosenRows) -> None:
+    """Refuse the first of ``rows``, which are to services (``wsrm:URL``), that cannot be sent.
 
-    ``refuse`` must raise an error. A row is refused if a column for which SOAP has no place
-    (``label``, for example) has a value, if ``delivery`` is not ``recoverable`` or null, if
-    ``soap_action`` is missing or no URI, if a version is not supported, or if ``body`` is no
-    content of a SOAP Body. Rows to other destinations are ignored.
+    A row is refused, which raises, if a column for which SOAP has no place (``label``, for example)
+    has a value, if ``delivery`` is not ``recoverable`` or null, if ``soap_action`` is missing or no
+    URI, if a version is not supported, or if ``body`` is no content of a SOAP Body.
     """
-    spelled = columns["destination"].dictionary_encode()
-    names = spelled.dictionary.to_pylist()
-    services = np.array([addresses.is_reliable(name) for name in names], bool)
-    if not services.any():
-        return
-    chosen = np.flatnonzero(services[spelled.indices.to_numpy(zero_copy_only=False)])
+    chosen, refuse = rows.numbers, rows.refuse
     taken: dict[str, list[Any]] = {
         name: column.take(pa.array(chosen)).to_pylist()
-        for name, column in columns.items()
+        for name, column in rows.columns.items()
         if name in _LOOKED_AT
     }
     for name, nothing in _NO_PLACE.items():
@@ -98,7 +85,7 @@ def check_reliable_rows(
     judged: set[tuple[Any, ...]] = set()
     for row, *spoken in zip(chosen, *said, strict=True):
         if tuple(spoken) not in judged:
-            _check(int(row), spoken[0], spoken[1:], refuse)
+            _check(rows, int(row), spoken[0], spoken[1:])
             judged.add(tuple(spoken))
     for row, body in zip(chosen, taken.get("body", none), strict=True):
         try:
@@ -111,16 +98,16 @@ def check_reliable_rows(
             )
 
 
-def _check(row: int, action: str | None, versions: list[str | None], refuse: Refuse) -> None:
+def _check(rows: ChosenRows, row: int, action: str | None, versions: list[str | None]) -> None:
     try:
         if action is None:
             hint = "it is the wsa:Action of the message, as column or option, for example http://tempuri.org/IOrders/Submit"
-            refuse(row, "soap_action is missing in a row for wsrm:URL", hint)
+            rows.refuse(row, "soap_action is missing in a row for wsrm:URL", hint)
             return
         uri(action, "soap_action", "")
         Versions.of(*versions)
     except (ConfigurationError, RemoteProtocolError) as error:
-        refuse(row, str(error), "see INTERFACE.md section 4, Sink")
+        rows.refuse(row, str(error), "see INTERFACE.md section 4, Sink")
 
 
 _LOOKED_AT = frozenset((*_NO_PLACE, *RELIABLE_COLUMNS, "delivery", "body"))

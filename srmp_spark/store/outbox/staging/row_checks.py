@@ -6,7 +6,7 @@ Whatever could stop the message later is refused while the row is staged.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -27,8 +27,10 @@ from srmp_spark.store.outbox.limits import (
     LABEL_LENGTH_MAX,
     LIST_LENGTH_MAX,
 )
+from srmp_spark.store.outbox.staging.chosen_rows import ChosenRows
 from srmp_spark.store.outbox.staging.multicast_rows import check_multicast_rows
 from srmp_spark.store.outbox.staging.reliable_rows import check_reliable_rows
+from srmp_spark.transports import Transport
 
 TIME_MAX = 253_402_300_799_999_999
 """The end of the year 9999, in microseconds since 1970.
@@ -170,10 +172,21 @@ def check_rows(
     if destination is not None:
         for spelled in pc.unique(destination).to_pylist():
             _check_destination(spelled, destination, addresses, first_row)
-        check_multicast_rows(
-            columns, rows, addresses, partial(_refuse_row, first_row), served=multicast
-        )
-        check_reliable_rows(columns, addresses, partial(_refuse_row, first_row))
+        encoded = destination.dictionary_encode()
+        transports = [addresses.transport(each) for each in encoded.dictionary.to_pylist()]
+        for transport, check in _TRANSPORT_CHECKS.items():
+            if transport in transports:
+                is_chosen = np.array([each is transport for each in transports])
+                chosen = np.flatnonzero(is_chosen[encoded.indices.to_numpy(zero_copy_only=False)])
+                refuse_row = partial(_refuse_row, first_row)
+                check(ChosenRows(columns, rows, chosen, refuse_row, multicast))
+
+
+_TRANSPORT_CHECKS: Mapping[Transport, Callable[[ChosenRows], None]] = {
+    Transport.MULTICAST: check_multicast_rows,
+    Transport.RELIABLE: check_reliable_rows,
+}
+"""Transport → check of its rows, if there are rules beyond those for every row."""
 
 
 class _Rule(NamedTuple):

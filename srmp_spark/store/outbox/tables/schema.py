@@ -18,6 +18,7 @@ import sqlite3
 
 from srmp_spark.store.database.sqlite_file import Database
 from srmp_spark.store.outbox.limits import CHECKPOINT_BYTES, CHECKPOINT_REST_BYTES
+from srmp_spark.transports import Transport
 
 DATABASE_FILE = "outbox.db"
 LOCK_FILE = "outbox.lock"
@@ -27,7 +28,7 @@ FORMAT_FORWARDED = 2
 
 An older version would send such messages as its own.
 """
-FORMAT_RELIABLE = 3
+FORMAT_RELIABLE = Transport.RELIABLE.rules.outbox_format
 """Format with messages of reliable sessions (:mod:`.sessions`).
 
 An older version cannot send such messages.
@@ -225,6 +226,8 @@ def raise_format(connection: sqlite3.Connection, needed: int) -> None:
     Older versions, which cannot read what this transaction writes, then refuse to open the
     database.
     """
+    if needed <= FORMAT_OF_NEW:
+        return
     (found,) = connection.execute("PRAGMA user_version").fetchone()
     if found < needed:
         connection.execute(f"PRAGMA user_version = {needed}")
