@@ -202,9 +202,9 @@ class Operated:
 
 
 class SessionEntries(TypedDict):
-    """The part of :class:`OutgoingEntry` about the session of a transport that has sessions.
+    """The fields of an :class:`OutgoingEntry` about a session, one for each such transport.
 
-    The keys are those of :attr:`.TransportRules.status`.
+    The rules of a transport (:mod:`srmp_spark.transports`) name its field.
     """
 
     multicast: dict[str, Any] | None
