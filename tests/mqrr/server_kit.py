@@ -40,11 +40,11 @@ from srmp_spark.mqrr.server.effects import (
     Effect,
     Fault,
     LookOn,
-    Message,
     Open,
     Purge,
     Read,
     Reason,
+    ServedMessage,
     Take,
 )
 from srmp_spark.mqrr.server.positions import Came, Positions
@@ -87,7 +87,7 @@ class Box:
         return runs
 
 
-def message(sequence: int, priority: int = 3, body: bytes | None = None) -> Message:
+def message(sequence: int, priority: int = 3, body: bytes | None = None) -> ServedMessage:
     packet = MessagePacket(
         base=BaseHeader(priority=priority),
         user=UserHeader(
@@ -100,7 +100,7 @@ def message(sequence: int, priority: int = 3, body: bytes | None = None) -> Mess
             message_body=f"body {sequence}".encode() if body is None else body
         ),
     )
-    return Message(packet.encode_pieces(), srmp=False, arrived_at=ARRIVED + sequence)
+    return ServedMessage(packet.encode_pieces(), srmp=False, arrived_at=ARRIVED + sequence)
 
 
 class World:

@@ -72,7 +72,7 @@ class Reason(Enum):
     """The message is in another queue now. No decision about it is made or reported."""
 
 
-class Message(NamedTuple):
+class ServedMessage(NamedTuple):
     """One message that the owner of the server has read from the store."""
 
     packet: EncodedPacket

@@ -27,9 +27,9 @@ from srmp_spark.mqrr.server.effects import (
     Answer,
     CallId,
     Effect,
-    Message,
     Read,
     Reason,
+    ServedMessage,
     Take,
 )
 from srmp_spark.mqrr.server.limits import (
@@ -209,7 +209,7 @@ class Receiving:
 
     # --- results of reading a message -------------------------------------------------------------
 
-    def read(self, reading: int, message: Message, now: float) -> None:
+    def read(self, reading: int, message: ServedMessage, now: float) -> None:
         """Answer the request of the :class:`.Read` with the number ``reading`` with ``message``."""
         descriptor, request = self._readings.pop(reading)
         if request.state is not RequestState.READING:

@@ -52,10 +52,10 @@ from srmp_spark.mqrr.server.effects import (
     Effect,
     Fault,
     LookOn,
-    Message,
     Open,
     Purge,
     QueueView,
+    ServedMessage,
 )
 from srmp_spark.mqrr.server.limits import CURSORS_MAX, LOCKS_OF_A_TURN, OPEN_MAX
 from srmp_spark.mqrr.server.moving import Moving
@@ -423,7 +423,7 @@ class RemoteReadServer:
 
     # --- reports of the owner ---------------------------------------------------------------------
 
-    def read(self, reading: int, message: Message, now: float) -> list[Effect]:
+    def read(self, reading: int, message: ServedMessage, now: float) -> list[Effect]:
         """Answer the request ``reading`` with the message that was read; return the effects."""
         self._receiving.read(reading, message, now)
         return self._take_effects()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from srmp_spark.errors import ApiError, StoreDamagedError
 from srmp_spark.interface import DEFAULT_CONSUMER, TRIMMED, UNKNOWN_QUEUE
 from srmp_spark.mqrr.packets.message_packet import EncodedPacket
-from srmp_spark.mqrr.server.effects import Message
+from srmp_spark.mqrr.server.effects import ServedMessage
 from srmp_spark.mqrr.server.positions import Came, Positions
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.reader.crossing import ReadPackets, ReadPriorities, ReadRecord
@@ -136,12 +136,12 @@ class ServedQueue:
         self._deleted = deleted
         self.lock = asyncio.Lock()
         """Held while messages are reported to the server, so that each is reported exactly once."""
-        self._kept: OrderedDict[int, Message] = OrderedDict()
+        self._kept: OrderedDict[int, ServedMessage] = OrderedDict()
         self._kept_bytes = 0
         self._ahead_bytes = AHEAD_BYTES_MIN
         self._ahead_from = 0
         """Sequence that follows the last message that was read ahead."""
-        self._wanted: dict[int, list[Callable[[Message | str | None], None]]] = {}
+        self._wanted: dict[int, list[Callable[[ServedMessage | str | None], None]]] = {}
         self._reading: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
 
@@ -248,7 +248,7 @@ class ServedQueue:
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def read(self, sequence: int, done: Callable[[Message | str | None], None]) -> None:
+    def read(self, sequence: int, done: Callable[[ServedMessage | str | None], None]) -> None:
         """Read the message ``sequence`` and call ``done`` with it, at once or later.
 
         ``done`` gets the message, ``None`` if the message has left the queue, or a text if it
@@ -307,7 +307,7 @@ class ServedQueue:
             self._tell(frame.sequence, frame.head.decode())
             return
         packet = EncodedPacket(frame.head, frame.counted, frame.tail)
-        message = Message(packet, frame.kind == SRMP, frame.arrived_at)
+        message = ServedMessage(packet, frame.kind == SRMP, frame.arrived_at)
         if frame.sequence not in self._kept:
             self._kept[frame.sequence] = message
             self._kept_bytes += _size(message)
@@ -315,7 +315,7 @@ class ServedQueue:
                 self._kept_bytes -= _size(self._kept.popitem(last=False)[1])
         self._tell(frame.sequence, message)
 
-    def _tell(self, sequence: int, what: Message | str | None) -> None:
+    def _tell(self, sequence: int, what: ServedMessage | str | None) -> None:
         for done in self._wanted.pop(sequence, ()):
             done(what)
 
@@ -358,5 +358,5 @@ class ServedQueue:
         await end((self._following, self._reading))
 
 
-def _size(message: Message) -> int:
+def _size(message: ServedMessage) -> int:
     return sum(map(len, message.packet))

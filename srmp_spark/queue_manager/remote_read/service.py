@@ -29,11 +29,11 @@ from srmp_spark.mqrr.server.effects import (
     Effect,
     Fault,
     LookOn,
-    Message,
     Open,
     Purge,
     QueueView,
     Read,
+    ServedMessage,
     Take,
 )
 from srmp_spark.mqrr.server.effects import Reason as Why
@@ -491,14 +491,14 @@ class RemoteReadService:
         self._unread.setdefault(asked.connection, deque()).append(asked)
         return True
 
-    def _was_read(self, asked: Read, what: Message | str | None) -> None:
-        if isinstance(what, Message) and self._waits_for_room(asked):
+    def _was_read(self, asked: Read, what: ServedMessage | str | None) -> None:
+        if isinstance(what, ServedMessage) and self._waits_for_room(asked):
             # Answers that were given meanwhile have used the room, so the message is read again
             # later.
             return
-        if isinstance(what, Message) and not asked.queue.has_left(asked.sequence):
+        if isinstance(what, ServedMessage) and not asked.queue.has_left(asked.sequence):
             self._do(self._server.read(asked.reading, what, self._loop.time()))
-        elif what is None or isinstance(what, Message):
+        elif what is None or isinstance(what, ServedMessage):
             # The message has left the queue, perhaps after it was read.
             self._in_turn(partial(self._server.vanished, asked.reading))
         else:

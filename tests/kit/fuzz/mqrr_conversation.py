@@ -43,10 +43,10 @@ from srmp_spark.mqrr.server.effects import (
     Close,
     Effect,
     Fault,
-    Message,
     Open,
     Purge,
     Read,
+    ServedMessage,
     Take,
 )
 from srmp_spark.mqrr.server.positions import Came, Positions
@@ -149,7 +149,9 @@ class Conversation:
             positions.add(there)
             self.do(server.opened(effect.opening, queue, positions, self.now))
         elif isinstance(effect, Read):
-            message = Message(EncodedPacket(b"head", b"body", b"tail"), srmp=False, arrived_at=1)
+            message = ServedMessage(
+                EncodedPacket(b"head", b"body", b"tail"), srmp=False, arrived_at=1
+            )
             self.do(server.read(effect.reading, message, self.now))
         elif isinstance(effect, Take):
             self._take(effect)
