@@ -35,7 +35,7 @@ from srmp_spark.mqrr.rpc.associations import Associations
 from srmp_spark.mqrr.rpc.binding import REMOTE_READ
 from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.server.effects import (
-    Answer,
+    AnswerCall,
     Close,
     Effect,
     Fault,
@@ -139,7 +139,7 @@ class World:
                 self.do_now(effect)
 
     def do_now(self, effect: Effect) -> None:
-        if isinstance(effect, Answer):
+        if isinstance(effect, AnswerCall):
             key = effect.call.connection, effect.call.number
             assert key not in self.answers, "answered twice"
             self.answers[key] = METHODS[self.opnums[key]].decode_response(

@@ -82,7 +82,7 @@ class ServedMessage(NamedTuple):
     """Time of arrival in seconds since 1970, UTC."""
 
 
-class Answer(NamedTuple):
+class AnswerCall(NamedTuple):
     """Order to answer a call with a response, whose bytes are ``stub``."""
 
     call: CallId
@@ -181,4 +181,4 @@ class Close(NamedTuple):
     receive: bool
 
 
-Effect = Answer | Fault | Open | Read | Take | Purge | LookOn | Close
+Effect = AnswerCall | Fault | Open | Read | Take | Purge | LookOn | Close

@@ -24,7 +24,7 @@ from srmp_spark.mqrr.ndr.receive import (
 from srmp_spark.mqrr.packets.sections import cut_sections
 from srmp_spark.mqrr.server.cursors import CursorEvent, CursorState
 from srmp_spark.mqrr.server.effects import (
-    Answer,
+    AnswerCall,
     CallId,
     Effect,
     Read,
@@ -104,7 +104,7 @@ class Receiving:
         """
         status = self._start(descriptor, call, asked, now)
         if status is not Status.MQ_OK:
-            self._emit(Answer(call, failure(status).encode(call.syntax)))
+            self._emit(AnswerCall(call, failure(status).encode(call.syntax)))
 
     def _start(
         self, descriptor: OpenQueue, call: CallId, asked: StartReceiveRequest, now: float
@@ -237,7 +237,7 @@ class Receiving:
         else:
             request.move(RequestEvent.SHOWN)
             del descriptor.requests[request.id]
-        self._emit(Answer(call, response.encode(call.syntax)))
+        self._emit(AnswerCall(call, response.encode(call.syntax)))
 
     def not_read(self, reading: int, status: Status) -> None:
         """Fail the request of the :class:`.Read` with the number ``reading``.
@@ -330,7 +330,7 @@ class Receiving:
     def _answer(self, request: Request, status: Status) -> None:
         call, request.call = request.call, None
         if call is not None:
-            self._emit(Answer(call, failure(status).encode(call.syntax)))
+            self._emit(AnswerCall(call, failure(status).encode(call.syntax)))
 
     # --- R_EndReceive, R_EndTransactionalReceive --------------------------------------------------
 
@@ -341,7 +341,7 @@ class Receiving:
         """
         status = self._end(descriptor, call, asked)
         if status is not None:
-            self._emit(Answer(call, StatusResponse(status).encode(call.syntax)))
+            self._emit(AnswerCall(call, StatusResponse(status).encode(call.syntax)))
 
     def _end(self, descriptor: OpenQueue, call: CallId, asked: EndReceiveRequest) -> Status | None:
         """End the request; return the status to answer now, or ``None``.
@@ -411,7 +411,7 @@ class Receiving:
             request.move(RequestEvent.STORED)
         self._settle(descriptor, request)
         if call is not None:
-            self._emit(Answer(call, StatusResponse(Status.MQ_OK).encode(call.syntax)))
+            self._emit(AnswerCall(call, StatusResponse(Status.MQ_OK).encode(call.syntax)))
 
     def not_stored(self, storing: int, status: Status) -> None:
         """Undo the removal of a message (a :class:`Take`) that could not be stored.
@@ -424,7 +424,7 @@ class Receiving:
         if request.state is RequestState.STORING:
             request.move(RequestEvent.NOT_STORED)
         if call is not None:
-            self._emit(Answer(call, StatusResponse(status).encode(call.syntax)))
+            self._emit(AnswerCall(call, StatusResponse(status).encode(call.syntax)))
         self.satisfy(descriptor.queue, ((found, found),))
         self._settle(descriptor, request)
 

@@ -46,7 +46,7 @@ from srmp_spark.mqrr.rpc.associations import Association
 from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.server.cursors import Cursor
 from srmp_spark.mqrr.server.effects import (
-    Answer,
+    AnswerCall,
     CallId,
     Close,
     Effect,
@@ -198,7 +198,7 @@ class RemoteReadServer:
             self._answer(call, StatusResponse(refuse_class(descriptor, asked)))
 
     def _answer(self, call: CallId, response: Parameters) -> None:
-        self._effects.append(Answer(call, response.encode(call.syntax)))
+        self._effects.append(AnswerCall(call, response.encode(call.syntax)))
 
     def _is_denied(self, opnum: int, asked: Any, caller: str | None, descriptor: OpenQueue) -> bool:  # noqa: ANN401
         """Return whether the caller lacks the right to this call on the queue of ``descriptor``.

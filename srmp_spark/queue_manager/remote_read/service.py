@@ -24,7 +24,7 @@ from srmp_spark.interface import (
 )
 from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.server.effects import (
-    Answer,
+    AnswerCall,
     Close,
     Effect,
     Fault,
@@ -239,11 +239,11 @@ class RemoteReadService:
         self._alarm.at(self._server.timer())
 
     def _do_one(self, effect: Effect) -> None:
-        if isinstance(effect, Answer | Fault):
+        if isinstance(effect, AnswerCall | Fault):
             connection = self._connections.get(effect.call.connection)
             if connection is None:
                 return
-            if isinstance(effect, Answer):
+            if isinstance(effect, AnswerCall):
                 connection.respond(effect.call.number, effect.stub)
             else:
                 connection.fail(effect.call.number, effect.status)

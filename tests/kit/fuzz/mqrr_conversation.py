@@ -39,7 +39,7 @@ from srmp_spark.mqrr.rpc.associations import Associations
 from srmp_spark.mqrr.rpc.binding import REMOTE_READ
 from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.server.effects import (
-    Answer,
+    AnswerCall,
     Close,
     Effect,
     Fault,
@@ -130,11 +130,11 @@ class Conversation:
 
     def _do(self, effect: Effect) -> None:
         server = self.server
-        if isinstance(effect, Answer | Fault):
+        if isinstance(effect, AnswerCall | Fault):
             number = effect.call.number
             _demand(number not in self.answers, "answered twice")
             self.answers[number] = (
-                (1, effect.stub) if isinstance(effect, Answer) else (0, effect.status)
+                (1, effect.stub) if isinstance(effect, AnswerCall) else (0, effect.status)
             )
         elif isinstance(effect, Open):
             queue = self._find(effect)
