@@ -38,7 +38,7 @@ from srmp_spark.mqrr.server.effects import (
     AnswerCall,
     Close,
     Effect,
-    Fault,
+    FaultCall,
     LookOn,
     Open,
     Purge,
@@ -145,7 +145,7 @@ class World:
             self.answers[key] = METHODS[self.opnums[key]].decode_response(
                 effect.stub, effect.call.syntax
             )
-        elif isinstance(effect, Fault):
+        elif isinstance(effect, FaultCall):
             key = effect.call.connection, effect.call.number
             assert key not in self.answers, "answered twice"
             self.answers[key] = Status(effect.status)

@@ -89,7 +89,7 @@ class AnswerCall(NamedTuple):
     stub: bytes
 
 
-class Fault(NamedTuple):
+class FaultCall(NamedTuple):
     """Order to answer a call with a fault, because no response can state its failure."""
 
     call: CallId
@@ -181,4 +181,4 @@ class Close(NamedTuple):
     receive: bool
 
 
-Effect = AnswerCall | Fault | Open | Read | Take | Purge | LookOn | Close
+Effect = AnswerCall | FaultCall | Open | Read | Take | Purge | LookOn | Close

@@ -50,7 +50,7 @@ from srmp_spark.mqrr.server.effects import (
     CallId,
     Close,
     Effect,
-    Fault,
+    FaultCall,
     LookOn,
     Open,
     Purge,
@@ -141,7 +141,7 @@ class RemoteReadServer:
         try:
             asked = METHODS[received.opnum].decode_request(received.stub, received.syntax)
         except BadStubError:
-            return [Fault(call, Status.RPC_X_BAD_STUB_DATA)]
+            return [FaultCall(call, Status.RPC_X_BAD_STUB_DATA)]
         self._dispatch(call, asked, received, now)
         return self._take_effects()
 
@@ -162,7 +162,7 @@ class RemoteReadServer:
         else:
             descriptor = association.find(asked.handle)
             if descriptor is None:
-                self._effects.append(Fault(call, Status.NCA_S_FAULT_CONTEXT_MISMATCH))
+                self._effects.append(FaultCall(call, Status.NCA_S_FAULT_CONTEXT_MISMATCH))
             elif opnum == 3:
                 self._close_queue(call, asked, association)
             elif descriptor.stale is not None:
@@ -233,7 +233,7 @@ class RemoteReadServer:
         access = (ACCESS_MOVE,) if for_move else (ACCESS_RECEIVE, ACCESS_PEEK)
         share = (SHARE_DENY_NONE,) if for_move else (SHARE_DENY_NONE, SHARE_DENY_SHARE)
         if asked.access not in access or asked.share not in share:
-            self._effects.append(Fault(call, Status.MQ_ERROR_INVALID_PARAMETER))
+            self._effects.append(FaultCall(call, Status.MQ_ERROR_INVALID_PARAMETER))
         else:
             opening = self._new_number()
             self._openings[opening] = _Opening(
@@ -279,7 +279,7 @@ class RemoteReadServer:
                     )
                 self._answer(asked.call, answer)
         if status is not None:
-            self._effects += (Fault(asked.call, status), Close(view, receive))
+            self._effects += (FaultCall(asked.call, status), Close(view, receive))
         self._receiving.handle_timer(now)
         return self._take_effects()
 
@@ -299,7 +299,7 @@ class RemoteReadServer:
 
         The queue does not exist, or another receiver holds it; ``status`` is sent to the client.
         """
-        self._effects.append(Fault(self._openings.pop(opening).call, status))
+        self._effects.append(FaultCall(self._openings.pop(opening).call, status))
         return self._take_effects()
 
     def _close_queue(

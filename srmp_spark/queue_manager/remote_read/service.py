@@ -27,7 +27,7 @@ from srmp_spark.mqrr.server.effects import (
     AnswerCall,
     Close,
     Effect,
-    Fault,
+    FaultCall,
     LookOn,
     Open,
     Purge,
@@ -239,7 +239,7 @@ class RemoteReadService:
         self._alarm.at(self._server.timer())
 
     def _do_one(self, effect: Effect) -> None:
-        if isinstance(effect, AnswerCall | Fault):
+        if isinstance(effect, AnswerCall | FaultCall):
             connection = self._connections.get(effect.call.connection)
             if connection is None:
                 return

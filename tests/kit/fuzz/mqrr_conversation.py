@@ -42,7 +42,7 @@ from srmp_spark.mqrr.server.effects import (
     AnswerCall,
     Close,
     Effect,
-    Fault,
+    FaultCall,
     Open,
     Purge,
     Read,
@@ -130,7 +130,7 @@ class Conversation:
 
     def _do(self, effect: Effect) -> None:
         server = self.server
-        if isinstance(effect, AnswerCall | Fault):
+        if isinstance(effect, AnswerCall | FaultCall):
             number = effect.call.number
             _demand(number not in self.answers, "answered twice")
             self.answers[number] = (
