@@ -39,8 +39,8 @@ from srmp_spark.mqrr.server.effects import (
     Close,
     Effect,
     FaultCall,
+    FindQueue,
     LookOn,
-    Open,
     Purge,
     Read,
     Reason,
@@ -149,7 +149,7 @@ class World:
             key = effect.call.connection, effect.call.number
             assert key not in self.answers, "answered twice"
             self.answers[key] = Status(effect.status)
-        elif isinstance(effect, Open):
+        elif isinstance(effect, FindQueue):
             box = self.boxes.get(effect.queue.text.partition("\\")[2])
             if box is None:
                 self.do(self.server.not_opened(effect.opening, Status.MQ_ERROR_QUEUE_NOT_FOUND))

@@ -13,7 +13,7 @@ from srmp_spark.mqrr.ndr.methods import (
     OpenRequest,
 )
 from srmp_spark.mqrr.queue_format import queue_format_of
-from srmp_spark.mqrr.server.effects import Open
+from srmp_spark.mqrr.server.effects import FindQueue
 from srmp_spark.mqrr.status import Status
 
 NONE, DENY, PEEK, RECEIVE = 0, SHARE_DENY_SHARE, ACCESS_PEEK, 1
@@ -67,7 +67,7 @@ def test_an_unknown_queue_a_wrong_access_and_a_wrong_share_mode_are_faults():
 def test_a_client_that_is_gone_before_its_queue_is_open_leaves_nothing_open():
     world = World()
     one = world.reader()
-    world.hold = (Open,)
+    world.hold = (FindQueue,)
     assert one.open() is None
     one.gone()
     world.hold = ()

@@ -96,7 +96,7 @@ class FaultCall(NamedTuple):
     status: int
 
 
-class Open(NamedTuple):
+class FindQueue(NamedTuple):
     """Order to find a queue, then call :meth:`.RemoteReadServer.opened` or ``not_opened``.
 
     ``opening`` is the number to call them with. If ``receive`` is set, hold the queue against other
@@ -171,7 +171,7 @@ class LookOn(NamedTuple):
 
 
 class Close(NamedTuple):
-    """Order to release a queue that the owner opened because of :class:`Open`.
+    """Order to release a queue that the owner opened because of :class:`FindQueue`.
 
     One handle of the queue was closed, and everything that was received through this handle is
     settled.
@@ -181,4 +181,4 @@ class Close(NamedTuple):
     receive: bool
 
 
-Effect = AnswerCall | FaultCall | Open | Read | Take | Purge | LookOn | Close
+Effect = AnswerCall | FaultCall | FindQueue | Read | Take | Purge | LookOn | Close

@@ -51,8 +51,8 @@ from srmp_spark.mqrr.server.effects import (
     Close,
     Effect,
     FaultCall,
+    FindQueue,
     LookOn,
-    Open,
     Purge,
     QueueView,
     ServedMessage,
@@ -240,7 +240,9 @@ class RemoteReadServer:
                 call, received.association, asked.access, asked.share
             )
             receive = asked.access == ACCESS_RECEIVE
-            self._effects.append(Open(opening, asked.queue, receive, for_move, received.identity))
+            self._effects.append(
+                FindQueue(opening, asked.queue, receive, for_move, received.identity)
+            )
 
     def knows(self, view: QueueView) -> bool:
         """Return whether the queue is open already, so that :meth:`opened` needs no positions."""

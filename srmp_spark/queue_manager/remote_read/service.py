@@ -28,8 +28,8 @@ from srmp_spark.mqrr.server.effects import (
     Close,
     Effect,
     FaultCall,
+    FindQueue,
     LookOn,
-    Open,
     Purge,
     QueueView,
     Read,
@@ -253,7 +253,7 @@ class RemoteReadService:
             if not self._taking:
                 self._loop.call_soon(self._take_what_came)
             self._taking.append(effect)
-        elif isinstance(effect, Open):
+        elif isinstance(effect, FindQueue):
             self._open(effect)
         elif isinstance(effect, Purge):
             self._begin(self._purge(effect))
@@ -272,7 +272,7 @@ class RemoteReadService:
 
     # --- opening and closing ----------------------------------------------------------------------
 
-    def _open(self, asked: Open) -> None:
+    def _open(self, asked: FindQueue) -> None:
         """Open a queue now, or start a task that opens it, and let the server answer the call.
 
         A task is started only if the open must wait, for example for a lease or the positions of
@@ -299,7 +299,7 @@ class RemoteReadService:
         served.opened += 1
         self._do(self._server.opened(asked.opening, served.view, None, self._loop.time()))
 
-    async def _open_subqueue(self, asked: Open, name: str) -> None:
+    async def _open_subqueue(self, asked: FindQueue, name: str) -> None:
         """Open the subqueue ``name``, which no client declared. Create it if it is missing.
 
         If that fails, the open is refused.
@@ -314,7 +314,7 @@ class RemoteReadService:
         else:
             await self._open_there(asked, queue)
 
-    async def _open_there(self, asked: Open, queue: Queue) -> None:
+    async def _open_there(self, asked: FindQueue, queue: Queue) -> None:
         served = self._served.get(id(queue))
         if served is None:
             served = self._served[id(queue)] = ServedQueue(
@@ -341,13 +341,13 @@ class RemoteReadService:
         else:
             served.follow()
 
-    def _refuse(self, asked: Open, status: Status, why: Exception) -> None:
+    def _refuse(self, asked: FindQueue, status: Status, why: Exception) -> None:
         line = self._not_opened.line(f"{status.name}: {why}", self._loop.time())
         if line is not None:
             log.info('mqrr.not_opened status=%s reason="%s"', status.name, line)
         self._do(self._server.not_opened(asked.opening, status))
 
-    def _name(self, asked: Open) -> str:
+    def _name(self, asked: FindQueue) -> str:
         """Return the canonical name of the queue that a call wants to open.
 
         Raises :class:`CannotOpenError` if the queue is not local, or the caller has no right to the
@@ -373,7 +373,7 @@ class RemoteReadService:
             )
         return name
 
-    def _find(self, asked: Open, name: str) -> Queue | None:
+    def _find(self, asked: FindQueue, name: str) -> Queue | None:
         """Return the queue to open, or None for a subqueue that must be created.
 
         The caller needs the same right to the queue that would have the subqueue. Raises
@@ -403,7 +403,7 @@ class RemoteReadService:
             )
         return queue
 
-    def _has_right(self, asked: Open, name: str) -> bool:
+    def _has_right(self, asked: FindQueue, name: str) -> bool:
         return self._allows(asked.caller, _right_to(asked), name)
 
     def _check_there(self, queue: Queue) -> None:
@@ -613,7 +613,7 @@ class RemoteReadService:
         await end(tuple(self._tasks))
 
 
-def _right_to(asked: Open) -> RpcVerb:
+def _right_to(asked: FindQueue) -> RpcVerb:
     return "receive" if asked.receive or asked.move else "peek"
 
 

@@ -43,7 +43,7 @@ from srmp_spark.mqrr.server.effects import (
     Close,
     Effect,
     FaultCall,
-    Open,
+    FindQueue,
     Purge,
     Read,
     ServedMessage,
@@ -136,7 +136,7 @@ class Conversation:
             self.answers[number] = (
                 (1, effect.stub) if isinstance(effect, AnswerCall) else (0, effect.status)
             )
-        elif isinstance(effect, Open):
+        elif isinstance(effect, FindQueue):
             queue = self._find(effect)
             if queue is None:
                 self.do(server.not_opened(effect.opening, Status.MQ_ERROR_QUEUE_NOT_FOUND))
@@ -164,7 +164,7 @@ class Conversation:
             self.opened -= 1
             _demand(self.opened >= 0, "closed more often than opened")
 
-    def _find(self, asked: Open) -> _Queue | None:
+    def _find(self, asked: FindQueue) -> _Queue | None:
         try:
             return self.queues.get(which_queue(asked.queue).name)
         except CannotOpenError:
