@@ -42,7 +42,7 @@ from srmp_spark.mqrr.server.effects import (
     FindQueue,
     LookOn,
     Purge,
-    Read,
+    ReadMessage,
     Reason,
     ServedMessage,
     Take,
@@ -161,7 +161,7 @@ class World:
             positions = Positions()
             positions.add(runs)
             self.do(self.server.opened(effect.opening, box, positions, self.now))
-        elif isinstance(effect, Read):
+        elif isinstance(effect, ReadMessage):
             box = effect.queue
             if box.has_left(effect.sequence):
                 self.do(self.server.vanished(effect.reading))

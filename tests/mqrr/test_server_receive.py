@@ -13,7 +13,7 @@ from srmp_spark.mqrr.ndr.methods import (
 )
 from srmp_spark.mqrr.packets.sections import SectionType
 from srmp_spark.mqrr.server import remote_read
-from srmp_spark.mqrr.server.effects import LookOn, Purge, Read, Reason, Take
+from srmp_spark.mqrr.server.effects import LookOn, Purge, ReadMessage, Reason, Take
 from srmp_spark.mqrr.status import Status
 
 RECEIVED = Reason.RECEIVED
@@ -310,7 +310,7 @@ def test_closing_a_handle_ends_its_waits_and_locks_but_not_what_is_being_stored(
 
 
 def test_a_caller_that_is_gone_while_its_message_is_read_gets_nothing():
-    world = World(hold=(Read,))
+    world = World(hold=(ReadMessage,))
     world.came(3)
     one, two = world.reader("one").opened(), world.reader("two").opened()
     call = one.start()
@@ -335,7 +335,7 @@ def test_a_handle_of_another_client_is_none():
 
 
 def test_a_message_that_leaves_while_it_is_read_is_passed_over():
-    world = World(hold=(Read,))
+    world = World(hold=(ReadMessage,))
     world.came(3, 3)
     one = world.reader().opened()
     call = one.start()
@@ -347,7 +347,7 @@ def test_a_message_that_leaves_while_it_is_read_is_passed_over():
 
 
 def test_a_message_that_cannot_be_read_is_told_and_not_locked():
-    world = World(hold=(Read,))
+    world = World(hold=(ReadMessage,))
     world.came(3)
     one = world.reader().opened()
     call = one.start()
@@ -479,7 +479,7 @@ def test_a_killed_client_of_a_purged_message_does_not_bring_it_back():
 
 
 def test_less_than_the_body_is_sent_in_two_sections():
-    world = World(hold=(Read,))
+    world = World(hold=(ReadMessage,))
     world.came(3)
     one = world.reader().peeking()
     call = one.start(Action.PEEK_CURRENT, max_body_size=2)

@@ -12,7 +12,7 @@ from server_kit import Box, Reader, World, lookup_id
 from srmp_spark.mqrr.actions import LOOKUPS, RECEIVES, Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
 from srmp_spark.mqrr.ndr.methods import RR_NACK, HandleNumberRequest
-from srmp_spark.mqrr.server.effects import Read
+from srmp_spark.mqrr.server.effects import ReadMessage
 from srmp_spark.mqrr.status import Status
 
 A = Action
@@ -252,7 +252,7 @@ def reading(
     world: World, reader: Reader, action: Action, **more: Any
 ) -> tuple[int, Callable[..., None]]:
     """A call whose message is being read by the owner, and what lets it leave the queue before that is done."""
-    world.hold = (Read,)
+    world.hold = (ReadMessage,)
     call = reader.start(action, **more)
     world.hold = ()
     asked = world.held.popleft()

@@ -21,7 +21,7 @@ from srmp_spark.mqrr.ndr.methods import (
     HandleRequest,
 )
 from srmp_spark.mqrr.queue_format import queue_format_of
-from srmp_spark.mqrr.server.effects import Purge, Read, Reason, Take
+from srmp_spark.mqrr.server.effects import Purge, ReadMessage, Reason, Take
 from srmp_spark.mqrr.status import Status
 
 ORDERS = queue_format_of(r"DIRECT=OS:host\private$\orders")
@@ -34,7 +34,7 @@ class Run:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.transactional = self.rng.random() < 0.4
-        self.world = World(Box(transactional=self.transactional), hold=(Read, Take, Purge))
+        self.world = World(Box(transactional=self.transactional), hold=(ReadMessage, Take, Purge))
         self.readers: list[Reader] = []
         self.calls: dict[int, tuple[Reader, int]] = {}
         """call → (reader, request), of receives without an answer."""

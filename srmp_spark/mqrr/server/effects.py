@@ -115,7 +115,7 @@ class FindQueue(NamedTuple):
     """Name of the authenticated caller; ``None`` without authentication."""
 
 
-class Read(NamedTuple):
+class ReadMessage(NamedTuple):
     """Order to read a message.
 
     Then call :meth:`.RemoteReadServer.read`, ``not_read`` or ``vanished`` with ``reading``, the
@@ -181,4 +181,4 @@ class Close(NamedTuple):
     receive: bool
 
 
-Effect = AnswerCall | FaultCall | FindQueue | Read | Take | Purge | LookOn | Close
+Effect = AnswerCall | FaultCall | FindQueue | ReadMessage | Take | Purge | LookOn | Close

@@ -27,7 +27,7 @@ from srmp_spark.mqrr.server.effects import (
     AnswerCall,
     CallId,
     Effect,
-    Read,
+    ReadMessage,
     Reason,
     ServedMessage,
     Take,
@@ -204,13 +204,15 @@ class Receiving:
         self._readings[reading] = descriptor, request
         assert request.call is not None, "a request whose caller is gone waits for nothing"
         self._emit(
-            Read(reading, descriptor.queue.view, sequence_of(lookup_id), request.call.connection)
+            ReadMessage(
+                reading, descriptor.queue.view, sequence_of(lookup_id), request.call.connection
+            )
         )
 
     # --- results of reading a message -------------------------------------------------------------
 
     def read(self, reading: int, message: ServedMessage, now: float) -> None:
-        """Answer the request of the :class:`.Read` with the number ``reading`` with ``message``."""
+        """Answer the request of the :class:`.ReadMessage` with the number ``reading`` with ``message``."""
         descriptor, request = self._readings.pop(reading)
         if request.state is not RequestState.READING:
             return
@@ -240,7 +242,7 @@ class Receiving:
         self._emit(AnswerCall(call, response.encode(call.syntax)))
 
     def not_read(self, reading: int, status: Status) -> None:
-        """Fail the request of the :class:`.Read` with the number ``reading``.
+        """Fail the request of the :class:`.ReadMessage` with the number ``reading``.
 
         Its message cannot be read. The caller gets ``status``.
         """

@@ -32,7 +32,7 @@ from srmp_spark.mqrr.server.effects import (
     LookOn,
     Purge,
     QueueView,
-    Read,
+    ReadMessage,
     ServedMessage,
     Take,
 )
@@ -119,7 +119,7 @@ class RemoteReadService:
         )
         self._connections: dict[Hashable, Answers] = {}
         self._not_opened = LogOnce()
-        self._unread: dict[Hashable, deque[Read]] = {}
+        self._unread: dict[Hashable, deque[ReadMessage]] = {}
         """For each connection the reads that wait until the reader has taken its answers.
 
         Otherwise their messages would use memory for this reader alone.
@@ -247,7 +247,7 @@ class RemoteReadService:
                 connection.respond(effect.call.number, effect.stub)
             else:
                 connection.fail(effect.call.number, effect.status)
-        elif isinstance(effect, Read):
+        elif isinstance(effect, ReadMessage):
             self._read(effect)
         elif isinstance(effect, Take):
             if not self._taking:
@@ -470,7 +470,7 @@ class RemoteReadService:
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def _read(self, asked: Read) -> None:
+    def _read(self, asked: ReadMessage) -> None:
         if self._waits_for_room(asked):
             return
         served = self._served.get(id(_served(asked.queue).queue))
@@ -480,7 +480,7 @@ class RemoteReadService:
         else:
             served.read(asked.sequence, partial(self._was_read, asked))
 
-    def _waits_for_room(self, asked: Read) -> bool:
+    def _waits_for_room(self, asked: ReadMessage) -> bool:
         """Postpone a read if its connection has no room (:meth:`Answers.has_room`).
 
         Return whether it was postponed. A read of a connection that is gone is not postponed.
@@ -491,7 +491,7 @@ class RemoteReadService:
         self._unread.setdefault(asked.connection, deque()).append(asked)
         return True
 
-    def _was_read(self, asked: Read, what: ServedMessage | str | None) -> None:
+    def _was_read(self, asked: ReadMessage, what: ServedMessage | str | None) -> None:
         if isinstance(what, ServedMessage) and self._waits_for_room(asked):
             # Answers that were given meanwhile have used the room, so the message is read again
             # later.

@@ -45,7 +45,7 @@ from srmp_spark.mqrr.server.effects import (
     FaultCall,
     FindQueue,
     Purge,
-    Read,
+    ReadMessage,
     ServedMessage,
     Take,
 )
@@ -148,7 +148,7 @@ class Conversation:
             positions = Positions()
             positions.add(there)
             self.do(server.opened(effect.opening, queue, positions, self.now))
-        elif isinstance(effect, Read):
+        elif isinstance(effect, ReadMessage):
             message = ServedMessage(
                 EncodedPacket(b"head", b"body", b"tail"), srmp=False, arrived_at=1
             )
