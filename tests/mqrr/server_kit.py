@@ -36,7 +36,6 @@ from srmp_spark.mqrr.rpc.binding import REMOTE_READ
 from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.server.effects import (
     AnswerCall,
-    Close,
     Effect,
     FaultCall,
     FindQueue,
@@ -44,6 +43,7 @@ from srmp_spark.mqrr.server.effects import (
     Purge,
     ReadMessage,
     Reason,
+    ReleaseQueue,
     ServedMessage,
     Take,
 )
@@ -189,7 +189,7 @@ class World:
         elif isinstance(effect, LookOn):
             self.do(self.server.look_on(effect.purging))
         else:
-            assert isinstance(effect, Close)
+            assert isinstance(effect, ReleaseQueue)
             self.open.remove((effect.queue, effect.receive))
 
     def release(self) -> None:

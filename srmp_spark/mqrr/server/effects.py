@@ -100,7 +100,7 @@ class FindQueue(NamedTuple):
     """Order to find a queue, then call :meth:`.RemoteReadServer.opened` or ``not_opened``.
 
     ``opening`` is the number to call them with. If ``receive`` is set, hold the queue against other
-    receivers. Each queue that was opened is closed once, with :class:`Close`.
+    receivers. Each queue that was opened is closed once, with :class:`ReleaseQueue`.
     """
 
     opening: int
@@ -170,7 +170,7 @@ class LookOn(NamedTuple):
     purging: int
 
 
-class Close(NamedTuple):
+class ReleaseQueue(NamedTuple):
     """Order to release a queue that the owner opened because of :class:`FindQueue`.
 
     One handle of the queue was closed, and everything that was received through this handle is
@@ -181,4 +181,4 @@ class Close(NamedTuple):
     receive: bool
 
 
-Effect = AnswerCall | FaultCall | FindQueue | ReadMessage | Take | Purge | LookOn | Close
+Effect = AnswerCall | FaultCall | FindQueue | ReadMessage | Take | Purge | LookOn | ReleaseQueue

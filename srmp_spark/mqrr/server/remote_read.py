@@ -48,13 +48,13 @@ from srmp_spark.mqrr.server.cursors import Cursor
 from srmp_spark.mqrr.server.effects import (
     AnswerCall,
     CallId,
-    Close,
     Effect,
     FaultCall,
     FindQueue,
     LookOn,
     Purge,
     QueueView,
+    ReleaseQueue,
     ServedMessage,
 )
 from srmp_spark.mqrr.server.limits import CURSORS_MAX, LOCKS_OF_A_TURN, OPEN_MAX
@@ -281,7 +281,7 @@ class RemoteReadServer:
                     )
                 self._answer(asked.call, answer)
         if status is not None:
-            self._effects += (FaultCall(asked.call, status), Close(view, receive))
+            self._effects += (FaultCall(asked.call, status), ReleaseQueue(view, receive))
         self._receiving.handle_timer(now)
         return self._take_effects()
 
@@ -338,7 +338,7 @@ class RemoteReadServer:
         queue = descriptor.queue
         if not queue.descriptors and not queue.locked() and self._queues.get(queue.view) is queue:
             del self._queues[queue.view]
-        self._effects.append(Close(queue.view, descriptor.may_receive))
+        self._effects.append(ReleaseQueue(queue.view, descriptor.may_receive))
 
     # --- cursors, R_PurgeQueue --------------------------------------------------------------------
 

@@ -25,7 +25,6 @@ from srmp_spark.interface import (
 from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.server.effects import (
     AnswerCall,
-    Close,
     Effect,
     FaultCall,
     FindQueue,
@@ -33,6 +32,7 @@ from srmp_spark.mqrr.server.effects import (
     Purge,
     QueueView,
     ReadMessage,
+    ReleaseQueue,
     ServedMessage,
     Take,
 )
@@ -337,7 +337,7 @@ class RemoteReadService:
                 )
         except (ApiError, ConnectionResetError, CannotOpenError) as error:
             self._refuse(asked, _status_of(error), error)
-            self._close(Close(served.view, asked.receive))
+            self._close(ReleaseQueue(served.view, asked.receive))
         else:
             served.follow()
 
@@ -410,7 +410,7 @@ class RemoteReadService:
         if self._manager.catalogue.get(queue.name) is not queue:
             raise CannotOpenError(Status.MQ_ERROR_QUEUE_NOT_FOUND, f"{queue.name} was deleted")
 
-    def _close(self, closed: Close) -> None:
+    def _close(self, closed: ReleaseQueue) -> None:
         view = _served(closed.queue)
         served = self._served[id(view.queue)]
         served.opened -= 1

@@ -40,12 +40,12 @@ from srmp_spark.mqrr.rpc.binding import REMOTE_READ
 from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.server.effects import (
     AnswerCall,
-    Close,
     Effect,
     FaultCall,
     FindQueue,
     Purge,
     ReadMessage,
+    ReleaseQueue,
     ServedMessage,
     Take,
 )
@@ -160,7 +160,7 @@ class Conversation:
             queue.left |= set(range(1, len(queue.priorities) + 1)) - set(effect.spared)
             self.do(server.purged(effect.purging))
         else:
-            _demand(isinstance(effect, Close), "an effect that nobody knows")
+            _demand(isinstance(effect, ReleaseQueue), "an effect that nobody knows")
             self.opened -= 1
             _demand(self.opened >= 0, "closed more often than opened")
 
