@@ -42,8 +42,8 @@ from srmp_spark.mqrr.server.effects import (
     LookOn,
     Purge,
     ReadMessage,
-    Reason,
     ReleaseQueue,
+    RemovalReason,
     ServedMessage,
     Take,
 )
@@ -213,7 +213,7 @@ class World:
     def reader(self, name: str = "one") -> Reader:
         return Reader(self, name)
 
-    def reasons(self) -> list[tuple[int, Reason]]:
+    def reasons(self) -> list[tuple[int, RemovalReason]]:
         return [(each.sequence, each.reason) for each in self.taken]
 
 

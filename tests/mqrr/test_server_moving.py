@@ -14,7 +14,7 @@ from srmp_spark.mqrr.ndr.methods import (
     OpenRequest,
 )
 from srmp_spark.mqrr.queue_format import queue_format_of
-from srmp_spark.mqrr.server.effects import Reason, Take
+from srmp_spark.mqrr.server.effects import RemovalReason, Take
 from srmp_spark.mqrr.server.moving import related
 from srmp_spark.mqrr.status import Status
 
@@ -54,7 +54,7 @@ def test_a_message_is_moved_to_a_subqueue_back_and_between_two(world):
     assert two.get() == three.get() == Status.MQ_ERROR_IO_TIMEOUT
     assert list(one.all()) == [4, 1, 3], "priority counts where it came back to"
     assert world.moved == [(ORDERS, 2, RETRY, 1), (RETRY, 1, POISON, 1), (POISON, 1, ORDERS, 4)]
-    assert [reason for _, reason in world.reasons()][:3] == [Reason.MOVED] * 3
+    assert [reason for _, reason in world.reasons()][:3] == [RemovalReason.MOVED] * 3
 
 
 def test_a_move_is_answered_when_it_is_stored():

@@ -13,10 +13,10 @@ from srmp_spark.mqrr.ndr.methods import (
 )
 from srmp_spark.mqrr.packets.sections import SectionType
 from srmp_spark.mqrr.server import remote_read
-from srmp_spark.mqrr.server.effects import LookOn, Purge, ReadMessage, Reason, Take
+from srmp_spark.mqrr.server.effects import LookOn, Purge, ReadMessage, RemovalReason, Take
 from srmp_spark.mqrr.status import Status
 
-RECEIVED = Reason.RECEIVED
+RECEIVED = RemovalReason.RECEIVED
 
 
 def test_a_receive_locks_and_its_end_removes():
@@ -372,7 +372,7 @@ def test_a_purge_spares_what_is_locked_until_its_lock_ends():
     assert world.box.left == {3, 4}
     assert one.end(1, ack=RR_NACK) == Status.MQ_OK
     assert one.end(2) == Status.MQ_OK
-    assert world.reasons() == [(1, Reason.PURGED), (2, Reason.PURGED)], (
+    assert world.reasons() == [(1, RemovalReason.PURGED), (2, RemovalReason.PURGED)], (
         "the reason of 3.1.7.1.12, also after an ACK"
     )
     world.came(3)
@@ -399,10 +399,10 @@ def test_a_purge_looks_at_thousands_of_locks_a_slice_a_turn(monkeypatch: pytest.
     assert world.box.left == {4, 5, 6, 7, 8}
     assert [one.end(n) for n in (1, 2, 9)] == [Status.MQ_OK] * 3
     assert world.reasons() == [
-        (4, Reason.RECEIVED),
-        (1, Reason.PURGED),
-        (2, Reason.PURGED),
-        (3, Reason.PURGED),
+        (4, RemovalReason.RECEIVED),
+        (1, RemovalReason.PURGED),
+        (2, RemovalReason.PURGED),
+        (3, RemovalReason.PURGED),
     ]
     assert one.end(10) == Status.MQ_ERROR_MESSAGE_NOT_FOUND
 
@@ -441,7 +441,7 @@ def test_a_purge_that_fails_removes_nothing(other: str):
     world.hold = ()
     left = [] if other.startswith("carried out") else [1, 2]
     assert list(two.all()) == left
-    assert world.reasons()[: 0 if left else 1] == ([] if left else [(1, Reason.PURGED)])
+    assert world.reasons()[: 0 if left else 1] == ([] if left else [(1, RemovalReason.PURGED)])
 
 
 def test_timers_of_locks_that_ended_are_not_kept_while_one_is_held():
@@ -470,7 +470,7 @@ def test_a_killed_client_of_a_purged_message_does_not_bring_it_back():
     assert one.get() == 1
     assert two.ask(6, HandleRequest(two.handle)).status == Status.MQ_OK
     one.gone()
-    assert world.reasons() == [(1, Reason.PURGED)]
+    assert world.reasons() == [(1, RemovalReason.PURGED)]
     assert two.get() == Status.MQ_ERROR_IO_TIMEOUT
     assert world.open == [(world.box, True)]
 

@@ -21,7 +21,7 @@ from srmp_spark.mqrr.ndr.methods import (
     HandleRequest,
 )
 from srmp_spark.mqrr.queue_format import queue_format_of
-from srmp_spark.mqrr.server.effects import Purge, ReadMessage, Reason, Take
+from srmp_spark.mqrr.server.effects import Purge, ReadMessage, RemovalReason, Take
 from srmp_spark.mqrr.status import Status
 
 ORDERS = queue_format_of(r"DIRECT=OS:host\private$\orders")
@@ -151,7 +151,7 @@ class Run:
                 )
                 self.held[sequence] = reader, request
         for each in self.world.taken:
-            if each.reason is Reason.PURGED:
+            if each.reason is RemovalReason.PURGED:
                 assert self.purges
             else:
                 assert each.sequence in self.acknowledged, (

@@ -9,7 +9,7 @@ from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.ndr.methods import RR_NACK, EnlistRequest, SetClassRequest
 from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION
 from srmp_spark.mqrr.queue_format import queue_format_of
-from srmp_spark.mqrr.server.effects import Reason
+from srmp_spark.mqrr.server.effects import RemovalReason
 from srmp_spark.mqrr.status import Status
 
 TX = b"transaction one!"
@@ -54,7 +54,7 @@ def test_without_a_transaction_it_is_a_receive_like_any(world):
     assert reader.end(opnum=15) == Status.MQ_OK
     assert reader.get(transaction=NO_TRANSACTION) == 2
     assert reader.end(ack=RR_NACK, opnum=15) == Status.MQ_OK
-    assert world.reasons() == [(1, Reason.RECEIVED)]
+    assert world.reasons() == [(1, RemovalReason.RECEIVED)]
     assert reader.get() == 2
 
 
@@ -73,4 +73,4 @@ def test_no_class_is_set_without_a_transaction(world):
     assert status(message_class=1) == Status.MQ_ERROR_INVALID_PARAMETER
     assert status(world.reader("two").peeking()) == Status.MQ_ERROR_INVALID_HANDLE
     assert one.end() == Status.MQ_OK
-    assert world.reasons() == [(1, Reason.RECEIVED)]
+    assert world.reasons() == [(1, RemovalReason.RECEIVED)]

@@ -63,7 +63,7 @@ class CallId(NamedTuple):
     syntax: TransferSyntax
 
 
-class Reason(Enum):
+class RemovalReason(Enum):
     """Reason why a message leaves its queue ([MS-MQDMPR] 3.1.7.2.1)."""
 
     RECEIVED = auto()
@@ -142,7 +142,7 @@ class Take(NamedTuple):
     storing: int
     queue: QueueView
     sequence: int
-    reason: Reason
+    reason: RemovalReason
     to: QueueView | None = None
     """For ``MOVED``: the queue in which the message is afterwards."""
 

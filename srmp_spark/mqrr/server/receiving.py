@@ -28,7 +28,7 @@ from srmp_spark.mqrr.server.effects import (
     CallId,
     Effect,
     ReadMessage,
-    Reason,
+    RemovalReason,
     ServedMessage,
     Take,
 )
@@ -363,7 +363,7 @@ class Receiving:
         if asked.ack != RR_ACK:
             request.move(RequestEvent.REFUSED)
             return None if self._give_back(descriptor, request, call) else Status.MQ_OK
-        self._acknowledge(descriptor, request, request.found, call, Reason.RECEIVED)
+        self._acknowledge(descriptor, request, request.found, call, RemovalReason.RECEIVED)
         return None
 
     def move(self, descriptor: OpenQueue, call: CallId, request: Request, lookup_id: int) -> None:
@@ -376,16 +376,21 @@ class Receiving:
         # The other queue is the reader of this request.
         request.move(RequestEvent.HANDED_OVER)
         descriptor.queue.move(lookup_id, PositionEvent.BEGIN)
-        self._acknowledge(descriptor, request, lookup_id, call, Reason.MOVED)
+        self._acknowledge(descriptor, request, lookup_id, call, RemovalReason.MOVED)
 
     def _acknowledge(
-        self, descriptor: OpenQueue, request: Request, found: int, call: CallId, reason: Reason
+        self,
+        descriptor: OpenQueue,
+        request: Request,
+        found: int,
+        call: CallId,
+        reason: RemovalReason,
     ) -> None:
         request.move(RequestEvent.ACKNOWLEDGED)
         queue = descriptor.queue
         purged = queue.state_of(found) is PositionState.PURGE_PENDING
         queue.move(found, PositionEvent.TAKE)
-        self._take(descriptor, request, found, call, Reason.PURGED if purged else reason)
+        self._take(descriptor, request, found, call, RemovalReason.PURGED if purged else reason)
 
     def _take(
         self,
@@ -393,13 +398,13 @@ class Receiving:
         request: Request,
         found: int,
         call: CallId | None,
-        reason: Reason,
+        reason: RemovalReason,
     ) -> None:
         """Order to store that a message has left its queue; ``call`` is answered after that."""
         storing = self._new_number()
         self._storings[storing] = _Storing(call, descriptor, request, found)
         descriptor.unsettled.add(request)
-        to = request.to if reason is Reason.MOVED else None
+        to = request.to if reason is RemovalReason.MOVED else None
         self._emit(Take(storing, descriptor.queue.view, sequence_of(found), reason, to))
 
     def stored(self, storing: int) -> None:
@@ -449,7 +454,7 @@ class Receiving:
         if queue.move(found, PositionEvent.RETURN) is PositionState.AVAILABLE:
             self.satisfy(queue, ((found, found),))
             return False
-        self._take(descriptor, request, found, call, Reason.PURGED)
+        self._take(descriptor, request, found, call, RemovalReason.PURGED)
         return True
 
     def satisfy(self, queue: SharedQueue, fresh: Sequence[tuple[int, int]]) -> None:

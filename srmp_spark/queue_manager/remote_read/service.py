@@ -36,7 +36,7 @@ from srmp_spark.mqrr.server.effects import (
     ServedMessage,
     Take,
 )
-from srmp_spark.mqrr.server.effects import Reason as Why
+from srmp_spark.mqrr.server.effects import RemovalReason as Why
 from srmp_spark.mqrr.server.positions import Came
 from srmp_spark.mqrr.server.remote_read import RemoteReadServer
 from srmp_spark.mqrr.server.shared_queue import OpenQueue
