@@ -80,7 +80,7 @@ TRANSITIONS: Mapping[tuple[CursorState, CursorEvent], CursorState] = {
 }
 
 
-class Place(NamedTuple):
+class CursorPlace(NamedTuple):
     """State and position of a cursor while no call waits at the cursor."""
 
     state: CursorState
@@ -103,9 +103,9 @@ class Cursor:
         return self.state in (CursorState.WAIT_PEEK, CursorState.WAIT_RECEIVE)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> CursorPlace:
         """Return the state and position of the cursor, or those before the current wait."""
-        return Place(self._before if self.is_waiting else self.state, self.position)
+        return CursorPlace(self._before if self.is_waiting else self.state, self.position)
 
     def move(self, event: CursorEvent, position: int | None = None) -> None:
         """Change the state and, if given, the position.
@@ -125,7 +125,7 @@ class Cursor:
             was_read = self._before is CursorState.READ
             self.move(CursorEvent.GAVE_UP_READ if was_read else CursorEvent.GAVE_UP_UNREAD)
 
-    def put_back(self, found: int, place: Place) -> None:
+    def put_back(self, found: int, place: CursorPlace) -> None:
         """Put the cursor back to ``place``, because the message ``found`` left the queue unread.
 
         Do nothing if another call has moved the cursor since.

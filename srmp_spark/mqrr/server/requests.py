@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from srmp_spark.mqrr.actions import LOOKUPS, RECEIVES, Action
 from srmp_spark.mqrr.ndr.receive import StartReceiveRequest
-from srmp_spark.mqrr.server.cursors import Cursor, Place
+from srmp_spark.mqrr.server.cursors import Cursor, CursorPlace
 from srmp_spark.mqrr.server.effects import CallId, QueueView
 from srmp_spark.mqrr.status import Status
 from srmp_spark.transitions import next_state
@@ -114,7 +114,7 @@ class Request:
     called_at: float = 0.0
     found: int | None = None
     """LookupIdentifier of the message that was found; ``None`` if none was found yet."""
-    cursor_was: Place | None = None
+    cursor_was: CursorPlace | None = None
     """Place of the cursor before the message was found."""
     to: QueueView | None = None
     """Queue to which the message is moved, if this is a move (:mod:`.moving`)."""
