@@ -20,7 +20,7 @@ from contextlib import suppress
 from srmp_spark.client.remote_queue import RemoteMachine, RemoteQueue
 from srmp_spark.client.walking import Shown, shown
 from srmp_spark.errors import RemoteLostError
-from srmp_spark.mqrr.by_number import ByNumber, Place, Tells
+from srmp_spark.mqrr.by_number import ByNumber, LookupPlace, Tells
 from srmp_spark.mqrr.client.failures import refused
 from srmp_spark.mqrr.client.queue_calls import HELD, NOTHING, REMOVED
 from srmp_spark.mqrr.lookup_identifier import lookup_id_of
@@ -53,7 +53,7 @@ class WalkOn:
         """Store the two functions; the walk connects when its first message is requested."""
         self._connect = connect
         self._open = open_queue
-        self._last: Place | None = None
+        self._last: LookupPlace | None = None
         """Place of the last message that was returned."""
         self._by_number = ByNumber()
         self._machine: RemoteMachine | None = None
@@ -147,12 +147,12 @@ class WalkOn:
                 yield from self._by_cursor(queue)
                 return
 
-    def _tell(self, place: Place) -> None:
+    def _tell(self, place: LookupPlace) -> None:
         self._by_number.has(place)
         self._last = place
 
 
-def place_of(each: Shown) -> Place:
+def place_of(each: Shown) -> LookupPlace:
     """Return the place (lookup identifier) of a message in its queue.
 
     Raises :class:`RemoteProtocolError` if its ``sequence_id`` is one that no message can have.
@@ -161,4 +161,4 @@ def place_of(each: Shown) -> Place:
     lookup_id = lookup_id_of(
         each.sequence_id, priority=packet.priority, transactional=packet.transaction is not None
     )
-    return Place(lookup_id, packet.id)
+    return LookupPlace(lookup_id, packet.id)

@@ -39,7 +39,7 @@ more, the walk begins at the head.
 """
 
 
-class Place(NamedTuple):
+class LookupPlace(NamedTuple):
     """The lookup identifier of one message, which gives its position in its queue."""
 
     lookup_id: int
@@ -88,18 +88,18 @@ class ByNumber:
     """
 
     def __init__(self) -> None:
-        self._recent: deque[Place] = deque(maxlen=RECENT_MAX)
-        self._to_prove: Place | None = None
+        self._recent: deque[LookupPlace] = deque(maxlen=RECENT_MAX)
+        self._to_prove: LookupPlace | None = None
         self._is_proven = False
         self._asks = Asks.HEAD
         self._steps_back = 0
 
     @property
-    def last(self) -> Place | None:
+    def last(self) -> LookupPlace | None:
         """Return the last message of the walk, or ``None`` if the walk has none yet."""
         return self._recent[-1] if self._recent else None
 
-    def has(self, place: Place) -> None:
+    def has(self, place: LookupPlace) -> None:
         """Record ``place`` as the last message of the walk, reached by number or by cursor.
 
         Raises :class:`RemoteProtocolError` if the message is not after the last message of the
@@ -136,7 +136,7 @@ class ByNumber:
             Action.LOOKUP_PEEK_NEXT if self._asks is Asks.NEXT else Action.LOOKUP_PEEK_CURRENT
         ), self.last.lookup_id
 
-    def found(self, place: Place) -> Tells:
+    def found(self, place: LookupPlace) -> Tells:
         """Process the answer to the last :meth:`call`; return its meaning for the walk.
 
         ``place`` is the message of the answer. If the result is ``Tells.MESSAGE``, it is the next

@@ -8,7 +8,7 @@ import pytest
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.mqrr.actions import Action
-from srmp_spark.mqrr.by_number import ByNumber, Place, Tells
+from srmp_spark.mqrr.by_number import ByNumber, LookupPlace, Tells
 from srmp_spark.mqrr.lookup_identifier import rebuilt, sequence_of
 
 
@@ -18,17 +18,17 @@ class Server:
     def __init__(self, priorities: list[int], *, counts_alone: bool = False) -> None:
         self.counts_alone = counts_alone
         self.there = {
-            n: Place(rebuilt(n, priority=priority), f"m{n}")
+            n: LookupPlace(rebuilt(n, priority=priority), f"m{n}")
             for n, priority in enumerate(priorities, 1)
         }
 
-    def by_number(self) -> dict[int, Place]:
+    def by_number(self) -> dict[int, LookupPlace]:
         return {
             sequence_of(each.lookup_id) if self.counts_alone else each.lookup_id: each
             for each in self.there.values()
         }
 
-    def answer(self, call: tuple[Action, int]) -> Place | None:
+    def answer(self, call: tuple[Action, int]) -> LookupPlace | None:
         action, lookup_id = call
         known = self.by_number()
         if action is Action.PEEK_CURRENT:
@@ -39,7 +39,9 @@ class Server:
         return known[min(behind)] if behind else None
 
 
-def walk(server: Server, by_number: ByNumber, told: list[Place], calls: int = 10_000) -> Tells:
+def walk(
+    server: Server, by_number: ByNumber, told: list[LookupPlace], calls: int = 10_000
+) -> Tells:
     """One connection that carries so many calls."""
     by_number.connected()
     for _ in range(calls):
@@ -90,7 +92,7 @@ def test_what_was_received_meanwhile_is_stepped_back_over() -> None:
 def test_one_that_is_locked_is_there() -> None:
     by_number = ByNumber()
     by_number.connected()
-    assert by_number.found(Place(rebuilt(1, priority=3), "a")) is Tells.MESSAGE
+    assert by_number.found(LookupPlace(rebuilt(1, priority=3), "a")) is Tells.MESSAGE
     assert by_number.nothing() is Tells.AGAIN
     assert by_number.nothing(held=True) is Tells.OVER
 
@@ -98,9 +100,9 @@ def test_one_that_is_locked_is_there() -> None:
 def test_a_server_that_goes_in_circles_is_told() -> None:
     by_number = ByNumber()
     by_number.connected()
-    place = Place(rebuilt(5, priority=3), "a")
+    place = LookupPlace(rebuilt(5, priority=3), "a")
     assert by_number.found(place) is Tells.MESSAGE
-    for wrong in (place, Place(rebuilt(4, priority=3), "b")):
+    for wrong in (place, LookupPlace(rebuilt(4, priority=3), "b")):
         with pytest.raises(RemoteProtocolError, match="does not go on"):
             by_number.found(wrong)
 
@@ -109,11 +111,11 @@ def test_a_server_that_takes_back_what_it_showed_ends_the_walk() -> None:
     """It shows the next one and then knows nothing of it, again and again: no connection is walked without end."""
     by_number, steps = ByNumber(), 0
     by_number.connected()
-    assert by_number.found(Place(rebuilt(1, priority=3), "1")) is Tells.MESSAGE
+    assert by_number.found(LookupPlace(rebuilt(1, priority=3), "1")) is Tells.MESSAGE
     while True:
         steps += 1
         assert steps < 100
-        assert by_number.found(Place(rebuilt(2, priority=3), "2")) is Tells.MESSAGE
+        assert by_number.found(LookupPlace(rebuilt(2, priority=3), "2")) is Tells.MESSAGE
         assert by_number.nothing() is Tells.AGAIN
         if by_number.nothing() is Tells.NOWHERE:
             break

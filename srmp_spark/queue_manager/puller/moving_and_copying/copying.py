@@ -18,7 +18,7 @@ from typing import Protocol
 
 from srmp_spark.errors import LimitExceededError, RemoteLostError, SrmpSparkError
 from srmp_spark.mqrr.actions import Action
-from srmp_spark.mqrr.by_number import ByNumber, Place, Tells
+from srmp_spark.mqrr.by_number import ByNumber, LookupPlace, Tells
 from srmp_spark.mqrr.client.failures import refused
 from srmp_spark.mqrr.client.queue_calls import HELD, NOTHING, REMOVED
 from srmp_spark.mqrr.status import Status
@@ -95,7 +95,7 @@ class _ByCursor:
             return None
         if isinstance(found, Pulled):
             # Lookup identifiers ascend in the order of the queue.
-            self._walk.by_number.has(Place(*found.key))
+            self._walk.by_number.has(LookupPlace(*found.key))
         return found
 
 
@@ -122,7 +122,7 @@ class _ByNumber:
             action, lookup_id = self._walk.by_number.call()
             found = await self._queue.read(action, lookup_id=lookup_id)
             if isinstance(found, Pulled):
-                tells = self._walk.by_number.found(Place(*found.key))
+                tells = self._walk.by_number.found(LookupPlace(*found.key))
             elif isinstance(found, Unreadable):
                 # Its number is unknown, and it would be returned again and again.
                 tells = Tells.NOWHERE
