@@ -20,7 +20,7 @@ from srmp_spark.mqrr.server.effects import CallId
 from srmp_spark.mqrr.server.limits import REQUESTS_MAX
 from srmp_spark.mqrr.server.position_states import PositionState
 from srmp_spark.mqrr.server.receiving import Receiving
-from srmp_spark.mqrr.server.requests import Limits, Request
+from srmp_spark.mqrr.server.requests import BodyLimits, Request
 from srmp_spark.mqrr.server.shared_queue import OpenQueue
 from srmp_spark.mqrr.server.which_queue import JOURNAL_SUFFIX
 from srmp_spark.mqrr.status import Status
@@ -122,7 +122,7 @@ class Moving:
             id=0,
             action=Action.LOOKUP_RECEIVE_CURRENT,
             lookup_id=asked.lookup_id,
-            limits=Limits(0, 0),
+            limits=BodyLimits(0, 0),
             to=target,
         )
         self._receiving.move(descriptor, call, request, asked.lookup_id)

@@ -42,7 +42,7 @@ from srmp_spark.mqrr.server.limits import (
 from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState
 from srmp_spark.mqrr.server.positions import Came, in_order
 from srmp_spark.mqrr.server.requests import (
-    Limits,
+    BodyLimits,
     Request,
     RequestEvent,
     RequestState,
@@ -132,7 +132,7 @@ class Receiving:
             action=action,
             lookup_id=asked.lookup_id,
             cursor=cursor,
-            limits=Limits(asked.max_body_size, asked.max_compound_message_size),
+            limits=BodyLimits(asked.max_body_size, asked.max_compound_message_size),
             may_wait=asked.timeout_ms > 0,
             called_at=now,
             deadline=None

@@ -87,7 +87,7 @@ TRANSITIONS: Mapping[tuple[RequestState, RequestEvent], RequestState] = {
 }
 
 
-class Limits(NamedTuple):
+class BodyLimits(NamedTuple):
     """The most bytes of a message's body, or of its compound message, that the reader wants."""
 
     body: int
@@ -106,7 +106,7 @@ class Request:
     lookup_id: int = 0
     """LookupId of the call, at which the search for a message begins."""
     cursor: Cursor | None = None
-    limits: Limits
+    limits: BodyLimits
     deadline: float | None = None
     """Time (monotonic seconds) at which the wait ends; ``None`` if it never ends."""
     may_wait: bool = True
