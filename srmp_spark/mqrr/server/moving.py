@@ -20,7 +20,7 @@ from srmp_spark.mqrr.server.effects import CallId
 from srmp_spark.mqrr.server.limits import REQUESTS_MAX
 from srmp_spark.mqrr.server.position_states import PositionState
 from srmp_spark.mqrr.server.receiving import Receiving
-from srmp_spark.mqrr.server.requests import BodyLimits, Request
+from srmp_spark.mqrr.server.requests import BodyLimits, ReceiveRequest
 from srmp_spark.mqrr.server.shared_queue import OpenQueue
 from srmp_spark.mqrr.server.which_queue import JOURNAL_SUFFIX
 from srmp_spark.mqrr.status import Status
@@ -117,7 +117,7 @@ class Moving:
             return Status.MQ_ERROR_TRANSACTION_SEQUENCE
         if len(descriptor.requests) + len(descriptor.unsettled) >= REQUESTS_MAX:
             return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
-        request = Request(
+        request = ReceiveRequest(
             call=None,
             id=0,
             action=Action.LOOKUP_RECEIVE_CURRENT,

@@ -43,7 +43,7 @@ from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState
 from srmp_spark.mqrr.server.positions import Came, in_order
 from srmp_spark.mqrr.server.requests import (
     BodyLimits,
-    Request,
+    ReceiveRequest,
     RequestEvent,
     RequestState,
     fits_together,
@@ -60,7 +60,7 @@ class _Storing(NamedTuple):
     call: CallId | None
     """The call that is answered when the removal is stored."""
     descriptor: OpenQueue
-    request: Request
+    request: ReceiveRequest
     found: int
     """LookupIdentifier of the message."""
 
@@ -87,9 +87,9 @@ class Receiving:
         self._emit = emit
         self._new_number = new_number
         self._on_settled = on_settled
-        self._readings: dict[int, tuple[OpenQueue, Request]] = {}
+        self._readings: dict[int, tuple[OpenQueue, ReceiveRequest]] = {}
         self._storings: dict[int, _Storing] = {}
-        self._timers: Timers[tuple[OpenQueue, Request]] = Timers()
+        self._timers: Timers[tuple[OpenQueue, ReceiveRequest]] = Timers()
         """Ends of waits and of locks."""
 
     # --- R_StartReceive, R_StartTransactionalReceive ----------------------------------------------
@@ -126,7 +126,7 @@ class Receiving:
             return refuse_receive(descriptor, action)
         if len(descriptor.requests) + len(descriptor.unsettled) >= REQUESTS_MAX:
             return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
-        request = Request(
+        request = ReceiveRequest(
             call=call,
             id=asked.request_id,
             action=action,
@@ -144,7 +144,7 @@ class Receiving:
             descriptor.requests[request.id] = request
         return status
 
-    def _look(self, descriptor: OpenQueue, request: Request) -> Status:
+    def _look(self, descriptor: OpenQueue, request: ReceiveRequest) -> Status:
         """Find a message for the request or let it wait; return MQ_OK or an error's status."""
         queue, cursor = descriptor.queue, request.cursor
         if (
@@ -176,7 +176,7 @@ class Receiving:
             return self._wait(descriptor, request)
         return request.nothing
 
-    def _wait(self, descriptor: OpenQueue, request: Request) -> Status:
+    def _wait(self, descriptor: OpenQueue, request: ReceiveRequest) -> Status:
         queue = descriptor.queue
         if len(queue.waiting) >= WAITING_MAX:
             return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
@@ -189,7 +189,7 @@ class Receiving:
             self._timers.set((descriptor, request), request.deadline)
         return Status.MQ_OK
 
-    def _found(self, descriptor: OpenQueue, request: Request, lookup_id: int) -> None:
+    def _found(self, descriptor: OpenQueue, request: ReceiveRequest, lookup_id: int) -> None:
         request.move(RequestEvent.FOUND)
         self._timers.set((descriptor, request), None)
         request.found = lookup_id
@@ -274,7 +274,7 @@ class Receiving:
         if status is not Status.MQ_OK:
             self._give_up(descriptor, request, RequestEvent.CANCELLED, status)
 
-    def _fail(self, descriptor: OpenQueue, request: Request) -> None:
+    def _fail(self, descriptor: OpenQueue, request: ReceiveRequest) -> None:
         request.move(RequestEvent.FAILED)
         del descriptor.requests[request.id]
         if request.receives:
@@ -295,7 +295,7 @@ class Receiving:
         )
         return Status.MQ_OK
 
-    def call_cancelled(self, descriptor: OpenQueue, request: Request) -> None:
+    def call_cancelled(self, descriptor: OpenQueue, request: ReceiveRequest) -> None:
         """End the wait of a request, called because its caller no longer wants to wait.
 
         The call is answered. A request that does not wait stays unchanged.
@@ -305,7 +305,7 @@ class Receiving:
                 descriptor, request, RequestEvent.CANCELLED, Status.MQ_ERROR_OPERATION_CANCELLED
             )
 
-    def call_gone(self, descriptor: OpenQueue, request: Request) -> None:
+    def call_gone(self, descriptor: OpenQueue, request: ReceiveRequest) -> None:
         """End the wait of a request, called because its caller is gone; its call gets no answer.
 
         Other readers get the message.
@@ -314,7 +314,7 @@ class Receiving:
         self.call_cancelled(descriptor, request)
 
     def _stop_waiting(
-        self, descriptor: OpenQueue, request: Request, event: RequestEvent, status: Status
+        self, descriptor: OpenQueue, request: ReceiveRequest, event: RequestEvent, status: Status
     ) -> None:
         descriptor.queue.stop_waiting(request)
         if request.cursor is not None:
@@ -322,14 +322,14 @@ class Receiving:
         self._give_up(descriptor, request, event, status)
 
     def _give_up(
-        self, descriptor: OpenQueue, request: Request, event: RequestEvent, status: Status
+        self, descriptor: OpenQueue, request: ReceiveRequest, event: RequestEvent, status: Status
     ) -> None:
         del descriptor.requests[request.id]
         self._timers.set((descriptor, request), None)
         self._answer(request, status)
         request.move(event)
 
-    def _answer(self, request: Request, status: Status) -> None:
+    def _answer(self, request: ReceiveRequest, status: Status) -> None:
         call, request.call = request.call, None
         if call is not None:
             self._emit(AnswerCall(call, failure(status).encode(call.syntax)))
@@ -366,7 +366,9 @@ class Receiving:
         self._acknowledge(descriptor, request, request.found, call, RemovalReason.RECEIVED)
         return None
 
-    def move(self, descriptor: OpenQueue, call: CallId, request: Request, lookup_id: int) -> None:
+    def move(
+        self, descriptor: OpenQueue, call: CallId, request: ReceiveRequest, lookup_id: int
+    ) -> None:
         """Process R_MoveMessage for an available message.
 
         ``call`` is answered when the move is stored.
@@ -381,7 +383,7 @@ class Receiving:
     def _acknowledge(
         self,
         descriptor: OpenQueue,
-        request: Request,
+        request: ReceiveRequest,
         found: int,
         call: CallId,
         reason: RemovalReason,
@@ -395,7 +397,7 @@ class Receiving:
     def _take(
         self,
         descriptor: OpenQueue,
-        request: Request,
+        request: ReceiveRequest,
         found: int,
         call: CallId | None,
         reason: RemovalReason,
@@ -435,14 +437,16 @@ class Receiving:
         self.satisfy(descriptor.queue, ((found, found),))
         self._settle(descriptor, request)
 
-    def _settle(self, descriptor: OpenQueue, request: Request) -> None:
+    def _settle(self, descriptor: OpenQueue, request: ReceiveRequest) -> None:
         descriptor.unsettled.discard(request)
         if descriptor.closed and not descriptor.unsettled:
             self._on_settled(descriptor)
 
     # --- locks ------------------------------------------------------------------------------------
 
-    def _give_back(self, descriptor: OpenQueue, request: Request, call: CallId | None) -> bool:
+    def _give_back(
+        self, descriptor: OpenQueue, request: ReceiveRequest, call: CallId | None
+    ) -> bool:
         """End the lock of a request's message; return whether the message is removed instead.
 
         Usually the message is available again. It is removed if a purge waited for its lock. Then

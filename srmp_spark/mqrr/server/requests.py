@@ -95,7 +95,7 @@ class BodyLimits(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Request:
+class ReceiveRequest:
     """One request of one handle to peek or receive."""
 
     call: CallId | None

@@ -15,7 +15,7 @@ from srmp_spark.mqrr.server.cursors import Cursor, CursorState
 from srmp_spark.mqrr.server.effects import QueueView
 from srmp_spark.mqrr.server.position_states import TRANSITIONS, PositionEvent, PositionState
 from srmp_spark.mqrr.server.positions import START, Came, Positions
-from srmp_spark.mqrr.server.requests import Request
+from srmp_spark.mqrr.server.requests import ReceiveRequest
 from srmp_spark.mqrr.status import Status
 from srmp_spark.transitions import next_state
 
@@ -28,9 +28,9 @@ class OpenQueue:
     access: int
     share: int
     cursors: dict[int, Cursor] = field(default_factory=dict)
-    requests: dict[int, Request] = field(default_factory=dict)
+    requests: dict[int, ReceiveRequest] = field(default_factory=dict)
     """PendingRequestTable, by dwRequestId: requests from their call to their end."""
-    unsettled: set[Request] = field(default_factory=set)
+    unsettled: set[ReceiveRequest] = field(default_factory=set)
     """Requests that the reader has ended; the store has not decided yet."""
     closed: bool = False
     move_context: int | None = None
@@ -65,7 +65,7 @@ class Waiter:
     """One request that waits for a message, and its handle."""
 
     descriptor: OpenQueue
-    request: Request
+    request: ReceiveRequest
 
 
 @dataclass(slots=True, frozen=True)
@@ -235,7 +235,7 @@ class SharedQueue:
 
     # --- waiting requests -------------------------------------------------------------------------
 
-    def stop_waiting(self, request: Request) -> None:
+    def stop_waiting(self, request: ReceiveRequest) -> None:
         """Remove ``request`` from the waiting requests, if it is among them."""
         self.waiting = [each for each in self.waiting if each.request is not request]
 
