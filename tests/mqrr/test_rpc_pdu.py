@@ -27,7 +27,13 @@ from srmp_spark.mqrr.rpc.binding import (
     ResultCode,
     SyntaxId,
 )
-from srmp_spark.mqrr.rpc.calls import Assembly, Fault, Request, request_pieces, response_pieces
+from srmp_spark.mqrr.rpc.calls import (
+    Assembly,
+    Fault,
+    RequestFragment,
+    request_pieces,
+    response_pieces,
+)
 from srmp_spark.mqrr.rpc.limits import (
     FRAGMENT_LENGTH_MAX,
     FRAGMENT_MIN,
@@ -262,7 +268,7 @@ def test_a_request_and_its_object():
     (piece,) = request_pieces(1, 7, b"stub", fragment=1432)
     assert piece.body == bytes.fromhex("04000000 0100 0700") + b"stub"
     parsed = calls.parse_request(parse_pdu(encode_pdu(PduType.REQUEST, piece.flags, 1, piece.body)))
-    assert parsed == Request(4, 1, 7, b"stub")
+    assert parsed == RequestFragment(4, 1, 7, b"stub")
     body = piece.body[:8] + bytes(range(16)) + b"stub"
     parsed = calls.parse_request(
         parse_pdu(encode_pdu(PduType.REQUEST, piece.flags | OBJECT_UUID, 1, body))
@@ -306,7 +312,7 @@ def test_a_fragment_without_room():
 
 
 def test_fragments_that_do_not_belong_together():
-    first = Request(0, 1, 7, b"a")
+    first = RequestFragment(0, 1, 7, b"a")
     assembly = Assembly(1, first, limit=3, limit_name="STUB_MAX")
     for other in (first._replace(opnum=8), first._replace(context_id=2)):
         with pytest.raises(RemoteProtocolError, match="different methods"):
@@ -397,10 +403,10 @@ def test_a_stub_of_nothing_but_signatures_is_looked_at_once():
 
 
 def test_fragments_of_one_byte_and_of_none_need_no_more_memory_than_their_stub():
-    assembly = Assembly(1, Request(0, 1, 7, b""), limit=STUB_MAX, limit_name="STUB_MAX")
+    assembly = Assembly(1, RequestFragment(0, 1, 7, b""), limit=STUB_MAX, limit_name="STUB_MAX")
     tracemalloc.start()
     for number in range(FRAGMENTS_MAX):
-        assembly.add(Request(0, 1, 7, b"x" if number % 2 else b""))
+        assembly.add(RequestFragment(0, 1, 7, b"x" if number % 2 else b""))
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert assembly.stub() == b"x" * (FRAGMENTS_MAX // 2)
@@ -408,11 +414,11 @@ def test_fragments_of_one_byte_and_of_none_need_no_more_memory_than_their_stub()
 
 
 def test_fragments_are_counted_because_empty_ones_would_never_end():
-    assembly = Assembly(1, Request(0, 1, 7, b""), limit=STUB_MAX, limit_name="STUB_MAX")
+    assembly = Assembly(1, RequestFragment(0, 1, 7, b""), limit=STUB_MAX, limit_name="STUB_MAX")
     for _ in range(FRAGMENTS_MAX):
-        assembly.add(Request(0, 1, 7, b""))
+        assembly.add(RequestFragment(0, 1, 7, b""))
     with pytest.raises(LimitExceededError, match="FRAGMENTS_MAX is 8192, got 8193"):
-        assembly.add(Request(0, 1, 7, b""))
+        assembly.add(RequestFragment(0, 1, 7, b""))
     needed = len(
         list(response_pieces(0, bytes(RESPONSE_MAX), fragment=FRAGMENT_MIN, token_size=256))
     )

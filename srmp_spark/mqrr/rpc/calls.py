@@ -41,7 +41,7 @@ _REQUEST_SECTION, _RESPONSE_SECTION, _FAULT_SECTION = (
 )
 
 
-class Request(NamedTuple):
+class RequestFragment(NamedTuple):
     """One fragment of a request."""
 
     alloc_hint: int
@@ -57,7 +57,7 @@ class Request(NamedTuple):
         return CALL_HEADER_SIZE + (0 if self.object is None else OBJECT_SIZE)
 
 
-def parse_request(pdu: Pdu) -> Request:
+def parse_request(pdu: Pdu) -> RequestFragment:
     """Parse the request in a PDU. Raises :class:`RemoteProtocolError` if the request is cut."""
     body = pdu.body
     at = CALL_HEADER_SIZE + (OBJECT_SIZE if pdu.flags & OBJECT_UUID else 0)
@@ -66,7 +66,7 @@ def parse_request(pdu: Pdu) -> Request:
             f"a request with a body of {len(body)} bytes", section=_REQUEST_SECTION
         )
     alloc_hint, context_id, opnum = _REQUEST.unpack_from(body)
-    return Request(
+    return RequestFragment(
         alloc_hint,
         context_id,
         opnum,
@@ -220,7 +220,7 @@ class Assembly:
     __slots__ = ("_count", "_data", "call_id", "first", "limit", "limit_name")
 
     def __init__(
-        self, call_id: int, first: Request | Response, *, limit: int, limit_name: str
+        self, call_id: int, first: RequestFragment | Response, *, limit: int, limit_name: str
     ) -> None:
         self.call_id = call_id
         self.first = first
@@ -228,15 +228,15 @@ class Assembly:
         self._data: bytes | bytearray = b""
         self._count = 0
 
-    def add(self, fragment: Request | Response) -> None:
+    def add(self, fragment: RequestFragment | Response) -> None:
         """Append the next fragment, or the first one.
 
         Raises :class:`RemoteProtocolError` if context or method differ from the first fragment's.
         Raises :class:`LimitExceededError` beyond the limit of the stub or FRAGMENTS_MAX.
         """
         if fragment.context_id != self.first.context_id or (
-            isinstance(fragment, Request)
-            and isinstance(self.first, Request)
+            isinstance(fragment, RequestFragment)
+            and isinstance(self.first, RequestFragment)
             and fragment.opnum != self.first.opnum
         ):
             raise RemoteProtocolError(

@@ -18,7 +18,13 @@ from srmp_spark.errors import LimitExceededError, RemoteProtocolError
 from srmp_spark.mqrr.ndr.transfer_syntax import TransferSyntax
 from srmp_spark.mqrr.rpc.associations import Association, Associations
 from srmp_spark.mqrr.rpc.binding import Bind, BindAck, BindNak, NakReason, SyntaxId, parse_bind
-from srmp_spark.mqrr.rpc.calls import Assembly, Fault, Request, parse_request, response_pieces
+from srmp_spark.mqrr.rpc.calls import (
+    Assembly,
+    Fault,
+    RequestFragment,
+    parse_request,
+    response_pieces,
+)
 from srmp_spark.mqrr.rpc.limits import (
     CALLS_MAX,
     CONTEXTS_MAX,
@@ -583,7 +589,7 @@ class ServerConnection:
         After a fault the connection stays open.
         """
         call_id, request = assembly.call_id, assembly.first
-        assert isinstance(request, Request)
+        assert isinstance(request, RequestFragment)
         found = self._contexts.get(request.context_id)
         if found is None:
             self._send_fault(
@@ -615,7 +621,7 @@ class ServerConnection:
             )
         )
 
-    def _refusal(self, request: Request, interface: SyntaxId) -> int | None:
+    def _refusal(self, request: RequestFragment, interface: SyntaxId) -> int | None:
         """Return the status of the fault with which a call is refused; ``None`` if it is accepted.
 
         A call is refused below the least authentication level, for an unknown method, or while
@@ -632,7 +638,7 @@ class ServerConnection:
         self,
         stub: bytes,
         call_id: int,
-        request: Request,
+        request: RequestFragment,
         interface: SyntaxId,
         syntax: TransferSyntax,
     ) -> tuple[bytes, int | None]:
