@@ -75,7 +75,7 @@ def parse_request(pdu: Pdu) -> RequestFragment:
     )
 
 
-class Response(NamedTuple):
+class ResponseFragment(NamedTuple):
     """One fragment of a response."""
 
     alloc_hint: int
@@ -84,14 +84,14 @@ class Response(NamedTuple):
     cancel_count: int = 0
 
 
-def parse_response(pdu: Pdu) -> Response:
+def parse_response(pdu: Pdu) -> ResponseFragment:
     """Parse the response in a PDU. Raises :class:`RemoteProtocolError` if the response is cut."""
     if len(pdu.body) < _RESPONSE.size:
         raise RemoteProtocolError(
             f"a response with a body of {len(pdu.body)} bytes", section=_RESPONSE_SECTION
         )
     alloc_hint, context_id, cancel_count = _RESPONSE.unpack_from(pdu.body)
-    return Response(alloc_hint, context_id, pdu.body[_RESPONSE.size :], cancel_count)
+    return ResponseFragment(alloc_hint, context_id, pdu.body[_RESPONSE.size :], cancel_count)
 
 
 class Fault(NamedTuple):
@@ -220,7 +220,12 @@ class Assembly:
     __slots__ = ("_count", "_data", "call_id", "first", "limit", "limit_name")
 
     def __init__(
-        self, call_id: int, first: RequestFragment | Response, *, limit: int, limit_name: str
+        self,
+        call_id: int,
+        first: RequestFragment | ResponseFragment,
+        *,
+        limit: int,
+        limit_name: str,
     ) -> None:
         self.call_id = call_id
         self.first = first
@@ -228,7 +233,7 @@ class Assembly:
         self._data: bytes | bytearray = b""
         self._count = 0
 
-    def add(self, fragment: RequestFragment | Response) -> None:
+    def add(self, fragment: RequestFragment | ResponseFragment) -> None:
         """Append the next fragment, or the first one.
 
         Raises :class:`RemoteProtocolError` if context or method differ from the first fragment's.
