@@ -148,7 +148,7 @@ def encode_auth3(call_id: int, auth: AuthTrailer) -> bytes:
     return encode_pdu(PduType.AUTH3, FIRST_FRAGMENT | LAST_FRAGMENT, call_id, bytes(4), auth)
 
 
-class Piece(NamedTuple):
+class OutgoingFragment(NamedTuple):
     """One fragment to be sent: the flags and body of its PDU.
 
     ``stub_at`` is the offset of the stub in the body, in bytes.
@@ -166,7 +166,7 @@ def request_pieces(
     *,
     fragment: int,
     token_size: int = 0,
-) -> Iterator[Piece]:
+) -> Iterator[OutgoingFragment]:
     """Yield a request in fragments, whose PDUs have at most ``fragment`` bytes each.
 
     ``context_id`` and ``opnum`` name the method; ``object_uuid`` is the 16 bytes of an object's
@@ -175,19 +175,23 @@ def request_pieces(
     """
     for first, piece, left in _cut(stub, fragment, CALL_HEADER_SIZE, token_size):
         head = _REQUEST.pack(left, context_id, opnum)
-        yield Piece(first | (LAST_FRAGMENT if left == len(piece) else 0), head + piece, len(head))
+        yield OutgoingFragment(
+            first | (LAST_FRAGMENT if left == len(piece) else 0), head + piece, len(head)
+        )
 
 
 def response_pieces(
     context_id: int, stub: bytes, *, fragment: int, token_size: int = 0
-) -> Iterator[Piece]:
+) -> Iterator[OutgoingFragment]:
     """Yield a response in fragments, whose PDUs have at most ``fragment`` bytes each.
 
     The fragments are like those of :func:`request_pieces`, and the same error is raised.
     """
     for first, piece, left in _cut(stub, fragment, CALL_HEADER_SIZE, token_size):
         head = _RESPONSE.pack(left, context_id, 0)
-        yield Piece(first | (LAST_FRAGMENT if left == len(piece) else 0), head + piece, len(head))
+        yield OutgoingFragment(
+            first | (LAST_FRAGMENT if left == len(piece) else 0), head + piece, len(head)
+        )
 
 
 def _cut(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
-from srmp_spark.mqrr.rpc.calls import Piece
+from srmp_spark.mqrr.rpc.calls import OutgoingFragment
 from srmp_spark.mqrr.rpc.pdu import (
     HEADER_SIZE,
     SEC_TRAILER_SIZE,
@@ -129,7 +129,11 @@ class ConnectionSecurity:
 
 
 def encode_piece(
-    kind: int, call_id: int, piece: Piece, flags: int, security: ConnectionSecurity | None
+    kind: int,
+    call_id: int,
+    piece: OutgoingFragment,
+    flags: int,
+    security: ConnectionSecurity | None,
 ) -> bytes:
     """Encode the PDU of one fragment, signed or encrypted as negotiated.
 
