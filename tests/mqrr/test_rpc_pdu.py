@@ -29,8 +29,8 @@ from srmp_spark.mqrr.rpc.binding import (
 )
 from srmp_spark.mqrr.rpc.calls import (
     Assembly,
-    Fault,
     RequestFragment,
+    RpcFault,
     request_pieces,
     response_pieces,
 )
@@ -322,16 +322,16 @@ def test_fragments_that_do_not_belong_together():
 
 
 def test_a_fault_has_no_stub_and_no_forbidden_status():
-    body = Fault(0xC00E0003, 1).encode()
+    body = RpcFault(0xC00E0003, 1).encode()
     assert body == bytes.fromhex("20000000 0100 00 00 03000ec0 00000000")
     again = calls.parse_fault(
         parse_pdu(encode_pdu(PduType.FAULT, WHOLE, 1, body + b"stub to be ignored"))
     )
-    assert again == Fault(0xC00E0003, 1)
+    assert again == RpcFault(0xC00E0003, 1)
     assert calls.parse_fault(parse_pdu(encode_pdu(PduType.FAULT, WHOLE, 1, body[:12]))) == again
     for status in (0, 0xC0000005):
         with pytest.raises(LocalProtocolError, match="no server may send"):
-            Fault(status).encode()
+            RpcFault(status).encode()
 
 
 def test_pdus_that_are_only_a_header():

@@ -94,7 +94,7 @@ def parse_response(pdu: Pdu) -> ResponseFragment:
     return ResponseFragment(alloc_hint, context_id, pdu.body[_RESPONSE.size :], cancel_count)
 
 
-class Fault(NamedTuple):
+class RpcFault(NamedTuple):
     """The failure of one call before its method ran, or of a method that returns ``void``."""
 
     status: int
@@ -114,7 +114,7 @@ class Fault(NamedTuple):
         return _FAULT.pack(_FAULT.size + HEADER_SIZE, self.context_id, self.cancel_count, status)
 
 
-def parse_fault(pdu: Pdu) -> Fault:
+def parse_fault(pdu: Pdu) -> RpcFault:
     """Parse the fault in a PDU; stub data after the fault is ignored.
 
     Raises :class:`RemoteProtocolError` if the fault is cut.
@@ -127,7 +127,7 @@ def parse_fault(pdu: Pdu) -> Fault:
     _, context_id, cancel_count, status = _FAULT.unpack(
         pdu.body[: _FAULT.size].ljust(_FAULT.size, b"\0")
     )
-    return Fault(status, context_id, cancel_count)
+    return RpcFault(status, context_id, cancel_count)
 
 
 def encode_cancel(call_id: int) -> bytes:

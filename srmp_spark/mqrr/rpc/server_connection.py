@@ -20,8 +20,8 @@ from srmp_spark.mqrr.rpc.associations import Association, Associations
 from srmp_spark.mqrr.rpc.binding import Bind, BindAck, BindNak, NakReason, SyntaxId, parse_bind
 from srmp_spark.mqrr.rpc.calls import (
     Assembly,
-    Fault,
     RequestFragment,
+    RpcFault,
     parse_request,
     response_pieces,
 )
@@ -357,7 +357,7 @@ class ServerConnection:
 
     def _send_fault(self, call_id: int, status: int, context_id: int, flags: int = 0) -> None:
         self._out.append(
-            encode_pdu(PduType.FAULT, WHOLE | flags, call_id, Fault(status, context_id).encode())
+            encode_pdu(PduType.FAULT, WHOLE | flags, call_id, RpcFault(status, context_id).encode())
         )
 
     # --- negotiation ------------------------------------------------------------------------------
