@@ -14,7 +14,7 @@ from srmp_spark.mqrr.ndr.methods import NoParameters, PortResponse
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR
 from srmp_spark.mqrr.remote_host import parse_remote_host
 from srmp_spark.mqrr.rpc.binding import REMOTE_READ
-from srmp_spark.mqrr.rpc.client_connection import Answered, Bound, ClientSettings, Closed
+from srmp_spark.mqrr.rpc.client_connection import Bound, CallAnswered, ClientSettings, Closed
 from srmp_spark.mqrr.rpc.pdu import AuthLevel
 from srmp_spark.mqrr.rpc.security import SecurityError
 from srmp_spark.mqrr.rpc.server_connection import ServerSettings
@@ -115,7 +115,7 @@ def test_negotiate_signs_in_and_is_understood(level):
         )
         connection.pump()
         answer = connection.results.pop()
-        assert isinstance(answer, Answered)
+        assert isinstance(answer, CallAnswered)
         assert answer.stub[:4] == (2103).to_bytes(4, "little")
 
 

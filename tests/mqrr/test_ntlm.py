@@ -12,7 +12,7 @@ from srmp_spark.mqrr.ndr.methods import NoParameters, PortResponse
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR
 from srmp_spark.mqrr.remote_host import parse_remote_host
 from srmp_spark.mqrr.rpc.binding import REMOTE_READ
-from srmp_spark.mqrr.rpc.client_connection import Answered, Bound, ClientSettings, Closed
+from srmp_spark.mqrr.rpc.client_connection import Bound, CallAnswered, ClientSettings, Closed
 from srmp_spark.mqrr.rpc.pdu import AuthLevel
 from srmp_spark.mqrr.rpc.security import SecurityError
 from srmp_spark.mqrr.rpc.server_connection import ServerSettings
@@ -134,7 +134,7 @@ def test_a_client_that_knows_the_password_is_let_in_and_understood(level, step):
         )
         connection.pump()
         answer = connection.results.pop()
-        assert isinstance(answer, Answered)
+        assert isinstance(answer, CallAnswered)
         assert answer.stub[:4] == (2103).to_bytes(4, "little")
 
 

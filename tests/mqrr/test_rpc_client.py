@@ -9,7 +9,12 @@ from srmp_spark.errors import LocalProtocolError
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR
 from srmp_spark.mqrr.rpc import client_connection
 from srmp_spark.mqrr.rpc.binding import NDR64_ID, REMOTE_READ, Context, parse_bind_ack
-from srmp_spark.mqrr.rpc.client_connection import Answered, ClientSettings, Closed, ShutdownAsked
+from srmp_spark.mqrr.rpc.client_connection import (
+    CallAnswered,
+    ClientSettings,
+    Closed,
+    ShutdownAsked,
+)
 from srmp_spark.mqrr.rpc.client_states import ClientState
 from srmp_spark.mqrr.rpc.limits import CALL_ID_MAX, CALL_TIMEOUT_S
 from srmp_spark.mqrr.rpc.pdu import FIRST_FRAGMENT, LAST_FRAGMENT, WHOLE, PduType, encode_pdu
@@ -63,7 +68,7 @@ def test_what_a_server_sends_is_worked_off_in_slices():
     assert link.client.is_behind
     assert link.client.receive(b"", 4) == []
     assert link.client.is_behind
-    assert link.client.receive(b"", 4) == [Answered(call.call_id, b"stub")]
+    assert link.client.receive(b"", 4) == [CallAnswered(call.call_id, b"stub")]
     assert not link.client.is_behind
 
 
@@ -109,7 +114,7 @@ def test_a_response_has_a_limit(monkeypatch):
     for size in (10_000, 10_001):
         link.server.respond(link.call(7, b"").call_id, bytes(size))
         link.pump()
-    assert isinstance(link.results[0], Answered)
+    assert isinstance(link.results[0], CallAnswered)
     assert "RESPONSE_MAX is 10000, got 10001" in link.results[1].reason
 
 

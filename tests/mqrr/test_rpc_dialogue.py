@@ -26,7 +26,13 @@ from srmp_spark.mqrr.rpc.calls import (
     parse_fault,
     parse_response,
 )
-from srmp_spark.mqrr.rpc.client_connection import Answered, Bound, ClientSettings, Closed, Faulted
+from srmp_spark.mqrr.rpc.client_connection import (
+    Bound,
+    CallAnswered,
+    ClientSettings,
+    Closed,
+    Faulted,
+)
 from srmp_spark.mqrr.rpc.client_states import ClientState
 from srmp_spark.mqrr.rpc.limits import (
     CALLS_MAX,
@@ -89,7 +95,7 @@ def test_bind_call_answer(syntaxes, step):
     assert (call.identity, call.auth_level) == (None, 1)
     assert link.server.respond(call.call_id, b"an answer")
     link.pump()
-    assert link.results[1:] == [Answered(call.call_id, b"an answer")]
+    assert link.results[1:] == [CallAnswered(call.call_id, b"an answer")]
 
 
 def test_a_bind_ack_has_a_result_for_each_context_in_their_order():
@@ -227,7 +233,7 @@ def test_fragments_both_ways(size):
     assert call.stub == stub
     link.server.respond(call.call_id, stub[::-1])
     link.pump()
-    assert link.results == [Answered(call.call_id, stub[::-1])]
+    assert link.results == [CallAnswered(call.call_id, stub[::-1])]
 
 
 def test_calls_are_answered_in_any_order():

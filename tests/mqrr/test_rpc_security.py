@@ -11,8 +11,8 @@ from srmp_spark.errors import LocalProtocolError
 from srmp_spark.mqrr.rpc.binding import NakReason, parse_bind_nak
 from srmp_spark.mqrr.rpc.calls import parse_fault
 from srmp_spark.mqrr.rpc.client_connection import (
-    Answered,
     Bound,
+    CallAnswered,
     ClientConnection,
     ClientSettings,
     Closed,
@@ -66,7 +66,7 @@ def test_a_call_at_each_level_with_each_number_of_legs(level, legs, header_signi
     assert (call.identity, call.auth_level) == ("EXAMPLE\\user", level)
     link.server.respond(call.call_id, stub[::-1])
     link.pump()
-    assert link.results == [Answered(call.call_id, stub[::-1])]
+    assert link.results == [CallAnswered(call.call_id, stub[::-1])]
 
 
 def test_privacy_hides_the_stub_and_integrity_does_not():

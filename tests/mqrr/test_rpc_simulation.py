@@ -15,8 +15,8 @@ from rpc_kit import SERVER, GlassProvider, associations
 
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR, NDR64
 from srmp_spark.mqrr.rpc.client_connection import (
-    Answered,
     Bound,
+    CallAnswered,
     ClientConnection,
     ClientSettings,
     Closed,
@@ -168,9 +168,9 @@ class World:
         for result in results:
             if isinstance(result, Bound):
                 wire.group_id = result.group_id
-            elif isinstance(result, Answered | Faulted):
+            elif isinstance(result, CallAnswered | Faulted):
                 stub = wire.waiting.pop(result.call_id)  # KeyError: answered twice, or never called
-                if isinstance(result, Answered):
+                if isinstance(result, CallAnswered):
                     assert (
                         result.stub[-len(stub) :] == stub[::-1]
                         if stub

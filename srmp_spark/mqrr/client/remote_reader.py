@@ -39,8 +39,8 @@ from srmp_spark.mqrr.ndr.transfer_syntax import NDR
 from srmp_spark.mqrr.next_steps import refusal_text
 from srmp_spark.mqrr.rpc.binding import REMOTE_READ
 from srmp_spark.mqrr.rpc.client_connection import (
-    Answered,
     Bound,
+    CallAnswered,
     ClientConnection,
     ClientResult,
     ClientSettings,
@@ -251,7 +251,7 @@ class RemoteReader:
     def _outcomes(self, results: Sequence[ClientResult], now: float) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for each in results:
-            if isinstance(each, Answered):
+            if isinstance(each, CallAnswered):
                 if self._state is ReaderState.READY:
                     outcomes.append(self._answered(each))
                 else:
@@ -272,7 +272,7 @@ class RemoteReader:
         else:
             self._syntax, self.group_id = bound.syntax, bound.group_id
 
-    def _answered(self, answer: Answered) -> Outcome:
+    def _answered(self, answer: CallAnswered) -> Outcome:
         method = self._calls.pop(answer.call_id)
         try:
             return Answer(answer.call_id, method.decode_response(answer.stub, self._syntax))

@@ -105,7 +105,7 @@ class Bound(NamedTuple):
     """Association group for further connections that use the context handles of this one."""
 
 
-class Answered(NamedTuple):
+class CallAnswered(NamedTuple):
     """Reports that a whole response to one call was received; ``stub`` holds its parameters."""
 
     call_id: int
@@ -145,7 +145,7 @@ class Closed(NamedTuple):
     """Calls that get no answer. Whether the server executed them is not known."""
 
 
-ClientResult = Bound | Answered | Faulted | ShutdownAsked | Closed
+ClientResult = Bound | CallAnswered | Faulted | ShutdownAsked | Closed
 
 
 class _Pending:
@@ -161,7 +161,7 @@ class _Pending:
 class ClientConnection:
     """The client's side of one transport connection, without I/O.
 
-    Methods that return results return a list of :class:`Bound`, :class:`Answered`,
+    Methods that return results return a list of :class:`Bound`, :class:`CallAnswered`,
     :class:`Faulted`, :class:`ShutdownAsked` and :class:`Closed`. ``now`` and all deadlines are in
     seconds on the monotonic clock.
     """
@@ -534,7 +534,7 @@ class ClientConnection:
         pending.assembly.add(response)
         if pdu.is_last:
             del self._calls[pdu.call_id]
-            self._results.append(Answered(pdu.call_id, pending.assembly.stub()))
+            self._results.append(CallAnswered(pdu.call_id, pending.assembly.stub()))
 
     def _fault(self, pdu: Pdu) -> None:
         status = parse_fault(pdu).status
