@@ -14,7 +14,12 @@ from srmp_spark.mqrr.ndr.methods import NoParameters, PortResponse
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR
 from srmp_spark.mqrr.remote_host import parse_remote_host
 from srmp_spark.mqrr.rpc.binding import REMOTE_READ
-from srmp_spark.mqrr.rpc.client_connection import Bound, CallAnswered, ClientSettings, Closed
+from srmp_spark.mqrr.rpc.client_connection import (
+    Bound,
+    CallAnswered,
+    ClientConnectionClosed,
+    ClientSettings,
+)
 from srmp_spark.mqrr.rpc.pdu import AuthLevel
 from srmp_spark.mqrr.rpc.security import SecurityError
 from srmp_spark.mqrr.rpc.server_connection import ServerSettings
@@ -135,7 +140,7 @@ def test_a_wrong_password_is_refused():
     connection = link(AuthLevel.PKT_PRIVACY, "wrong")
     connection.client.bind(0.0)
     connection.pump()
-    assert any(isinstance(each, Closed) for each in connection.results)
+    assert any(isinstance(each, ClientConnectionClosed) for each in connection.results)
 
 
 def test_kerberos_without_a_ticket_says_so():

@@ -12,7 +12,12 @@ from srmp_spark.mqrr.ndr.methods import NoParameters, PortResponse
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR
 from srmp_spark.mqrr.remote_host import parse_remote_host
 from srmp_spark.mqrr.rpc.binding import REMOTE_READ
-from srmp_spark.mqrr.rpc.client_connection import Bound, CallAnswered, ClientSettings, Closed
+from srmp_spark.mqrr.rpc.client_connection import (
+    Bound,
+    CallAnswered,
+    ClientConnectionClosed,
+    ClientSettings,
+)
 from srmp_spark.mqrr.rpc.pdu import AuthLevel
 from srmp_spark.mqrr.rpc.security import SecurityError
 from srmp_spark.mqrr.rpc.server_connection import ServerSettings
@@ -164,7 +169,8 @@ def test_a_client_that_does_not_is_refused_at_its_first_call(user, password):
     connection.pump()
     assert not any(isinstance(each, CallReceived) for each in connection.calls)
     assert any(
-        isinstance(each, Closed) or getattr(each, "status", 0) == 5 for each in connection.results
+        isinstance(each, ClientConnectionClosed) or getattr(each, "status", 0) == 5
+        for each in connection.results
     )
 
 

@@ -11,8 +11,8 @@ from srmp_spark.mqrr.rpc import client_connection
 from srmp_spark.mqrr.rpc.binding import NDR64_ID, REMOTE_READ, Context, parse_bind_ack
 from srmp_spark.mqrr.rpc.client_connection import (
     CallAnswered,
+    ClientConnectionClosed,
     ClientSettings,
-    Closed,
     ShutdownAsked,
 )
 from srmp_spark.mqrr.rpc.client_states import ClientState
@@ -53,7 +53,9 @@ def test_an_answer_in_time_and_one_that_does_not_come():
     link.server.respond(call.call_id, b"")
     link.pump()
     assert link.client.handle_timer(69.9) == []
-    assert link.client.handle_timer(70.0) == [Closed("the server did not answer in time", (slow,))]
+    assert link.client.handle_timer(70.0) == [
+        ClientConnectionClosed("the server did not answer in time", (slow,))
+    ]
     assert link.client.timer() is None
 
 
@@ -84,13 +86,13 @@ def test_a_bind_that_is_not_answered():
     link.client.bind(5.0)
     assert link.client.timer() == 5.0 + CALL_TIMEOUT_S
     (closed,) = link.client.handle_timer(5.0 + CALL_TIMEOUT_S)
-    assert isinstance(closed, Closed)
+    assert isinstance(closed, ClientConnectionClosed)
 
 
 def test_what_was_under_way_when_the_connection_went_is_named():
     link = Link().bound()
     ids = tuple(link.client.call(7, b"", 0.0) for _ in range(2))
-    assert link.client.lost() == [Closed("the transport connection is gone", ids)]
+    assert link.client.lost() == [ClientConnectionClosed("the transport connection is gone", ids)]
     assert link.client.lost() == []
     assert link.server.lost()[0].calls == ()
 
@@ -149,7 +151,7 @@ def test_an_answer_that_breaks_the_rules_closes_the_client(data, error):
     call_id = link.client.call(7, b"", 0.0)
     assert call_id == 2
     (closed,) = link.client.receive(data)
-    assert isinstance(closed, Closed)
+    assert isinstance(closed, ClientConnectionClosed)
     assert error in closed.reason
     assert closed.calls == (call_id,)
 

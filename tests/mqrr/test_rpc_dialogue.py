@@ -29,8 +29,8 @@ from srmp_spark.mqrr.rpc.calls import (
 from srmp_spark.mqrr.rpc.client_connection import (
     Bound,
     CallAnswered,
+    ClientConnectionClosed,
     ClientSettings,
-    Closed,
     Faulted,
 )
 from srmp_spark.mqrr.rpc.client_states import ClientState
@@ -169,7 +169,9 @@ def test_a_bind_nak_ends_the_client_and_says_what_to_do(reason, next_step):
         encode_pdu(PduType.BIND_NAK, WHOLE, 1, BindNak(reason).encode())
     )
     said = f"the server refuses the bind: {reason.name}{next_step}"
-    assert closed.reason.startswith(said) if next_step else closed == Closed(said, ())
+    assert (
+        closed.reason.startswith(said) if next_step else closed == ClientConnectionClosed(said, ())
+    )
 
 
 # --- associations -----------------------------------------------------------------------------------------------------------

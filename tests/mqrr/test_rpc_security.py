@@ -14,8 +14,8 @@ from srmp_spark.mqrr.rpc.client_connection import (
     Bound,
     CallAnswered,
     ClientConnection,
+    ClientConnectionClosed,
     ClientSettings,
-    Closed,
     Faulted,
 )
 from srmp_spark.mqrr.rpc.limits import FRAGMENT_MIN, SECURITY_LEGS_MAX
@@ -115,7 +115,7 @@ def test_a_stub_that_was_changed_on_the_way(level):
     data = bytearray(link.server.data_to_send())
     data[26] ^= 1
     (closed,) = link.client.receive(bytes(data))
-    assert isinstance(closed, Closed)
+    assert isinstance(closed, ClientConnectionClosed)
     assert "signature" in closed.reason
 
 
@@ -135,7 +135,7 @@ def test_a_type_that_is_not_set_up():
     link.client.bind(0.0)
     link.pump()
     (closed,) = link.results
-    assert isinstance(closed, Closed)
+    assert isinstance(closed, ClientConnectionClosed)
     assert closed.reason.startswith(
         "the server refuses the bind: AUTHENTICATION_TYPE_NOT_RECOGNIZED; "
     ), "and what to do"
@@ -218,7 +218,7 @@ def test_a_server_that_ends_the_negotiation_too_early():
     other = Link().bound()
     link.client.bind(0.0)
     (closed,) = link.client.receive(other.to_client)
-    assert isinstance(closed, Closed)
+    assert isinstance(closed, ClientConnectionClosed)
     assert "before the security provider does" in closed.reason
 
 
@@ -252,7 +252,7 @@ def test_a_negotiation_has_an_end():
     link.client.bind(0.0)
     link.pump()
     assert "SECURITY_LEGS_MAX" in link.calls[-1].reason
-    assert isinstance(link.results[-1], Closed)
+    assert isinstance(link.results[-1], ClientConnectionClosed)
     assert [pdu.type for pdu in pdus(link.to_server)].count(
         PduType.ALTER_CONTEXT
     ) == SECURITY_LEGS_MAX

@@ -18,8 +18,8 @@ from srmp_spark.mqrr.rpc.client_connection import (
     Bound,
     CallAnswered,
     ClientConnection,
+    ClientConnectionClosed,
     ClientSettings,
-    Closed,
     Faulted,
 )
 from srmp_spark.mqrr.rpc.client_states import ClientState
@@ -177,7 +177,7 @@ class World:
                         else len(result.stub) % 4 == 0 or not result.stub
                     )
                 self.answers += 1
-            elif isinstance(result, Closed):
+            elif isinstance(result, ClientConnectionClosed):
                 assert set(result.calls) == set(wire.waiting)
                 wire.waiting.clear()
                 wire.group_id = 0

@@ -42,9 +42,9 @@ from srmp_spark.mqrr.rpc.client_connection import (
     Bound,
     CallAnswered,
     ClientConnection,
+    ClientConnectionClosed,
     ClientResult,
     ClientSettings,
-    Closed,
     Faulted,
 )
 from srmp_spark.mqrr.rpc.endpoint_mapper import (
@@ -260,7 +260,10 @@ class RemoteReader:
                 outcomes += self._faulted(each)
             elif isinstance(each, Bound):
                 self._bound(each, now)
-            elif isinstance(each, Closed) and self._state is not ReaderState.LEAVING_MAPPER:
+            elif (
+                isinstance(each, ClientConnectionClosed)
+                and self._state is not ReaderState.LEAVING_MAPPER
+            ):
                 outcomes += self._fail(RemoteLostError(f"{self._where}: {each.reason}"))
         return outcomes
 

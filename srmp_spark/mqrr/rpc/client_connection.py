@@ -134,7 +134,7 @@ class ShutdownAsked(NamedTuple):
     """
 
 
-class Closed(NamedTuple):
+class ClientConnectionClosed(NamedTuple):
     """Reports that the connection can no longer be used.
 
     Send the data that is left to send, then close the transport.
@@ -145,7 +145,7 @@ class Closed(NamedTuple):
     """Calls that get no answer. Whether the server executed them is not known."""
 
 
-ClientResult = Bound | CallAnswered | Faulted | ShutdownAsked | Closed
+ClientResult = Bound | CallAnswered | Faulted | ShutdownAsked | ClientConnectionClosed
 
 
 class _Pending:
@@ -162,7 +162,7 @@ class ClientConnection:
     """The client's side of one transport connection, without I/O.
 
     Methods that return results return a list of :class:`Bound`, :class:`CallAnswered`,
-    :class:`Faulted`, :class:`ShutdownAsked` and :class:`Closed`. ``now`` and all deadlines are in
+    :class:`Faulted`, :class:`ShutdownAsked` and :class:`ClientConnectionClosed`. ``now`` and all deadlines are in
     seconds on the monotonic clock.
     """
 
@@ -244,7 +244,7 @@ class ClientConnection:
 
         The answer is returned by :meth:`receive`. ``timeout_s`` replaces the usual time-out in
         seconds, for a call that may wait on purpose. Raises :class:`LocalProtocolError` before
-        :class:`Bound`, after :class:`Closed`, if a call waits and the server did not agree to
+        :class:`Bound`, after :class:`ClientConnectionClosed`, if a call waits and the server did not agree to
         several, and if there are no :attr:`calls_left`.
         """
         if self.calls_left <= 0:
@@ -293,7 +293,7 @@ class ClientConnection:
     def orphan(self, call_id: int) -> None:
         """Abandon a call and close the connection; do nothing if the call has its answer already.
 
-        No answer is received. The next method that returns results returns :class:`Closed`. The
+        No answer is received. The next method that returns results returns :class:`ClientConnectionClosed`. The
         connection is closed because the server may not support orphaned calls.
         """
         if call_id in self._calls:
@@ -351,7 +351,7 @@ class ClientConnection:
     def lost(self, reason: str = "the transport connection is gone") -> list[ClientResult]:
         """Close this connection because the transport is lost or about to be closed.
 
-        Returns the results, among them :class:`Closed` unless it was returned before.
+        Returns the results, among them :class:`ClientConnectionClosed` unless it was returned before.
         """
         if self._state is not ClientState.CLOSED:
             self._close(ClientEvent.GONE, reason)
@@ -377,7 +377,7 @@ class ClientConnection:
 
     def _close(self, event: ClientEvent, reason: str) -> None:
         self._move(event)
-        self._results.append(Closed(reason, tuple(self._calls)))
+        self._results.append(ClientConnectionClosed(reason, tuple(self._calls)))
         self._calls.clear()
         self._deadline = None
 
