@@ -73,7 +73,7 @@ class Post(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class PacketOrigin:
     """Facts about a message that its packet needs and that the message itself does not hold."""
 
     post: Post | None = None
@@ -86,7 +86,7 @@ class Origin:
     """
 
 
-def packet_of(message: Message, origin: Origin) -> MessagePacket:
+def packet_of(message: Message, origin: PacketOrigin) -> MessagePacket:
     """Return the packet of a message.
 
     Raises :class:`LocalProtocolError` if the POST does not hold the message's body at the given

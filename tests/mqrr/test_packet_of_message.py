@@ -10,7 +10,7 @@ from packet_kit import GUID, GUID_2, SENT
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import Message, StreamId, StreamPosition
 from srmp_spark.mqrr.message_of_packet import message_of
-from srmp_spark.mqrr.packet_of_message import Origin, Post, packet_of
+from srmp_spark.mqrr.packet_of_message import PacketOrigin, Post, packet_of
 from srmp_spark.mqrr.packets.base_header import INFINITE
 from srmp_spark.mqrr.packets.host_address import ip_address
 from srmp_spark.mqrr.packets.message_packet import parse_message_packet
@@ -26,14 +26,14 @@ DATA = b"POST /msmq/private$/orders HTTP/1.1\r\nContent-Length: 9\r\n\r\n...hell
 POST = Post("<se:Envelope/>", DATA, len(DATA) - 6, 5)
 
 
-def again(message: Message, origin: Origin = Origin()) -> Message:  # noqa: B008  # a frozen value
+def again(message: Message, origin: PacketOrigin = PacketOrigin()) -> Message:  # noqa: B008  # a frozen value
     return message_of(parse_message_packet(packet_of(message, origin).encode()))
 
 
 def test_a_message_that_came_over_http_keeps_its_post():
     packet = parse_message_packet(
         packet_of(
-            MESSAGE, Origin(post=POST, received_from=ip_address(bytes([192, 0, 2, 9])))
+            MESSAGE, PacketOrigin(post=POST, received_from=ip_address(bytes([192, 0, 2, 9])))
         ).encode()
     )
     assert packet.envelope is not None
@@ -53,7 +53,7 @@ def test_a_message_that_came_over_http_keeps_its_post():
 
 
 def test_any_other_is_a_binary_message():
-    packet = packet_of(MESSAGE, Origin())
+    packet = packet_of(MESSAGE, PacketOrigin())
     assert (packet.envelope, packet.compound, packet.properties.message_body) == (
         None,
         None,
@@ -63,7 +63,7 @@ def test_any_other_is_a_binary_message():
 
 
 def test_trailers_that_must_be_there_are_there():
-    trailers = packet_of(MESSAGE, Origin()).trailers
+    trailers = packet_of(MESSAGE, PacketOrigin()).trailers
     assert trailers is not None
     assert trailers.subqueue is not None
     assert trailers.received_from is not None
@@ -72,7 +72,7 @@ def test_trailers_that_must_be_there_are_there():
 
 def test_a_body_that_is_not_in_the_post_is_our_own_mistake():
     with pytest.raises(LocalProtocolError, match="does not lie where its POST"):
-        packet_of(MESSAGE, Origin(post=POST._replace(body_offset=0)))
+        packet_of(MESSAGE, PacketOrigin(post=POST._replace(body_offset=0)))
 
 
 def test_a_transactional_message():
@@ -88,7 +88,7 @@ def test_what_does_not_fit_is_cut_and_what_cannot_be_named_is_left_out():
         uniquifier=2**40 + 7, app_specific=2**33 + 1, message_class=0x1C004, expires_at=2**60, time_to_reach_queue=2**60,
         action="MSMQ:" + "😀" * 200, destination="MSMQ:MULTICAST=234.1.1.1:8001", correlation=b"short",
     )  # fmt: skip
-    packet = packet_of(message, Origin())
+    packet = packet_of(message, PacketOrigin())
     assert (
         packet.user.message_id,
         packet.properties.application_tag,

@@ -8,7 +8,7 @@ from struct import Struct
 from rows_kit import ARRIVED, SENDER, SENT, STREAM_RECEIPT, message, record_of
 
 from srmp_spark.message import Arrival, Message, Receipt, StreamId, StreamPosition
-from srmp_spark.mqrr.packet_of_message import Origin, packet_of
+from srmp_spark.mqrr.packet_of_message import PacketOrigin, packet_of
 from srmp_spark.mqrr.packets.multi_queue_format_header import (
     FormatNameElement,
     FormatType,
@@ -34,7 +34,7 @@ FULL: dict[str, object] = {
 
 def as_packet(lookup_id: int, **fields: object) -> Record:
     """A message that a subscription read, with what a packet says in headers of its own."""
-    packet = packet_of(message(77, **fields), Origin())
+    packet = packet_of(message(77, **fields), PacketOrigin())
     lists = MultiQueueFormatHeader(
         destination=(FormatNameElement(type=FormatType.DIRECT, direct="OS:a\\private$\\c"),)
     )

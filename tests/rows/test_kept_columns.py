@@ -9,7 +9,7 @@ from rows_kit import ARRIVED, SENDER, message, record_of, varied
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.message import Arrival, StreamId, StreamPosition
-from srmp_spark.mqrr.packet_of_message import Origin, packet_of
+from srmp_spark.mqrr.packet_of_message import PacketOrigin, packet_of
 from srmp_spark.rows import segment
 from srmp_spark.rows.decode import decode, rows_of
 from srmp_spark.rows.group import Form, Record, pack_group, unpack_group
@@ -102,7 +102,9 @@ def test_the_message_says_in_a_packet_what_the_one_that_came_said() -> None:
     pairs = every_row()
     before, after = decode(QUEUE, pairs), decode(QUEUE, restored(pairs))
     for (n, _), came, left in zip(pairs, before.messages, after.messages, strict=True):
-        assert packet_of(left, Origin()).encode() == packet_of(came, Origin()).encode(), f"row {n}"
+        assert (
+            packet_of(left, PacketOrigin()).encode() == packet_of(came, PacketOrigin()).encode()
+        ), f"row {n}"
 
 
 @pytest.mark.parametrize(
@@ -126,4 +128,4 @@ def test_a_stream_whose_name_cannot_be_read_costs_no_message() -> None:
     files = segment.segment_of_rows(batch.set_column(at, "stream_id", pa.array(["nonsense"])))
     (found,) = decode(QUEUE, segment.records_of(files.columns, files.posts)).messages
     assert found.stream == StreamPosition(StreamId("nonsense", 0), 3, 2)
-    assert packet_of(found, Origin()).transaction is not None
+    assert packet_of(found, PacketOrigin()).transaction is not None

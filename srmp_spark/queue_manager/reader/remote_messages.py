@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from srmp_spark.errors import LocalProtocolError, StoreDamagedError
-from srmp_spark.mqrr.packet_of_message import Origin, Post, packet_of
+from srmp_spark.mqrr.packet_of_message import PacketOrigin, Post, packet_of
 from srmp_spark.mqrr.packets.host_address import NO_ADDRESS, HostAddress, ip_address
 from srmp_spark.mqrr.packets.limits import SUBQUEUE_NAME_SIZE
 from srmp_spark.mqrr.packets.trailers import SubqueueHeader
@@ -91,7 +91,7 @@ def _frame(queue: str, sequence: int, record: Record, moves: Moves | None) -> by
             subqueue = replace(subqueue, move_counter=moves.counter, last_move_time=time)
         packet = packet_of(
             message,
-            Origin(post=post, received_from=_address(record.arrival.peer), subqueue=subqueue),
+            PacketOrigin(post=post, received_from=_address(record.arrival.peer), subqueue=subqueue),
         )
         head, counted, tail = packet.encode_pieces()
         kind = SRMP if post is not None else BINARY
