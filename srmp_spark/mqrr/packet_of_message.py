@@ -58,7 +58,7 @@ _NEVER_OVER_HTTP = (2**31 - 1) * _MICROSECONDS
 """The time 20380119T031407, which an envelope uses for "never" ([MC-MQSRM] 2.2.4)."""
 
 
-class Post(NamedTuple):
+class ArrivedPost(NamedTuple):
     """The POST in which a message arrived."""
 
     envelope: str
@@ -76,7 +76,7 @@ class Post(NamedTuple):
 class PacketOrigin:
     """Facts about a message that its packet needs and that the message itself does not hold."""
 
-    post: Post | None = None
+    post: ArrivedPost | None = None
     """POST of the message; ``None`` if the message did not arrive over HTTP."""
     received_from: HostAddress = NO_ADDRESS
     # The default is a frozen value.

@@ -10,7 +10,7 @@ from packet_kit import GUID, GUID_2, SENT
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import Message, StreamId, StreamPosition
 from srmp_spark.mqrr.message_of_packet import message_of
-from srmp_spark.mqrr.packet_of_message import PacketOrigin, Post, packet_of
+from srmp_spark.mqrr.packet_of_message import ArrivedPost, PacketOrigin, packet_of
 from srmp_spark.mqrr.packets.base_header import INFINITE
 from srmp_spark.mqrr.packets.host_address import ip_address
 from srmp_spark.mqrr.packets.message_packet import parse_message_packet
@@ -23,7 +23,7 @@ MESSAGE = Message(
     commitment_positive=True,
 )  # fmt: skip
 DATA = b"POST /msmq/private$/orders HTTP/1.1\r\nContent-Length: 9\r\n\r\n...hello."
-POST = Post("<se:Envelope/>", DATA, len(DATA) - 6, 5)
+POST = ArrivedPost("<se:Envelope/>", DATA, len(DATA) - 6, 5)
 
 
 def again(message: Message, origin: PacketOrigin = PacketOrigin()) -> Message:  # noqa: B008  # a frozen value

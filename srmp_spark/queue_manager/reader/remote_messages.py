@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from srmp_spark.errors import LocalProtocolError, StoreDamagedError
-from srmp_spark.mqrr.packet_of_message import PacketOrigin, Post, packet_of
+from srmp_spark.mqrr.packet_of_message import ArrivedPost, PacketOrigin, packet_of
 from srmp_spark.mqrr.packets.host_address import NO_ADDRESS, HostAddress, ip_address
 from srmp_spark.mqrr.packets.limits import SUBQUEUE_NAME_SIZE
 from srmp_spark.mqrr.packets.trailers import SubqueueHeader
@@ -84,7 +84,7 @@ def _frame(queue: str, sequence: int, record: Record, moves: Moves | None) -> by
             at, (start, end) = record.head_length, parts.envelope
             first, last = parts.body or (0, 0)
             envelope = record.post[at + start : at + end].decode()
-            post = Post(envelope, record.post, at + first if parts.body else 0, last - first)
+            post = ArrivedPost(envelope, record.post, at + first if parts.body else 0, last - first)
         subqueue = SubqueueHeader(subqueue_name=_subqueue(queue))
         if moves is not None:
             time = _last_move_time(moves.last_moved_at)
