@@ -220,7 +220,7 @@ class EncodedPacket(NamedTuple):
         return pad(self.head + self.counted) + self.tail
 
 
-class Head(NamedTuple):
+class PacketHead(NamedTuple):
     """The first half of a packet as parsed, and what this half says about the second half."""
 
     base: BaseHeader
@@ -274,7 +274,7 @@ def parse_message_packet(data: bytes) -> MessagePacket:
     return _packet(head, tail)
 
 
-def parse_head(data: bytes, missing: int = 0) -> Head:
+def parse_head(data: bytes, missing: int = 0) -> PacketHead:
     """Parse the first half of a packet, or the first section of a packet that was cut.
 
     ``missing`` is the number of bytes that were not sent at the end of the cut part. Raises
@@ -299,7 +299,7 @@ def parse_head(data: bytes, missing: int = 0) -> Head:
             debug, at = parse_debug_header(data, at, end)
         envelope, at = parse_srmp_envelope_header(data, at, end)
         compound, at = parse_compound_message_header(data, at, end, missing=missing)
-    return Head(
+    return PacketHead(
         base=base,
         user=user,
         transaction=transaction,
@@ -316,7 +316,7 @@ def parse_head(data: bytes, missing: int = 0) -> Head:
     )
 
 
-def parse_second_section(head: Head, data: bytes) -> MessagePacket:
+def parse_second_section(head: PacketHead, data: bytes) -> MessagePacket:
     """Build the packet from the ``head`` of its first section and the bytes of its second section.
 
     ``data`` is empty if there is no second section. Raises :class:`RemoteProtocolError` if a header
@@ -328,7 +328,7 @@ def parse_second_section(head: Head, data: bytes) -> MessagePacket:
     )
 
 
-def _packet(head: Head, tail: _Tail) -> MessagePacket:
+def _packet(head: PacketHead, tail: _Tail) -> MessagePacket:
     return MessagePacket(
         base=head.base,
         user=head.user,
@@ -345,7 +345,7 @@ def _packet(head: Head, tail: _Tail) -> MessagePacket:
     )
 
 
-def _parse_tail(head: Head, data: bytes, at: int, end: int) -> _Tail:
+def _parse_tail(head: PacketHead, data: bytes, at: int, end: int) -> _Tail:
     debug = soap = multi_queue_format = session = trailers = None
     multi_queue_format_follows = bool(head.announced & Announced.MULTI_QUEUE_FORMAT)
     if head.debug_header:
