@@ -78,7 +78,7 @@ It returns no account for an unknown name.
 """
 
 
-class Gate(Protocol):
+class SignInGate(Protocol):
     """Delays the sign-ins of one connection after other sign-ins failed (:mod:`.delays`)."""
 
     def seconds_to_wait(self, accounts: Sequence[str]) -> float:
@@ -194,7 +194,7 @@ class NtlmAcceptor(_Session):
         name: str,
         utc: int,
         told: Callable[[str], None] = lambda _: None,
-        gate: Gate | None = None,
+        gate: SignInGate | None = None,
     ) -> None:
         """Prepare the sign-in of one client.
 
