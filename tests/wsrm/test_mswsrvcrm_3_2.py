@@ -27,7 +27,7 @@ from srmp_spark.wsrm.sending.polling_states import (
     Timer,
     event_of,
 )
-from srmp_spark.wsrm.sending.source import Source
+from srmp_spark.wsrm.sending.source import RmSource
 from srmp_spark.wsrm.sending.source_effects import (
     Control,
     Event,
@@ -62,7 +62,7 @@ class Sender:
         self.settings = SourceSettings(
             to=THERE, soap=soap, addressing=addressing, rm=rm, window=window, **settings
         )  # type: ignore[arg-type]
-        self.source = Source(self.settings, "urn:uuid:c", self.now)
+        self.source = RmSource(self.settings, "urn:uuid:c", self.now)
 
     def heard(self, **more: object) -> list[Event]:
         settings = self.settings
@@ -322,7 +322,7 @@ def test_a_restart_while_polling_goes_on_polling_and_asks_at_once(versions: Vers
     sender.ack(3, 0)
     sender.source.enqueue(2)
     sender.now += 500.0
-    sender.source = Source.restored(sender.settings, sender.source.row(), sender.now)
+    sender.source = RmSource.restored(sender.settings, sender.source.row(), sender.now)
     assert sender.source.polling.state is PollingState.POLLING
     (asked,) = sender.poll()
     assert isinstance(asked, Control)
@@ -338,7 +338,7 @@ def test_a_restart_while_not_polling_keeps_the_quota(versions: Versions) -> None
     sender.ack(0, 2)
     assert sender.new() == [1, 2]
     row = sender.source.row()
-    sender.source = Source.restored(sender.settings, row, sender.now)
+    sender.source = RmSource.restored(sender.settings, row, sender.now)
     assert sender.source.row() == row
     assert [
         (each.number, each.is_again) for each in sender.poll() if isinstance(each, Transmit)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from srmp_spark.wsrm.receiving.destination import Destination
-from srmp_spark.wsrm.sending.source import Source
+from srmp_spark.wsrm.sending.source import RmSource
 from tests.kit.wsrm import simulation
 from tests.kit.wsrm.planted_bugs import PLANTED_DESTINATIONS, PLANTED_SOURCES
 from tests.kit.wsrm.simulation import main, run, run_many
@@ -78,7 +78,7 @@ def test_each_planted_bug_says_how_it_shows() -> None:
 @pytest.mark.parametrize("name", FOUND_BY)
 def test_each_planted_bug_is_found(name: str) -> None:
     source_class, destination_class = (
-        PLANTED_SOURCES.get(name, Source),
+        PLANTED_SOURCES.get(name, RmSource),
         PLANTED_DESTINATIONS.get(name, Destination),
     )
     first, word = FOUND_BY[name]

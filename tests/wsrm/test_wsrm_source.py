@@ -27,7 +27,7 @@ from srmp_spark.wsrm.codec.faults import FaultCode, fault_of
 from srmp_spark.wsrm.codec.namespaces import RmVersion
 from srmp_spark.wsrm.limits import NUMBER_MAX, WINDOW_MAX
 from srmp_spark.wsrm.receiving.destination_effects import Respond
-from srmp_spark.wsrm.sending.source import Source
+from srmp_spark.wsrm.sending.source import RmSource
 from srmp_spark.wsrm.sending.source_effects import (
     Acknowledged,
     Control,
@@ -375,7 +375,7 @@ def test_a_restart_in_any_state(versions: Versions) -> None:
 
     def restarted(sender: Sender) -> list[str]:
         row = sender.source.row()
-        sender.source = Source.restored(sender.settings, row, sender.now)
+        sender.source = RmSource.restored(sender.settings, row, sender.now)
         assert sender.source.row() == row
         outputs = sender.poll()
         return [
@@ -485,7 +485,7 @@ def test_after_a_restart_what_may_not_have_left_goes_where_there_is_room(
     sender.poll()
     sender.ack(1, 5)
     row = sender.source.row()
-    sender.source = Source.restored(sender.settings, row._replace(buffer_remaining=2), sender.now)
+    sender.source = RmSource.restored(sender.settings, row._replace(buffer_remaining=2), sender.now)
     assert again(sender) == [2, 3]
     sender.ack(3, 1)
     assert again(sender) == [4]
@@ -499,7 +499,7 @@ def test_after_a_restart_at_0_it_asks_first_and_then_the_lowest_number_alone_goe
     sender = Sender(versions).open(4)
     sender.poll()
     sender.ack(1, 0)
-    sender.source = Source.restored(sender.settings, sender.source.row(), sender.now)
+    sender.source = RmSource.restored(sender.settings, sender.source.row(), sender.now)
     (asked,) = sender.poll()
     assert isinstance(asked, Control)
     assert asked.message.action.endswith("/AckRequested")

@@ -1,6 +1,6 @@
 """Send one sequence: decide when each message is sent, and what an acknowledgement proves.
 
-Theory of operation. Messages get their numbers in order (:meth:`Source.enqueue`) and are sent in
+Theory of operation. Messages get their numbers in order (:meth:`RmSource.enqueue`) and are sent in
 that order. The window, and the room that the destination announced (:mod:`.polling`), limit the
 messages at a time. A number is *in flight* from its first sending until it is acknowledged.
 Meanwhile its message is sent again with growing pauses, each time with AckRequested. (Metro sends
@@ -86,7 +86,7 @@ class SourceRow(NamedTuple):
     is_ending: bool
 
 
-class Source:
+class RmSource:
     """Sends one sequence, without I/O.
 
     ``create_id`` is the MessageID of its CreateSequence and must be unique forever. In all methods
@@ -121,7 +121,7 @@ class Source:
         self._control_tries = 0
 
     @classmethod
-    def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> Source:
+    def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> RmSource:
         """Return the source with the state of ``row``, after a restart.
 
         Messages that were in flight are sent again when there is room by the last BufferRemaining

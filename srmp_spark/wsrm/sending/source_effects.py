@@ -53,7 +53,7 @@ class SourceSettings:
 class Transmit(NamedTuple):
     """Output: send message ``number`` of the sequence.
 
-    :meth:`.Source.envelope` makes the message from its action and Body. ``is_again`` states that it
+    :meth:`.RmSource.envelope` makes the message from its action and Body. ``is_again`` states that it
     was returned before.
     """
 

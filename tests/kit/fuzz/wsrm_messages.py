@@ -44,7 +44,7 @@ from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapV
 from srmp_spark.wsrm.receiving.destination import Destination
 from srmp_spark.wsrm.receiving.destination_answers import version_of
 from srmp_spark.wsrm.receiving.destination_effects import Later
-from srmp_spark.wsrm.sending.source import Source
+from srmp_spark.wsrm.sending.source import RmSource
 from srmp_spark.wsrm.sending.source_effects import Control, SourceSettings
 from tests.kit.fuzz.judge import Outcome, Target, ViolationError
 from tests.kit.fuzz.mutators import MARKUP
@@ -228,7 +228,7 @@ def _to_a_destination(message: SoapMessage) -> None:
 
 def _to_a_source(message: SoapMessage) -> None:
     rm, addressing = version_of(message), message.addressing
-    source = Source(
+    source = RmSource(
         SourceSettings(to="http://h/q", soap=message.soap, addressing=addressing, rm=rm),
         "urn:uuid:create",
         0.0,

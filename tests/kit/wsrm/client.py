@@ -9,7 +9,7 @@ from typing import Protocol
 
 from srmp_spark.wsrm.codec.elements import EndpointReference, SoapMessage
 from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
-from srmp_spark.wsrm.sending.source import Source
+from srmp_spark.wsrm.sending.source import RmSource
 from srmp_spark.wsrm.sending.source_effects import (
     Acknowledged,
     Ended,
@@ -58,7 +58,7 @@ class Client:
         name: str,
         world: World,
         versions: Versions,
-        source_class: type[Source],
+        source_class: type[RmSource],
         *,
         is_anonymous: bool,
         window: int,
@@ -79,7 +79,7 @@ class Client:
         )
         self._source_class = source_class
         self._messages = messages
-        self.source: Source | None = None
+        self.source: RmSource | None = None
         self.judge = SourceJudge(name, window, interval, world.problems)
         self.acknowledged: set[int] = set()
         self.polled = 0

@@ -30,7 +30,7 @@ from srmp_spark.wsrm.receiving.destination_effects import (
 from srmp_spark.wsrm.receiving.flow_control import FlowControlObject
 from srmp_spark.wsrm.receiving.inbound_sequence import InboundSequence
 from srmp_spark.wsrm.sending.polling import Polling
-from srmp_spark.wsrm.sending.source import Source, SourceRow
+from srmp_spark.wsrm.sending.source import RmSource, SourceRow
 from srmp_spark.wsrm.sending.source_effects import Event, SourceSettings, Transmit
 from srmp_spark.wsrm.sending.source_effects import Output as SourceOutput
 
@@ -114,7 +114,7 @@ class MissingIsZero(Polling):
 # --- sources --------------------------------------------------------------------------------------
 
 
-class OldAcknowledgementCounts(Source):
+class OldAcknowledgementCounts(RmSource):
     """Uses the BufferRemaining of an acknowledgement that a newer one has overtaken."""
 
     def _acknowledged(self, ack: SequenceAcknowledgement, now: float) -> list[Event]:
@@ -123,7 +123,7 @@ class OldAcknowledgementCounts(Source):
         return super()._acknowledged(ack, now)
 
 
-class NewestBelieved(Source):
+class NewestBelieved(RmSource):
     """Takes the messages in flight from each acknowledgement, also from one that is outdated."""
 
     def _takes_back(self, ranges: tuple[Range, ...]) -> bool:
@@ -139,7 +139,7 @@ class NewestBelieved(Source):
         return super()._acknowledged(ack, now)
 
 
-class NeverSendsAgain(Source):
+class NeverSendsAgain(RmSource):
     """Never resends a message that was lost."""
 
     def poll(
@@ -153,15 +153,15 @@ class NeverSendsAgain(Source):
         return [each for each in outputs if not (isinstance(each, Transmit) and each.is_again)]
 
 
-class PollingForgotten(Source):
+class PollingForgotten(RmSource):
     """Sends after a restart without polling first."""
 
     @classmethod
-    def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> Source:
+    def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> RmSource:
         return super().restored(settings, row._replace(buffer_remaining=ABSENT), now)
 
 
-class EndsEarly(Source):
+class EndsEarly(RmSource):
     """Ends the sequence when all messages were sent, without waiting for those in flight."""
 
     def _end(self, now: float) -> list[Event]:
@@ -170,11 +170,11 @@ class EndsEarly(Source):
         return super()._end(now)
 
 
-class NumbersUsedTwice(Source):
+class NumbersUsedTwice(RmSource):
     """Continues after a restart with a number that may have been sent already."""
 
     @classmethod
-    def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> Source:
+    def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> RmSource:
         sent = max(row.sent - 1, 0)
         in_flight = tuple(
             (first, min(last, sent)) for first, last in row.in_flight if first <= sent
@@ -335,15 +335,15 @@ class SilentToAddresses(Destination):
         return [[each for each in outputs if isinstance(each, Respond)] for outputs in answers]
 
 
-def _polls_as(polling: type[Polling]) -> type[Source]:
-    return type("Faulty", (Source,), {"polling_class": polling})
+def _polls_as(polling: type[Polling]) -> type[RmSource]:
+    return type("Faulty", (RmSource,), {"polling_class": polling})
 
 
 def _destination_with(**parts: type[object]) -> type[Destination]:
     return type("Faulty", (Destination,), dict(parts))
 
 
-PLANTED_SOURCES: dict[str, type[Source]] = {
+PLANTED_SOURCES: dict[str, type[RmSource]] = {
     **{
         each.__name__: _polls_as(each)
         for each in (

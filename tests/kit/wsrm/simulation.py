@@ -35,7 +35,7 @@ from srmp_spark.wsrm.receiving.destination_effects import (
     Received,
     Respond,
 )
-from srmp_spark.wsrm.sending.source import Source
+from srmp_spark.wsrm.sending.source import RmSource
 from tests.kit import schedules
 from tests.kit.schedules import Many, Outcome, Simulated, digested
 from tests.kit.sim_clock import SimClock
@@ -79,7 +79,7 @@ class Simulation:
         self,
         seed: int,
         *,
-        source_class: type[Source] = Source,
+        source_class: type[RmSource] = RmSource,
         destination_class: type[Destination] = Destination,
         log: Callable[[str], None] | None = None,
     ) -> None:
@@ -132,7 +132,7 @@ class Simulation:
             "http://qm/wsrm/q", lambda: f"urn:uuid:{next(self._identifiers)}", self.settings
         )
 
-    def _new_client(self, name: str, source_class: type[Source]) -> Client:
+    def _new_client(self, name: str, source_class: type[RmSource]) -> Client:
         random = self.random
         client = Client(
             name,
@@ -365,7 +365,7 @@ class Simulation:
 def run(
     seed: int,
     *,
-    source_class: type[Source] = Source,
+    source_class: type[RmSource] = RmSource,
     destination_class: type[Destination] = Destination,
     digest: bool = False,
     log: Callable[[str], None] | None = None,

@@ -59,7 +59,7 @@ from srmp_spark.wsrm.codec.elements import ABSENT, Fault
 from srmp_spark.wsrm.codec.faults import FaultCode, code_of
 from srmp_spark.wsrm.codec.versions import Versions
 from srmp_spark.wsrm.limits import RESEND_LAST
-from srmp_spark.wsrm.sending.source import Source
+from srmp_spark.wsrm.sending.source import RmSource
 from srmp_spark.wsrm.sending.source_effects import (
     Acknowledged,
     Control,
@@ -83,7 +83,7 @@ class ReliableWire:
 
     ``now`` is in seconds of the monotonic clock. The messages and their numbers are in a
     :class:`.session_book.SessionBook`, and the protocol is in a
-    :class:`~srmp_spark.wsrm.sending.source.Source`.
+    :class:`~srmp_spark.wsrm.sending.source.RmSource`.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ReliableWire:
         last process saved it, or ``None``.
         """
         self.key = key
-        self.source: Source | None = None
+        self.source: RmSource | None = None
         self._url = url
         self._owner = owner
         self._connection = connection
@@ -414,7 +414,7 @@ class ReliableWire:
             if self._book.waiting:
                 self._versions = Versions.load(self._book.waiting[0].stored.reliable)
                 self._begun_at = time.time_ns() // 1_000
-                self.source = Source(
+                self.source = RmSource(
                     settings_of(self._url, self._versions, self._poll_interval),
                     f"urn:uuid:{uuid.uuid4()}",
                     now,
@@ -438,7 +438,7 @@ class ReliableWire:
             )
             self._forget_sequence()
 
-    def _number(self, source: Source) -> None:
+    def _number(self, source: RmSource) -> None:
         """Plan numbers for waiting messages, as many as the source has room for.
 
         Messages that have expired get no number and are reported as expired. If the next message
@@ -473,7 +473,7 @@ class ReliableWire:
 
     # --- sending ----------------------------------------------------------------------------------
 
-    async def _send(self, source: Source, output: Output) -> bool:
+    async def _send(self, source: RmSource, output: Output) -> bool:
         """Send one message and handle its answer. Return ``False`` if there is trouble.
 
         A message that was acknowledged meanwhile, or whose queue is held, is not sent; this counts
@@ -508,7 +508,7 @@ class ReliableWire:
         return self._answered(source, number, answer, was_in_doubt=was_in_doubt or answer.twice)
 
     def _answered(
-        self, source: Source, number: int, answer: SoapAnswer, *, was_in_doubt: bool
+        self, source: RmSource, number: int, answer: SoapAnswer, *, was_in_doubt: bool
     ) -> bool:
         if source is not self.source or not self._is_open:
             return True
@@ -625,7 +625,7 @@ class ReliableWire:
         for send in reversed(waiting):
             self._owner.on_failure(send, why, False)
 
-    def _fell(self, source: Source, fault: Fault) -> None:
+    def _fell(self, source: RmSource, fault: Fault) -> None:
         """Handle that the destination no longer knows the sequence, or never created it.
 
         If messages are in doubt, the queue is held for an operator; otherwise a new sequence

@@ -10,14 +10,14 @@ from srmp_spark.srmp.sending.outgoing_effects import Send
 from srmp_spark.store.outbox.tables.sessions import SessionRow
 from srmp_spark.wsrm.codec.elements import Range, SoapMessage
 from srmp_spark.wsrm.codec.versions import Versions
-from srmp_spark.wsrm.sending.source import Source, SourceRow
+from srmp_spark.wsrm.sending.source import RmSource, SourceRow
 from srmp_spark.wsrm.sending.source_effects import Transmit
 from srmp_spark.wsrm.sending.source_states import SourceState
 
 
 def restored_source(
     row: SessionRow, in_flight: tuple[Range, ...], url: str, poll_interval: float
-) -> Source:
+) -> RmSource:
     """Build the source of a saved sequence; ``row`` has a ``create_id``.
 
     ``in_flight`` are the numbers of all messages that may have been sent, as runs (first, last
@@ -26,7 +26,7 @@ def restored_source(
     """
     now = time.monotonic()
     state = SourceState.OPEN if row.identifier else SourceState.CREATING
-    source = Source.restored(
+    source = RmSource.restored(
         settings_of(url, Versions.load(row.versions), poll_interval),
         SourceRow(
             row.create_id,
@@ -46,7 +46,7 @@ def restored_source(
     return source
 
 
-def envelope_of(source: Source, transmit: Transmit, send: Send | None) -> SoapMessage:
+def envelope_of(source: RmSource, transmit: Transmit, send: Send | None) -> SoapMessage:
     """Return the SOAP envelope of the message ``send``, with the same bytes each time.
 
     ``transmit`` states the number. If ``send`` is ``None``, return the envelope of the LastMessage

@@ -9,10 +9,10 @@ from typing import Any
 
 from srmp_spark.wsrm.codec.elements import ABSENT
 from srmp_spark.wsrm.sending.polling_states import PollingState
-from srmp_spark.wsrm.sending.source import Source
+from srmp_spark.wsrm.sending.source import RmSource
 
 
-def status_of(source: Source | None, *, is_lost: bool) -> dict[str, Any]:
+def status_of(source: RmSource | None, *, is_lost: bool) -> dict[str, Any]:
     """Return the status of a sequence; ``source`` is ``None`` if there is no sequence.
 
     ``is_lost`` states that the destination no longer knew the sequence, and that an operator must
