@@ -37,7 +37,7 @@ from srmp_spark.wsrm.sending.source_effects import (
     Suspicious,
     Transmit,
 )
-from srmp_spark.wsrm.sending.source_states import OVER, TRANSITIONS, SourceEvent, SourceState
+from srmp_spark.wsrm.sending.source_states import OVER, TRANSITIONS, RmSourceEvent, SourceState
 
 BOTH = pytest.mark.parametrize("versions", [OLD, NEW], ids=["1.0", "1.1"])
 
@@ -356,15 +356,15 @@ def test_an_application_fault_is_no_fault_about_the_sequence() -> None:
 
 
 def test_the_table_knows_every_pair_that_can_happen() -> None:
-    absent = set(product(SourceState, SourceEvent)) - set(TRANSITIONS)
+    absent = set(product(SourceState, RmSourceEvent)) - set(TRANSITIONS)
     ends = (
-        SourceEvent.END,
-        SourceEvent.ALL_ACKNOWLEDGED,
-        SourceEvent.ALL_ACKNOWLEDGED_1_0,
+        RmSourceEvent.END,
+        RmSourceEvent.ALL_ACKNOWLEDGED,
+        RmSourceEvent.ALL_ACKNOWLEDGED_1_0,
     )  # we alone make these happen
     assert absent == set(product(SourceState, ends)) - {
-        (SourceState.OPEN, SourceEvent.END), (SourceState.ENDING, SourceEvent.ALL_ACKNOWLEDGED),
-        (SourceState.ENDING, SourceEvent.ALL_ACKNOWLEDGED_1_0),
+        (SourceState.OPEN, RmSourceEvent.END), (SourceState.ENDING, RmSourceEvent.ALL_ACKNOWLEDGED),
+        (SourceState.ENDING, RmSourceEvent.ALL_ACKNOWLEDGED_1_0),
     }  # fmt: skip
     assert all(TRANSITIONS[state, event] in OVER for state, event in TRANSITIONS if state in OVER)
 

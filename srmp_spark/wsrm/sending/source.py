@@ -61,7 +61,7 @@ from srmp_spark.wsrm.sending.source_states import (
     OVER,
     SENDS_MESSAGES,
     TRANSITIONS,
-    SourceEvent,
+    RmSourceEvent,
     SourceState,
 )
 
@@ -426,23 +426,23 @@ class RmSource:
         if isinstance(content, CreateSequenceResponse):
             if message.relates_to in ("", self.create_id) and self.state is SourceState.CREATING:
                 self.identifier = content.identifier
-                self._move(SourceEvent.CREATED, None)
+                self._move(RmSourceEvent.CREATED, None)
                 events.append(Opened(self.identifier))
                 if self._is_ending:
                     events += self._end(now)
         elif isinstance(content, CloseSequenceResponse) and content.identifier == self.identifier:
-            self._move(SourceEvent.CLOSED, now if self.state is SourceState.CLOSING else None)
+            self._move(RmSourceEvent.CLOSED, now if self.state is SourceState.CLOSING else None)
         elif (
             isinstance(content, TerminateSequenceResponse) and content.identifier == self.identifier
         ):
             if self.state is SourceState.TERMINATING:
-                events += self._over(SourceEvent.TERMINATED, None, now)
+                events += self._over(RmSourceEvent.TERMINATED, None, now)
         elif (
             isinstance(content, Fault)
             and self.state not in OVER
             and self._is_about_us(content, message.relates_to)
         ):
-            events += self._over(SourceEvent.FAULT, content, now)
+            events += self._over(RmSourceEvent.FAULT, content, now)
         return events
 
     def _is_about_us(self, fault: Fault, relates_to: str) -> bool:
@@ -554,24 +554,24 @@ class RmSource:
             if self.settings.rm is RmVersion.V1_0 and self.assigned:
                 self.assigned += 1
                 self.last_number = self.assigned
-            self._move(SourceEvent.END, None)
+            self._move(RmSourceEvent.END, None)
         if self.in_flight or self.sent < self.assigned:
             return []
         if self.settings.rm is RmVersion.V1_1:
-            self._move(SourceEvent.ALL_ACKNOWLEDGED, now)
+            self._move(RmSourceEvent.ALL_ACKNOWLEDGED, now)
             return []
-        events = self._over(SourceEvent.ALL_ACKNOWLEDGED_1_0, None, now)
+        events = self._over(RmSourceEvent.ALL_ACKNOWLEDGED_1_0, None, now)
         # TerminateSequence of 1.0 is sent once, because it has no answer.
         self._control_at = now
         return events
 
-    def _move(self, event: SourceEvent, control_at: float | None) -> None:
+    def _move(self, event: RmSourceEvent, control_at: float | None) -> None:
         before = self.state
         self.state = next_state(TRANSITIONS, self.state, event, "a sequence")
         if self.state is not before:
             self._control_at, self._control_tries = control_at, 0
 
-    def _over(self, event: SourceEvent, fault: Fault | None, now: float) -> list[Event]:
+    def _over(self, event: RmSourceEvent, fault: Fault | None, now: float) -> list[Event]:
         self._move(event, None)
         self.polling.seq_terminated(now)
         return [Ended(fault if self.state is SourceState.FAILED else None)]

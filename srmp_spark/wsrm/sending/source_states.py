@@ -27,7 +27,7 @@ class SourceState(Enum):
     FAILED = auto()
 
 
-class SourceEvent(Enum):
+class RmSourceEvent(Enum):
     """The events that change the state of a sequence at its source."""
 
     CREATED = auto()
@@ -48,8 +48,8 @@ class SourceEvent(Enum):
     """
 
 
-_S, _E = SourceState, SourceEvent
-TRANSITIONS: Mapping[tuple[SourceState, SourceEvent], SourceState] = {
+_S, _E = SourceState, RmSourceEvent
+TRANSITIONS: Mapping[tuple[SourceState, RmSourceEvent], SourceState] = {
     (_S.CREATING, _E.CREATED): _S.OPEN,
     (_S.OPEN, _E.END): _S.ENDING,
     (_S.ENDING, _E.ALL_ACKNOWLEDGED): _S.CLOSING,
