@@ -35,7 +35,7 @@ from srmp_spark.wsrm.sending.source_effects import (
     Suspicious,
     Transmit,
 )
-from srmp_spark.wsrm.sending.source_states import SourceState
+from srmp_spark.wsrm.sending.source_states import RmSourceState
 
 THERE = "http://service.example/"
 BOTH = pytest.mark.parametrize("versions", [OLD, NEW], ids=["1.0", "1.1"])
@@ -220,12 +220,12 @@ def test_polling_goes_on_while_the_sequence_is_closed_and_stops_when_it_is_termi
     sender.poll()
     sender.source.end(sender.now)
     sender.ack(1, 0)
-    assert sender.source.state is SourceState.CLOSING
+    assert sender.source.state is RmSourceState.CLOSING
     assert sender.asks(61) == [30.0, 60.0]
     sender.heard(content=CloseSequenceResponse("urn:s"))
     assert sender.asks(61) == [29.0, 59.0]
     sender.heard(content=TerminateSequenceResponse("urn:s"))
-    assert sender.source.state is SourceState.TERMINATED
+    assert sender.source.state is RmSourceState.TERMINATED
     assert sender.source.polling.state is PollingState.TERMINATED
     assert sender.asks(100) == []
     assert sender.source.next_timer() is None

@@ -37,7 +37,7 @@ from srmp_spark.wsrm.sending.source_effects import (
     Suspicious,
     Transmit,
 )
-from srmp_spark.wsrm.sending.source_states import OVER, TRANSITIONS, RmSourceEvent, SourceState
+from srmp_spark.wsrm.sending.source_states import OVER, TRANSITIONS, RmSourceEvent, RmSourceState
 
 BOTH = pytest.mark.parametrize("versions", [OLD, NEW], ids=["1.0", "1.1"])
 
@@ -67,12 +67,12 @@ def test_our_source_and_our_destination_in_every_version(versions: Versions) -> 
                 assert isinstance(answer, Respond)
                 if answer.message is not None:
                     sender.source.received(decode(encode(answer.message)), sender.now)
-        if sender.source.state is SourceState.TERMINATED and sender.source.next_timer() is None:
+        if sender.source.state is RmSourceState.TERMINATED and sender.source.next_timer() is None:
             break
         sender.now += 1.0
         room = queue.destination.flow.get_buffer_remaining()
         queue.destination.set_room(room + 1)
-    assert sender.source.state is SourceState.TERMINATED
+    assert sender.source.state is RmSourceState.TERMINATED
     assert queue.numbers == [1, 2, 3, 4, 5]
 
 
@@ -109,7 +109,7 @@ def test_a_refused_create_sequence_ends_it() -> None:
     fault = fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, NEW[2])
     assert sender.heard(content=fault, relates_to="urn:uuid:other") == []
     assert sender.heard(content=fault, relates_to="urn:uuid:c") == [Ended(fault)]
-    assert sender.source.state is SourceState.FAILED
+    assert sender.source.state is RmSourceState.FAILED
     with pytest.raises(LocalProtocolError, match="begin a new one"):
         sender.source.enqueue()
 
@@ -254,7 +254,7 @@ def test_1_0_ends_with_a_last_message_and_one_way() -> None:
     assert envelope.sequence is not None
     assert envelope.sequence.is_last
     assert sender.ack(2) == [Acknowledged(((1, 2),))]
-    assert sender.source.state is SourceState.ENDING
+    assert sender.source.state is RmSourceState.ENDING
     assert sender.ack(3) == [Acknowledged(((3, 3),)), Ended(None)]
     (terminate,) = sender.poll()
     assert isinstance(terminate, Control)
@@ -283,7 +283,7 @@ def test_1_1_closes_and_terminates_each_until_it_is_answered() -> None:
             sender.now += 60.0
         events = sender.heard(content=answer)
     assert events == [Ended(None)]
-    assert sender.source.state is SourceState.TERMINATED
+    assert sender.source.state is RmSourceState.TERMINATED
     assert sender.heard(content=CloseSequenceResponse("urn:s")) == []
     assert sender.heard(content=TerminateSequenceResponse("urn:s")) == []
 
@@ -298,7 +298,7 @@ def test_the_end_waits_for_all_that_waits(versions: Versions) -> None:
     sender.open()
     assert sender.new() == [1]
     sender.ack(1, 0)
-    assert sender.source.state is SourceState.ENDING
+    assert sender.source.state is RmSourceState.ENDING
     sender.ack(1, 5)
     assert sender.new() == [2]
 
@@ -342,29 +342,29 @@ def test_a_peer_that_forgot_a_sequence_that_is_done_has_done_what_we_wanted() ->
     assert sender.heard(content=fault_of(FaultCode.UNKNOWN_SEQUENCE, NEW[2], "urn:s")) == [
         Ended(None)
     ]
-    assert sender.source.state is SourceState.TERMINATED
+    assert sender.source.state is RmSourceState.TERMINATED
 
 
 def test_an_application_fault_is_no_fault_about_the_sequence() -> None:
     sender = Sender().open(1)
     sender.new()
     assert sender.heard(content=Fault(Blame.RECEIVER, "", "out of stock")) == []
-    assert sender.source.state is SourceState.OPEN
+    assert sender.source.state is RmSourceState.OPEN
 
 
 # --- the table, restarts, limits --------------------------------------------------------------------------------------------
 
 
 def test_the_table_knows_every_pair_that_can_happen() -> None:
-    absent = set(product(SourceState, RmSourceEvent)) - set(TRANSITIONS)
+    absent = set(product(RmSourceState, RmSourceEvent)) - set(TRANSITIONS)
     ends = (
         RmSourceEvent.END,
         RmSourceEvent.ALL_ACKNOWLEDGED,
         RmSourceEvent.ALL_ACKNOWLEDGED_1_0,
     )  # we alone make these happen
-    assert absent == set(product(SourceState, ends)) - {
-        (SourceState.OPEN, RmSourceEvent.END), (SourceState.ENDING, RmSourceEvent.ALL_ACKNOWLEDGED),
-        (SourceState.ENDING, RmSourceEvent.ALL_ACKNOWLEDGED_1_0),
+    assert absent == set(product(RmSourceState, ends)) - {
+        (RmSourceState.OPEN, RmSourceEvent.END), (RmSourceState.ENDING, RmSourceEvent.ALL_ACKNOWLEDGED),
+        (RmSourceState.ENDING, RmSourceEvent.ALL_ACKNOWLEDGED_1_0),
     }  # fmt: skip
     assert all(TRANSITIONS[state, event] in OVER for state, event in TRANSITIONS if state in OVER)
 
@@ -404,7 +404,7 @@ def test_a_restart_in_any_state(versions: Versions) -> None:
         assert restarted(sender) == ["again 3", "again 4"]
         sender.ack(4)
     assert restarted(sender) == []
-    assert sender.source.state is SourceState.TERMINATED
+    assert sender.source.state is RmSourceState.TERMINATED
 
 
 def test_limits() -> None:

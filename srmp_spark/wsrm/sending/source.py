@@ -62,7 +62,7 @@ from srmp_spark.wsrm.sending.source_states import (
     SENDS_MESSAGES,
     TRANSITIONS,
     RmSourceEvent,
-    SourceState,
+    RmSourceState,
 )
 
 
@@ -74,7 +74,7 @@ class SourceRow(NamedTuple):
 
     create_id: str
     identifier: str
-    state: SourceState
+    state: RmSourceState
     assigned: int
     """Highest number that was assigned to a message; 0 for none."""
     sent: int
@@ -100,7 +100,7 @@ class RmSource:
         self.settings = settings
         self.create_id = create_id
         self.identifier = ""
-        self.state = SourceState.CREATING
+        self.state = RmSourceState.CREATING
         self.assigned = self.sent = self.last_number = 0
         self.in_flight = SerialRuns()
         self.polling = self.polling_class(settings.poll_interval)
@@ -182,7 +182,7 @@ class RmSource:
         takes further calls of :meth:`poll` and :meth:`received`.
         """
         self._is_ending = True
-        return self._end(now) if self.state is SourceState.OPEN else []
+        return self._end(now) if self.state is RmSourceState.OPEN else []
 
     # --- what leaves ------------------------------------------------------------------------------
 
@@ -267,7 +267,7 @@ class RmSource:
 
         The result is 0 unless the sequence is open.
         """
-        if self.state is not SourceState.OPEN or self._is_ending:
+        if self.state is not RmSourceState.OPEN or self._is_ending:
             return 0
         unsent = self.assigned - self.sent
         room = self.settings.window - len(self.in_flight) - unsent
@@ -359,7 +359,7 @@ class RmSource:
     def _control(self) -> SoapMessage:
         settings, last = self.settings, self.sent or None
         content: Content
-        if self.state is SourceState.CREATING:
+        if self.state is RmSourceState.CREATING:
             here = settings.acks_to or EndpointReference(settings.addressing.anonymous)
             content = CreateSequence(here)
             return self._message(
@@ -370,7 +370,7 @@ class RmSource:
             if settings.acks_to is None
             else settings.acks_to
         )
-        if self.state is SourceState.CLOSING:
+        if self.state is RmSourceState.CLOSING:
             content, name = CloseSequence(self.identifier, last), "CloseSequence"
         else:
             content, name = (
@@ -424,18 +424,18 @@ class RmSource:
         events += [Suspicious(reason) for reason in message.refused]
         content = message.content
         if isinstance(content, CreateSequenceResponse):
-            if message.relates_to in ("", self.create_id) and self.state is SourceState.CREATING:
+            if message.relates_to in ("", self.create_id) and self.state is RmSourceState.CREATING:
                 self.identifier = content.identifier
                 self._move(RmSourceEvent.CREATED, None)
                 events.append(Opened(self.identifier))
                 if self._is_ending:
                     events += self._end(now)
         elif isinstance(content, CloseSequenceResponse) and content.identifier == self.identifier:
-            self._move(RmSourceEvent.CLOSED, now if self.state is SourceState.CLOSING else None)
+            self._move(RmSourceEvent.CLOSED, now if self.state is RmSourceState.CLOSING else None)
         elif (
             isinstance(content, TerminateSequenceResponse) and content.identifier == self.identifier
         ):
-            if self.state is SourceState.TERMINATING:
+            if self.state is RmSourceState.TERMINATING:
                 events += self._over(RmSourceEvent.TERMINATED, None, now)
         elif (
             isinstance(content, Fault)
@@ -446,7 +446,7 @@ class RmSource:
         return events
 
     def _is_about_us(self, fault: Fault, relates_to: str) -> bool:
-        if self.state is SourceState.CREATING:
+        if self.state is RmSourceState.CREATING:
             return relates_to == self.create_id
         # Without acks_to the fault is an HTTP answer. In 1.0 with SOAP 1.1 it need not name the
         # sequence.
@@ -488,7 +488,7 @@ class RmSource:
             self._progress(now)
         self._told(ack.buffer_remaining, now)
         events: list[Event] = [Acknowledged(tuple(new))] if new else []
-        return events + self._end(now) if self.state is SourceState.ENDING else events
+        return events + self._end(now) if self.state is RmSourceState.ENDING else events
 
     def _progress(self, now: float) -> None:
         """Shorten the pauses of repeated messages to the first one.
@@ -550,7 +550,7 @@ class RmSource:
         In 1.0 a LastMessage is added first. Nothing more happens while a message is in flight or
         waits to be sent.
         """
-        if self.state is SourceState.OPEN:
+        if self.state is RmSourceState.OPEN:
             if self.settings.rm is RmVersion.V1_0 and self.assigned:
                 self.assigned += 1
                 self.last_number = self.assigned
@@ -574,7 +574,7 @@ class RmSource:
     def _over(self, event: RmSourceEvent, fault: Fault | None, now: float) -> list[Event]:
         self._move(event, None)
         self.polling.seq_terminated(now)
-        return [Ended(fault if self.state is SourceState.FAILED else None)]
+        return [Ended(fault if self.state is RmSourceState.FAILED else None)]
 
     def __repr__(self) -> str:
         return (

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 
 
-class SourceState(Enum):
+class RmSourceState(Enum):
     """The state of a sequence at its source."""
 
     CREATING = auto()
@@ -48,8 +48,8 @@ class RmSourceEvent(Enum):
     """
 
 
-_S, _E = SourceState, RmSourceEvent
-TRANSITIONS: Mapping[tuple[SourceState, RmSourceEvent], SourceState] = {
+_S, _E = RmSourceState, RmSourceEvent
+TRANSITIONS: Mapping[tuple[RmSourceState, RmSourceEvent], RmSourceState] = {
     (_S.CREATING, _E.CREATED): _S.OPEN,
     (_S.OPEN, _E.END): _S.ENDING,
     (_S.ENDING, _E.ALL_ACKNOWLEDGED): _S.CLOSING,
@@ -71,11 +71,16 @@ TRANSITIONS: Mapping[tuple[SourceState, RmSourceEvent], SourceState] = {
 An absent pair is a bug of this program: :class:`~srmp_spark.errors.LocalProtocolError`.
 """
 
-SENDS_MESSAGES = (SourceState.OPEN, SourceState.ENDING)
+SENDS_MESSAGES = (RmSourceState.OPEN, RmSourceState.ENDING)
 """States in which numbered messages are sent."""
-EXISTS = (SourceState.OPEN, SourceState.ENDING, SourceState.CLOSING, SourceState.TERMINATING)
+EXISTS = (
+    RmSourceState.OPEN,
+    RmSourceState.ENDING,
+    RmSourceState.CLOSING,
+    RmSourceState.TERMINATING,
+)
 """States in which the peer has the sequence, so that an AckRequested has a meaning.
 
 Polling continues until the sequence is terminated (3.2.7.2).
 """
-OVER = (SourceState.TERMINATED, SourceState.FAILED)
+OVER = (RmSourceState.TERMINATED, RmSourceState.FAILED)

@@ -18,7 +18,7 @@ from srmp_spark.wsrm.sending.source_effects import (
     Suspicious,
     Transmit,
 )
-from srmp_spark.wsrm.sending.source_states import OVER, SourceState
+from srmp_spark.wsrm.sending.source_states import OVER, RmSourceState
 from tests.kit.sim_clock import SimClock
 from tests.kit.wsrm.oracle import SourceJudge, Store
 
@@ -220,7 +220,7 @@ class Client:
         if rows != expected:
             numbers = [number for number, _ in rows]
             problems.append(f"{self.name}: rows {numbers}, sent were 1 to {self._messages}")
-        if source.state is not SourceState.TERMINATED:
+        if source.state is not RmSourceState.TERMINATED:
             problems.append(f"{self.name} ended as {source.state.name}")
         elif not self.acknowledged >= set(range(1, self._messages + 1)):
             problems.append(f"{self.name} ended, and was not told of all")

@@ -68,7 +68,7 @@ from srmp_spark.wsrm.sending.source_effects import (
     Output,
     Suspicious,
 )
-from srmp_spark.wsrm.sending.source_states import OVER, SourceState
+from srmp_spark.wsrm.sending.source_states import OVER, RmSourceState
 
 # An acknowledgement counts as an answer with status 200.
 _TAKEN = PeerAnswer(200, "", None)
@@ -164,7 +164,7 @@ class ReliableWire:
             if self._lost:
                 # An operator who resumes a held queue decides that all its messages are sent again.
                 self._forget_sequence()
-            if self.source is not None and self.source.state is SourceState.CREATING:
+            if self.source is not None and self.source.state is RmSourceState.CREATING:
                 self.source.hurry(now)
                 self._retry_at = 0.0
         else:
@@ -367,7 +367,7 @@ class ReliableWire:
         if source is None or self._writes_first() or now < self._retry_at:
             return False
         self._retry_at = 0.0
-        if source.state is SourceState.CREATING and not self._book.waiting:
+        if source.state is RmSourceState.CREATING and not self._book.waiting:
             return False
         outputs = source.poll(now, self._has, new_max=1)
         for output in outputs:
@@ -403,7 +403,7 @@ class ReliableWire:
         ):
             return None
         return self._used_at + (
-            CREATING_SECONDS if source.state is SourceState.CREATING else IDLE_SECONDS
+            CREATING_SECONDS if source.state is RmSourceState.CREATING else IDLE_SECONDS
         )
 
     def _make_plans(self, now: float) -> None:
@@ -420,15 +420,15 @@ class ReliableWire:
                     now,
                 )
                 self._plan(Change(begins=True))
-        elif source.state is SourceState.OPEN and not source.is_ending:
+        elif source.state is RmSourceState.OPEN and not source.is_ending:
             if self._book.waiting and source.room:
                 self._number(source)
             elif idle_at is not None and now >= idle_at:
                 self._plan(Change(ends=True))
-        elif source.state is SourceState.CREATING and idle_at is not None and now >= idle_at:
+        elif source.state is RmSourceState.CREATING and idle_at is not None and now >= idle_at:
             self._forget_sequence()
         elif (
-            source.state in (SourceState.CLOSING, SourceState.TERMINATING)
+            source.state in (RmSourceState.CLOSING, RmSourceState.TERMINATING)
             and source.control_tries >= END_TRIES
         ):
             log.info(
@@ -528,7 +528,7 @@ class ReliableWire:
             return False
         if source.state in OVER:
             return True
-        if source.state is SourceState.CREATING and fault is None:
+        if source.state is RmSourceState.CREATING and fault is None:
             self._in_trouble(NO_SEQUENCE % (problem or f"answered {answer.status}"))
             return False
         if problem is not None:
@@ -613,7 +613,7 @@ class ReliableWire:
         now = time.monotonic()
         when = self.source.next_timer() if self.source is not None else None
         self._retry_at = max(now + TROUBLE_SECONDS, min(when or 0.0, now + RESEND_LAST))
-        if self.source is not None and self.source.state is SourceState.CREATING:
+        if self.source is not None and self.source.state is RmSourceState.CREATING:
             self._give_back(why)
 
     def _give_back(self, why: str) -> None:

@@ -12,7 +12,7 @@ from srmp_spark.wsrm.codec.elements import Range, SoapMessage
 from srmp_spark.wsrm.codec.versions import Versions
 from srmp_spark.wsrm.sending.source import RmSource, SourceRow
 from srmp_spark.wsrm.sending.source_effects import Transmit
-from srmp_spark.wsrm.sending.source_states import SourceState
+from srmp_spark.wsrm.sending.source_states import RmSourceState
 
 
 def restored_source(
@@ -25,7 +25,7 @@ def restored_source(
     in ``row`` are unknown.
     """
     now = time.monotonic()
-    state = SourceState.OPEN if row.identifier else SourceState.CREATING
+    state = RmSourceState.OPEN if row.identifier else RmSourceState.CREATING
     source = RmSource.restored(
         settings_of(url, Versions.load(row.versions), poll_interval),
         SourceRow(
