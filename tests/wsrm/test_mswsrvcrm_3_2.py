@@ -31,7 +31,7 @@ from srmp_spark.wsrm.sending.source import RmSource
 from srmp_spark.wsrm.sending.source_effects import (
     Control,
     Event,
-    SourceSettings,
+    RmSourceSettings,
     Suspicious,
     Transmit,
 )
@@ -59,7 +59,7 @@ class Sender:
     def __init__(self, versions: Versions = NEW, window: int = 4096, **settings: object) -> None:
         soap, addressing, rm = versions
         self.now = 1000.0
-        self.settings = SourceSettings(
+        self.settings = RmSourceSettings(
             to=THERE, soap=soap, addressing=addressing, rm=rm, window=window, **settings
         )  # type: ignore[arg-type]
         self.source = RmSource(self.settings, "urn:uuid:c", self.now)

@@ -33,7 +33,7 @@ from srmp_spark.wsrm.sending.source_effects import (
     Control,
     Ended,
     Opened,
-    SourceSettings,
+    RmSourceSettings,
     Suspicious,
     Transmit,
 )
@@ -410,7 +410,7 @@ def test_a_restart_in_any_state(versions: Versions) -> None:
 def test_limits() -> None:
     for window in (0, WINDOW_MAX + 1):
         with pytest.raises(ValueError, match="window"):
-            SourceSettings(to="http://h/", window=window)
+            RmSourceSettings(to="http://h/", window=window)
     sender = Sender().open()
     with pytest.raises(LocalProtocolError, match="MessageNumberRollover"):
         sender.source.enqueue(NUMBER_MAX)

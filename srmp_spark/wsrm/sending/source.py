@@ -52,7 +52,7 @@ from srmp_spark.wsrm.sending.source_effects import (
     Event,
     Opened,
     Output,
-    SourceSettings,
+    RmSourceSettings,
     Suspicious,
     Transmit,
 )
@@ -96,7 +96,7 @@ class RmSource:
 
     polling_class: type[Polling] = Polling
 
-    def __init__(self, settings: SourceSettings, create_id: str, now: float) -> None:
+    def __init__(self, settings: RmSourceSettings, create_id: str, now: float) -> None:
         self.settings = settings
         self.create_id = create_id
         self.identifier = ""
@@ -121,7 +121,7 @@ class RmSource:
         self._control_tries = 0
 
     @classmethod
-    def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> RmSource:
+    def restored(cls, settings: RmSourceSettings, row: SourceRow, now: float) -> RmSource:
         """Return the source with the state of ``row``, after a restart.
 
         Messages that were in flight are sent again when there is room by the last BufferRemaining

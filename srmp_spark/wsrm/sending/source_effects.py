@@ -20,7 +20,7 @@ from srmp_spark.wsrm.limits import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSettings:
+class RmSourceSettings:
     """The address, the versions and the pace of one sequence. Times are in seconds.
 
     ``to`` is the URL of the peer. The other settings are described at the constants that are their

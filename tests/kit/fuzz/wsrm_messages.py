@@ -45,7 +45,7 @@ from srmp_spark.wsrm.receiving.destination import Destination
 from srmp_spark.wsrm.receiving.destination_answers import version_of
 from srmp_spark.wsrm.receiving.destination_effects import Later
 from srmp_spark.wsrm.sending.source import RmSource
-from srmp_spark.wsrm.sending.source_effects import Control, SourceSettings
+from srmp_spark.wsrm.sending.source_effects import Control, RmSourceSettings
 from tests.kit.fuzz.judge import Outcome, Target, ViolationError
 from tests.kit.fuzz.mutators import MARKUP
 from tests.kit.wsrm.oracle import Commit, Store
@@ -229,7 +229,7 @@ def _to_a_destination(message: SoapMessage) -> None:
 def _to_a_source(message: SoapMessage) -> None:
     rm, addressing = version_of(message), message.addressing
     source = RmSource(
-        SourceSettings(to="http://h/q", soap=message.soap, addressing=addressing, rm=rm),
+        RmSourceSettings(to="http://h/q", soap=message.soap, addressing=addressing, rm=rm),
         "urn:uuid:create",
         0.0,
     )

@@ -14,7 +14,7 @@ from srmp_spark.wsrm.sending.source_effects import (
     Acknowledged,
     Ended,
     Opened,
-    SourceSettings,
+    RmSourceSettings,
     Suspicious,
     Transmit,
 )
@@ -68,7 +68,7 @@ class Client:
         self.name = name
         self._world = world
         soap, addressing, rm = versions
-        self.settings = SourceSettings(
+        self.settings = RmSourceSettings(
             to="http://qm/wsrm/q",
             soap=soap,
             addressing=addressing,

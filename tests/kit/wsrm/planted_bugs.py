@@ -31,7 +31,7 @@ from srmp_spark.wsrm.receiving.flow_control import FlowControlObject
 from srmp_spark.wsrm.receiving.inbound_sequence import InboundSequence
 from srmp_spark.wsrm.sending.polling import Polling
 from srmp_spark.wsrm.sending.source import RmSource, SourceRow
-from srmp_spark.wsrm.sending.source_effects import Event, SourceSettings, Transmit
+from srmp_spark.wsrm.sending.source_effects import Event, RmSourceSettings, Transmit
 from srmp_spark.wsrm.sending.source_effects import Output as SourceOutput
 
 # --- flow control at the source -------------------------------------------------------------------
@@ -157,7 +157,7 @@ class PollingForgotten(RmSource):
     """Sends after a restart without polling first."""
 
     @classmethod
-    def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> RmSource:
+    def restored(cls, settings: RmSourceSettings, row: SourceRow, now: float) -> RmSource:
         return super().restored(settings, row._replace(buffer_remaining=ABSENT), now)
 
 
@@ -174,7 +174,7 @@ class NumbersUsedTwice(RmSource):
     """Continues after a restart with a number that may have been sent already."""
 
     @classmethod
-    def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> RmSource:
+    def restored(cls, settings: RmSourceSettings, row: SourceRow, now: float) -> RmSource:
         sent = max(row.sent - 1, 0)
         in_flight = tuple(
             (first, min(last, sent)) for first, last in row.in_flight if first <= sent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from srmp_spark.srmp.sending.outgoing_reliable import HANDED_OUT_MAX
 from srmp_spark.wsrm.codec.versions import Versions
-from srmp_spark.wsrm.sending.source_effects import SourceSettings
+from srmp_spark.wsrm.sending.source_effects import RmSourceSettings
 
 IDLE_SECONDS = 10.0
 """Time without a message after which a sequence is closed and terminated, in seconds.
@@ -61,12 +61,12 @@ LOST_WITH = (
 )
 
 
-def settings_of(url: str, versions: Versions, poll_interval: float) -> SourceSettings:
+def settings_of(url: str, versions: Versions, poll_interval: float) -> RmSourceSettings:
     """Return the settings of a sequence to the service at ``url``.
 
     ``versions`` states the versions of the protocols. ``poll_interval`` is in seconds.
     """
     rm, soap, addressing = versions
-    return SourceSettings(
+    return RmSourceSettings(
         to=url, soap=soap, addressing=addressing, rm=rm, window=WINDOW, poll_interval=poll_interval
     )
