@@ -32,8 +32,8 @@ from srmp_spark.wsrm.sending.source_effects import (
     Acknowledged,
     Control,
     Ended,
-    Opened,
     RmSourceSettings,
+    SequenceOpened,
     Suspicious,
     Transmit,
 )
@@ -97,7 +97,7 @@ def test_create_sequence_is_repeated_under_one_message_id_until_it_is_answered(
         sender.heard(content=CreateSequenceResponse("urn:else"), relates_to="urn:uuid:other") == []
     )
     assert sender.heard(content=CreateSequenceResponse("urn:s"), relates_to="urn:uuid:c") == [
-        Opened("urn:s")
+        SequenceOpened("urn:s")
     ]
     assert sender.heard(content=CreateSequenceResponse("urn:twice"), relates_to="urn:uuid:c") == []
     assert sender.source.identifier == "urn:s"

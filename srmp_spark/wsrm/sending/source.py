@@ -50,9 +50,9 @@ from srmp_spark.wsrm.sending.source_effects import (
     Control,
     Ended,
     Event,
-    Opened,
     Output,
     RmSourceSettings,
+    SequenceOpened,
     Suspicious,
     Transmit,
 )
@@ -427,7 +427,7 @@ class RmSource:
             if message.relates_to in ("", self.create_id) and self.state is RmSourceState.CREATING:
                 self.identifier = content.identifier
                 self._move(RmSourceEvent.CREATED, None)
-                events.append(Opened(self.identifier))
+                events.append(SequenceOpened(self.identifier))
                 if self._is_ending:
                     events += self._end(now)
         elif isinstance(content, CloseSequenceResponse) and content.identifier == self.identifier:

@@ -73,7 +73,7 @@ class Control(NamedTuple):
     message: SoapMessage
 
 
-class Opened(NamedTuple):
+class SequenceOpened(NamedTuple):
     """Event: the peer has created the sequence."""
 
     identifier: str
@@ -102,4 +102,4 @@ class Suspicious(NamedTuple):
 
 
 Output = Transmit | Control
-Event = Opened | Acknowledged | Ended | Suspicious
+Event = SequenceOpened | Acknowledged | Ended | Suspicious

@@ -13,8 +13,8 @@ from srmp_spark.wsrm.sending.source import RmSource
 from srmp_spark.wsrm.sending.source_effects import (
     Acknowledged,
     Ended,
-    Opened,
     RmSourceSettings,
+    SequenceOpened,
     Suspicious,
     Transmit,
 )
@@ -184,7 +184,7 @@ class Client:
         self._told(self.source.received(message, now))
         self._poll()
 
-    def _told(self, events: list[Opened | Acknowledged | Ended | Suspicious]) -> None:
+    def _told(self, events: list[SequenceOpened | Acknowledged | Ended | Suspicious]) -> None:
         assert self.source is not None, "it has begun"
         problems = self._world.problems
         for event in events:
