@@ -31,8 +31,8 @@ from srmp_spark.wsrm.sending.source import RmSource
 from srmp_spark.wsrm.sending.source_effects import (
     Acknowledged,
     Control,
-    Ended,
     RmSourceSettings,
+    SequenceEnded,
     SequenceOpened,
     Suspicious,
     Transmit,
@@ -108,7 +108,7 @@ def test_a_refused_create_sequence_ends_it() -> None:
     sender = Sender()
     fault = fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, NEW[2])
     assert sender.heard(content=fault, relates_to="urn:uuid:other") == []
-    assert sender.heard(content=fault, relates_to="urn:uuid:c") == [Ended(fault)]
+    assert sender.heard(content=fault, relates_to="urn:uuid:c") == [SequenceEnded(fault)]
     assert sender.source.state is RmSourceState.FAILED
     with pytest.raises(LocalProtocolError, match="begin a new one"):
         sender.source.enqueue()
@@ -255,7 +255,7 @@ def test_1_0_ends_with_a_last_message_and_one_way() -> None:
     assert envelope.sequence.is_last
     assert sender.ack(2) == [Acknowledged(((1, 2),))]
     assert sender.source.state is RmSourceState.ENDING
-    assert sender.ack(3) == [Acknowledged(((3, 3),)), Ended(None)]
+    assert sender.ack(3) == [Acknowledged(((3, 3),)), SequenceEnded(None)]
     (terminate,) = sender.poll()
     assert isinstance(terminate, Control)
     assert terminate.message.content == TerminateSequence("urn:s")
@@ -282,7 +282,7 @@ def test_1_1_closes_and_terminates_each_until_it_is_answered() -> None:
             assert sender.poll() == []
             sender.now += 60.0
         events = sender.heard(content=answer)
-    assert events == [Ended(None)]
+    assert events == [SequenceEnded(None)]
     assert sender.source.state is RmSourceState.TERMINATED
     assert sender.heard(content=CloseSequenceResponse("urn:s")) == []
     assert sender.heard(content=TerminateSequenceResponse("urn:s")) == []
@@ -310,7 +310,7 @@ def test_a_sequence_without_messages_ends_too(versions: Versions) -> None:
     (sent,) = sender.poll()
     assert isinstance(sent, Control)
     if versions is OLD:
-        assert events == [Ended(None)]
+        assert events == [SequenceEnded(None)]
         assert sent.message.content == TerminateSequence("urn:s")
     else:
         assert sent.message.content == CloseSequence("urn:s", None)
@@ -327,7 +327,7 @@ def test_a_fault_about_the_sequence_ends_it_and_what_is_on_its_way_is_in_doubt(
     sender.ack(1)
     assert sender.heard(content=fault_of(code, NEW[2], "urn:else")) == []
     fault = fault_of(code, NEW[2], "urn:s")
-    assert sender.heard(content=fault) == [Ended(fault)]
+    assert sender.heard(content=fault) == [SequenceEnded(fault)]
     assert list(sender.source.in_flight) == [(2, 3)]
     assert sender.source.next_timer() is None
     assert sender.poll() == []
@@ -340,7 +340,7 @@ def test_a_peer_that_forgot_a_sequence_that_is_done_has_done_what_we_wanted() ->
     sender.source.end(sender.now)
     sender.ack(1)
     assert sender.heard(content=fault_of(FaultCode.UNKNOWN_SEQUENCE, NEW[2], "urn:s")) == [
-        Ended(None)
+        SequenceEnded(None)
     ]
     assert sender.source.state is RmSourceState.TERMINATED
 

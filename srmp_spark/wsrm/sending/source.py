@@ -48,10 +48,10 @@ from srmp_spark.wsrm.sending.polling import Polling
 from srmp_spark.wsrm.sending.source_effects import (
     Acknowledged,
     Control,
-    Ended,
     Event,
     Output,
     RmSourceSettings,
+    SequenceEnded,
     SequenceOpened,
     Suspicious,
     Transmit,
@@ -574,7 +574,7 @@ class RmSource:
     def _over(self, event: RmSourceEvent, fault: Fault | None, now: float) -> list[Event]:
         self._move(event, None)
         self.polling.seq_terminated(now)
-        return [Ended(fault if self.state is RmSourceState.FAILED else None)]
+        return [SequenceEnded(fault if self.state is RmSourceState.FAILED else None)]
 
     def __repr__(self) -> str:
         return (

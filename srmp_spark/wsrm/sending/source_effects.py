@@ -85,7 +85,7 @@ class Acknowledged(NamedTuple):
     ranges: tuple[Range, ...]
 
 
-class Ended(NamedTuple):
+class SequenceEnded(NamedTuple):
     """Event: the sequence is over.
 
     If ``fault`` is set, the sequence failed, and it is unknown whether the peer has the messages
@@ -102,4 +102,4 @@ class Suspicious(NamedTuple):
 
 
 Output = Transmit | Control
-Event = SequenceOpened | Acknowledged | Ended | Suspicious
+Event = SequenceOpened | Acknowledged | SequenceEnded | Suspicious

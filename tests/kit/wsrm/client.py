@@ -12,8 +12,8 @@ from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapV
 from srmp_spark.wsrm.sending.source import RmSource
 from srmp_spark.wsrm.sending.source_effects import (
     Acknowledged,
-    Ended,
     RmSourceSettings,
+    SequenceEnded,
     SequenceOpened,
     Suspicious,
     Transmit,
@@ -184,7 +184,9 @@ class Client:
         self._told(self.source.received(message, now))
         self._poll()
 
-    def _told(self, events: list[SequenceOpened | Acknowledged | Ended | Suspicious]) -> None:
+    def _told(
+        self, events: list[SequenceOpened | Acknowledged | SequenceEnded | Suspicious]
+    ) -> None:
         assert self.source is not None, "it has begun"
         problems = self._world.problems
         for event in events:
@@ -196,7 +198,7 @@ class Client:
                         problems.append(
                             f"{self.name} takes {last} for delivered, {stored} is stored"
                         )
-            elif isinstance(event, Ended) and event.fault is not None:
+            elif isinstance(event, SequenceEnded) and event.fault is not None:
                 problems.append(f"{self.name}: {event.fault}")
             elif isinstance(event, Suspicious):
                 problems.append(f"{self.name}: {event.reason}")

@@ -63,9 +63,9 @@ from srmp_spark.wsrm.sending.source import RmSource
 from srmp_spark.wsrm.sending.source_effects import (
     Acknowledged,
     Control,
-    Ended,
     Event,
     Output,
+    SequenceEnded,
     Suspicious,
 )
 from srmp_spark.wsrm.sending.source_states import OVER, RmSourceState
@@ -562,7 +562,7 @@ class ReliableWire:
                 log.warning(
                     'wsrm.suspicious destination=%s reason="%s"', self.key.destination, event.reason
                 )
-            elif isinstance(event, Ended):
+            elif isinstance(event, SequenceEnded):
                 if event.fault is not None:
                     self._fell(source, event.fault)
             else:
