@@ -22,7 +22,7 @@ from srmp_spark.wsrm.codec.elements import (
 )
 from srmp_spark.wsrm.codec.encoder import encode
 from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
-from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.receiving.destination import RmDestination
 from srmp_spark.wsrm.receiving.destination_effects import (
     Delivery,
     DestinationSettings,
@@ -55,8 +55,8 @@ class Queue:
         self.now = 100.0
         self.identifier = ""
 
-    def _new(self) -> Destination:
-        return Destination(HERE, lambda: f"urn:uuid:{next(self._identifiers)}", self.settings)
+    def _new(self) -> RmDestination:
+        return RmDestination(HERE, lambda: f"urn:uuid:{next(self._identifiers)}", self.settings)
 
     @property
     def utc(self) -> int:

@@ -30,7 +30,7 @@ from srmp_spark.wsrm.codec.elements import (
 from srmp_spark.wsrm.codec.encoder import encode
 from srmp_spark.wsrm.codec.faults import FaultCode, code_of
 from srmp_spark.wsrm.codec.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersion
-from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.receiving.destination import RmDestination
 from srmp_spark.wsrm.receiving.destination_effects import (
     DestinationSettings,
     Durable,
@@ -561,7 +561,7 @@ def test_faults_of_make_connection() -> None:
 
 
 def test_the_repr_says_where_it_stands() -> None:
-    destination = Destination("urn:here", lambda: "urn:1", DestinationSettings(buffer=3))
+    destination = RmDestination("urn:here", lambda: "urn:1", DestinationSettings(buffer=3))
     assert repr(destination) == "<Destination 0 sequences <FlowControlObject 3 of 3>>"
     queue = in_state(InboundState.OPEN)
     (sequence,) = queue.destination

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.receiving.destination import RmDestination
 from srmp_spark.wsrm.sending.source import RmSource
 from tests.kit.wsrm import simulation
 from tests.kit.wsrm.planted_bugs import PLANTED_DESTINATIONS, PLANTED_SOURCES
@@ -79,7 +79,7 @@ def test_each_planted_bug_says_how_it_shows() -> None:
 def test_each_planted_bug_is_found(name: str) -> None:
     source_class, destination_class = (
         PLANTED_SOURCES.get(name, RmSource),
-        PLANTED_DESTINATIONS.get(name, Destination),
+        PLANTED_DESTINATIONS.get(name, RmDestination),
     )
     first, word = FOUND_BY[name]
     for seed in chain((first,), range(SEEDS_MAX)):

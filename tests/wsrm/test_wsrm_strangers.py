@@ -25,7 +25,7 @@ from srmp_spark.wsrm.codec.elements import (
 from srmp_spark.wsrm.codec.encoder import encode
 from srmp_spark.wsrm.codec.faults import FaultCode, code_of
 from srmp_spark.wsrm.codec.namespaces import MAKE_CONNECTION_ANONYMOUS
-from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.receiving.destination import RmDestination
 from srmp_spark.wsrm.receiving.destination_effects import DestinationSettings, Send
 from srmp_spark.wsrm.receiving.inbound_sequence import Held, size_of
 from srmp_spark.wsrm.receiving.inbound_states import InboundState
@@ -156,7 +156,7 @@ def test_all_queues_share_what_may_wait_behind_gaps() -> None:
     cost = size_of(decode(encode(other.number(2))))
     for queue in (first, second):
         settings = DestinationSettings(held_total_max=3 * cost)
-        queue.destination = Destination(
+        queue.destination = RmDestination(
             HERE, iter(["urn:uuid:1", "urn:uuid:2"]).__next__, settings, held
         )
         queue.open()

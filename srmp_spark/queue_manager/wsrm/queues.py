@@ -6,7 +6,7 @@ The steps are in this order::
                                               └→ sequences: saver ───────┴→ one transaction
                                                              → Committed → answers
 
-A *destination* (:class:`.Destination`) is the engine of one queue. The rows of a message and the
+A *destination* (:class:`.RmDestination`) is the engine of one queue. The rows of a message and the
 counts of its sequence are in one transaction. The journal calls :meth:`_save` for the counts in the
 same write that holds the rows.
 
@@ -52,7 +52,7 @@ from srmp_spark.wsrm.codec.elements import (
     TerminateSequence,
 )
 from srmp_spark.wsrm.limits import ANSWERS_HELD_MAX
-from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.receiving.destination import RmDestination
 from srmp_spark.wsrm.receiving.destination_effects import (
     DestinationSettings,
     Kind,
@@ -102,7 +102,7 @@ def _owner(origin: Origin) -> str:
     return holder_of(origin.peer, origin.sender_name)
 
 
-def _named_by(message: SoapMessage, destination: Destination) -> Iterator[InboundSequence]:
+def _named_by(message: SoapMessage, destination: RmDestination) -> Iterator[InboundSequence]:
     """Yield the sequences of ``destination`` whose state ``message`` may change."""
     content = message.content
     names = [each.identifier for each in message.ack_requested]
@@ -118,7 +118,7 @@ def _named_by(message: SoapMessage, destination: Destination) -> Iterator[Inboun
 class _Waiting(NamedTuple):
     """A message that waits for its commit, and the request to answer after that."""
 
-    destination: Destination
+    destination: RmDestination
     queue: str
     received: Received
     origin: Origin
@@ -152,7 +152,7 @@ class ReliableQueues:
         self._settings = settings
         self._held = Held()
         self._loop = asyncio.get_running_loop()
-        self._destinations: dict[str, Destination] = {}
+        self._destinations: dict[str, RmDestination] = {}
         self._origins: dict[str, Origin] = {}
         self._waiting = AnsweredTogether(manager.journal, self._committed)
         self._late: dict[str, list[tuple[Later, Origin, Answer]]] = {}
@@ -173,7 +173,7 @@ class ReliableQueues:
     def __repr__(self) -> str:
         return f"<ReliableQueues {len(self._destinations)} queues {len(self._origins)} sequences>"
 
-    def destination(self, queue: str) -> Destination:
+    def destination(self, queue: str) -> RmDestination:
         """Return the destination of the queue ``queue``, and create it if necessary.
 
         The queue need not exist.
@@ -181,7 +181,7 @@ class ReliableQueues:
         found = self._destinations.get(queue)
         if found is None:
             address = f"{self._base}/wsrm/{quote_queue_name(queue)}"
-            found = self._destinations[queue] = Destination(
+            found = self._destinations[queue] = RmDestination(
                 address, self._new_identifier, self._settings, self._held
             )
             found.set_room(self._room(queue))
@@ -255,7 +255,7 @@ class ReliableQueues:
 
     def _decided(
         self,
-        destination: Destination,
+        destination: RmDestination,
         queue: str,
         message: SoapMessage,
         record: Record,
@@ -285,7 +285,11 @@ class ReliableQueues:
         return received
 
     def _put_back(
-        self, destination: Destination, queue: str, message: SoapMessage, before: list[SequenceRow]
+        self,
+        destination: RmDestination,
+        queue: str,
+        message: SoapMessage,
+        before: list[SequenceRow],
     ) -> None:
         """Undo the effects of a message on its sequences, because of an internal error.
 
@@ -361,7 +365,7 @@ class ReliableQueues:
                 return each
         return None
 
-    def _tell_apart(self, destination: Destination, message: SoapMessage, origin: Origin) -> None:
+    def _tell_apart(self, destination: RmDestination, message: SoapMessage, origin: Origin) -> None:
         """Make a CreateSequence count as new if another client used the same MessageID before.
 
         Without this the message would count as a copy of that client's CreateSequence.
@@ -377,7 +381,7 @@ class ReliableQueues:
             destination.not_the_same(message.message_id)
 
     def _not_now(
-        self, destination: Destination, queue: str, message: SoapMessage, record: Record
+        self, destination: RmDestination, queue: str, message: SoapMessage, record: Record
     ) -> Refused | None:
         """Return the refusal of a new message at present (a quota, a pause), or ``None``.
 
@@ -392,7 +396,7 @@ class ReliableQueues:
 
     def _submit(
         self,
-        destination: Destination,
+        destination: RmDestination,
         queue: str,
         received: Received,
         origin: Origin,

@@ -1,8 +1,8 @@
 """Receive the sequences of one queue: each message once, in order, acknowledged when stored.
 
-Theory of operation. :meth:`Destination.receive` decides about a message and changes nothing
-outside. The deliveries and :meth:`Destination.changes` go into one transaction of the store. Only
-:meth:`Destination.committed`, with the proof of the store's sync, makes the answer. An
+Theory of operation. :meth:`RmDestination.receive` decides about a message and changes nothing
+outside. The deliveries and :meth:`RmDestination.changes` go into one transaction of the store. Only
+:meth:`RmDestination.committed`, with the proof of the store's sync, makes the answer. An
 acknowledgement names the numbers 1 to n that are stored. It also carries the free room of the queue
 (:mod:`.flow_control`). All sequences of the queue share one flow-control object, because they share
 the room.
@@ -70,7 +70,7 @@ _FAULTS = {
 }
 
 
-class Destination:
+class RmDestination:
     """Receives all sequences of one queue, without I/O.
 
     ``new_identifier`` returns a URI that was never used before. ``address`` is the URL at which

@@ -88,7 +88,7 @@ class Delivery(NamedTuple):
     number: int
     message: SoapMessage
     payload: object
-    """The object that the caller passed to :meth:`.Destination.receive` with the message."""
+    """The object that the caller passed to :meth:`.RmDestination.receive` with the message."""
 
 
 class SequenceRow(NamedTuple):
@@ -144,7 +144,7 @@ class Kind(Enum):
 class Received(NamedTuple):
     """The decision about one message.
 
-    Store ``deliveries`` in their order. Then :meth:`.Destination.committed` returns the answer.
+    Store ``deliveries`` in their order. Then :meth:`.RmDestination.committed` returns the answer.
     ``identifier`` is that of the sequence, or empty.
     """
 
@@ -158,7 +158,7 @@ class Received(NamedTuple):
     generation: int
     """Number of the changes that must be committed before the answer.
 
-    :meth:`.Destination.changes` counts its calls.
+    :meth:`.RmDestination.changes` counts its calls.
     """
     is_copy: bool = False
     """Whether the sequence had the message's number already."""
@@ -183,7 +183,7 @@ class Send(NamedTuple):
 class Later(NamedTuple):
     """Output: an answer that must wait, because only a late answer slows this client down.
 
-    :meth:`.Destination.answer` makes the answer when there is room, or at ``until`` (monotonic
+    :meth:`.RmDestination.answer` makes the answer when there is room, or at ``until`` (monotonic
     seconds) at the latest.
     """
 

@@ -41,7 +41,7 @@ from srmp_spark.wsrm.codec.elements import (
 from srmp_spark.wsrm.codec.encoder import encode
 from srmp_spark.wsrm.codec.faults import FaultCode, fault_of
 from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
-from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.receiving.destination import RmDestination
 from srmp_spark.wsrm.receiving.destination_answers import version_of
 from srmp_spark.wsrm.receiving.destination_effects import Later
 from srmp_spark.wsrm.sending.source import RmSource
@@ -206,7 +206,10 @@ def _plain(message: SoapMessage) -> SoapMessage:
 
 def _to_a_destination(message: SoapMessage) -> None:
     identifiers = count(1)
-    destination, store = Destination("http://h/q", lambda: f"urn:uuid:{next(identifiers)}"), Store()
+    destination, store = (
+        RmDestination("http://h/q", lambda: f"urn:uuid:{next(identifiers)}"),
+        Store(),
+    )
     rm, addressing = version_of(message), message.addressing
     plain = SoapMessage(soap=message.soap, addressing=addressing, rm=rm, action="urn:a")
     create = replace(

@@ -18,7 +18,7 @@ from srmp_spark.wsrm.codec.elements import (
     SoapMessage,
 )
 from srmp_spark.wsrm.limits import WINDOW_MAX
-from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.receiving.destination import RmDestination
 from srmp_spark.wsrm.receiving.destination_effects import (
     Delivery,
     Durable,
@@ -238,7 +238,7 @@ class GapsAccepted(InboundSequence):
         self.accepted = delivery.number
 
 
-class CopiesLowerTheValue(Destination):
+class CopiesLowerTheValue(RmDestination):
     """Reduces the room of the queue for each copy of a message."""
 
     held_back = 0
@@ -262,7 +262,7 @@ class CopiesLowerTheValue(Destination):
         return super().set_room(max(room - self.held_back, 0))
 
 
-class NeverTellsOfRoom(Destination):
+class NeverTellsOfRoom(RmDestination):
     """Sends no acknowledgement when room returns, so that each source must poll."""
 
     def set_room(self, room: int) -> list[Output]:
@@ -289,7 +289,7 @@ class NoBufferRemaining(InboundSequence):
         return super().acknowledgement(ABSENT)
 
 
-class CreatesTwice(Destination):
+class CreatesTwice(RmDestination):
     """Creates a second sequence when a CreateSequence is repeated."""
 
     def receive(
@@ -306,7 +306,7 @@ class CreatesTwice(Destination):
         return super().receive(message, payload, now, utc, owner, client)
 
 
-class RestartForgets(Destination):
+class RestartForgets(RmDestination):
     """Forgets the last accepted message of each sequence at a restart, and accepts its copy."""
 
     def restore(
@@ -322,7 +322,7 @@ class RestartForgets(Destination):
         super().restore(lost, proof, now, utc, owner, client)
 
 
-class SilentToAddresses(Destination):
+class SilentToAddresses(RmDestination):
     """Sends no acknowledgement to sources that have an address of their own."""
 
     def poll(self, now: float, utc: int) -> list[Output]:
@@ -339,8 +339,8 @@ def _polls_as(polling: type[Polling]) -> type[RmSource]:
     return type("Faulty", (RmSource,), {"polling_class": polling})
 
 
-def _destination_with(**parts: type[object]) -> type[Destination]:
-    return type("Faulty", (Destination,), dict(parts))
+def _destination_with(**parts: type[object]) -> type[RmDestination]:
+    return type("Faulty", (RmDestination,), dict(parts))
 
 
 PLANTED_SOURCES: dict[str, type[RmSource]] = {
@@ -368,7 +368,7 @@ PLANTED_SOURCES: dict[str, type[RmSource]] = {
         )
     },
 }
-PLANTED_DESTINATIONS: dict[str, type[Destination]] = {
+PLANTED_DESTINATIONS: dict[str, type[RmDestination]] = {
     **{
         each.__name__: _destination_with(sequence_class=each)
         for each in (

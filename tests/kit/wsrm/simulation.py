@@ -27,7 +27,7 @@ from srmp_spark.wsrm.codec.decoder import decode
 from srmp_spark.wsrm.codec.elements import ABSENT, AckRequested, SoapMessage
 from srmp_spark.wsrm.codec.encoder import encode
 from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
-from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.receiving.destination import RmDestination
 from srmp_spark.wsrm.receiving.destination_effects import (
     DestinationSettings,
     Later,
@@ -80,7 +80,7 @@ class Simulation:
         seed: int,
         *,
         source_class: type[RmSource] = RmSource,
-        destination_class: type[Destination] = Destination,
+        destination_class: type[RmDestination] = RmDestination,
         log: Callable[[str], None] | None = None,
     ) -> None:
         self.random = random = Random(seed)
@@ -127,7 +127,7 @@ class Simulation:
 
     # --- drawing the run --------------------------------------------------------------------------
 
-    def _new_destination(self) -> Destination:
+    def _new_destination(self) -> RmDestination:
         return self._destination_class(
             "http://qm/wsrm/q", lambda: f"urn:uuid:{next(self._identifiers)}", self.settings
         )
@@ -366,7 +366,7 @@ def run(
     seed: int,
     *,
     source_class: type[RmSource] = RmSource,
-    destination_class: type[Destination] = Destination,
+    destination_class: type[RmDestination] = RmDestination,
     digest: bool = False,
     log: Callable[[str], None] | None = None,
 ) -> Outcome:

@@ -20,7 +20,7 @@ def sequence_of_another_version() -> None:
     """
     from srmp_spark.wsrm.receiving import destination
 
-    _put(destination.Destination, "_other_version", lambda *_: None)
+    _put(destination.RmDestination, "_other_version", lambda *_: None)
 
 
 def endpoint_that_cannot_be_read() -> None:
@@ -55,7 +55,7 @@ def sequences_for_one_client() -> None:
         most: int = self.settings.sequences_max
         return most if len(self._sequences) >= most else None
 
-    _put(destination.Destination, "_no_room_for", no_room_for)
+    _put(destination.RmDestination, "_no_room_for", no_room_for)
 
 
 def connections_of_the_api() -> None:
@@ -126,12 +126,12 @@ def gap_of_one_client() -> None:
     """
     from srmp_spark.wsrm.receiving import destination
 
-    set_room = destination.Destination.set_room
+    set_room = destination.RmDestination.set_room
 
     def with_held(self: Any, room: int) -> Any:  # noqa: ANN401  # a Destination, and what it sends
         return set_room(self, room - sum(len(each.held) for each in self._sequences.values()))
 
-    _put(destination.Destination, "set_room", with_held)
+    _put(destination.RmDestination, "set_room", with_held)
 
 
 def fragments_without_end() -> None:
