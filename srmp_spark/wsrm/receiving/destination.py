@@ -40,7 +40,7 @@ from srmp_spark.wsrm.codec.endpoint_text import is_storable
 from srmp_spark.wsrm.codec.faults import FaultCode, fault_of
 from srmp_spark.wsrm.codec.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersion
 from srmp_spark.wsrm.receiving import return_sequence
-from srmp_spark.wsrm.receiving.destination_answers import Answers, version_of
+from srmp_spark.wsrm.receiving.destination_answers import DestinationAnswers, version_of
 from srmp_spark.wsrm.receiving.destination_effects import (
     Changes,
     Delivery,
@@ -108,7 +108,7 @@ class RmDestination:
         """Sequences with messages after a gap, by identifier."""
         self._generation = 0
         self._position = -1
-        self._answers = Answers(address, self._sequences, self.flow)
+        self._answers = DestinationAnswers(address, self._sequences, self.flow)
 
     def restore(
         self,

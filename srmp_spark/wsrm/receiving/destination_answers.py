@@ -63,7 +63,7 @@ def version_of(message: SoapMessage) -> RmVersion:
     return RmVersion.V1_0 if message.addressing is AddressingVersion.V2004_08 else RmVersion.V1_1
 
 
-class Answers:
+class DestinationAnswers:
     """Makes the messages that answer the clients of one destination (:mod:`.destination`)."""
 
     def __init__(
