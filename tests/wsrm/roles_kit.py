@@ -24,8 +24,8 @@ from srmp_spark.wsrm.codec.encoder import encode
 from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
 from srmp_spark.wsrm.receiving.destination import RmDestination
 from srmp_spark.wsrm.receiving.destination_effects import (
-    Delivery,
     DestinationSettings,
+    InOrderMessage,
     Later,
     Output,
     Received,
@@ -50,7 +50,7 @@ class Queue:
         self._identifiers: Iterator[int] = count(1)
         self.destination = self._new()
         self.rows: dict[str, SequenceRow] = {}
-        self.delivered: list[Delivery] = []
+        self.delivered: list[InOrderMessage] = []
         self.position = 0
         self.now = 100.0
         self.identifier = ""

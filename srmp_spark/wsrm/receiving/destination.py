@@ -43,8 +43,8 @@ from srmp_spark.wsrm.receiving import return_sequence
 from srmp_spark.wsrm.receiving.destination_answers import DestinationAnswers, version_of
 from srmp_spark.wsrm.receiving.destination_effects import (
     Changes,
-    Delivery,
     DestinationSettings,
+    InOrderMessage,
     Kind,
     Later,
     Output,
@@ -155,7 +155,7 @@ class RmDestination:
     ) -> Received:
         """Decide about ``message``, note the decision in memory, and return it.
 
-        Nothing is stored or answered yet. ``payload`` is returned in the :class:`Delivery` of the
+        Nothing is stored or answered yet. ``payload`` is returned in the :class:`InOrderMessage` of the
         message. ``owner`` is the client that sends, for the limit of sequences of one client.
         ``client`` is the client's authenticated name: acknowledgements that wait for one name are
         not given to another.
@@ -202,7 +202,7 @@ class RmDestination:
             return self._fault(
                 message, self._fault_for(reaction, message, header.identifier), sequence
             )
-        deliveries: tuple[Delivery, ...] = ()
+        deliveries: tuple[InOrderMessage, ...] = ()
         if reaction is Reaction.TAKE:
             exceeds = sequence.last_number is not None and header.number > sequence.last_number
             if exceeds or (header.is_last and header.number < sequence.highest):
@@ -212,7 +212,7 @@ class RmDestination:
                 return self._fault(message, fault, sequence)
             deliveries = self._taken(
                 sequence,
-                Delivery(header.identifier, header.number, message, payload),
+                InOrderMessage(header.identifier, header.number, message, payload),
                 header.is_last,
             )
         return self._result(Kind.ACKNOWLEDGE, message, sequence, deliveries)._replace(
@@ -237,8 +237,8 @@ class RmDestination:
         return self._result(Kind.ACKNOWLEDGE, message, sequence)
 
     def _taken(
-        self, sequence: InboundSequence, delivery: Delivery, is_last: bool
-    ) -> tuple[Delivery, ...]:
+        self, sequence: InboundSequence, delivery: InOrderMessage, is_last: bool
+    ) -> tuple[InOrderMessage, ...]:
         if delivery.number == sequence.accepted + 1:
             before = sequence.held_bytes
             ready = sequence.take(delivery)
@@ -550,7 +550,7 @@ class RmDestination:
         kind: Kind,
         message: SoapMessage,
         sequence: InboundSequence | None,
-        deliveries: tuple[Delivery, ...] = (),
+        deliveries: tuple[InOrderMessage, ...] = (),
         fault: Fault | None = None,
     ) -> Received:
         if sequence is None:

@@ -1,6 +1,6 @@
 """Define the results of a destination: values, never actions.
 
-The types enforce the order. An accepted message becomes a :class:`Delivery`, which is no
+The types enforce the order. An accepted message becomes a :class:`InOrderMessage`, which is no
 acknowledgement. An acknowledgement names only numbers of :class:`Durable`. A :class:`Durable` can
 only be made from the store's proof of a sync, a
 :class:`~srmp_spark.srmp.receiving.effects.Committed`.
@@ -78,7 +78,7 @@ class Durable:
         return f"Durable({self.number})"
 
 
-class Delivery(NamedTuple):
+class InOrderMessage(NamedTuple):
     """A message whose turn has come: it becomes the next message row of the queue.
 
     All messages that were delivered before are rows before it.
@@ -148,7 +148,7 @@ class Received(NamedTuple):
     ``identifier`` is that of the sequence, or empty.
     """
 
-    deliveries: tuple[Delivery, ...]
+    deliveries: tuple[InOrderMessage, ...]
     kind: Kind
     request: SoapMessage
     identifier: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from srmp_spark.srmp.receiving.effects import Committed
 from srmp_spark.wsrm.codec.elements import Range, SequenceAcknowledgement, SoapMessage
 from srmp_spark.wsrm.codec.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersion
-from srmp_spark.wsrm.receiving.destination_effects import Delivery, Durable, SequenceRow
+from srmp_spark.wsrm.receiving.destination_effects import Durable, InOrderMessage, SequenceRow
 from srmp_spark.wsrm.receiving.inbound_states import InboundState
 from srmp_spark.wsrm.receiving.polled_addresses import PolledAddress
 
@@ -96,7 +96,7 @@ class InboundSequence:
 
         Such a sequence accepts no message until the next start, which reads the store.
         """
-        self.held: dict[int, Delivery] = {}
+        self.held: dict[int, InOrderMessage] = {}
         self.held_bytes = 0
         self.generation = 0
         self.told = -1
@@ -149,7 +149,7 @@ class InboundSequence:
         """Return the highest number that was accepted or is held; 0 if there is none."""
         return max(self.accepted, *self.held) if self.held else self.accepted
 
-    def take(self, delivery: Delivery) -> list[Delivery]:
+    def take(self, delivery: InOrderMessage) -> list[InOrderMessage]:
         """Accept ``delivery``, which has the next number, and return the deliveries in turn now.
 
         These are ``delivery`` and the held messages directly after it, which are no longer held.
@@ -161,7 +161,7 @@ class InboundSequence:
             ready.append(self._released(self.accepted))
         return ready
 
-    def hold(self, delivery: Delivery) -> None:
+    def hold(self, delivery: InOrderMessage) -> None:
         """Keep a message after a gap in memory, until the missing messages arrive.
 
         The caller has checked the limits of held messages.
@@ -169,7 +169,7 @@ class InboundSequence:
         self.held[delivery.number] = delivery
         self.held_bytes += size_of(delivery.message)
 
-    def _released(self, number: int) -> Delivery:
+    def _released(self, number: int) -> InOrderMessage:
         delivery = self.held.pop(number)
         self.held_bytes -= size_of(delivery.message)
         return delivery

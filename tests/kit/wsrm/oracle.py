@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from srmp_spark.wsrm.codec.elements import ABSENT, SequenceAcknowledgement
-from srmp_spark.wsrm.receiving.destination_effects import Changes, Delivery, SequenceRow
+from srmp_spark.wsrm.receiving.destination_effects import Changes, InOrderMessage, SequenceRow
 from tests.kit.sim_disk import Synced
 
 ASK_SLACK = 0.001
@@ -19,7 +19,7 @@ ASK_SLACK = 0.001
 class Commit:
     """One transaction: new rows, and the changes of their sequences."""
 
-    deliveries: list[Delivery]
+    deliveries: list[InOrderMessage]
     changes: Changes
 
 

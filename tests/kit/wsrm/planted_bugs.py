@@ -20,8 +20,8 @@ from srmp_spark.wsrm.codec.elements import (
 from srmp_spark.wsrm.limits import WINDOW_MAX
 from srmp_spark.wsrm.receiving.destination import RmDestination
 from srmp_spark.wsrm.receiving.destination_effects import (
-    Delivery,
     Durable,
+    InOrderMessage,
     Output,
     Received,
     Respond,
@@ -216,7 +216,7 @@ class AnyOrder(InboundSequence):
 
     __slots__ = ()
 
-    def take(self, delivery: Delivery) -> list[Delivery]:
+    def take(self, delivery: InOrderMessage) -> list[InOrderMessage]:
         return super().take(delivery)[::-1]
 
 
@@ -234,7 +234,7 @@ class GapsAccepted(InboundSequence):
 
     __slots__ = ()
 
-    def hold(self, delivery: Delivery) -> None:
+    def hold(self, delivery: InOrderMessage) -> None:
         self.accepted = delivery.number
 
 
