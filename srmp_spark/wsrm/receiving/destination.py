@@ -42,7 +42,6 @@ from srmp_spark.wsrm.codec.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersio
 from srmp_spark.wsrm.receiving import return_sequence
 from srmp_spark.wsrm.receiving.destination_answers import DestinationAnswers, version_of
 from srmp_spark.wsrm.receiving.destination_effects import (
-    Changes,
     DestinationSettings,
     InOrderMessage,
     Kind,
@@ -50,6 +49,7 @@ from srmp_spark.wsrm.receiving.destination_effects import (
     Output,
     Received,
     Respond,
+    SequenceChanges,
     SequenceRow,
 )
 from srmp_spark.wsrm.receiving.flow_control import FlowControlObject
@@ -582,7 +582,7 @@ class RmDestination:
         """Return whether :meth:`changes` would return any change."""
         return bool(self._dirty or self._removed)
 
-    def changes(self) -> Changes:
+    def changes(self) -> SequenceChanges:
         """Return the changes of sequences since the last call, and begin to collect anew.
 
         The changes must be in the next commit, and :attr:`generation` rises by 1.
@@ -591,7 +591,7 @@ class RmDestination:
         rows = [self._sequences[each].row() for each in self._dirty if each in self._sequences]
         removed, self._removed = self._removed, []
         self._dirty.clear()
-        return Changes(rows, removed, self._generation)
+        return SequenceChanges(rows, removed, self._generation)
 
     def committed(
         self, received: Sequence[Received], proof: Committed, now: float

@@ -113,7 +113,7 @@ class SequenceRow(NamedTuple):
     """
 
 
-class Changes(NamedTuple):
+class SequenceChanges(NamedTuple):
     """The changes of sequences that one commit must hold together with the deliveries.
 
     ``sequences`` are rows to insert or replace, and ``removed`` are identifiers whose rows are

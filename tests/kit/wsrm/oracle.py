@@ -8,7 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from srmp_spark.wsrm.codec.elements import ABSENT, SequenceAcknowledgement
-from srmp_spark.wsrm.receiving.destination_effects import Changes, InOrderMessage, SequenceRow
+from srmp_spark.wsrm.receiving.destination_effects import (
+    InOrderMessage,
+    SequenceChanges,
+    SequenceRow,
+)
 from tests.kit.sim_disk import Synced
 
 ASK_SLACK = 0.001
@@ -20,7 +24,7 @@ class Commit:
     """One transaction: new rows, and the changes of their sequences."""
 
     deliveries: list[InOrderMessage]
-    changes: Changes
+    changes: SequenceChanges
 
 
 class Store(Synced[Commit]):
