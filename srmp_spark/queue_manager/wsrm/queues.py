@@ -54,8 +54,8 @@ from srmp_spark.wsrm.codec.elements import (
 from srmp_spark.wsrm.limits import ANSWERS_HELD_MAX
 from srmp_spark.wsrm.receiving.destination import RmDestination
 from srmp_spark.wsrm.receiving.destination_effects import (
+    AnswerKind,
     DestinationSettings,
-    Kind,
     Later,
     Output,
     Received,
@@ -276,11 +276,11 @@ class ReliableQueues:
             received = destination.receive(
                 message, record, now, utc, _owner(origin), origin.sender_name
             )
-        if received.kind is Kind.CREATED:
+        if received.kind is AnswerKind.CREATED:
             self._origins.setdefault(received.identifier, origin)
         elif received.fault is not None:
             self._tell_fault(queue, origin, received.fault)
-        elif received.kind in (Kind.CLOSED, Kind.TERMINATED):
+        elif received.kind in (AnswerKind.CLOSED, AnswerKind.TERMINATED):
             self._tell_holes(queue, destination.get(received.identifier), origin)
         return received
 

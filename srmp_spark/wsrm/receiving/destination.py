@@ -42,9 +42,9 @@ from srmp_spark.wsrm.codec.namespaces import MAKE_CONNECTION_ANONYMOUS, RmVersio
 from srmp_spark.wsrm.receiving import return_sequence
 from srmp_spark.wsrm.receiving.destination_answers import DestinationAnswers, version_of
 from srmp_spark.wsrm.receiving.destination_effects import (
+    AnswerKind,
     DestinationSettings,
     InOrderMessage,
-    Kind,
     Later,
     Output,
     Received,
@@ -179,7 +179,7 @@ class RmDestination:
         ):
             # No answer is due to an acknowledgement for a sequence that was never offered, to
             # a fault, and to CXF's LastMessage without a Sequence.
-            return self._result(Kind.NOTHING, message, None)
+            return self._result(AnswerKind.NOTHING, message, None)
         return self._fault(message, not_reliable(message))
 
     @staticmethod
@@ -215,7 +215,7 @@ class RmDestination:
                 InOrderMessage(header.identifier, header.number, message, payload),
                 header.is_last,
             )
-        return self._result(Kind.ACKNOWLEDGE, message, sequence, deliveries)._replace(
+        return self._result(AnswerKind.ACKNOWLEDGE, message, sequence, deliveries)._replace(
             is_copy=is_copy
         )
 
@@ -234,7 +234,7 @@ class RmDestination:
             return self._fault(
                 message, self._fault_for(reaction, message, message.sequence.identifier), sequence
             )
-        return self._result(Kind.ACKNOWLEDGE, message, sequence)
+        return self._result(AnswerKind.ACKNOWLEDGE, message, sequence)
 
     def _taken(
         self, sequence: InboundSequence, delivery: InOrderMessage, is_last: bool
@@ -290,7 +290,7 @@ class RmDestination:
                 return self._fault(
                     message, self._fault_for(reaction, message, asked.identifier), sequence
                 )
-        return self._result(Kind.ACKNOWLEDGE, message, sequence)
+        return self._result(AnswerKind.ACKNOWLEDGE, message, sequence)
 
     def _ends(
         self, message: SoapMessage, content: CloseSequence | TerminateSequence, now: float, utc: int
@@ -308,7 +308,9 @@ class RmDestination:
         if content.last_number is not None and sequence.last_number is None:
             sequence.last_number = content.last_number
             self._dirty[sequence.identifier] = None
-        return self._result(Kind.CLOSED if closes else Kind.TERMINATED, message, sequence)
+        return self._result(
+            AnswerKind.CLOSED if closes else AnswerKind.TERMINATED, message, sequence
+        )
 
     def _create(
         self,
@@ -329,7 +331,7 @@ class RmDestination:
             # one.
             if known.state is not InboundState.TERMINATED:
                 self._live(known, now, utc)
-            return self._result(Kind.CREATED, message, known)
+            return self._result(AnswerKind.CREATED, message, known)
         rm = version_of(message)
         if content.acks_to.address == message.addressing.none:
             reason = (
@@ -372,7 +374,7 @@ class RmDestination:
         sequence = self._add(row, None, now, owner, client)
         self._dirty[row.identifier] = None
         self._live(sequence, now, utc)
-        return self._result(Kind.CREATED, message, sequence)
+        return self._result(AnswerKind.CREATED, message, sequence)
 
     def _add(
         self, row: SequenceRow, proof: Committed | None, now: float, owner: str, client: str | None
@@ -406,7 +408,7 @@ class RmDestination:
 
     def nothing(self, message: SoapMessage) -> Received:
         """Return the decision to answer ``message`` with HTTP status 202 and no content."""
-        return self._result(Kind.NOTHING, message, None)
+        return self._result(AnswerKind.NOTHING, message, None)
 
     def put_back(self, before: Iterable[SequenceRow], known: Container[str]) -> None:
         """Undo the decisions about these sequences after an internal error.
@@ -465,7 +467,7 @@ class RmDestination:
         # A client that polls is alive: poll() reads this time when a sequence has been silent too
         # long.
         polled.asked_at = now
-        return self._result(Kind.CONNECTION, message, self._sequences.get(polled.next_owed))
+        return self._result(AnswerKind.CONNECTION, message, self._sequences.get(polled.next_owed))
 
     def _other_version(self, sequence: InboundSequence, message: SoapMessage) -> Fault | None:
         """Return a fault if ``message`` has other versions than ``sequence``, else ``None``.
@@ -547,7 +549,7 @@ class RmDestination:
 
     def _result(
         self,
-        kind: Kind,
+        kind: AnswerKind,
         message: SoapMessage,
         sequence: InboundSequence | None,
         deliveries: tuple[InOrderMessage, ...] = (),
@@ -570,7 +572,7 @@ class RmDestination:
     def _fault(
         self, message: SoapMessage, fault: Fault, sequence: InboundSequence | None = None
     ) -> Received:
-        return self._result(Kind.FAULT, message, sequence, (), fault)
+        return self._result(AnswerKind.FAULT, message, sequence, (), fault)
 
     @property
     def generation(self) -> int:
@@ -645,7 +647,11 @@ class RmDestination:
         If it requested an acknowledgement, the outputs contain it.
         """
         sequence = self._sequences.get(received.identifier)
-        if received.kind is Kind.ACKNOWLEDGE and sequence is not None and not sequence.is_anonymous:
+        if (
+            received.kind is AnswerKind.ACKNOWLEDGE
+            and sequence is not None
+            and not sequence.is_anonymous
+        ):
             if not received.request.ack_requested and not self._answers.ends_return_sequence(
                 received.request, sequence
             ):

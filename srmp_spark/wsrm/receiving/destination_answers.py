@@ -23,7 +23,13 @@ from srmp_spark.wsrm.codec.elements import (
 )
 from srmp_spark.wsrm.codec.namespaces import MAKE_CONNECTION_ANONYMOUS, AddressingVersion, RmVersion
 from srmp_spark.wsrm.receiving import return_sequence
-from srmp_spark.wsrm.receiving.destination_effects import Kind, Output, Received, Respond, Send
+from srmp_spark.wsrm.receiving.destination_effects import (
+    AnswerKind,
+    Output,
+    Received,
+    Respond,
+    Send,
+)
 from srmp_spark.wsrm.receiving.flow_control import FlowControlObject
 from srmp_spark.wsrm.receiving.inbound_sequence import InboundSequence
 
@@ -98,11 +104,11 @@ class DestinationAnswers:
         ``sequence`` is the sequence that the message is about, or ``None``.
         """
         request, kind = received.request, received.kind
-        if kind is Kind.FAULT:
+        if kind is AnswerKind.FAULT:
             return self._fault(received, sequence)
-        if sequence is None or kind is Kind.NOTHING:
+        if sequence is None or kind is AnswerKind.NOTHING:
             return [Respond(None)]
-        if kind is Kind.CREATED:
+        if kind is AnswerKind.CREATED:
             expires = (
                 None if sequence.expires_at is None else getattr(request.content, "expires", None)
             )
@@ -114,7 +120,7 @@ class DestinationAnswers:
             accept = EndpointReference(self._here(request)) if sequence.returns else None
             created = CreateSequenceResponse(sequence.identifier, expires, behavior, accept)
             return self._response(request, sequence, "CreateSequenceResponse", created)
-        if kind is Kind.CLOSED:
+        if kind is AnswerKind.CLOSED:
             closed = CloseSequenceResponse(sequence.identifier)
             outputs = self._response(
                 request, sequence, "CloseSequenceResponse", closed, self._acknowledgement(sequence)
@@ -124,9 +130,9 @@ class DestinationAnswers:
                     Send(sequence.acks_to, return_sequence.close(sequence, self._here(request)))
                 )
             return outputs
-        if kind is Kind.TERMINATED:
+        if kind is AnswerKind.TERMINATED:
             return self._terminated(request, sequence)
-        if kind is Kind.CONNECTION:
+        if kind is AnswerKind.CONNECTION:
             message = self._message(
                 sequence,
                 "SequenceAcknowledgement",

@@ -128,7 +128,7 @@ class SequenceChanges(NamedTuple):
         return bool(self.sequences or self.removed)
 
 
-class Kind(Enum):
+class AnswerKind(Enum):
     """The kind of answer that a message gets."""
 
     CREATED = auto()
@@ -149,7 +149,7 @@ class Received(NamedTuple):
     """
 
     deliveries: tuple[InOrderMessage, ...]
-    kind: Kind
+    kind: AnswerKind
     request: SoapMessage
     identifier: str
     accepted: int
